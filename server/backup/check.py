@@ -8,7 +8,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from staniel.server.backup import store as stores
-from staniel.server.backup.manifest import BackedUpFile, BackupError
+from staniel.server.backup.manifest import BackupError, FilePart
 from staniel.server.backup.store import Progress, Store, data_name
 
 
@@ -24,7 +24,7 @@ class Checked(Struct):
     """So much was read; each piece once, however many backups have it."""
 
     backups: int = 0
-    files: int = 0
+    pieces: int = 0
     bytes: int = 0
 
 
@@ -40,24 +40,27 @@ def check(store: Store, ids: list[str], total: Checked, progress: Progress) -> I
             yield Fault(backup_id, "", str(error))
             continue
         for file in manifest.files:
-            key = file.sha256, file.bytes
-            if key not in verdicts:
-                total.files += 1
-                total.bytes += file.bytes
-                verdicts[key] = _flaw(store, file, progress) if file.sha256 in there else "it is missing"
-            if verdicts[key]:
-                yield Fault(backup_id, file.name, verdicts[key])
+            for part in file.parts:
+                key = part.sha256, part.bytes
+                if key not in verdicts:
+                    total.pieces += 1
+                    total.bytes += part.bytes
+                    verdicts[key] = _flaw(store, part, progress) if part.sha256 in there else "it is missing"
+            if why := next(
+                (verdicts[each.sha256, each.bytes] for each in file.parts if verdicts[each.sha256, each.bytes]), ""
+            ):
+                yield Fault(backup_id, file.name, why)
 
 
-def _flaw(store: Store, file: BackedUpFile, progress: Progress) -> str:
+def _flaw(store: Store, part: FilePart, progress: Progress) -> str:
     hashed, size = sha256(), 0
     try:
-        for piece in store.pieces(data_name(file.sha256)):
+        for piece in store.pieces(data_name(part.sha256)):
             hashed.update(piece)
             size += len(piece)
             progress(len(piece))
     except BackupError as error:
         return str(error)
-    if size != file.bytes:
-        return f"{size:,} bytes, and {file.bytes:,} were copied"
-    return "" if hashed.hexdigest() == file.sha256 else "its bytes are not those that were copied"
+    if size != part.bytes:
+        return f"{size:,} bytes, and {part.bytes:,} were copied"
+    return "" if hashed.hexdigest() == part.sha256 else "its bytes are not those that were copied"

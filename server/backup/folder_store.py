@@ -114,7 +114,7 @@ class FolderStore:
             copy = self._fs.append(temporary)
             try:
                 while at < file.bytes:
-                    piece = reader.read(at, min(PIECE_BYTES, file.bytes - at))
+                    piece = reader.read(file.at + at, min(PIECE_BYTES, file.bytes - at))
                     if not piece:
                         raise BackupError(f"{file.path} has lost its end while it was copied: make the backup again")
                     hashed.update(piece)

@@ -21,15 +21,25 @@ class BackupError(Exception):
     """It cannot be done; one line says why, and what to do."""
 
 
+class FilePart(Struct, frozen=True, forbid_unknown_fields=True):
+    """`bytes` bytes of a file, stored under their checksum."""
+
+    bytes: int
+    sha256: str
+
+
 class BackedUpFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of the spool. `sha256`: of its first `bytes` bytes, under which they are stored. `known_by`: the device,
-    the inode and the time of change that it had, so that the next backup knows it without reading it.
+    """A file of the spool: its parts one behind the other, of which each was new in some backup. `known_by`: the
+    device, the inode and the time of change that it had, so that the next backup knows it without reading it.
     """
 
     name: str
-    bytes: int
-    sha256: str
+    parts: list[FilePart]
     known_by: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes for part in self.parts)
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
@@ -68,7 +78,10 @@ def new_id(made_at_ms: int, taken: set[str]) -> str:
 
 def encode(manifest: Manifest) -> bytes:
     """A line, and the checksum of it. Names of files need not be UTF-8, so letters beyond ASCII are escaped."""
-    fields = structs.asdict(manifest) | {"files": [structs.asdict(file) for file in manifest.files]}
+    fields = msgspec.to_builtins(structs.replace(manifest, files=[]))
+    fields["files"] = [
+        structs.asdict(each) | {"parts": [structs.asdict(part) for part in each.parts]} for each in manifest.files
+    ]
     line = json.dumps(fields, separators=(",", ":")).encode()
     return line + b"\n" + sha256(line).hexdigest().encode() + b"\n"
 
@@ -86,7 +99,8 @@ def decode(data: bytes) -> Manifest:
     except (ValueError, msgspec.ValidationError) as error:
         raise BackupError(f"it cannot be read: {error}") from error
     for file in manifest.files:
-        if not may_be_in_spool(file.name) or not is_sha256(file.sha256) or file.bytes < 0:
+        is_good = all(is_sha256(part.sha256) and part.bytes >= 0 for part in file.parts)
+        if not may_be_in_spool(file.name) or not is_good:
             raise BackupError(f"it names a file that no spool has: {file.name!r}")
     return manifest
 

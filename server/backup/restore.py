@@ -7,13 +7,13 @@ import os
 import shutil
 from hashlib import sha256
 
-from staniel.journal.disk.fs import Fs, Locked
+from staniel.journal.disk.fs import File, Fs, Locked
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
 from staniel.journal.spool import FORMAT_VERSION, LOCK, UNFINISHED
 from staniel.journal.spool_listing import CMDLOG
-from staniel.server.backup.manifest import BackedUpFile, BackupError, Manifest
+from staniel.server.backup.manifest import BackedUpFile, BackupError, FilePart, Manifest
 from staniel.server.backup.store import Progress, Store, data_name
 
 VERSION = "version"
@@ -123,22 +123,28 @@ def restore(store: Store, manifest: Manifest, folder: str, progress: Progress) -
 
 
 def _write(store: Store, file: BackedUpFile, spool: NewSpool, progress: Progress) -> None:
-    hashed, size = sha256(), 0
     try:
         made = spool.fs.append(f"{spool.folder}/{file.name}")
         try:
-            for piece in store.pieces(data_name(file.sha256)):
-                hashed.update(piece)
-                made.write(piece)
-                size += len(piece)
-                progress(len(piece))
+            is_good = all(_append(store, part, made, progress) for part in file.parts)
         finally:
             made.close()
     except OSError as error:
         raise failure(error, spool.folder) from error
-    if size != file.bytes or hashed.hexdigest() != file.sha256:
+    if not is_good:
         why = "is not what was copied: take another backup; `staniel backup verify` says which are sound"
         raise BackupError(f"{file.name} in {store.where} {why}. {spool.folder} is not complete")
+
+
+def _append(store: Store, part: FilePart, made: File, progress: Progress) -> bool:
+    """Whether the bytes are those that were copied. Raises OSError."""
+    hashed, size = sha256(), 0
+    for piece in store.pieces(data_name(part.sha256)):
+        hashed.update(piece)
+        made.write(piece)
+        size += len(piece)
+        progress(len(piece))
+    return (size, hashed.hexdigest()) == (part.bytes, part.sha256)
 
 
 def failure(error: OSError, folder: str) -> BackupError:

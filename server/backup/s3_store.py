@@ -79,11 +79,11 @@ class S3Store:
         if self._known is None:
             self._known = set(stored_data(self))
         with self._told(), open(file.path, "rb") as opened:
-            checksum = _checksum(FirstBytes(opened, file, lambda size: None))
+            checksum = _checksum(FileBytes(opened, file, lambda size: None))
             if checksum in self._known:
                 progress(file.bytes)
                 return checksum, False
-            body = FirstBytes(opened, file, progress)
+            body = FileBytes(opened, file, progress)
             self._client.upload_fileobj(body, self._bucket, self._prefix + data_name(checksum), Config=self._transfer)
         self._known.add(checksum)
         return checksum, True
@@ -119,8 +119,8 @@ class S3Store:
             raise BackupError(f"cannot use {self.where}: {error}") from error
 
 
-class FirstBytes:
-    """The first bytes of an open file as a file: it may grow meanwhile."""
+class FileBytes:
+    """Some bytes of an open file as a file: it may grow meanwhile."""
 
     def __init__(self, opened: Any, file: LocalFile, progress: Progress) -> None:
         self._opened, self._file, self._progress = opened, file, progress
@@ -129,7 +129,7 @@ class FirstBytes:
     def read(self, count: int | None = -1) -> bytes:
         left = self._file.bytes - self._at
         wanted = left if count is None or count < 0 else min(count, left)
-        data: bytes = os.pread(self._opened.fileno(), wanted, self._at)
+        data: bytes = os.pread(self._opened.fileno(), wanted, self._file.at + self._at)
         if wanted and not data:
             raise BackupError(f"{self._file.path} has lost its end while it was copied: make the backup again")
         self._at += len(data)
@@ -148,7 +148,7 @@ class FirstBytes:
         """Whatever opened the file closes it."""
 
 
-def _checksum(body: FirstBytes) -> str:
+def _checksum(body: FileBytes) -> str:
     hashed = sha256()
     while piece := body.read(PIECE_BYTES):
         hashed.update(piece)

@@ -29,10 +29,11 @@ class Stored(Struct, frozen=True):
 
 
 class LocalFile(Struct, frozen=True):
-    """The first `bytes` bytes of a file at `path`."""
+    """`bytes` bytes of a file at `path`, from byte `at` on."""
 
     path: str
     bytes: int
+    at: int = 0
 
 
 class Store(Protocol):

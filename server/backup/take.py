@@ -6,15 +6,39 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import sha256
 
 from staniel.server.backup import store as stores
-from staniel.server.backup.manifest import FORMAT, BackedUpFile, BackupError, Manifest, encode, new_id
+from staniel.server.backup.manifest import FORMAT, BackedUpFile, BackupError, FilePart, Manifest, encode, new_id
 from staniel.server.backup.source import BackupSource, SourceFile
-from staniel.server.backup.store import Progress, Store
+from staniel.server.backup.store import LocalFile, Progress, Store
 from staniel.server.backup.tidy import tidy
 
-Known = dict[tuple[int, tuple[int, int, int]], str]
-"""The checksums of files of an earlier backup, by their lengths and what they are known by."""
+NO_NEWS = -1
+PIECE_BYTES = 1 << 20
+PARTS_MAX = 50  # then a file that grows slowly is copied whole again
+GROWN_BYTES_MIN = 1 << 20  # a smaller file is not worth a second part
+
+
+class Known:
+    """The files of an earlier backup of the same spool, by their inodes."""
+
+    def __init__(self, files: list[BackedUpFile]) -> None:
+        self._files = {file.known_by[:2]: file for file in files}
+
+    def whole(self, size: int, known_by: tuple[int, int, int]) -> BackedUpFile | None:
+        """The file with this inode, length and time of change. It is not read again. Journals only grow, so an equal
+        length would do.
+        """
+        found = self._files.get(known_by[:2])
+        return found if found is not None and (found.bytes, found.known_by) == (size, known_by) else None
+
+    def beginning(self, size: int, known_by: tuple[int, int, int]) -> BackedUpFile | None:
+        """What may be the beginning of a file that has grown. It is to be compared: an inode is used again."""
+        found = self._files.get(known_by[:2])
+        if found is None or not GROWN_BYTES_MIN <= found.bytes < size or len(found.parts) >= PARTS_MAX:
+            return None
+        return found
 
 
 def take(store: Store, source: BackupSource, steady_ms: Callable[[], int], progress: Progress) -> Manifest:
@@ -33,13 +57,13 @@ def take(store: Store, source: BackupSource, steady_ms: Callable[[], int], progr
     copied_files = copied_bytes = 0
     for each in source.files:
         try:
-            found, is_news = _back_up(store, each, known, progress)
+            found, news_bytes = _back_up(store, each, known, progress)
         except BackupError:
             source.check()  # that the server is gone is the better reason
             raise
         files.append(found)
-        copied_files += is_news
-        copied_bytes += found.bytes if is_news else 0
+        copied_files += news_bytes != NO_NEWS
+        copied_bytes += max(0, news_bytes)
     source.check()
     manifest = Manifest(
         format=FORMAT,
@@ -69,32 +93,48 @@ def _unfinished(store: Store) -> list[str]:
 
 
 def _known(store: Store, earlier: list[str], origin: str) -> Known:
-    """The files of the newest backup of the same spool, without those whose bytes are missing: whatever has the same
-    inode, length and time of change is not read again. Journals only grow, so an equal length would do.
-    """
+    """The files of the newest backup of the same spool, without those whose bytes are missing."""
     for backup_id in reversed(earlier):
         try:
             manifest = stores.load(store, backup_id)
         except BackupError:
             continue  # `staniel backup verify` tells
         if manifest.origin == origin:
-            there = stores.stored_data(store)
-            whole = [each for each in manifest.files if each.sha256 in there and there[each.sha256].bytes == each.bytes]
-            return {(each.bytes, each.known_by): each.sha256 for each in whole}
-    return {}
+            sizes = {checksum: stored.bytes for checksum, stored in stores.stored_data(store).items()}
+            whole = [each for each in manifest.files if all(sizes.get(one.sha256) == one.bytes for one in each.parts)]
+            return Known(whole)
+    return Known([])
 
 
-def _back_up(store: Store, file: SourceFile, known: Known, progress: Progress) -> tuple[BackedUpFile, bool]:
-    """The file in the backup, and whether its bytes are news."""
+def _back_up(store: Store, file: SourceFile, known: Known, progress: Progress) -> tuple[BackedUpFile, int]:
+    """The file in the backup, and how many of its bytes are news; -1: none."""
+    local = file.local
     try:
-        status = os.stat(file.local.path)
+        status = os.stat(local.path)
+        known_by = (status.st_dev, status.st_ino, status.st_mtime_ns)
+        if (found := known.whole(local.bytes, known_by)) is not None:
+            progress(local.bytes)
+            return BackedUpFile(file.name, found.parts, known_by), NO_NEWS
+        begun = known.beginning(local.bytes, known_by)
+        if begun is not None and not _begins_with(local, begun.parts, progress):
+            begun = None
     except OSError as error:
-        raise BackupError(f"cannot read {file.local.path}: {error.strerror}") from error
-    known_by = (status.st_dev, status.st_ino, status.st_mtime_ns)
-    size, is_news = file.local.bytes, False
-    checksum = known.get((size, known_by), "")
-    if checksum:
-        progress(size)
-    else:
-        checksum, is_news = store.add(file.local, progress)
-    return BackedUpFile(file.name, size, checksum, known_by), is_news
+        raise BackupError(f"cannot read {local.path}: {error.strerror}") from error
+    parts, at = (begun.parts, begun.bytes) if begun is not None else ([], 0)
+    left = local.bytes - at
+    checksum, is_news = store.add(LocalFile(local.path, left, at), progress)
+    return BackedUpFile(file.name, [*parts, FilePart(left, checksum)], known_by), left if is_news else NO_NEWS
+
+
+def _begins_with(local: LocalFile, parts: list[FilePart], progress: Progress) -> bool:
+    """Whether the file begins with these bytes. Raises OSError."""
+    with open(local.path, "rb") as file:
+        for part in parts:
+            hashed, left = sha256(), part.bytes
+            while left and (piece := file.read(min(PIECE_BYTES, left))):
+                hashed.update(piece)
+                left -= len(piece)
+            if hashed.hexdigest() != part.sha256:
+                return False
+            progress(part.bytes)
+    return True

@@ -12,7 +12,7 @@ def tidy(store: Store, now_ms: int) -> int:
     """
     needed: set[str] = set()
     for backup_id in stores.ids(store):
-        needed.update(file.sha256 for file in stores.load(store, backup_id).files)
+        needed.update(part.sha256 for file in stores.load(store, backup_id).files for part in file.parts)
     before_ms = now_ms - store.quiet_ms
     found = stores.stored_data(store)
     idle = {name: each for name, each in found.items() if name not in needed and each.changed_at_ms <= before_ms}

@@ -211,7 +211,7 @@ def verify(source: str, backup_id: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(structs.asdict(total) | {"faults": faults}))
     else:
-        found = f"{counted(total.backups, 'backup')}, {counted(total.files, 'file')}, {human_size(total.bytes)} read"
+        found = f"{counted(total.backups, 'backup')}, {counted(total.pieces, 'piece')}, {human_size(total.bytes)} read"
         click.echo(f"{found}; {counted(faults, 'fault')}")
     sys.exit(DAMAGED if faults else 0)
 

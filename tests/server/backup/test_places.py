@@ -50,6 +50,50 @@ def test_a_second_backup_copies_only_what_is_new(busy: Server, tmp_path: Path) -
         assert len(drained(folder, ("orders",))["orders"]) == count
 
 
+def test_of_a_file_that_has_grown_only_what_is_new_is_copied(tmp_path: Path) -> None:
+    dest, large = tmp_path / "dest", b"y" * 900_000
+    with running(tmp_path / "server") as server, Wire(server.address) as wire:
+        sizes = []
+        for number in range(4):
+            for _ in range(3):
+                assert wire.put("orders", b"%d" % number + large) == b"STORED"
+            sizes.append(back_up(server.spool, dest)["copied_bytes"])
+            assert wire.put("orders", b"small") == b"STORED"
+        assert all(2_700_000 < size < 2_701_000 for size in sizes), sizes
+    assert "0 faults" in staniel("backup", "verify", dest).stdout
+    ids = [each["id"] for each in json.loads(staniel("backup", "list", dest, "--json").stdout)]
+    for at, backup_id in enumerate(ids):
+        found = drained(restored(dest, tmp_path / "copy", "--backup", backup_id), ("orders",), "")["orders"]
+        wanted = [each for number in range(at + 1) for each in [*[b"%d" % number + large] * 3, b"small"]]
+        assert found == wanted[:-1]
+    staniel("backup", "prune", dest, "--keep", "2", "--yes")
+    assert "0 faults" in staniel("backup", "verify", dest).stdout
+
+
+def test_a_file_in_the_place_of_another_is_copied_though_it_is_longer(tmp_path: Path) -> None:
+    """A new file may have the inode of one that is gone."""
+    from staniel.server.backup.manifest import BackedUpFile, FilePart, decode, encode
+
+    dest = tmp_path / "dest"
+    with running(tmp_path / "server") as server, Wire(server.address) as wire:
+        for _ in range(2):
+            assert wire.put("orders", b"y" * 900_000) == b"STORED"
+        made = back_up(server.spool, dest)
+        path = dest / "backups" / f"{made['id']}.json"
+        manifest = decode(path.read_bytes())
+        at, old = next((at, each) for at, each in enumerate(manifest.files) if each.name == "orders")
+        other = next(each for each in manifest.files if each.name != "orders")
+        assert not other.bytes
+        manifest.files[at] = BackedUpFile("orders", [FilePart(old.bytes - 9, old.parts[0].sha256)], old.known_by)
+        (dest / "data" / old.parts[0].sha256[:2] / old.parts[0].sha256).write_bytes(b"?" * (old.bytes - 9))
+        path.write_bytes(encode(manifest))
+        assert wire.put("orders", b"more") == b"STORED"
+        again = back_up(server.spool, dest)
+        assert again["copied_bytes"] > 1_800_000
+    folder = restored(dest, tmp_path / "copy", "--backup", again["id"])
+    assert [len(each) for each in drained(folder, ("orders",), "")["orders"]] == [900_000, 900_000, 4]
+
+
 def test_what_only_an_old_backup_needs_goes_with_it(busy: Server, tmp_path: Path) -> None:
     dest = tmp_path / "dest"
     back_up(busy.spool, dest)
@@ -107,7 +151,7 @@ def test_a_list_that_names_files_outside_the_spool_is_refused(busy: Server, tmp_
     path = tmp_path / "dest" / "backups" / f"{made['id']}.json"
     manifest = decode(path.read_bytes())
     for name in ("../outside", "/etc/passwd", ".staniel/version", ".staniel/segments/../../x", ".staniel/cmdlog/x", ""):
-        manifest.files[0] = BackedUpFile(name, 0, "0" * 64)
+        manifest.files[0] = BackedUpFile(name, [])
         path.write_bytes(encode(manifest))
         said = staniel("restore", tmp_path / "dest", tmp_path / "new", code=1)
         assert "names a file that no spool has" in said.stderr and not (tmp_path / "new").exists()

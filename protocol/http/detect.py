@@ -13,6 +13,8 @@ from staniel.protocol.requests import Invalid
 _REQUEST_LINE = re.compile(rb"(?:.*[ \t])?HTTP/[0-9](?:\.[0-9])?[ \t]*\r?", re.DOTALL)
 
 HTTP_REFUSED = Invalid(b"", hang_up=True, why="an HTTP request")
+TLS_HELLO = b"\x16\x03"  # how a client begins that speaks TLS; a LF follows soon, in the number of an extension
+TLS_REFUSED = Invalid(b"", hang_up=True, why="TLS on a plain port")
 
 
 def is_http(line: bytes) -> bool:

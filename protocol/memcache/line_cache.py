@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from staniel.protocol.http.detect import HTTP_REFUSED, is_http
+from staniel.protocol.http.detect import HTTP_REFUSED, TLS_HELLO, TLS_REFUSED, is_http
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import commands, commands_kestrel
 from staniel.protocol.memcache.item_requests import Get, SetHead
@@ -43,6 +43,8 @@ class LineCache:
             return self.too_long
         if is_http(line[:-1]):
             return HTTP_REFUSED
+        if line.startswith(TLS_HELLO):
+            return TLS_REFUSED
         parsed = self._parse(self._split(line[:-1].removesuffix(b"\r")), self._limits)
         if isinstance(parsed, _REMEMBERED) and len(line) <= KNOWN_LINE_BYTES_MAX:
             remember(self.known, line, parsed)

@@ -194,6 +194,13 @@ def test_plain_text_on_the_tls_port_is_named_and_not_too_often(server: Server) -
     assert server.stderr.count("plain text") <= 20
 
 
+@pytest.mark.parametrize("times", range(5))
+def test_tls_on_the_plain_port_is_named(place: Place, server: Server, times: int) -> None:
+    with closing(socket.create_connection(server.address, 5)) as plain, pytest.raises((ssl.SSLError, OSError)):
+        context(place).wrap_socket(plain, server_hostname="localhost")
+    assert until(lambda: "session.refused" in server.stderr and "TLS on a plain port" in server.stderr)
+
+
 @pytest.mark.parametrize(
     "garbage",
     [b"\x16", b"\x16\x03\x01\xff\xff" + b"\0" * 70_000, b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", b"\x16" * 200_000],

@@ -115,7 +115,8 @@ def test_a_taken_port_is_one_line_that_names_it(server: Server, tmp_path: Path) 
 
 
 def test_a_host_that_is_not_ours_is_one_line(tmp_path: Path) -> None:
-    said = run_staniel("serve", "--host", "192.0.2.1", "--port", "0", "--spool", str(tmp_path / "spool"))
+    where = ("--host", "192.0.2.1", "--port", "0", "--spool", str(tmp_path / "spool"))
+    said = run_staniel("serve", "--open-network", "--log-level", "error", *where)
     assert (said.returncode, said.stderr.count("\n")) == (1, 1)
     assert "cannot listen on 192.0.2.1:0" in said.stderr
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from staniel.journal.disk.ballast import Ballast, Space
 from staniel.journal.disk.failed_sync import FailedSyncMarker
-from staniel.journal.disk.fs import FULL_ERRNOS, File, JournalFailure
+from staniel.journal.disk.fs import FULL_ERRNOS, File, JournalFailure, Region
 from staniel.journal.disk.open_files import OpenFiles
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
 from staniel.journal.redo.log import LogState, RedoLog
@@ -27,15 +27,26 @@ T = TypeVar("T")
 FILES_ONE_BY_ONE_MAX = 8
 
 
+EXTENTS_MS = (
+    1000  # so long the redo log's checksums of what is synced later, or never, wait for a sync that comes anyway
+)
+
+
 def is_stricter(sync_ms: int, other_ms: int) -> bool:
     """Whether the first of two policies promises more."""
     return sync_ms != other_ms and sync_ms >= 0 and (other_ms < 0 or sync_ms < other_ms)
 
 
 class SeparateDevice:
-    """A file that may lie outside the spool's file system: a sync of the spool's does not cover it."""
+    """A file that may lie outside the spool's file system: a sync of the spool's does not cover it. `named`: the file
+    of the Fs, once its name is on the disk; None before that.
+    """
 
     size: int
+
+    @property
+    def named(self) -> NamedFile | None:
+        return None
 
     def write(self, data: bytes) -> None:
         raise NotImplementedError
@@ -45,6 +56,13 @@ class SeparateDevice:
 
     def close(self) -> None:
         raise NotImplementedError
+
+
+def named_file(file: File) -> NamedFile | None:
+    """The one that a redo log may know."""
+    if type(file) is NamedFile:
+        return file
+    return file.named if isinstance(file, SeparateDevice) else None
 
 
 class GroupMember(Protocol):
@@ -79,14 +97,20 @@ class Sync(Struct):
     then: tuple[Callable[[int], None], ...]
     is_plain: bool  # nothing but journals whose clients wait for them
     redo: RedoLog | None = None
-    taken: list[tuple[bytes, int]] = []  # for the redo log, if there is one
+    left: list[tuple[bytes, int]] = []  # what is still to be written to the redo log
+
+    def only_region(self) -> Region | None:
+        """The file of the redo log that `run` would write and sync, if there is nothing else to do."""
+        if self.redo is None or self.left or self.folder or self.files:
+            return None
+        return self.redo.region_to_sync()
 
     def run(self) -> None:
         """Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped the pages."""
         files = self.files
         if self.redo is not None:
-            taken, self.taken = self.taken, []
-            self.redo.carry_out(taken)
+            left, self.left = self.left, []
+            self.redo.carry_out(left)
         try:
             if len(files) > FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_all_with(self.spool, files)
@@ -201,17 +225,14 @@ class GroupCommit:
                 file = self._release_ballast_and_retry(error, member.write, member.path)
             if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
                 self._now[file] = None
-                if is_logged and type(file) is NamedFile:
-                    redo.adopt(file, has_data=True)
+                if is_logged and (named := named_file(file)) is not None:
+                    redo.adopt(named, has_data=True)
             else:
                 self._sync_later(file, member.sync_ms, now_ms)
-                if is_logged and type(file) is NamedFile:
-                    redo.adopt(file, has_data=False)
-        if touched:
-            if redo.state is LogState.UNUSED:
-                redo.is_due = True
-            elif redo.has_extents and self._running is None and not redo.write_extents():
-                self._next_due_ms = now_ms  # a sync waits for room in the log
+                if is_logged and (named := named_file(file)) is not None:
+                    redo.adopt(named, has_data=False)
+        if redo.has_extents:
+            self._next_due_ms = min(self._next_due_ms, now_ms + EXTENTS_MS)
         self.pending_bytes = 0
         if self._waited_for:
             self._waited_for = False
@@ -288,8 +309,9 @@ class GroupCommit:
             files, self._now = self._now, {}
             if self.redo.state is LogState.IN_USE:
                 redo = self.redo
-                direct = tuple([file for file in files if type(file) is not NamedFile or not redo.covers(file)])
-                sync = Sync(last, direct, "", self.folder, self.fs, (), (), True, redo, redo.take())
+                direct = tuple([file for file in files if (f := named_file(file)) is None or not redo.covers(f)])
+                left = [] if redo.stage() else redo.take()
+                sync = Sync(last, direct, "", self.folder, self.fs, (), (), True, redo, left)
             else:
                 sync = Sync(last, tuple(files), "", self.folder, self.fs, (), (), True)
         elif last == self._started and self._next_due_ms > now_ms and not self._then and not self._asked:
@@ -313,7 +335,7 @@ class GroupCommit:
         self._folder_changed = False
         sync = Sync(last, tuple(files), folder, self.folder, self.fs, asked, then, False)
         if self.redo.state is LogState.IN_USE:
-            sync.redo, sync.taken = self.redo, self.redo.take()
+            sync.redo, sync.left = self.redo, [] if self.redo.stage() else self.redo.take()
         return files, sync
 
     def _wait_for_sync(self) -> None:
@@ -419,8 +441,10 @@ class GroupCommit:
 
     def complete(self, file: File) -> None:
         """Nothing more is written to `file`, which has been synced: what follows in other files may rest on that."""
-        if type(file) is NamedFile and file.binding is not None:
-            self.redo.complete(file)
+        named = named_file(file)
+        # In `left` the log may still say less of it than has been written since.
+        if named is not None and (named.binding is not None or named.path in self.redo.left):
+            self.redo.complete(named)
 
     def seal(self, file: File, now_ms: int) -> None:
         """Nothing more is written to `file`: sync it next, then close it."""

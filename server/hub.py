@@ -51,6 +51,7 @@ CROWDED_TURN_NS = 400_000  # a turn is to take while it leaves out some: a clien
 # rest of one, and for its own
 CROWDED_READ_BYTES = 256 << 10
 FEW = 4  # so many that send much are no crowd
+FEW_REPLIES = 16  # more of them in one turn, and others will have asked for something before a sync has ended
 EVENTS_PER_TURN = 1023  # more are told in the next turns: not to be told does not mean not to be ready
 FIRST_BYTES_MAX = 1 << 10  # a client that begins with more is read after those that ask for something short
 WRITERS_PER_TURN = 8  # of those that are slow to read their replies
@@ -731,9 +732,10 @@ class Hub:
     # the disk
 
     def _run_sync(self, sync: Sync, now_ms: int) -> None:
-        """At once if the disk has been fast lately, else in the thread."""
+        """At once if the disk has been fast lately and there is little to do meanwhile, else beside the turns."""
         latency = self._latency_of_one if len(sync.files) == 1 else self._latency_of_several
-        if sync.is_plain and latency.is_brief:
+        is_crowded = sync.redo is not None and self._sync_thread.is_cheap and len(self._active) > FEW_REPLIES
+        if sync.is_plain and latency.is_brief and not is_crowded:
             began_ns = self._now_ns()
             sync.run()
             took_ns = self._now_ns() - began_ns

@@ -99,12 +99,13 @@ E = TypeVar("E", bound=Runnable)
 
 
 class Worker(Protocol[E]):
-    """A thread that runs one task at a time. `fd` becomes readable when the task has ended. `took_ns`: the duration of
-    the last one.
+    """Runs one task at a time beside the turns. `fd` becomes readable when the task has ended. `took_ns`: the duration
+    of the last one. `is_cheap`: a sync of the redo log takes nothing from the turns meanwhile.
     """
 
     fd: int
     took_ns: int
+    is_cheap: bool
 
     def start(self, task: E) -> None: ...
 

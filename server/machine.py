@@ -12,9 +12,9 @@ import termios
 from time import perf_counter_ns
 
 from staniel.journal.background import BackgroundTask
-from staniel.journal.group_commit import Sync
 from staniel.server.client_socket import client_socket
 from staniel.server.interfaces import Clock, Sock
+from staniel.server.kernel_sync import SyncWorker
 from staniel.server.spool_socket import credentials
 from staniel.server.sync_thread import WorkerThread
 
@@ -31,7 +31,7 @@ class SystemMachine:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.poller = select.epoll()
-        self.syncs: WorkerThread[Sync] = WorkerThread("syncs")
+        self.syncs: SyncWorker = SyncWorker("syncs")
         self.tasks: WorkerThread[BackgroundTask] = WorkerThread("tasks", TASKS_NICE)
 
     def waiting_bytes(self, fd: int) -> int:

@@ -27,6 +27,7 @@ class WorkerThread(Generic[E]):
         self._started: SimpleQueue[E | None] = SimpleQueue()
         self._done: SimpleQueue[tuple[E, BaseException | None]] = SimpleQueue()
         self.took_ns = 0  # by the last task
+        self.is_cheap = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 

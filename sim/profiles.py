@@ -203,6 +203,7 @@ PROFILES = {
         Profile(
             name="redo-faults", redo_logs=REDO_LOGS, full_disk=20, short_write=8, eio=5, clock_jump=10, operator=70
         ),
+        Profile(name="jobs-redo", jobs=True, redo_logs=REDO_LOGS, large_items=150, clients=6),
         Profile(name="hub-redo", hub=True, redo_logs=REDO_LOGS, policies=("always",), clients=5),
         Profile(name="slices", slices=True, full_disk=10, operator=70, streams=300, large_items=120),
         Profile(name="hub-slices", hub=True, slices=True, policies=("always",), clients=4),

@@ -15,8 +15,8 @@ from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
 from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec, Session
-from staniel.journal.disk.fs import File
-from staniel.journal.disk.os_fs import OsFile, OsFs
+from staniel.journal.disk.fs import File, Region
+from staniel.journal.disk.os_fs import OsFile, OsFs, OsRegion
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.item_reply import item_reply
 from staniel.protocol.memcache.item_requests import Get, Set
@@ -44,6 +44,7 @@ TEXT_GET = b"get jobs\n"
 STORED = b"STORED\r\n"
 LEASED = b"+OK 1\r\n00000000-0000-4000-8000-000000000000 jobs 600000 1024\r\n%b\r\n" % DATA
 LIBKESTREL = '[default]\njournal_format = "libkestrel"'
+REDO = 'server.redo_log = "16MB"'
 BEHIND = "[default]\nmax_memory_size = 65536"
 COUNT = 400
 CONNECTIONS = 20
@@ -70,9 +71,19 @@ class UnsyncedFile(OsFile):
         pass
 
 
+class UnsyncedRegion(OsRegion):
+    """The same."""
+
+    def sync(self) -> None:
+        self.staged_bytes = 0
+
+
 class UnsyncedFs(OsFs):
     def append(self, path: str) -> File:
         return UnsyncedFile(path)
+
+    def overwrite(self, path: str) -> Region:
+        return UnsyncedRegion(path)
 
     def sync_all(self, folder: str) -> None:
         pass
@@ -129,7 +140,7 @@ def queue_open_confirm(folder: str) -> Iterator[Work]:
 
 def served_broker(folder: str, sync: str, more: str = "") -> Broker:
     """`more`: lines of the configuration file."""
-    config = parse(f'{more}\n[server]\nspool = "spool"\n'.encode(), folder).overridden(sync=sync)
+    config = parse(f'server.spool = "spool"\n{more}\n'.encode(), folder).overridden(sync=sync)
     broker = Broker(config, UnsyncedFs())
     recover(broker, NOW_MS)
     return broker
@@ -245,7 +256,9 @@ class Crowd:
         self.hub = Hub(served_broker(folder, sync, more), self.machine, 1000)
         stack.callback(self.hub.close)
         self.hub._latency_of_one = self.hub._latency_of_several = Brief()
+        self.machine.syncs.is_cheap = False  # each sync is made at once: how often a turn looks for its end is chance
         self.poller = self.machine.poller
+        self._begin_redo_log()
         self.clients: list[socket.socket] = []
         for _ in range(connections):
             ours, theirs = socket.socketpair()
@@ -253,6 +266,11 @@ class Crowd:
             ours.setblocking(False)
             self.hub.admit(client_socket(ours), "", protocol, LIMITS, NOW_MS)
             self.clients.append(theirs)
+
+    def _begin_redo_log(self) -> None:
+        redo = self.hub.broker.group.redo
+        while redo.is_due or redo.running:
+            self.hub.turn(self.poller.poll(0))
 
     def ask(self, meter: Meter, request: bytes, answer_bytes: int) -> None:
         """Each client asks once, and is answered. A `%d` in the request becomes the client's number."""
@@ -402,6 +420,9 @@ LAYERS: dict[str, Layer] = {
     "hub: get, 20 in flight": served("1s", GET, answer(b"jobs"), fill=1, connections=5, pipeline=20),
     "hub: put, always": served("always", PUT, len(STORED), fill=-1),
     "hub: get, always": served("always", GET, answer(b"jobs"), fill=1),
+    "hub: put, redo log": served("1s", PUT, len(STORED), fill=-1, more=REDO),
+    "hub: put, always, redo log": served("always", PUT, len(STORED), fill=-1, more=REDO),
+    "hub: put, always, a queue each, redo log": served("always", PUT_OWN, len(STORED), more=REDO),
     "hub: put, always, a queue each": served("always", PUT_OWN, len(STORED)),
     "hub: put, libkestrel": served("1s", PUT, len(STORED), fill=-1, more=LIBKESTREL),
     "hub: get, libkestrel": served("1s", GET, answer(b"jobs"), fill=1, more=LIBKESTREL),

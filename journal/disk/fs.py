@@ -57,6 +57,9 @@ class Region(Protocol):
     def write_at(self, at: int, data: bytes) -> None:
         """Write all of `data` at byte `at`, as a rule within the file."""
 
+    def stage(self, at: int, data: bytes) -> None:
+        """Have the next `sync` write this first, behind what has been staged before it. Nothing is written yet."""
+
     def sync(self) -> None:
         """Raises SyncFailed."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import stat
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from staniel.journal.disk.fs import File, Locked, Reader, Region, SyncFailed
 LIBC = ctypes.CDLL(None, use_errno=True)  # for what `os` does not have; its calls release the interpreter
 FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
 ZEROS = bytes(1 << 20)
+ALIGNED_BYTES = 4096  # what is written past the page cache begins and ends at multiples of it
+STAGED_BYTES = 1 << 20  # of a buffer that is kept
+NEVER = -2  # instead of a descriptor
 
 
 def _sync(sync: Callable[[int], None], fd: int, path: str = "") -> None:
@@ -61,9 +65,13 @@ class OsFile:
 
 
 class OsRegion:
-    """A file descriptor to write with at given places."""
+    """A file descriptor to write with at given places, and one that writes past the page cache, if the file system has
+    that: where the blocks are there already, writing so takes two thirds of the time of a write and an fdatasync.
+    `flushed`: the errno of a write of what is staged that has been made elsewhere and stands for the next `sync`, 0 if
+    it succeeded; None: none has been.
+    """
 
-    __slots__ = ("fd", "size")
+    __slots__ = ("_buffer", "_is_dirty", "_path", "_through", "fd", "flushed", "size", "staged_at", "staged_bytes")
 
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -72,17 +80,88 @@ class OsRegion:
             os.close(self.fd)
             raise OSError(errno.EINVAL, "not a regular file", path)
         self.size = status.st_size
+        self.flushed: int | None = None
+        self.staged_at = self.staged_bytes = 0
+        self._path = path
+        self._is_dirty = False  # something is in the page cache that no sync has written
+        self._through = -1
+        self._buffer: mmap.mmap | None = None  # of whole pages, as writing past the cache asks for
 
     def write_at(self, at: int, data: bytes) -> None:
-        written = os.pwrite(self.fd, data, at)
-        while written < len(data):
-            written += os.pwrite(self.fd, memoryview(data)[written:], at + written)
+        self._is_dirty = True
+        self._write(self.fd, at, memoryview(data))
+
+    def stage(self, at: int, data: bytes) -> None:
+        if not self.staged_bytes:
+            self.staged_at = at
+        assert at == self.staged_at + self.staged_bytes
+        end = self.staged_bytes + len(data)
+        buffer = self._buffer
+        if buffer is None or len(buffer) < end:
+            before = buffer[: self.staged_bytes] if buffer is not None else b""
+            self._buffer = buffer = mmap.mmap(-1, max(STAGED_BYTES, 1 << (end - 1).bit_length()))
+            buffer[: len(before)] = before
+        buffer[self.staged_bytes : end] = data
+        self.staged_bytes = end
+
+    @property
+    def staged(self) -> mmap.mmap:
+        """What is staged is at its beginning."""
+        assert self._buffer is not None
+        return self._buffer
+
+    @property
+    def direct_fd(self) -> int:
+        """To write what is staged with, after which it is on the disk; -1 if it must be written otherwise."""
+        if self._is_dirty or not self.staged_bytes or (self.staged_at | self.staged_bytes) % ALIGNED_BYTES:
+            return -1
+        if self._through == -1:
+            try:
+                self._through = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT | os.O_DSYNC)
+            except OSError:
+                self._through = NEVER
+        return self._through if self._through >= 0 else -1
 
     def sync(self) -> None:
-        _sync(os.fdatasync, self.fd)
+        if self.flushed is not None:
+            flushed, self.flushed = self.flushed, None
+            if flushed:
+                raise SyncFailed(flushed, os.strerror(flushed), self._path)
+        else:
+            try:
+                self._write_staged()
+            except OSError as error:
+                raise SyncFailed(error.errno, error.strerror, self._path) from error
+        self.staged_bytes = 0
+        if self._buffer is not None and len(self._buffer) > STAGED_BYTES:
+            self._buffer = None
+
+    def _write_staged(self) -> None:
+        if self.staged_bytes:
+            with memoryview(self.staged) as whole, whole[: self.staged_bytes] as data:
+                if (fd := self.direct_fd) >= 0:
+                    try:
+                        self._write(fd, self.staged_at, data)
+                        return
+                    except OSError as error:
+                        if error.errno != errno.EINVAL:
+                            raise
+                        os.close(fd)  # the device has larger blocks, or the file system cannot do it after all
+                        self._through = NEVER
+                self._write(self.fd, self.staged_at, data)
+        os.fdatasync(self.fd)
+        self._is_dirty = False
+
+    @staticmethod
+    def _write(fd: int, at: int, data: memoryview) -> None:
+        written = os.pwrite(fd, data, at)
+        while written < len(data):
+            written += os.pwrite(fd, data[written:], at + written)
 
     def close(self) -> None:
         os.close(self.fd)
+        if self._through >= 0:
+            os.close(self._through)
 
 
 class OsReader:
@@ -199,11 +278,11 @@ class OsFs:
         try:
             before = at = os.fstat(fd).st_size
             try:
-                while (
-                    at < size
-                ):  # written, not only allocated: the first write to such a block would be a change of its own
+                # Written, not only allocated: the first write to such a block would be a change of its own. And synced
+                # often: who syncs what the file had before must not wait for all of it.
+                while at < size:
                     at += os.pwrite(fd, memoryview(ZEROS)[: size - at], at)
-                os.fsync(fd)
+                    os.fsync(fd)
             except OSError:
                 os.ftruncate(fd, before)
                 raise

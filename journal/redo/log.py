@@ -9,8 +9,8 @@ Of a queue that is synced later, or never by us, the log has the checksum of eac
 a power cut they tell which bytes of its file are whole.
 
 Who may touch what: `wrote` and everything else about files is called in the turn. Writing and syncing the log belongs
-to the running Sync, from the moment it is handed out until it has run, and otherwise to the turn; background tasks sync
-other files and fill segments that are not in use.
+to the running Sync, from the moment it is handed out until it has run, and otherwise to the turn, which writes as much
+as there is room for; background tasks sync other files and fill segments that are not in use.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import errno
 from collections.abc import Callable
 from enum import Enum
 
-from staniel.journal.disk.fs import JournalFailure, Region
+from staniel.journal.disk.fs import Region
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
 from staniel.journal.redo import records
-from staniel.journal.redo.records import BLOCK_BYTES, BatchHead
+from staniel.journal.redo.records import BLOCK_BYTES, DATA, BatchHead, data_head
 
 NAMES = ("redo.0", "redo.1")
 SEGMENTS = len(NAMES)
-FIRST_SEGMENT_BYTES = 1 << 20  # they double each time they have been full
+FIRST_SEGMENT_BYTES = 4 << 20  # they double each time they have been full: a spool that writes little takes no more
 SHARE_OF_DISK = 16
 PIECE_SHARE = 4  # a write larger than this share of a segment is not worth a second copy
 CATCH_UP_BYTES_MAX = 4 << 20  # so much of a file is read back, to be in the log before what follows it
@@ -38,7 +38,7 @@ UNUSED = "staniel-spool 1"  # also what servers write that know no such log
 
 class LogState(Enum):
     OFF = "off"  # by its setting, or because it could not be made
-    UNUSED = "unused"  # until a journal is written to
+    UNUSED = "unused"  # before it is made and after a clean stop
     BEING_MADE = "being made"
     IN_USE = "in use"
 
@@ -124,7 +124,7 @@ class RedoLog:
         """Why there is none, if it could not be made."""
         self.wait_for_sync: Callable[[], None] = lambda: None
         """Set by the group: return once the sync that is running, if one is, has run."""
-        self.is_due = False
+        self.is_due = bool(bytes_max)
         """Whether `tasks` must be asked."""
         self.running: list[RedoTask] = []
         self.bound: dict[str, Binding] = {}
@@ -197,11 +197,14 @@ class RedoLog:
         binding = file.binding
         assert isinstance(binding, Binding)
         size = len(data)
+        safe_bytes = min(file.safe_bytes, at)
         if binding.has_data and size <= self._piece_bytes:
-            self._note(records.data_head(binding.number, at, binding.known_safe_bytes(), size), data)
+            self._pending.append(data_head(binding.number, at, safe_bytes, size))
+            self._pending.append(data)
+            self._pending_bytes += DATA.size + size
         else:
             binding.direct_bytes = at + size
-            self._note(records.extent(binding.number, at, binding.known_safe_bytes(), data))
+            self._note(records.extent(binding.number, at, safe_bytes, data))
             self.has_extents = True
         binding.taken = self.taken + 1
         if self._pending_bytes > self._piece_bytes:
@@ -275,9 +278,9 @@ class RedoLog:
 
     # what is taken down
 
-    def _note(self, *pieces: bytes) -> None:
-        self._pending.extend(pieces)
-        self._pending_bytes += sum(map(len, pieces))
+    def _note(self, record: bytes) -> None:
+        self._pending.append(record)
+        self._pending_bytes += len(record)
 
     def _seal(self, oldest: int = 0) -> None:
         self._sealed.append((b"".join(self._pending), oldest))
@@ -306,36 +309,43 @@ class RedoLog:
 
     # writing and syncing: the running Sync's, otherwise the turn's
 
-    def write_extents(self) -> bool:
-        """Write what has been taken down: no answer waits for it, but a process that is killed now may be started again
-        after a power cut. False if there is no room for it at once. Raises JournalFailure.
+    def stage(self) -> bool:
+        """Have the next sync write what has been taken down. False, and nothing is done, if files would have to be
+        synced before there is room.
         """
         size = self._sealed_bytes + records.batch_bytes(self._pending_bytes)
         if not self._fits(size):
             other = self.segments[self.active is self.segments[0]]
             if other.state is not SegmentState.FREE or size > 2 * self._piece_bytes:
                 return False
-        self._write_each(self.take())
+        self._stage_each(self.take())
         return True
+
+    def region_to_sync(self) -> Region | None:
+        """The only one that the next sync is about; None if there is not exactly one."""
+        if len(self._unsynced) != 1:
+            return None
+        (segment,) = self._unsynced
+        return segment.region
 
     def carry_out(self, taken: list[tuple[bytes, int]]) -> None:
         """Write and sync. Raises JournalFailure."""
-        self._write_each(taken)
+        self._stage_each(taken)
         self._sync()
         self.durable_take = self.taken
 
-    def _write_each(self, taken: list[tuple[bytes, int]]) -> None:
+    def _stage_each(self, taken: list[tuple[bytes, int]]) -> None:
         for batch, oldest in taken:
             if not self._fits(records.batch_bytes(len(batch))):
                 self._switch()
-            self._write(batch, oldest)
+            self._stage(batch, oldest)
 
     def _fits(self, size: int) -> bool:
         """Whether a batch so large leaves room for what may have to end a segment: a batch about all files."""
         active = self.active
         return active.at + size + records.batch_bytes(self._table_bytes + BLOCK_BYTES) <= active.size
 
-    def _write(self, batch: bytes, oldest: int = 0) -> None:
+    def _stage(self, batch: bytes, oldest: int = 0) -> None:
         """`oldest`: with what this batch says, none before that one is needed. Those that follow may say so once this
         one is on the disk: it may be lost where they are not.
         """
@@ -344,10 +354,7 @@ class RedoLog:
         head = BatchHead(len(batch), number, max(oldest, self._oldest), self.synced, self.spool_id, self.boot_id)
         data = records.encode_batch(head, batch)
         assert active.at + len(data) <= active.size
-        try:
-            active.region.write_at(active.at, data)
-        except OSError as error:
-            raise JournalFailure(f"cannot write the redo log {active.path}: {error}") from error
+        active.region.stage(active.at, data)
         active.at += len(data)
         active.last = number
         active.take = self.taken
@@ -371,7 +378,7 @@ class RedoLog:
         other.state = SegmentState.ACTIVE
         other.at = 0
         self.active = other
-        self._write(b"".join(self._table()))
+        self._stage(b"".join(self._table()))
 
     def _retire_now(self) -> None:
         bindings = list(self.bound.values())
@@ -380,7 +387,7 @@ class RedoLog:
         for binding, size in zip(bindings, sizes, strict=True):
             binding.mark_safe(size)
         table = [records.safe(each.number, each.known_safe_bytes()) for each in bindings]
-        self._write(b"".join(table), oldest=self.next_number)
+        self._stage(b"".join(table), oldest=self.next_number)
         self._sync()
 
     def _table(self) -> list[bytes]:

@@ -137,10 +137,18 @@ def _batches(data: memoryview, spool_id: bytes) -> dict[int, tuple[BatchHead, me
 
 def _needed(found: dict[int, tuple[BatchHead, memoryview]]) -> tuple[list[int], bool]:
     """The numbers of the batches to use, and whether some are missing that were on the disk once. What was never synced
-    may be missing, and what follows it is not used.
+    may be missing, and what follows it is not used: neither its records nor what it says of the oldest that is needed.
     """
-    oldest = max(head.oldest for head, _ in found.values())
     synced = max(head.synced for head, _ in found.values())
+    for oldest in sorted({head.oldest for head, _ in found.values()}, reverse=True):
+        numbers, is_damaged = _row(found, oldest, synced)
+        if any(found[number][0].oldest == oldest for number in numbers):
+            return numbers, is_damaged
+    return [], True
+
+
+def _row(found: dict[int, tuple[BatchHead, memoryview]], oldest: int, synced: int) -> tuple[list[int], bool]:
+    """The numbers from `oldest` on, up to the first that is missing and may be; whether others are missing."""
     numbers = []
     is_damaged = False
     expected = oldest

@@ -11,6 +11,7 @@ from functools import partial
 
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import FULL_ERRNOS, File, Fs
+from staniel.journal.disk.unsynced_names import NamedFile
 from staniel.journal.group_commit import GroupCommit, SeparateDevice
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import (
@@ -42,8 +43,12 @@ class SegmentFile(SeparateDevice):
         self._fs = fs
         self._folder = folder
         self._file = fs.append(path)
-        self._named = self._file.size > 0
+        self._is_named = self._file.size > 0
         self.size = self._file.size
+
+    @property
+    def named(self) -> NamedFile | None:
+        return self._file if self._is_named and isinstance(self._file, NamedFile) else None
 
     def write(self, data: bytes) -> None:
         try:
@@ -53,9 +58,9 @@ class SegmentFile(SeparateDevice):
 
     def sync(self) -> None:
         self._file.sync()
-        if not self._named:
+        if not self._is_named:
             self._fs.sync_folder(self._folder)
-            self._named = True
+            self._is_named = True
 
     def close(self) -> None:
         self._file.close()
@@ -288,9 +293,13 @@ class CmdLog(JobJournal):
         before, path = self._file, self.path
         self._open(number)
         if before is not None and self.sync_ms >= 0:
-            self.group.ask_for_sync(SyncRequest(path, before, partial(self.group.close_after_sync, before)))
+            self.group.ask_for_sync(SyncRequest(path, before, partial(self._end_file, before)))
         elif before is not None:
             self.group.close_after_sync(before)
+
+    def _end_file(self, file: File) -> None:
+        self.group.complete(file)
+        self.group.close_after_sync(file)
 
     def _open(self, number: int) -> None:
         path = f"{self.folder}/{workq_files.segment_name(number)}"

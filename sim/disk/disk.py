@@ -106,13 +106,26 @@ class DiskRegion:
         self.size = len(inode.data)
         self._disk = disk
         self._inode = inode
+        self._staged: list[tuple[int, bytes]] = []
         inode.is_region = True
         inode.handles += 1
 
     def write_at(self, at: int, data: bytes) -> None:
         self._disk.write_over(self._inode, at, data)
 
+    def stage(self, at: int, data: bytes) -> None:
+        if self._staged:
+            before, known = self._staged[-1]
+            assert at == before + len(known)
+        self._staged.append((at, data))
+
     def sync(self) -> None:
+        staged, self._staged = self._staged, []
+        if staged:
+            try:
+                self._disk.write_over(self._inode, staged[0][0], b"".join([data for _, data in staged]))
+            except OSError as error:
+                raise SyncFailed(error.errno, error.strerror) from error
         self._disk.sync_inode(self._inode)
 
     def close(self) -> None:

@@ -25,6 +25,10 @@ class Edit(NamedTuple):
     at: int
     data: bytes | None
 
+    def is_within(self, size: int) -> bool:
+        """Whether it is a write over some of the first `size` bytes."""
+        return self.data is not None and self.at + len(self.data) <= size
+
     def apply(self, to: bytearray) -> None:
         if self.data is None:
             del to[self.at :]
@@ -35,7 +39,7 @@ class Edit(NamedTuple):
 
 class Inode:
     """A file without its name. `reserved`: blocks that it occupies without having bytes in them. `is_region`: it is
-    written over in place, so that a power loss may keep any part of that.
+    written over in place, and a power loss may keep any part of that.
     """
 
     def __init__(self) -> None:
@@ -64,15 +68,18 @@ class Inode:
     def left_by(self, how: Crash | Choose) -> bytearray:
         """The bytes after power loss."""
         left = bytearray(self.durable)
+        steps = self.dirty
         if self.is_region and not isinstance(how, Crash):
-            for edit in self.dirty:
-                _any_part(edit, how, left)
-            return left
-        kept = _how_many(len(self.dirty), how)
-        for edit in self.dirty[:kept]:
+            size = len(self.durable)
+            for edit in steps:
+                if edit.is_within(size):
+                    _any_part(edit, how, left)
+            steps = [edit for edit in steps if not edit.is_within(size)]
+        kept = _how_many(len(steps), how)
+        for edit in steps[:kept]:
             edit.apply(left)
-        if kept < len(self.dirty) and not isinstance(how, Crash):
-            _torn(self.dirty[kept], how).apply(left)
+        if kept < len(steps) and not isinstance(how, Crash):
+            _torn(steps[kept], how).apply(left)
         return left
 
 

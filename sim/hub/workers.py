@@ -29,6 +29,7 @@ class SimWorker(Generic[E]):
         self.name = name
         self.fd = net.take(self)
         self.took_ns = 0
+        self.is_cheap = False
         self.stage = Stage.IDLE
         self.may_wait = False
         self.is_closed = False

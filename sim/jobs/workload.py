@@ -35,6 +35,8 @@ class JobWorkload:
             lines.append('cmdlog_path = "log"')
         if POLICIES[policy] == "interval":
             lines.append(f'cmdlog_sync_int = "{policy}"')
+        if profile.redo_logs:
+            lines.insert(0, f'server.redo_log = "{rng.choice(profile.redo_logs)}"')
         self.config = "\n".join(lines) + "\n"
         self.count = 0
 

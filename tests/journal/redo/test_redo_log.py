@@ -6,7 +6,7 @@ import pytest
 
 from staniel.journal.redo import records
 from staniel.journal.redo.records import BatchHead, RedoKind
-from staniel.journal.redo.replay import Legibility, read_log
+from staniel.journal.redo.replay import Legibility, _needed, read_log
 from staniel.journal.spool import Spool, SpoolError
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
@@ -201,3 +201,14 @@ def test_records_come_back_as_they_were_written() -> None:
     assert [each.file for each in found] == [1, 1, 2, 2, 2**32 - 1]
     assert [each.at for each in found] == [2**40, 2**40, 2**63, 2**64 - 1, 0]
     assert bytes(found[0].data) == "caf\udcff+x".encode("utf-8", "surrogateescape") and bytes(found[1].data) == data
+
+
+def test_what_a_batch_says_of_the_oldest_does_not_hold_if_one_before_it_was_lost() -> None:
+    """Both were written and not synced, and the second alone has reached the disk."""
+    heads = [(4, 4, 3), (5, 4, 4), (7, 6, 5)]
+    found = {
+        number: (BatchHead(0, number, oldest, synced, b"", b""), memoryview(b"")) for number, oldest, synced in heads
+    }
+    assert _needed(found) == ([4, 5], False)
+    found[6] = BatchHead(0, 6, 4, 5, b"", b""), memoryview(b"")
+    assert _needed(found) == ([6, 7], False)

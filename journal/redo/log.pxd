@@ -1,0 +1,36 @@
+cimport cython
+
+
+cdef class Segment:
+    cdef public object path, file, state
+    cdef public long long size, at, last, take, safe_take
+
+
+cdef class Binding:
+    cdef public object path, file
+    cdef public bint has_data
+    cdef public long long number, size, safe_bytes, direct_bytes, taken
+
+    cpdef long long known_safe_bytes(self) except -1
+    cpdef long long written_bytes(self) except -1
+    cpdef mark_safe(self, long long size)
+
+
+cdef class RedoLog:
+    cdef public object fs, folder, own, state, boot_id, spool_id, trouble, wait_for_sync, segments
+    cdef public Segment active
+    cdef public dict bound, left, _unsynced
+    cdef public list running, _pending, _sealed, _to_grow
+    cdef public bint is_due, has_extents
+    cdef public long long segment_bytes_max, taken, durable_take, next_number, synced, _oldest, _oldest_unsynced
+    cdef public long long _files, _table_bytes, _piece_bytes, _pending_bytes, _sealed_bytes
+
+    cpdef bint covers(self, file) except -1
+    @cython.locals(binding=Binding, at="long long")
+    cpdef wrote(self, file, long long at, bytes data)
+    cpdef _note(self, bytes record)
+    cpdef _seal(self, long long oldest=*)
+    cpdef list take(self)
+    cpdef bint stage(self) except -1
+    cpdef bint _fits(self, long long size) except -1
+    cpdef _stage(self, bytes batch, long long oldest=*)

@@ -177,16 +177,16 @@ class Audit:
             self._file = self._fs.append(self._paths[0])
             self._is_torn = self._file.size > 0 and self._fs.read(self._paths[0], self._file.size - 1, 1) != b"\n"
         elif self._file.size + len(line) > self._size_max // 2:
-            self._rotate()
+            self._rotate(now_ms)
             self._file = self._fs.append(self._paths[0])
         self._file.write(b"\n" * self._is_torn + line)
         self._is_torn = False
         self._group.include(self._file, SYNC_MS, now_ms)
 
-    def _rotate(self) -> None:
+    def _rotate(self, now_ms: int) -> None:
         file, self._file = self._file, None
         assert file is not None
-        self._group.close_after_sync(file)
+        self._group.seal(file, now_ms)
         self._fs.rename(*self._paths)
 
     def _load(self) -> None:

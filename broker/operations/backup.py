@@ -131,7 +131,8 @@ class BackupHold:
         """Raises OSError, JournalFailure."""
         broker, fs, outside = self._broker, self._fs, self._outside
         broker.commit(now_ms)
-        number = max((int(name.partition("-")[0]) for name, _ in fs.list(folders[0])), default=0) + 1
+        there = [name.partition("-")[0] for folder in folders for name, _ in fs.list(folder)]
+        number = max((int(each) for each in there if each.isdecimal()), default=0) + 1
         for at, file in enumerate(spool_files(fs, broker.spool.folder, outside)):
             folder = folders[bool(outside) and file.path.startswith(f"{outside}/")]
             self.files.append(self._hold_file(file, folder, f"{number}-{at}"))

@@ -72,11 +72,14 @@ class UndoView(Struct, frozen=True):
 
 
 class UndoRecord(Struct, eq=False):
-    """An undo file: its path and what it holds. `is_busy`: an operation writes to it or returns what is in it."""
+    """An undo file: its path and what it holds. `is_busy`: an operation writes to it or returns what is in it.
+    `wanted`: how many bytes it is going to have.
+    """
 
     path: str
     content: UndoContent
     is_busy: bool = False
+    wanted: int = 0
 
     @property
     def id(self) -> int:
@@ -114,10 +117,16 @@ class Undos:
         """Why a purge of `queue` cannot be undone, and so is not begun; empty if it can."""
         line, most = queue.line, self.bytes_max
         size = line.bytes + ITEM_BYTES * len(line)
+        promised = self._promised_bytes()
         final = "say no_undo (--no-undo) to remove them for good"
         if size > most:
             return f"an undo of {len(line)} items takes {size} bytes, and [admin] undo_max_size is {most}: {final}"
-        if self.broker.group.is_full or not self.broker.group.admits(size):
+        if size + promised > most:
+            why = f"operations under way need {promised} bytes of the {most} of [admin] undo_max_size"
+            return f"{why}, and this one {size}: wait for them, or {final}"
+        if len(self.running) >= FILES_MAX:
+            return f"{FILES_MAX} operations are under way: wait for one of them, or {final}"
+        if self.broker.group.is_full or not self.broker.group.admits(size + promised):
             return f"the disk has no room for an undo of {size} bytes: {final}"
         return ""
 
@@ -129,7 +138,7 @@ class Undos:
         name = queue.name.encode("utf-8", "surrogateescape")
         until_ms = now_ms + self.keep_ms
         began = Began(FORMAT_VERSION, number, now_ms, until_ms, operation, name)
-        return UndoRecord(f"{self.folder}/{number}", UndoContent(began), True)
+        return UndoRecord(f"{self.folder}/{number}", UndoContent(began), True, size)
 
     def add(self, record: UndoRecord) -> None:
         """It can be undone from now on."""
@@ -174,13 +183,19 @@ class Undos:
 
     def _make_room(self, size: int) -> None:
         """Have the files be no more than they may, and take no more, with one of `size` bytes; the oldest make way."""
-        most = self.bytes_max
-        used = sum([each.content.end for each in self.by_id.values()])
-        for record in [each for each in self.by_id.values() if not each.is_busy]:
-            if used + size <= most and len(self.by_id) < FILES_MAX:
+        idle = [each for each in self.by_id.values() if not each.is_busy]
+        left = len(idle) + len(self.running)
+        used = sum([each.content.end for each in idle]) + self._promised_bytes()
+        for record in idle:
+            if used + size <= self.bytes_max and left < FILES_MAX:
                 break
             used -= record.content.end
+            left -= 1
             self.drop(record, "a newer one needs its place")
+
+    def _promised_bytes(self) -> int:
+        """What the files of operations under way have, or are going to have."""
+        return sum([max(each.record.content.end, each.record.wanted) for each in self.running])
 
     def stop(self, now_ms: int) -> None:
         """The server stops: what is under way ends behind its slice. No sync may be running. Raises JournalFailure."""

@@ -98,7 +98,7 @@ class FolderStore:
             temporary = f"{self._folder}/{TEMPORARY}/{self._number()}"
             checksum = self._copy(file, temporary, progress)
             name = f"{self._folder}/{data_name(checksum)}"
-            if name in self._pending.values() or os.path.exists(name):
+            if name in self._pending.values() or self._has(name, file.bytes):
                 self._fs.remove(temporary)
                 return checksum, False
             self._pending[temporary] = name
@@ -106,6 +106,13 @@ class FolderStore:
             if len(self._pending) > PENDING_FILES_MAX or self._pending_bytes > PENDING_BYTES_MAX:
                 self._settle()
             return checksum, True
+
+    def _has(self, name: str, size: int) -> bool:
+        """Whether these bytes are there; what has lost some is written anew."""
+        try:
+            return self._fs.size(name) == size
+        except FileNotFoundError:
+            return False
 
     def _copy(self, file: LocalFile, temporary: str, progress: Progress) -> str:
         hashed, at = sha256(), 0

@@ -42,7 +42,7 @@ class S3Store:
         self._transfer = TransferConfig(
             multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, use_threads=False
         )
-        self._known: set[str] | None = None
+        self._known: dict[str, int] | None = None  # the lengths of what is there, by checksum
         with self._told():
             self._client: Any = boto3.client("s3")
 
@@ -77,15 +77,15 @@ class S3Store:
     def add(self, file: LocalFile, progress: Progress) -> tuple[str, bool]:
         """Reads the file twice: an object has its name, the checksum, from the beginning on."""
         if self._known is None:
-            self._known = set(stored_data(self))
+            self._known = {checksum: stored.bytes for checksum, stored in stored_data(self).items()}
         with self._told(), open(file.path, "rb") as opened:
             checksum = _checksum(FileBytes(opened, file, lambda size: None))
-            if checksum in self._known:
+            if self._known.get(checksum) == file.bytes:
                 progress(file.bytes)
                 return checksum, False
             body = FileBytes(opened, file, progress)
             self._client.upload_fileobj(body, self._bucket, self._prefix + data_name(checksum), Config=self._transfer)
-        self._known.add(checksum)
+        self._known[checksum] = file.bytes
         return checksum, True
 
     def remove(self, names: list[str]) -> None:

@@ -65,6 +65,8 @@ def take(store: Store, source: BackupSource, steady_ms: Callable[[], int], progr
         copied_files += news_bytes != NO_NEWS
         copied_bytes += max(0, news_bytes)
     source.check()
+    if store.quiet_ms:
+        _refuse_removed(store, files)
     manifest = Manifest(
         format=FORMAT,
         id=backup_id,
@@ -86,6 +88,13 @@ def take(store: Store, source: BackupSource, steady_ms: Callable[[], int], progr
     store.write(f"{stores.BACKUPS}{backup_id}.json", encode(manifest))
     store.remove([f"{stores.RUNNING}{backup_id}"])
     return manifest
+
+
+def _refuse_removed(store: Store, files: list[BackedUpFile]) -> None:
+    """No lock keeps a second process from removing what this one has found there. Raises BackupError."""
+    there = stores.stored_data(store)
+    if not all(part.sha256 in there for file in files for part in file.parts):
+        raise BackupError(f"another process has removed parts of backups from {store.where}: make the backup again")
 
 
 def _unfinished(store: Store) -> list[str]:

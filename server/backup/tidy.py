@@ -8,16 +8,20 @@ from staniel.server.backup.store import Store, data_name
 
 def tidy(store: Store, now_ms: int) -> int:
     """Remove what interrupted runs have left; how many bytes that frees. Raises BackupError: also if a manifest cannot
-    be read, because what it needs is not known then.
+    be read, because what it needs is not known then. While another process makes a backup, nothing: it may need what no
+    backup needs yet.
     """
+    before_ms = now_ms - store.quiet_ms
+    running = store.names(stores.RUNNING)
+    if any(each.changed_at_ms > before_ms for each in running.values()):
+        return 0
     needed: set[str] = set()
     for backup_id in stores.ids(store):
         needed.update(part.sha256 for file in stores.load(store, backup_id).files for part in file.parts)
-    before_ms = now_ms - store.quiet_ms
     found = stores.stored_data(store)
     idle = {name: each for name, each in found.items() if name not in needed and each.changed_at_ms <= before_ms}
     store.remove([data_name(name) for name in idle])
-    store.remove([name for name, each in store.names(stores.RUNNING).items() if each.changed_at_ms <= before_ms])
+    store.remove(list(running))
     store.abort_uploads(before_ms)
     return sum(each.bytes for each in idle.values())
 

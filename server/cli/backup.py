@@ -158,9 +158,24 @@ def _told_of(manifest: Manifest, where: str) -> str:
 @click.argument("source")
 @json_option
 def list_all(source: str, as_json: bool) -> None:
-    """List the backups in SOURCE, the newest last. NEW is what it has that no earlier one had."""
+    """List the backups in SOURCE, the newest last. NEW is what it has that no earlier one had.
+
+    Exit code 1: some of them cannot be used, and a line says why; the others are listed.
+    """
+    found, faults = list[Manifest](), list[str]()
     with _told(), _store(source) as store:
-        found = [stores.load(store, each) for each in stores.ids(store)]
+        for each in stores.ids(store):
+            try:
+                found.append(stores.load(store, each))
+            except BackupError as error:
+                faults.append(printable(str(error)))
+    _print_list(found, as_json)
+    for fault in faults:
+        click.echo(f"Error: {fault}", err=True)
+    sys.exit(1 if faults else 0)
+
+
+def _print_list(found: list[Manifest], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([_summary(each) for each in found]))
         return

@@ -221,3 +221,14 @@ def test_intents_that_are_written_anew_in_their_place_are_held_as_they_were() ->
     world.broker.transfers.transfer_log.restart()
     assert world.disk.size("s/.staniel/intents") == 0
     assert len(world.disk.read(intents.path, 0, 1 << 20)) == intents.bytes
+
+
+def test_a_stray_name_among_those_that_are_held_is_in_nothings_way() -> None:
+    world = World(SMALL)
+    world.disk.make_folder("s/.staniel/held")
+    for name in ("stray", "7-0"):
+        world.disk.append(f"s/.staniel/held/{name}").close()
+    found, _ = hold(world)
+    for task in world.start_tasks():
+        world.finish_task(task)
+    assert found.files and not found.why

@@ -230,6 +230,22 @@ def test_the_oldest_makes_way_and_time_ends_them() -> None:
     assert world.disk.list("s/.staniel/undo") == []
 
 
+def test_purges_at_the_same_time_take_no_more_together() -> None:
+    world = filled(20, 'admin.undo_max_size = "1KB"', "q0")
+    for number in range(20):
+        world.client().puts(f"item {number}", "q1")
+    settles(world)
+    admins = [Admin(world) for _ in range(2)]
+    for number, admin in enumerate(admins):
+        admin.asks("POST", f"/api/queues/q{number}/purge")
+    settles(world)
+    (first, purged), (second, refused) = filter(None, [admin.hears() for admin in admins])
+    assert (first, purged["purged"], second) == (200, 20, 409) and "under way" in refused["error"]
+    assert len(world.items("q1")) == 20
+    assert asked(world, "POST", "/api/queues/q1/purge")[0] == 200
+    assert [each["queue"] for each in asked(world, "GET", "/api/undo")[1]] == ["q1"]
+
+
 def test_a_full_disk_takes_them_first() -> None:
     world = filled(3)
     asked(world, "POST", "/api/queues/q/purge")

@@ -10,6 +10,13 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from staniel.broker.operations.backup import HeldFiles
+from staniel.server.backup.folder_store import FolderStore
+from staniel.server.backup.manifest import BackupError
+from staniel.server.backup.source import SourceFile
+from staniel.server.backup.store import RUNNING, LocalFile, Stored, ids, prepare
+from staniel.server.backup.take import take
+from staniel.server.backup.tidy import remove
 from tests.server.admin.asking import SpoolConnection
 from tests.server.backup.copies import SMALL, back_up, data_files, drained, restored, staniel
 from tests.support.process import Server, run_staniel, running
@@ -139,6 +146,8 @@ def test_a_damaged_list_of_files_is_found_and_other_backups_go_on(busy: Server, 
     path.write_bytes(data.replace(b'"items":200', b'"items":201'))
     assert "its checksum does not match" in staniel("backup", "verify", dest, code=1).stdout
     assert "cannot be used" in staniel("restore", dest, tmp_path / "new", code=1).stderr
+    told = staniel("backup", "list", dest, code=1)
+    assert first["id"] in told.stdout and last["id"] not in told.stdout and "cannot be used" in told.stderr
     assert "cannot be used" in staniel("backup", "prune", dest, "--keep", "2", "--yes", code=1).stderr
     assert back_up(busy.spool, dest)["copied_bytes"] == 0
     restored(dest, tmp_path / "copy", "--backup", first["id"])
@@ -282,3 +291,62 @@ def test_a_server_holds_the_files_of_a_few_backups_at_a_time(busy: Server) -> No
     assert statuses == [200] * 4 + [409]
     for connection in connections:
         connection.close()
+
+
+def test_a_piece_that_has_lost_its_end_is_copied_again(busy: Server, tmp_path: Path) -> None:
+    dest = tmp_path / "dest"
+    back_up(busy.spool, dest)
+    largest = max(data_files(dest), key=lambda path: path.stat().st_size)
+    size = largest.stat().st_size
+    os.truncate(largest, 10)
+    assert staniel("backup", "verify", dest, code=1).stdout
+    assert back_up(busy.spool, dest)["copied_bytes"] == size
+    assert "0 faults" in staniel("backup", "verify", dest).stdout
+
+
+class Unlocked(FolderStore):
+    """As a bucket is: another process may be at work, since moment 5,000."""
+
+    quiet_ms = 1000
+
+    def names(self, prefix: str) -> dict[str, Stored]:
+        self._settle()
+        changed_at_ms = 5000 if prefix == RUNNING else 1
+        return {name: Stored(each.bytes, changed_at_ms) for name, each in super().names(prefix).items()}
+
+
+class Files:
+    """One file of a spool at rest."""
+
+    was_running = False
+
+    def __init__(self, path: Path) -> None:
+        self.files = [SourceFile("orders", LocalFile(str(path), path.stat().st_size))]
+        self.held = HeldFiles(0, "1", "spool", 1, 1, 0, "os", {}, 1, self.files[0].local.bytes)
+
+    def check(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_what_another_process_may_be_about_to_use_stays(tmp_path: Path) -> None:
+    (tmp_path / "orders").write_bytes(ITEM)
+    store = Unlocked(str(tmp_path / "dest"), writes=True)
+    prepare(store)
+    first = take(store, Files(tmp_path / "orders"), lambda: 0, lambda size: None)
+    store.write(f"{RUNNING}another", b"")
+    assert remove(store, [first.id], 5500) == 0 and len(data_files(tmp_path / "dest")) == 1
+    assert remove(store, [], 6500) == len(ITEM) and not store.names(RUNNING)
+    store.close()
+
+
+def test_a_backup_whose_parts_another_process_removes_is_none(tmp_path: Path) -> None:
+    (tmp_path / "orders").write_bytes(ITEM)
+    store = Unlocked(str(tmp_path / "dest"), writes=True)
+    prepare(store)
+    first = take(store, Files(tmp_path / "orders"), lambda: 0, lambda size: None)
+    (piece,) = data_files(tmp_path / "dest")
+    with pytest.raises(BackupError, match="make the backup again"):
+        take(store, Files(tmp_path / "orders"), lambda: 0, lambda size: piece.unlink())
+    assert ids(store) == [first.id]
+    store.close()

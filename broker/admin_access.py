@@ -39,6 +39,10 @@ class AdminAccess:
     def has_token(self) -> bool:
         return bool(self._token)
 
+    def has_token_of(self, other: AdminAccess) -> bool:
+        """Whether the token is still the same; or there was none."""
+        return not other._token or hmac.compare_digest(self._token, other._token)
+
     def refusal(self, request: HttpRequest, is_known: bool) -> tuple[int, str]:
         """(status, why) of a request over TCP that is not served; (0, "") if it is. `is_known`: a user's, or with the
         token.

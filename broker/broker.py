@@ -33,7 +33,7 @@ from staniel.broker.streams import StreamQueues
 from staniel.broker.timers import Timers
 from staniel.broker.transfers import Transfers
 from staniel.broker.unsent_items import UnsentItems
-from staniel.broker.users import Logins, Users
+from staniel.broker.users import UNIX, Logins, Users
 from staniel.journal.background import BackgroundTask
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import Fs
@@ -226,6 +226,7 @@ class Broker:
     def forget(self, session: Session) -> None:
         """The client of `session` is gone."""
         self._sessions.pop(session, None)
+        self.audit.asks(session, "")
         if self.config.server.enable_session_trace:
             self.report(Level.INFO, "session.end", session=session.number)
 
@@ -451,9 +452,10 @@ class Broker:
         except ConfigError as error:
             self.report(Level.ERROR, "config.refused", why=str(error), hint="nothing has changed")
             raise ReloadError(str(error)) from error
+        has_lost = admin is not None and self.admin is not None and not admin.has_token_of(self.admin)
         self.config = config
         self.admin = admin
-        self._take_over(users, now_ms)
+        self._take_over(users, has_lost, now_ms)
         self.queues.config_of = config.queue
         later = config.later_keys(self._started_with)
         self._limit_queues()
@@ -487,11 +489,14 @@ class Broker:
         if was_stranger:
             self.logged_in(session)
 
-    def _take_over(self, users: Users, now_ms: int) -> None:
+    def _take_over(self, users: Users, has_lost: bool, now_ms: int) -> None:
         """A client whose user is gone, has other secrets or has lost a right is hung up on, wherever it is in its
         requests: it may wait, and what it has open goes back. A client whose user has gained rights has them at once.
+        At the admin listener a token that is worth less now (`has_lost`: the listener's own is) may have begun what
+        goes on, as a stream of events does: who has come with one comes again.
         """
         before, self.users = self.users, users
+        has_lost = has_lost or not users.replace(before)
         for session in list(self._sessions):
             known, found = before.by_name.get(session.user), users.by_name.get(session.user)
             if session.user and known is not None:
@@ -499,7 +504,9 @@ class Broker:
                     session.rights = found.rights
                     continue
             elif session.rights is users.strangers or users.knows_all(session.protocol, session.address):
-                continue
+                is_by_token = session.rights is not None or not session.address.startswith(UNIX)
+                if not (has_lost and session.protocol == "admin" and is_by_token):
+                    continue
             self.client_events(Level.INFO, "client.expelled", now_ms, client=session.address, user=session.user)
             session.hang_up(b"")
 

@@ -42,7 +42,9 @@ class Lease:
 
 
 class Leases:
-    """All leases by number. Numbers count from 1 for the life of the process; any client may end any of them."""
+    """All leases by number. Numbers count from 1 for the life of the process; any client may end any of them, if it
+    names the queue: that is what its rights are asked for.
+    """
 
     def __init__(self, timers: Timers) -> None:
         self._deadlines = timers
@@ -69,6 +71,11 @@ class Leases:
         self._held[owner] += 1
         self._deadlines.set(lease, until_ms)
         return self._last
+
+    def pop_of(self, number: int, queue: str) -> Lease | None:
+        """The same, if it is of the queue of that name."""
+        lease = self._leases.get(number)
+        return self.pop(number) if lease is not None and lease.queue.name == queue else None
 
     def pop(self, number: int) -> Lease | None:
         """The lease, no longer ours; None if there is none of that number."""

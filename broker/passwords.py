@@ -12,6 +12,7 @@ import hmac
 from base64 import b64decode, b64encode
 from binascii import Error
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -51,6 +52,8 @@ def parse_hash(text: str) -> PasswordHash:
     ln, r, p = (int(word[:4]) for word in words[1:4])
     if not (1 <= ln <= LN_MAX and 1 <= r <= R_MAX and 1 <= p <= P_MAX):
         raise ValueError("parameters beyond what is sensible")
+    if ln >= 16 * r:
+        raise ValueError("parameters that scrypt does not take")  # RFC 7914, 2: N is less than 2^(128 * r / 8)
     try:
         salt, key = b64decode(words[4], validate=True), b64decode(words[5], validate=True)
     except (Error, ValueError):
@@ -79,7 +82,8 @@ class PasswordCheck:
         self._is_right = False
 
     def run(self) -> None:
-        self._is_right = self._wanted.matches(self._password)
+        with suppress(MemoryError, ValueError):  # no memory for it (OpenSSL's word is ValueError): then it is not right
+            self._is_right = self._wanted.matches(self._password)
 
     def done(self, now_ms: int) -> None:
         self._then(self._is_right, now_ms)

@@ -88,6 +88,9 @@ def server_stats(broker: Broker, now_ms: int, totals: QueueTotals) -> Iterator[t
     yield "status", broker.status.reported.value.lower()
     yield "paused_queues", len(broker.pauses)
     yield "unreadable_queues", len(broker.queues.blocked) + totals.unreadable
+    yield "logins", broker.logins.succeeded
+    yield "logins_failed", broker.logins.failed
+    yield "commands_refused", broker.logins.refused
     if broker.serves_jobs:
         yield "unreadable_command_logs", int(bool(broker.workq.trouble))
 

@@ -106,6 +106,11 @@ class Users:
             raise ConfigError(joined(joined("users", user.name), spelled), why)
         found[key] = user
 
+    def replace(self, other: Users) -> bool:
+        """Whether each user of `other` is one here, with the same secrets and no right less."""
+        mine = self.by_name
+        return all(name in mine and mine[name].replaces(user) for name, user in other.by_name.items())
+
     def identify(self, protocol: str, address: str, certificate: tuple[str, ...]) -> tuple[str, Rights | None]:
         """(name, rights) of a client that has just connected; rights None: all."""
         if address.startswith(UNIX):

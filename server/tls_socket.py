@@ -152,7 +152,8 @@ class TlsSocket:
     def _answer(self) -> None:
         """What TLS itself has to say goes out, or waits for the next `send`."""
         self._try_to_send()
-        if len(self._encrypted) + self._leaving.pending > CONTROL_BYTES_MAX and not self._taken_bytes:
+        # Behind what the socket is taking there is nothing else: replies are encrypted once that has left.
+        if self._leaving.pending > CONTROL_BYTES_MAX:
             raise ConnectionResetError(errno.ECONNRESET, "it asks for TLS's own answers and reads none")
 
     def send(self, data: bytes | memoryview, /) -> int:

@@ -194,7 +194,7 @@ class LeaseBatch:
     def step(self, now_ms: int) -> None:
         session, leases = self._session, self._session.broker.leases
         until = self._at + self._count_max
-        popped = [leases.pop(number) for number in self._numbers[self._at : until]]
+        popped = [leases.pop_of(number, self._call.queue) for number in self._numbers[self._at : until]]
         self._count += self._end([lease for lease in popped if lease is not None], now_ms)
         self._at = until
         if until < len(self._numbers):

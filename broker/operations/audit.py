@@ -50,7 +50,7 @@ class Result(Enum):
 class AuditEntry(Struct, frozen=True):
     """One operation. `queue` "": it was about the server; `target`: where items went, or what a status became. `items`:
     how many it was about. `uid`, `pid`: of a program on a Unix socket, else -1. `left_out`: so many operations of this
-    kind over this protocol, before this one, have no line.
+    kind over this protocol, before this one, have no line. `user`: of [users]; "": none is known.
     """
 
     id: int
@@ -66,6 +66,7 @@ class AuditEntry(Struct, frozen=True):
     uid: int = -1
     pid: int = -1
     left_out: int = 0
+    user: str = ""
 
 
 class Audit:
@@ -85,6 +86,14 @@ class Audit:
         self._file: File | None = None
         self._is_torn = False  # the file may end in half a line
         self._last_id = 0
+        self._askers: dict[Session, str] = {}  # users of the admin listener: a token is one request's, not a session's
+
+    def asks(self, session: Session, user: str) -> None:
+        """Who has sent the request that is served next."""
+        if user:
+            self._askers[session] = user
+        else:
+            self._askers.pop(session, None)
 
     def next_id(self) -> int:
         """The number of a new operation. They rise over restarts."""
@@ -122,7 +131,8 @@ class Audit:
         if limit.admits(kind, now_ms):
             left_out = limit.count(kind)
             address, protocol = session.address, session.protocol
-            self._add(number, now_ms, operation, queue, target, items, result, why, address, protocol, left_out)
+            user = self._askers.get(session, session.user)
+            self._add(number, now_ms, operation, queue, target, items, result, why, address, protocol, left_out, user)
         return number
 
     def note_signal(self, operation: str, signal: str, now_ms: int) -> None:
@@ -148,11 +158,13 @@ class Audit:
         client: str,
         protocol: str,
         left_out: int,
+        user: str = "",
     ) -> None:
         found = UNIX_CLIENT.fullmatch(client)
         pid, uid = map(int, found.groups()) if found is not None else (-1, -1)
+        why = why[:WHY_MAX]
         entry = AuditEntry(
-            number, at_ms, operation, queue, target, items, result, why[:WHY_MAX], client, protocol, uid, pid, left_out
+            number, at_ms, operation, queue, target, items, result, why, client, protocol, uid, pid, left_out, user
         )
         self._entries.append(entry)
         if self._size_max == NO_FILE:

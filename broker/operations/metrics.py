@@ -167,7 +167,7 @@ class NamedQueues:
 
 def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
     """What there is once a server."""
-    counters, group = broker.counters, broker.group
+    counters, group, logins = broker.counters, broker.group, broker.logins
     free, total = broker.spool.fs.free_bytes(broker.spool.folder)
     samples: list[tuple[str, MetricKind, str, float]] = [
         ("staniel_up_seconds", MetricKind.GAUGE, "Time since the start.", view.uptime_ms / 1000),
@@ -192,6 +192,9 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
         ("staniel_disk_full", MetricKind.GAUGE, "1 while puts are refused for want of space.", int(group.is_full)),
         ("staniel_queues_blocked", MetricKind.GAUGE, "Queues whose files cannot be read.", len(broker.queues.blocked)),
         ("staniel_queues_paused", MetricKind.GAUGE, "Queues of which gets or puts are paused.", len(broker.pauses)),
+        ("staniel_logins_total", MetricKind.COUNTER, "Passwords that were right.", logins.succeeded),
+        ("staniel_logins_failed_total", MetricKind.COUNTER, "Passwords and tokens that were wrong.", logins.failed),
+        ("staniel_commands_refused_total", MetricKind.COUNTER, "Requests without the right to them.", logins.refused),
     ]
     text = [_head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
     text.append(_head("staniel_build_info", MetricKind.GAUGE, "The version and the build."))

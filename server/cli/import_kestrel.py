@@ -76,6 +76,7 @@ class Import:
         self.sections: dict[str, dict[str, Setting]] = {name: {} for name in ("server", "memcache", "text", "thrift")}
         self.sections |= {"admin": {}, "default": {}}
         self.aliases: dict[str, str] = {}
+        self._is_open = False  # other machines reach it
         self._overflow: int | None = None  # times max_journal_size, in files of Kestrel 2.0
 
     def run(self, assignments: list[Assignment]) -> None:
@@ -95,6 +96,17 @@ class Import:
                 self._setting(each)
         self._queue("default", defaults)
         self._guard_admin(assignments)
+        self._guard_network(assignments)
+
+    def _guard_network(self, assignments: list[Assignment]) -> None:
+        """Kestrel serves every machine that reaches it; our server wants to hear that this is meant."""
+        host = self.sections["server"].get("host")
+        if host is None or is_loopback(host.value.strip('"')):
+            return
+        line = next((each.line for each in assignments if each.path == "listenAddress"), 0)
+        why = "a server that other machines reach starts with [users], or with [server] open_network = true"
+        self._note(line, "listenAddress", why)
+        self._is_open = True
 
     def _guard_admin(self, assignments: list[Assignment]) -> None:
         """Kestrel's admin port is open to all; ours wants a token beyond loopback."""
@@ -201,6 +213,9 @@ class Import:
             yield f"[{name}]"
             for key, setting in settings.items():
                 yield f"{key} = {setting.value}" + (f"  # {setting.comment}" if setting.comment else "")
+            if name == "server" and self._is_open:
+                yield "# open_network = true  # clients of other machines are not asked who they are; else give [users]"
+                yield '# operator_commands = "everywhere"  # they may delete, flush, shut down, as with Kestrel'
             for key, value in unsaid.items():
                 yield f"# {key} = {value}  # so Kestrel, where its file says nothing"
         if self.aliases:

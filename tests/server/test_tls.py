@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from staniel.server.tls_socket import CONTROL_BYTES_MAX, TlsSocket
 from tests.support.certificates import Authority, Files, self_signed
 from tests.support.process import Server, run_staniel, running, until
 
@@ -367,3 +368,66 @@ def test_what_is_wrong_with_the_files_stops_the_start(place: Place, tmp_path: Pa
         checked = run_staniel("config", "check", str(config))
         assert checked.returncode == 1
         assert why in checked.stderr
+
+
+class Deaf:
+    """The socket of a client that sends one byte after the other, and takes `count` bytes and no more."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def fileno(self) -> int:
+        return -1
+
+    def recv(self, count: int, /) -> bytes:
+        return b"x"
+
+    def send(self, data: bytes | memoryview, /) -> int:
+        if not self._count:
+            raise BlockingIOError
+        sent = min(self._count, len(data))
+        self._count -= sent
+        return sent
+
+    def shutdown(self, how: int, /) -> None:
+        raise AssertionError
+
+    def close(self) -> None:
+        raise AssertionError
+
+
+class Answering:
+    """OpenSSL as it meets a client that asks for key updates: each read leaves an answer."""
+
+    def __init__(self, leaving: ssl.MemoryBIO) -> None:
+        self._leaving = leaving
+
+    def read(self, count: int) -> bytes:
+        self._leaving.write(bytes(27))
+        raise ssl.SSLWantReadError
+
+    def pending(self) -> int:
+        return 0
+
+    def write(self, data: memoryview) -> int:
+        self._leaving.write(data)
+        return len(data)
+
+
+@pytest.mark.parametrize("is_taking", [False, True])
+def test_answers_of_tls_that_a_client_does_not_read_are_bounded(is_taking: bool) -> None:
+    below = Deaf(1000)
+    sock = TlsSocket(below, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    sock._tls = Answering(sock._leaving)  # type: ignore[assignment]
+    if is_taking:
+        assert sock.send(bytes(200_000)) == 0, "the socket is full within the first piece"
+    for _ in range(2 * CONTROL_BYTES_MAX // 27 + 40):
+        try:
+            sock.recv(1000)
+        except BlockingIOError:
+            continue
+        except ConnectionResetError:
+            break
+    else:
+        raise AssertionError(f"{sock._leaving.pending} bytes are kept")
+    assert sock._leaving.pending < CONTROL_BYTES_MAX + 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import signal
 import socket
 import ssl
@@ -12,8 +13,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from staniel.broker.passwords import hash_password
+from staniel.broker.passwords import PasswordCheck, hash_password, parse_hash
 from tests.server.admin.asking import Operator
 from tests.support.certificates import Authority
 from tests.support.process import STANIEL, Server, run_staniel, running, until
@@ -258,6 +260,39 @@ def test_tokens_of_users_have_their_rights_at_the_admin_port(server: Server) -> 
         assert found.status == status, (method, path, found)
 
 
+def test_what_a_token_has_begun_ends_when_it_is_worth_less(server: Server, stack: ExitStack) -> None:
+    port = int(server.greeting.split("127.0.0.1:")[2].split(",")[0])
+    config = users().replace('roles = ["read", "operate"]\nqueues = ["orders*"]', 'roles = ["read"]\nqueues = ["*"]')
+    reload_with(server, config + "[admin]\nport = 0\n")
+    page = stack.enter_context(closing(socket.create_connection(("127.0.0.1", port), 10)))
+    asked = f"GET /api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    page.sendall(asked.encode())
+    stream = stack.enter_context(closing(page.makefile("rb")))
+    assert b"200" in stream.readline()
+    reload_with(server, users() + "[admin]\nport = 0\n")
+    assert stream.read() is not None, "the stream ends"
+
+
+def test_the_audit_log_and_the_statistics_know_users(server: Server, stack: ExitStack) -> None:
+    operator, boss = connect(stack, server, "operator"), connect(stack, server, "boss")
+    assert operator.ask("delete orders1") == "NOT_FOUND\r\n"
+    assert operator.ask("flush orders") == "END\r\n"
+    assert "may not" in operator.ask("flush other")
+    assert "failure" in connect(stack, server).login("both", "wrong")
+    asking = Operator(int(server.greeting.split("127.0.0.1:")[2].split(",")[0]))
+    assert asking.ask("GET", "/api/audit", authorization=f"Bearer {'x' * 20}").status == 401
+    assert boss.ask("set orders 0 0 1", "a") == "STORED\r\n"
+    purged = asking.ask("POST", "/api/queues/orders/purge", {}, authorization=f"Bearer {TOKEN}")
+    assert purged.status == 200, purged.json
+    assert boss.ask("flush_all") == "OK\r\n"
+    found = dict(line.split()[1:3] for line in boss.ask("stats server", end=b"END\r\n").splitlines()[:-1])
+    assert (found["logins"], found["logins_failed"], found["commands_refused"]) == ("2", "2", "1")
+    lines = [json.loads(line) for line in (server.spool / ".staniel/audit").read_text().splitlines()]
+    named = {(line["operation"], line["protocol"]): line["user"] for line in lines}
+    assert named["purge", "admin"] == "operator"
+    assert named["flush_all", "memcache"] == "boss"
+
+
 def test_certificates_are_users(tmp_path: Path, stack: ExitStack) -> None:
     authority = Authority(tmp_path)
     files = authority.issue("server")
@@ -297,6 +332,24 @@ def test_a_hash_is_made_of_what_standard_input_says() -> None:
     assert words[:4] == ["scrypt", "14", "8", "1"]
     for wrong in (b"", b"\n", b"two words\n", b"x" * 5000):
         assert subprocess.run([*STANIEL, "user", "hash"], input=wrong, capture_output=True).returncode == 1
+
+
+@pytest.mark.parametrize("parameters", ["17$1$1", "16$1$1", "18$8$1", "14$8$5", "0$8$1"])
+def test_a_hash_that_scrypt_would_refuse_is_none(parameters: str) -> None:
+    salt_and_key = "$".join(HASHES["both"].split("$")[4:])
+    with pytest.raises(ValueError, match="parameters"):
+        parse_hash(f"scrypt${parameters}${salt_and_key}")
+
+
+def test_a_password_for_which_there_is_no_memory_is_wrong() -> None:
+    told = list[bool]()
+    wanted = parse_hash(HASHES["both"])
+    check = PasswordCheck(
+        structs.replace(wanted, ln=40), b"both-secret", lambda is_right, now_ms: told.append(is_right)
+    )
+    check.run()
+    check.done(0)
+    assert told == [False]
 
 
 def test_no_command_shows_a_hash(tmp_path: Path, server: Server, stack: ExitStack) -> None:

@@ -31,10 +31,12 @@ def serve(session: Session, request: HttpRequest, now_ms: int) -> None:
     """Raises Later, and nothing has been done."""
     exchange = Exchange(session, request)
     access = session.broker.admin
-    rights, is_known = asker(session, request)
+    rights, is_known, user = asker(session, request)
+    session.broker.audit.asks(session, user)
     if access is not None and not session.address.startswith("unix:"):
         status, why = access.refusal(request, is_known)
         if status:
+            session.broker.logins.failed += status == 401 and bool(bearer(request))
             session.log_event("admin.refused", now_ms, status=status, why=why)
             exchange.error(status, why, BEARER if status == 401 else None)
             return
@@ -44,16 +46,16 @@ def serve(session: Session, request: HttpRequest, now_ms: int) -> None:
         exchange.error(400, str(error))
 
 
-def asker(session: Session, request: HttpRequest) -> tuple[Rights | None, bool]:
-    """(rights, whether it is known who asks); rights None: all, as far as `AdminAccess` lets the request through. A
+def asker(session: Session, request: HttpRequest) -> tuple[Rights | None, bool, str]:
+    """(rights, whether it is known who asks, the user's name if it is one); rights None: all, as far as `AdminAccess` lets the request through. A
     token is worth more than a certificate or a Unix socket's user: it comes with the request.
     """
     broker, given = session.broker, bearer(request)
     if given and (user := broker.users.of_token(given)) is not None:
-        return user.rights, True
+        return user.rights, True, user.name
     if broker.admin is not None and given and broker.admin.is_token(given):
-        return None, True
-    return session.rights, bool(session.user)
+        return None, True, ""
+    return session.rights, bool(session.user), session.user
 
 
 def _serve(exchange: Exchange, rights: Rights | None, now_ms: int) -> None:
@@ -86,6 +88,7 @@ def login(exchange: Exchange, now_ms: int) -> None:
     """A browser's: with the token it gets a cookie that stands for it."""
     access = exchange.broker.admin
     if access is None or not access.is_token(exchange.body(LoginBody).token.encode("utf-8", "replace")):
+        exchange.broker.logins.failed += 1
         exchange.session.log_event("admin.refused", now_ms, status=401, why="a wrong token")
         exchange.error(401, "this is not the token of [admin] token_file")
         return

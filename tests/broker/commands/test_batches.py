@@ -300,6 +300,23 @@ def test_many_items_for_many_queues_are_put_some_a_turn_and_the_next_request_wai
 
 
 @pytest.mark.parametrize("method", ["confirm", "abort"])
+def test_a_lease_is_ended_under_the_name_of_its_queue_alone(method: str) -> None:
+    world = World()
+    fill(world, "q", 1)
+    client = Client(world, protocols.thrift(Dialect.MEMCACHED))
+    world.clients.append(client)
+    client.sends(call("get", queue_name="q", max_items=1, timeout_msec=0, auto_abort_msec=60_000))
+    world.turn()
+    world.sync()
+    for name, count in (("other", 0), ("q+child", 0), ("q", 1)):
+        client._heard = b""
+        client.sends(call(method, queue_name=name, ids=[1]))
+        world.turn()
+        world.sync()
+        assert hear(client._heard)[2].success == count, name
+
+
+@pytest.mark.parametrize("method", ["confirm", "abort"])
 def test_very_many_leases_are_ended_some_a_turn_and_counted_once(method: str) -> None:
     world = World("server.max_open_transactions = 10000")
     count = 3 * LEASES_PER_TURN + 1

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from staniel.broker.config.load import parse
+from staniel.broker.config.load import load, parse
 from staniel.server.cli.import_kestrel import Import
 from staniel.server.cli.kestrel_config import Duration, ScalaError, Size, read_config
 from tests.support.process import run_staniel
@@ -113,8 +113,14 @@ def test_a_file_of_kestrel_2_4(tmp_path: Path) -> None:
     }  # fmt: skip
     lines = CURRENT.splitlines()
     named = {lines[int(each.split(":")[1]) - 1].split()[0]: each for each in said[:-1]}
-    assert set(named) == {"admin.httpPort", "admin.statsNodes", "loggers"}
-    assert said[-1] == "3 things not carried over"
+    assert set(named) == {"listenAddress", "admin.httpPort", "admin.statsNodes", "loggers"}
+    assert "open_network = true" in named["listenAddress"]
+    assert said[-1] == "4 things not carried over"
+    config = tmp_path / "staniel.toml"
+    made = run_staniel("config", "import-kestrel", str(tmp_path / "production.scala")).stdout
+    for text, is_unasked in ((made, False), (made.replace("# open_network", "open_network"), True)):
+        config.write_text(text)
+        assert load(str(config)).server.open_network is is_unasked
 
 
 def test_a_file_of_kestrel_2_0_whose_sizes_meant_something_else(tmp_path: Path) -> None:

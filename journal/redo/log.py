@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 
 from staniel.journal.disk.fs import Region
@@ -501,7 +502,9 @@ class RedoTask:
 
 
 class MakeLog(RedoTask):
-    """Make the two files, or go on with those of an earlier run, and note in `version` that they are in use."""
+    """Make the two files, and note in `version` that they are in use. Those of an earlier run are not used again: if a
+    sync failed in it, their names may not be on the disk, and no later sync of the folder would write them.
+    """
 
     def work(self) -> None:
         log, fs = self.log, self.log.fs
@@ -512,6 +515,8 @@ class MakeLog(RedoTask):
         if log.segment_bytes_max < SEGMENT_BYTES_MIN:
             raise OSError(errno.ENOSPC, "the disk is too small for a redo log", log.own)
         for segment in log.segments:
+            with suppress(FileNotFoundError):
+                fs.remove(segment.path)
             fs.fill(segment.path, min(FIRST_SEGMENT_BYTES, log.segment_bytes_max))
             segment.file = fs.overwrite(segment.path)
         log.spool_id = fs.unique_id()

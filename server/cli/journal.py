@@ -22,6 +22,7 @@ from staniel.journal.errors import Corrupt, Flaw, Truncated
 from staniel.journal.kestrel.dump import KestrelDumper
 from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
+from staniel.journal.redo.dump import dump_log, is_redo_log
 from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.tools.convert import Conversion, Refusal
 from staniel.journal.tools.verify import begun_stream, is_written_to
@@ -191,6 +192,8 @@ def dump_file(fs: Fs, path: str, options: DumpOptions) -> bool:
     try:
         if workq_dump.is_cmdlog(fs, path):
             return _dump_cmdlog(fs, path, options)
+        if is_redo_log(fs, path):
+            return _dump_redo_log(fs, path, options)
         magic = fs.read(path, 0, MAGIC_BYTES)
         if (begun := begun_stream(fs, path)) is not None:
             click.echo(printable(begun.describe(path)), err=True)
@@ -225,6 +228,28 @@ def _dump_cmdlog(fs: Fs, path: str, options: DumpOptions) -> bool:
         totals = {"file": path, "records": count, "bytes": size}
         click.echo(json.dumps(totals) if options.as_json else f"{path}: {count} records, {size} bytes.")
     return whole
+
+
+def _dump_redo_log(fs: Fs, path: str, options: DumpOptions) -> bool:
+    """One file of the redo log, by batches. Those of `--at` are told by where their batch begins."""
+    batches = records = 0
+    for line in dump_log(fs, path):
+        is_batch = line["op"] == "BATCH"
+        batches, records = batches + is_batch, records + (not is_batch)
+        at = int(str(line["at"]))
+        if options.quiet or (options.ops and line["op"] not in options.ops):
+            continue
+        if options.at is not None and not options.at.holds(at):
+            continue
+        if options.as_json:
+            click.echo(json.dumps(line))
+        else:
+            more = " ".join(f"{name}={value}" for name, value in line.items() if name not in ("at", "op"))
+            click.echo(printable(f"{at:08x}  {line['op']:6} {more}"))
+    if options.quiet or not options.as_json:
+        totals = {"file": path, "batches": batches, "records": records}
+        click.echo(json.dumps(totals) if options.as_json else f"{path}: {batches} batches, {records} records.")
+    return batches > 0
 
 
 def _dump(fs: Fs, path: str, dumper: Dumper, options: DumpOptions) -> bool:

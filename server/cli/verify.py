@@ -16,8 +16,10 @@ from staniel.journal.disk.fs import Fs, Locked
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as kestrel_files
+from staniel.journal.redo.dump import log_in_use
 from staniel.journal.tools.verify import Inspection, inspect
 from staniel.journal.workq import files as workq_files
+from staniel.server.cli.text import printable
 
 NO_PROOF = ": written so, or left by a power loss; no damage for certain"
 
@@ -66,6 +68,8 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
     total = Total()
     try:
         lock(fs, folder, "verify")
+        if notice := log_in_use(fs, f"{folder}/{kestrel_files.OWN_FOLDER}"):
+            click.echo(printable(notice), err=True)
         for found in inspect(fs, folder, frozenset(queues)):
             total.count(found)
             for flaw in () if quiet else found.flaws:

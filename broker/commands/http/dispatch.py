@@ -47,8 +47,9 @@ def serve(session: Session, request: HttpRequest, now_ms: int) -> None:
 
 
 def asker(session: Session, request: HttpRequest) -> tuple[Rights | None, bool, str]:
-    """(rights, whether it is known who asks, the user's name if it is one); rights None: all, as far as `AdminAccess` lets the request through. A
-    token is worth more than a certificate or a Unix socket's user: it comes with the request.
+    """(rights, whether it is known who asks, the user's name if it is one); rights None: all, as far as `AdminAccess`
+    lets the request through. A token is worth more than a certificate or a Unix socket's user: it comes with the
+    request.
     """
     broker, given = session.broker, bearer(request)
     if given and (user := broker.users.of_token(given)) is not None:

@@ -39,7 +39,7 @@ class UndoRecovery:
         """Look at the files; those that cannot be undone any more go."""
         try:
             there = [name for name, regular in self.fs.list(self.undos.folder) if regular]
-            names = [name for name in there if name.isdigit()]
+            names = [name for name in there if name.isascii() and name.isdigit()]
             remove_each(self.fs, self.undos.folder, [name for name in there if name.endswith(".new")])
         except OSError:
             return  # nothing was ever undone here, or it cannot be

@@ -66,9 +66,13 @@ class Manifest(Struct, frozen=True, kw_only=True):
     files: list[BackedUpFile]
 
 
-def new_id(made_at_ms: int, taken: set[str]) -> str:
-    """A name for a backup, by its time: they sort as they were made."""
+def new_id(made_at_ms: int, taken: set[str], origin: str = "") -> str:
+    """A name for a backup, by its time: they sort as they were made. `origin`: of which spool, where those of another
+    may be made in the same second and not be seen.
+    """
     moment = datetime.fromtimestamp(made_at_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+    if origin:
+        moment += f"-{sha256(origin.encode('utf-8', 'surrogateescape')).hexdigest()[:6]}"
     wanted, number = moment, 1
     while wanted in taken:
         number += 1

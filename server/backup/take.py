@@ -47,7 +47,7 @@ def take(store: Store, source: BackupSource, steady_ms: Callable[[], int], progr
     held = source.held
     origin = f"{socket.gethostname()}:{os.path.realpath(held.spool)}"
     earlier = stores.ids(store)
-    backup_id = new_id(held.made_at_ms, {*earlier, *_unfinished(store)})
+    backup_id = new_id(held.made_at_ms, {*earlier, *_unfinished(store)}, origin if store.quiet_ms else "")
     if _unfinished(store):
         with suppress(BackupError):  # a manifest that cannot be read: `staniel backup verify` tells
             tidy(store, held.made_at_ms)

@@ -203,7 +203,7 @@ def _print_list(found: list[Manifest], as_json: bool) -> None:
 def verify(source: str, backup_id: str | None, as_json: bool) -> None:
     """Read all bytes of the backups in SOURCE and compare their checksums.
 
-    Exit code 0: all of it is as it was copied; 1: something is not, and a line says what; 2: nothing was verified.
+    Exit code 0: all of it is as it was copied; 1: something is not, and a line says what; 2: not all was verified.
     """
     ticker = Ticker("verified", steady_ms, sys.stderr)
     total, faults = checks.Checked(), 0
@@ -221,6 +221,9 @@ def verify(source: str, backup_id: str | None, as_json: bool) -> None:
                 click.echo(json.dumps(structs.asdict(fault)) if as_json else printable(f"{where}{fault.why}"))
     except BackupError as error:
         raise NotChecked(printable(str(error))) from error
+    except KeyboardInterrupt:
+        click.echo("Error: interrupted: not all was verified", err=True)
+        sys.exit(DAMAGED if faults else NOT_CHECKED)
     finally:
         ticker.clear()
     if as_json:

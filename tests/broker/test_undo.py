@@ -246,6 +246,14 @@ def test_purges_at_the_same_time_take_no_more_together() -> None:
     assert [each["queue"] for each in asked(world, "GET", "/api/undo")[1]] == ["q1"]
 
 
+def test_a_start_leaves_names_alone_that_it_has_not_given() -> None:
+    world = filled(3)
+    number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    world.disk.append("s/.staniel/undo/\u00b2").close()
+    again = World("", world.disk.kill(), world.now_ms)
+    assert list(again.broker.undos.by_id) == [number]
+
+
 def test_a_full_disk_takes_them_first() -> None:
     world = filled(3)
     asked(world, "POST", "/api/queues/q/purge")

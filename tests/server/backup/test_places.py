@@ -9,14 +9,16 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+from click.testing import CliRunner
 
 from staniel.broker.operations.backup import HeldFiles
 from staniel.server.backup.folder_store import FolderStore
-from staniel.server.backup.manifest import BackupError
+from staniel.server.backup.manifest import BackupError, new_id
 from staniel.server.backup.source import SourceFile
 from staniel.server.backup.store import RUNNING, LocalFile, Stored, ids, prepare
 from staniel.server.backup.take import take
 from staniel.server.backup.tidy import remove
+from staniel.server.cli import backup as backup_commands
 from tests.server.admin.asking import SpoolConnection
 from tests.server.backup.copies import SMALL, back_up, data_files, drained, restored, staniel
 from tests.support.process import Server, run_staniel, running
@@ -338,6 +340,28 @@ def test_what_another_process_may_be_about_to_use_stays(tmp_path: Path) -> None:
     assert remove(store, [first.id], 5500) == 0 and len(data_files(tmp_path / "dest")) == 1
     assert remove(store, [], 6500) == len(ITEM) and not store.names(RUNNING)
     store.close()
+
+
+def test_backups_of_two_spools_in_the_same_second_do_not_replace_each_other() -> None:
+    """Where no lock keeps their processes apart."""
+    found = [new_id(1_700_000_000_000, set(), origin) for origin in ("a:/spool", "b:/spool")]
+    assert len(set(found)) == 2
+    assert found[0] < new_id(1_700_000_000_000, {found[0]}, "a:/spool") < new_id(1_700_000_001_000, set(), "a:/spool")
+
+
+def test_an_interrupted_verification_finds_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "orders").write_bytes(ITEM)
+    store = FolderStore(str(tmp_path / "dest"), writes=True)
+    prepare(store)
+    take(store, Files(tmp_path / "orders"), lambda: 0, lambda size: None)
+    store.close()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backup_commands.checks, "check", interrupt)
+    done = CliRunner().invoke(backup_commands.backup, ["verify", str(tmp_path / "dest")])
+    assert done.exit_code == 2 and "not all was verified" in done.output
 
 
 def test_a_backup_whose_parts_another_process_removes_is_none(tmp_path: Path) -> None:

@@ -67,7 +67,9 @@ class WorkerThread(Generic[E]):
 
     def _work(self) -> None:
         if self._nice:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)  # on Linux each thread has its own
+            # On Linux each thread has its own. One that is nicer already, as the process is, may not take that back.
+            own = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, own, max(self._nice, os.getpriority(os.PRIO_PROCESS, own)))
         while (task := self._started.get()) is not None:
             error: BaseException | None = None
             began_ns = perf_counter_ns()

@@ -10,13 +10,14 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+from collections import deque
 from typing import Any
 
 from staniel.server.interfaces import HandshakeError, Sock
 
 RECORD_BYTES_MAX = 16 << 10  # of plain bytes in one record; RFC 8446, 5.1
 OVERHEAD_BYTES = 1 << 10  # what is read more than is asked for: headers and tags of as many records
-# Encrypted together. A piece counts as sent once all of it has left, so this is how fine progress can be seen.
+# Encrypted together.
 SEND_BYTES_MAX = 4 * RECORD_BYTES_MAX
 # Of answers that TLS itself gives (key updates, alerts), to a client that asks for them and reads none.
 CONTROL_BYTES_MAX = 64 << 10
@@ -33,8 +34,9 @@ class TlsSocket:
         "_encrypted",
         "_heard_all",
         "_leaving",
+        "_left_bytes",
+        "_records",
         "_said_all",
-        "_taken_bytes",
         "_tls",
         "below",
         "read_bytes",
@@ -46,7 +48,9 @@ class TlsSocket:
         self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._arrived, self._leaving, server_side=True)
         self._encrypted: bytes | memoryview = b""  # what the socket has not taken
-        self._taken_bytes = 0  # plain bytes whose last encrypted one is among those
+        # (where it ends, counted back from the end of `_encrypted`; its plain bytes) of each record that has not left.
+        self._records: deque[tuple[int, int]] = deque()
+        self._left_bytes = 0  # plain bytes of records that have left, and were not told yet
         self._heard_all = False  # the client has said that nothing more follows, or what it says makes no sense
         self._said_all = False  # our side is shut
 
@@ -157,27 +161,41 @@ class TlsSocket:
             raise ConnectionResetError(errno.ECONNRESET, "it asks for TLS's own answers and reads none")
 
     def send(self, data: bytes | memoryview, /) -> int:
-        """How many bytes have left; what was given and has not counts as unsent, and must be given again, as the first
-        bytes of the next call. Raises BlockingIOError, OSError.
+        """How many bytes have left, in whole records: the client can read no part of one. What was given and has not
+        left must be given again, as the first bytes of the next call: 0 says so, too. Raises BlockingIOError if nothing
+        of this has been taken, OSError.
         """
-        sent = 0
-        if self._encrypted or self._leaving.pending:
-            self._flush()
-            sent, self._taken_bytes = self._taken_bytes, 0
-        size = len(data)
-        view = memoryview(data)
-        while sent < size:
-            end = min(sent + SEND_BYTES_MAX, size)
-            at = sent
-            while at < end:
-                at += self._tls.write(view[at : min(at + RECORD_BYTES_MAX, end)])
+        size, view = len(data), memoryview(data)
+        try:
+            if self._encrypted or self._leaving.pending:
+                self._flush()
+        except BlockingIOError:
+            if not self._left_bytes:
+                raise
+            return self._tell()
+        at = self._left_bytes
+        while at < size:
+            end = min(at + SEND_BYTES_MAX, size)
+            self._encrypt(view[at:end])
             try:
                 self._flush()
             except BlockingIOError:
-                self._taken_bytes = at - sent
                 break
-            sent = at
-        return sent
+            at = end
+        return self._tell()
+
+    def _tell(self) -> int:
+        told, self._left_bytes = self._left_bytes, 0
+        return told
+
+    def _encrypt(self, data: memoryview) -> None:
+        """All that was encrypted before has left."""
+        ends, at = [], 0
+        while at < len(data):
+            count = self._tls.write(data[at : at + RECORD_BYTES_MAX])
+            at += count
+            ends.append((self._leaving.pending, count))
+        self._records.extend([(self._leaving.pending - end, count) for end, count in ends])
 
     def _flush(self) -> None:
         """Raises BlockingIOError if the socket does not take all, OSError."""
@@ -186,13 +204,13 @@ class TlsSocket:
                 if not self._leaving.pending:
                     return
                 self._encrypted = self._leaving.read()
-            size = len(self._encrypted)
-            sent = self.below.send(self._encrypted)
-            if sent == size:
-                self._encrypted = b""
-                continue
-            self._encrypted = memoryview(self._encrypted)[sent:]
-            raise BlockingIOError(errno.EAGAIN, "the socket is full")
+            left = len(self._encrypted) - self.below.send(self._encrypted)
+            records = self._records
+            while records and records[0][0] >= left:
+                self._left_bytes += records.popleft()[1]
+            self._encrypted = memoryview(self._encrypted)[-left:] if left else b""
+            if left:
+                raise BlockingIOError(errno.EAGAIN, "the socket is full")
 
     def _try_to_send(self) -> None:
         """What cannot leave now waits. The client may be gone already."""

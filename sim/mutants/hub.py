@@ -362,7 +362,8 @@ def half_a_record() -> Any:
     def make(right: Any) -> Any:
         def send(self: TlsSocket, data: bytes | memoryview) -> int:
             sent = int(right(self, data))
-            taken, self._taken_bytes = self._taken_bytes, 0
+            taken = sum([count for _, count in self._records])
+            self._records.clear()
             return sent + taken
 
         return send

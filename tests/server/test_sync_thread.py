@@ -47,7 +47,7 @@ def test_the_thread_is_as_nice_as_asked_and_the_others_are_not(more: int) -> Non
         look = Look()
         thread.start(look)
         assert flag_is_up(thread.fd) and thread.finished() is look
-    assert look.nice == (more or ours)
+    assert look.nice == (max(more, ours) if more else ours)
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == ours
 
 
@@ -67,3 +67,21 @@ def test_an_end_that_nobody_has_asked_for_is_not_waited_for() -> None:
         thread.start(look)
         assert thread.wait() is look
         assert thread.finished() is None
+
+
+def test_a_process_that_is_nicer_than_asked_keeps_that() -> None:
+    """To take it back is refused to all but root."""
+    seen = list[int]()
+
+    def run() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        with sync_thread(5) as thread:  # a thread begins as nice as the one that made it
+            thread.start(Look())
+            ended = thread.wait()
+            assert isinstance(ended, Look)
+            seen.append(ended.nice)
+
+    maker = threading.Thread(target=run)
+    maker.start()
+    maker.join()
+    assert seen == [19]

@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -420,7 +420,7 @@ def test_answers_of_tls_that_a_client_does_not_read_are_bounded(is_taking: bool)
     sock = TlsSocket(below, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     sock._tls = Answering(sock._leaving)  # type: ignore[assignment]
     if is_taking:
-        assert sock.send(bytes(200_000)) == 0, "the socket is full within the first piece"
+        assert sock.send(bytes(200_000)) == 0, "the socket is full within the first record"
     for _ in range(2 * CONTROL_BYTES_MAX // 27 + 40):
         try:
             sock.recv(1000)
@@ -431,3 +431,50 @@ def test_answers_of_tls_that_a_client_does_not_read_are_bounded(is_taking: bool)
     else:
         raise AssertionError(f"{sock._leaving.pending} bytes are kept")
     assert sock._leaving.pending < CONTROL_BYTES_MAX + 100
+
+
+class Narrow(Deaf):
+    """One that takes as many bytes as it is allowed, and hears what a client in memory says."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.to_client, self.to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+
+    def allow(self, count: int) -> None:
+        self._count += count
+
+    def recv(self, count: int, /) -> bytes:
+        if data := self.to_server.read(count):
+            return data
+        raise BlockingIOError
+
+    def send(self, data: bytes | memoryview, /) -> int:
+        sent = super().send(data)
+        self.to_client.write(data[:sent])
+        return sent
+
+
+def test_what_a_client_can_have_read_counts_as_sent_and_nothing_else(place: Place) -> None:
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(place.files.certificate, place.files.key)
+    below = Narrow()
+    sock = TlsSocket(below, served)
+    client = context(place).wrap_bio(below.to_client, below.to_server, server_hostname="localhost")
+    below.allow(1 << 20)
+    for _ in range(4):
+        with suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        with suppress(BlockingIOError):
+            sock.handshake(1 << 16)
+    below.allow(-below._count)
+    given = bytes(range(256)) * 1000
+    sent, heard = 0, b""
+    while sent < len(given):
+        below.allow(7000)
+        with suppress(BlockingIOError):
+            sent += sock.send(memoryview(given)[sent:])
+        with suppress(ssl.SSLWantReadError):
+            while True:
+                heard += client.read(1 << 16)
+        assert len(heard) == sent
+    assert heard == given

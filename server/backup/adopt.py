@@ -197,13 +197,16 @@ def adopt(found: Survey, target: str, now_ms: int, progress: Progress) -> Adopte
         spool.finish()
     finally:
         spool.close()
-    proved = _prove(found, target, now_ms)
-    if proved.differences:
-        fs = OsFs()
-        try:
-            replace_file(fs, f"{spool.own}/{VERSION}", f"{UNFINISHED}\n".encode())
-        finally:
-            fs.close()
+    proved: Adopted | None = None
+    try:
+        proved = _prove(found, target, now_ms)
+    finally:
+        if proved is None or proved.differences:
+            fs = OsFs()
+            try:
+                replace_file(fs, f"{spool.own}/{VERSION}", f"{UNFINISHED}\n".encode())
+            finally:
+                fs.close()
     return proved
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from staniel.journal.spool import SpoolError
 from staniel.server.backup.adopt import adopt, survey
 from staniel.server.backup.manifest import BackupError
 from tests.server.backup.copies import drained, killed_after, staniel
@@ -132,6 +133,21 @@ def test_a_copy_that_holds_something_else_is_no_spool(old: Path, tmp_path: Path)
     assert proved.differences == ["jobs: 0 items in the old files, 600 in the new spool"]
     started = run_staniel("serve", "--port", "0", "--spool", str(tmp_path / "new"))
     assert started.returncode == 1 and "is not complete" in started.stderr
+
+
+@pytest.mark.parametrize("wrong", [SpoolError("no"), KeyboardInterrupt()])
+def test_a_copy_on_which_no_server_has_started_is_no_spool(
+    wrong: BaseException, old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise wrong
+
+    found = survey(str(old), 0, lambda size: None)
+    monkeypatch.setattr("staniel.server.backup.adopt.recover", refuse)
+    with pytest.raises((BackupError, KeyboardInterrupt)):
+        adopt(found, str(tmp_path / "new"), 0, lambda size: None)
+    monkeypatch.undo()
+    assert not adopt(found, str(tmp_path / "new"), 0, lambda size: None).differences
 
 
 def test_a_folder_in_use_is_refused(old: Path, tmp_path: Path) -> None:

@@ -11,11 +11,16 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec import structs
 
+from staniel.broker.commands.login import login
 from staniel.broker.passwords import PasswordCheck, hash_password, parse_hash
+from staniel.broker.users import Logins
+from staniel.journal.background import TaskQueue
 from tests.server.admin.asking import Operator
 from tests.support.certificates import Authority
 from tests.support.process import STANIEL, Server, run_staniel, running, until
@@ -350,6 +355,24 @@ def test_a_password_for_which_there_is_no_memory_is_wrong() -> None:
     check.run()
     check.done(0)
     assert told == [False]
+
+
+def test_passwords_are_compared_in_turn_with_the_servers_own_work() -> None:
+    tasks = TaskQueue()
+    own = PasswordCheck(parse_hash(HASHES["both"]), b"", lambda is_right, now_ms: None)
+    broker = SimpleNamespace(
+        users=SimpleNamespace(by_name={}), logins=Logins(bytes(32)), maintenance=SimpleNamespace(tasks=tasks)
+    )
+    session: Any = SimpleNamespace(broker=broker, suspend=lambda answer: None)
+    request: Any = SimpleNamespace(data=b"name guess")
+    login(session, request, 0)
+    tasks.submit(own)
+    login(session, request, 0)
+    order = []
+    while started := tasks.start():
+        order += started
+        tasks._running.clear()
+    assert len(order) == 3 and order[1] is own
 
 
 def test_no_command_shows_a_hash(tmp_path: Path, server: Server, stack: ExitStack) -> None:

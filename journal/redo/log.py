@@ -189,7 +189,8 @@ class RedoLog:
             return False
         if file.is_in_doubt or file.size - file.safe_bytes > CATCH_UP_BYTES_MAX:
             return False
-        if self._table_bytes + len(file.path) + records.BIND.size > self.active.size // PIECE_SHARE:
+        # The table goes into the other segment as well, which may be the smaller one.
+        if self._table_bytes + len(file.path) + records.BIND.size > self._piece_bytes:
             return False
         return self.fs.is_same_device(file.path, self.folder)
 

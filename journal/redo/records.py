@@ -124,7 +124,9 @@ def decode_head(data: bytes | memoryview) -> BatchHead | None:
 def other_version(data: bytes | memoryview) -> str:
     """The version of a log that is not of this one, "" if this is none or of this one."""
     magic = bytes(data[: len(MAGIC)])
-    return magic[-1:].decode("latin-1") if magic != MAGIC and magic[:-1] == MAGIC[:-1] else ""
+    version = magic[-1:]
+    # Not a digit: the write of it was cut short there.
+    return version.decode() if magic != MAGIC and magic[:-1] == MAGIC[:-1] and version.isdigit() else ""
 
 
 def is_whole(data: bytes | memoryview, head: BatchHead) -> bool:

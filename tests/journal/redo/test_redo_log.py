@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from staniel.journal.redo import records
+from staniel.journal.redo.log import GrowSegment
 from staniel.journal.redo.records import BatchHead, RedoKind
 from staniel.journal.redo.replay import Legibility, _needed, read_log
 from staniel.journal.spool import Spool, SpoolError
@@ -212,3 +213,25 @@ def test_what_a_batch_says_of_the_oldest_does_not_hold_if_one_before_it_was_lost
     assert _needed(found) == ([4, 5], False)
     found[6] = BatchHead(0, 6, 4, 5, b"", b""), memoryview(b"")
     assert _needed(found) == ([6, 7], False)
+
+
+def test_a_write_of_a_batch_that_stopped_behind_its_first_bytes_is_no_later_version() -> None:
+    world = in_use()
+    left = world.disk.crash(Crash.KEEP)
+    overwrite(left, PATHS[1], 0, b"STNREDO\0")
+    assert World(LOG, left, world.now_ms).items() == [b"first", b"second"]
+
+
+def test_the_table_of_files_fits_into_the_smaller_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill = Disk.fill
+    monkeypatch.setattr(
+        Disk, "fill", lambda self, path, size: fill(self, path, 128 << 10 if path == PATHS[0] else 16 << 10)
+    )
+    monkeypatch.setattr(GrowSegment, "work", lambda self: None)  # it found no room
+    world = in_use('server.redo_log = "1MB"\n')
+    for number in range(500):
+        world.client().puts("x" * 50, f"queue-with-a-longer-name-{number:06d}")
+        if number % 100 == 99:
+            world.sync()
+    assert world.broker.group.redo.bound
+    assert len(world.crash(Crash.DROP).broker.queues) == 501

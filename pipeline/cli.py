@@ -90,7 +90,7 @@ def existing(_: click.Context, __: click.Parameter, spools: Any) -> Any:
 SPOOL = click.argument("spool", callback=existing)
 
 
-@click.group()
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def pipeline() -> None:
     """Journals and queues on Spark: archive, report, replay, drain, verify, pack, convert."""
 

@@ -42,8 +42,10 @@ def test_dump_prints_the_batches_of_a_redo_log(spool: Path) -> None:
     done = run_staniel("journal", "dump", "--json", str(spool / ".staniel" / "redo.0"))
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert next(line["path"] for line in lines if line["op"] == "BIND") == "jobs"
-    assert sum(line["bytes"] for line in lines if line["op"] == "DATA") == (spool / "jobs").stat().st_size
+    bound = next(line for line in lines if line["op"] == "BIND")
+    written = [(line["to"], line["bytes"]) for line in lines if line["op"] == "DATA"]
+    assert bound["path"] == "jobs" and written and written[0][0] == bound["safe"]
+    assert sum(written[-1]) == (spool / "jobs").stat().st_size
     told = run_staniel("journal", "dump", "--quiet", str(spool / ".staniel" / "redo.0"))
     assert "batches," in told.stdout
 

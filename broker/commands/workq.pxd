@@ -2,6 +2,7 @@ cimport cython
 
 from staniel.broker.jobs cimport JobService
 from staniel.broker.session cimport FrequentCommands, Session
+from staniel.journal.group_commit cimport GroupCommit
 from staniel.journal.workq.log cimport CmdLog
 from staniel.protocol.workq.job_requests cimport AddJob, DeleteJob, LeaseJob
 from staniel.protocol.workq.job_texts cimport leased
@@ -9,7 +10,7 @@ from staniel.queues.jobs.job cimport Job, Terms
 from staniel.queues.jobs.jobs cimport Jobs
 
 
-@cython.locals(service=JobService, log=CmdLog, jobs=Jobs, payload=bytes, size="long long", terms=Terms, batch="long long")
+@cython.locals(service=JobService, log=CmdLog, jobs=Jobs, payload=bytes, size="long long", terms=Terms, batch="long long", group=GroupCommit)
 cpdef add(Session session, AddJob request, long long now_ms)
 @cython.locals(service=JobService, jobs=Jobs, queues=list, job=Job)
 cpdef lease(Session session, LeaseJob request, long long now_ms)

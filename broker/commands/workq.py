@@ -35,7 +35,9 @@ def add(session: Session, request: workq.AddJob, now_ms: int) -> None:
     service = session.workq
     log, jobs, payload = service.log, service.jobs, request.payload
     size = len(payload) + ADD_BYTES
-    if (session.guarded or log.is_tight(size)) and not may_write(session, service, size):
+    group = log.group
+    is_tight = log.ballast is not None or group.pending_bytes + size > group.budget_bytes
+    if (is_tight or session.guarded) and not may_write(session, service, size):
         return
     terms = service.terms.get(request.terms)
     if terms is None and jobs.find(request.id, now_ms) is None:  # a job that is refused makes no queue

@@ -2,7 +2,7 @@ cimport cython
 
 from staniel.journal.group_commit cimport GroupCommit
 from staniel.journal.workq.encoder cimport encode_addition
-from staniel.journal.workq.job_records cimport crc_of, encode_bare, encode_time
+from staniel.journal.workq.job_records cimport addition, crc_of, encode_bare, encode_time
 from staniel.journal.workq.segments cimport CmdLogSegment
 from staniel.queues.jobs.job cimport Job
 from staniel.queues.jobs.journal cimport JobJournal
@@ -21,13 +21,11 @@ cdef class CmdLog(JobJournal):
     cdef public bint _touched
     cdef public bytes _time
 
-    @cython.locals(group=GroupCommit, pending_bytes="long long")
-    cpdef bint is_tight(self, long long size) except -1
-    @cython.locals(record=bytes, time=bytes, segment=CmdLogSegment)
+    @cython.locals(record=bytes, time=bytes, coded=bytes, segment=CmdLogSegment)
     cpdef added(self, Job job, long long limit_ms)
     cpdef attempted(self, Job job, long long now_ms)
     @cython.locals(segment=CmdLogSegment)
     cpdef deleted(self, Job job, long long now_ms)
     cpdef bytes _advance(self, now_ms)
-    @cython.locals(size=Py_ssize_t, group=GroupCommit)
-    cpdef _record(self, bytes record)
+    @cython.locals(size=Py_ssize_t, group=GroupCommit, pending=list)
+    cpdef _record(self, bytes record, bytes crc=*)

@@ -15,18 +15,20 @@ from staniel.journal.disk.unsynced_names import NamedFile
 from staniel.journal.group_commit import GroupCommit, SeparateDevice
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import (
+    ADD,
     COMPLETE,
     CRC_BYTES,
     DELETE,
     EXPIRE,
     FAIL,
     MAGIC,
+    NO_TIME,
     START_ATTEMPT,
     TIMEOUT_ATTEMPT,
     encode_addition,
     encode_finished,
 )
-from staniel.journal.workq.job_records import crc_of, encode_bare, encode_time
+from staniel.journal.workq.job_records import addition, crc_of, encode_bare, encode_time
 from staniel.journal.workq.segments import CmdLogSegment
 from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.journal import JobJournal
@@ -156,12 +158,6 @@ class CmdLog(JobJournal):
         """The segments that are complete and written, oldest first."""
         return [self.segments[number] for number in sorted(self.segments) if number < self._written_number]
 
-    def is_tight(self, size: int) -> bool:
-        """Whether `admits` has to be asked about `size` more bytes: the reserve alone does not cover them."""
-        group, ballast = self.group, self.ballast
-        pending_bytes = group.pending_bytes + size
-        return pending_bytes > group.budget_bytes or (ballast is not None and pending_bytes > ballast.budget_bytes)
-
     def admits(self, size: int) -> bool:
         """Whether the disk has room for `size` more bytes."""
         if not self.group.admits(size):
@@ -173,12 +169,14 @@ class CmdLog(JobJournal):
     # changes of jobs
 
     def added(self, job: Job, limit_ms: int) -> None:
-        self._time_ns = job.created_ns
-        self._time = time = encode_time(job.created_ns)
-        record = encode_addition(job, time)
-        self._record(record)
-        self._pending.append(crc_of(record))
-        self._planned_bytes += CRC_BYTES
+        self._time_ns = created_ns = job.created_ns
+        self._time = time = encode_time(created_ns)
+        coded = job.terms.coded
+        if coded and not job.time_ns:  # as `encode_addition` does, without the call
+            record = addition(time, ADD, job.id, coded, job.payload, NO_TIME)
+        else:
+            record = encode_addition(job, time)
+        self._record(record, crc_of(record))
         segment = self.segment
         job.origin = segment.number
         segment.adds += 1
@@ -224,14 +222,19 @@ class CmdLog(JobJournal):
             self._time = encode_time(now_ns)
         return self._time
 
-    def _record(self, record: bytes) -> None:
+    def _record(self, record: bytes, crc: bytes = b"") -> None:
+        """`crc`: the end of the record, so that a long one is not copied once more for it."""
         if self._planned_bytes >= self._segment_bytes and self._planned_bytes > len(MAGIC):
             self._begin_segment()
         if not self._touched:
             self._touched = True
             self.group.touch(self)
         size = len(record)
-        self._pending.append(record)
+        pending = self._pending
+        pending.append(record)
+        if crc:
+            pending.append(crc)
+            size += CRC_BYTES
         self._pending_bytes += size
         self._planned_bytes += size
         self.group.pending_bytes += size

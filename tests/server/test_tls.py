@@ -124,17 +124,22 @@ def test_a_client_that_does_not_read_holds_back_itself_alone(place: Place, serve
         assert heard == wanted
 
 
+def shake_hands(sock: socket.socket, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
+    """What ends the handshake on our side is not sent yet: the caller adds to it."""
+    while True:
+        try:
+            tls.do_handshake()
+            return
+        except ssl.SSLWantReadError:
+            sock.sendall(outgoing.read())
+            incoming.write(sock.recv(65536))
+
+
 def test_what_comes_with_the_end_of_the_handshake_is_answered(place: Place, server: Server) -> None:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context(place).wrap_bio(incoming, outgoing, server_hostname="localhost")
     with closing(socket.create_connection((LOCAL, server.second_port), 5)) as sock:
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                sock.sendall(outgoing.read())
-                incoming.write(sock.recv(65536))
+        shake_hands(sock, tls, incoming, outgoing)
         tls.write(b"version\r\n")
         sock.sendall(outgoing.read())  # the last of the handshake, and the first request
         incoming.write(sock.recv(65536))
@@ -145,13 +150,7 @@ def test_a_client_that_says_all_at_once_and_leaves_is_served(place: Place, serve
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context(place).wrap_bio(incoming, outgoing, server_hostname="localhost")
     with closing(socket.create_connection((LOCAL, server.second_port), 5)) as sock:
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                sock.sendall(outgoing.read())
-                incoming.write(sock.recv(65536))
+        shake_hands(sock, tls, incoming, outgoing)
         tls.write(b"set q 0 0 1\r\na\r\n")
         with pytest.raises(ssl.SSLWantReadError):
             tls.unwrap()

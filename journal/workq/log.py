@@ -172,7 +172,7 @@ class CmdLog(JobJournal):
         self._time_ns = created_ns = job.created_ns
         self._time = time = encode_time(created_ns)
         coded = job.terms.coded
-        if coded and not job.time_ns:  # as `encode_addition` does, without the call
+        if coded and not job.time_ns:  # as `encode_addition` does, whose call is 1.5 % of an added job
             record = addition(time, ADD, job.id, coded, job.payload, NO_TIME)
         else:
             record = encode_addition(job, time)

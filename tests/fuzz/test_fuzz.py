@@ -17,6 +17,7 @@ from tests.fuzz.targets import TARGETS, Target
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = {"memcache": 800, "text": 3000, "thrift": 6000, "workq": 800}
 RUNS_ELSE = 150
+POINTS_MIN = 50
 
 
 @pytest.mark.programs("python:atheris")
@@ -28,6 +29,8 @@ def test_no_bytes_break_a_promise(target: str, tmp_path: Path, closing_line: Cal
     assert told.returncode == 0, (told.stdout + told.stderr)[-6000:]
     done = re.search(r"number_of_executed_units: (\d+)", told.stderr)
     assert done and int(done[1]) >= runs
+    reached = re.findall(r" cov: (\d+) ", told.stderr)
+    assert reached and int(reached[-1]) > POINTS_MIN, "the lines of ours are not watched: nothing guides the bytes"
     closing_line(f"fuzz: {done[1]} inputs to {target}")
 
 

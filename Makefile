@@ -25,7 +25,7 @@ help: ## this list
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) ARGS=... TEST_PROCESSES=$(TEST_PROCESSES) CONSTRAINTS=$(CONSTRAINTS)"
 
 serve: $(BASE) ## install what the server needs, then run it: make serve ARGS='--config my.toml'
-	@exec env $(WITH_BYTECODE) $(VENV)/bin/staniel serve $(ARGS)
+	@exec env $(WITH_BYTECODE) $(VENV)/bin/staniel serve --trust-file-system $(ARGS)
 
 compiled: $(BASE) ## compile the hot path into the environment (needs a C compiler); STANIEL_PURE=1 does without
 	$(PIP) 'cython>=3.1,<4' 'setuptools>=75'

@@ -36,6 +36,7 @@ from staniel.broker.unsent_items import UnsentItems
 from staniel.broker.users import UNIX, Logins, Users
 from staniel.journal.background import BackgroundTask
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
+from staniel.journal.disk.file_system import FileSystemFlaw
 from staniel.journal.disk.fs import Fs
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.appender import Appender
@@ -87,6 +88,7 @@ class Broker:
         "counters",
         "deletions",
         "expire_due_ms",
+        "file_systems",
         "fs",
         "group",
         "has_sent_all",
@@ -127,6 +129,7 @@ class Broker:
         self.client_events = RateLimitedSink(report, CLIENT_EVENTS_MAX)
         self.spool = Spool(fs, config.server.spool, config.server.redo_log_bytes)
         self.fs = fs = self.spool.fs
+        self.file_systems: dict[str, FileSystemFlaw] = {}  # by folder: what the driver knows against them
         self.group = self.spool.group
         self.timers = Timers()
         self._load = load

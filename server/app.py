@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -25,6 +26,7 @@ from staniel.journal.spool import SpoolError
 from staniel.server import heap, signals
 from staniel.server.cli.progress import Display, megabytes
 from staniel.server.clock import SteadyClock, steady_ms
+from staniel.server.file_systems import check_file_systems, check_reload, flaws, report_flaws
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
 from staniel.server.interfaces import Security
@@ -67,8 +69,13 @@ async def serve(load: Callable[[], Config]) -> None:
     if clients < CLIENTS_MIN:
         raise StartError(f"only {4 * clients} files may be open, at least {4 * CLIENTS_MIN} are needed (ulimit -n)")
     check_network(config, report)
+    found = flaws(config, OsFs(), os.environ)
+    check_file_systems(config, found)
+    report_flaws(found, report)
     broker = Broker(config, OsFs(), report, load, Logins(os.urandom(32), allowed_clients()))
     broker.group.open_files.allow(journals)
+    broker.file_systems = found
+    broker.check_reload = partial(check_reload, found)
     with BoundSockets(config) as bound:
         if config.admin.socket and (error := bound.open_for_spool(broker.spool.own)) is not None:
             hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
@@ -124,7 +131,13 @@ def secure(broker: Broker) -> Security:
     from staniel.server.certificates import Certificates  # loads OpenSSL
 
     certificates = Certificates(broker.config, broker.report)
-    broker.check_reload = certificates.prepare
+    check_others = broker.check_reload
+
+    def check(config: Config) -> None:
+        check_others(config)
+        certificates.prepare(config)
+
+    broker.check_reload = check
     hub_reloaded = broker.reloaded
 
     def reloaded(now_ms: int) -> None:

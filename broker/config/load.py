@@ -127,6 +127,7 @@ class Config(Struct, frozen=True, kw_only=True):
         log_format: str | None = None,
         cmdlog: dict[str, object] | None = None,
         open_network: bool = False,
+        trust_file_system: bool = False,
     ) -> Config:
         """This configuration with the command line's values; None changes nothing. Raises ConfigError with the option.
 
@@ -139,6 +140,8 @@ class Config(Struct, frozen=True, kw_only=True):
         server = _with_options(self.server, options)
         if open_network:
             server = structs.replace(server, open_network=True)
+        if trust_file_system:
+            server = structs.replace(server, trust_file_system=True)
         memcache = _with_options(self.memcache, {"port": port})
         if port is not None:
             memcache = structs.replace(memcache, listen=())

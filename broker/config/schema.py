@@ -49,6 +49,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     # Both halves together. Off until more than the simulator has cut its power.
     redo_log_bytes: Annotated[int, values.REDO_LOG] = field(name="redo_log", default=0)
     open_network: Annotated[bool, values.FLAG] = False
+    trust_file_system: Annotated[bool, values.FLAG] = False
     operator_commands: Annotated[str, values.words("auto", "everywhere", "local")] = "auto"
     log_level: Annotated[str, values.words("debug", "info", "warning", "error")] = "info"
     log_format: Annotated[str, values.words("logfmt", "json")] = "logfmt"
@@ -221,6 +222,7 @@ RELOADED = frozenset(
         "connection_limit_refuse_reads",
         "enable_session_trace",
         "operator_commands",
+        "trust_file_system",
     }
 )
 

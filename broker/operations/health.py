@@ -78,13 +78,24 @@ def _of_disk(broker: Broker) -> list[HealthReason]:
         text = "the disk is full: puts are refused, gets go on"
         mend = f"make room on the disk of {broker.spool.folder}; puts are accepted within a second of that"
         return [HealthReason("disk_full", Severity.NOT_READY, text, mend)]
+    found = _of_file_systems(broker)
     free, total = fs.free_bytes(broker.spool.folder)
     low = max(4 * group.ballast.bytes, total // 50)
     if free < low:
         text = f"{free >> 20} MB of {total >> 20} MB are free on the disk of the spool"
         mend = f"make room on the disk of {broker.spool.folder} before puts are refused"
-        return [HealthReason("disk_low", Severity.WARNING, text, mend)]
-    return []
+        found.append(HealthReason("disk_low", Severity.WARNING, text, mend))
+    return found
+
+
+def _of_file_systems(broker: Broker) -> list[HealthReason]:
+    if broker.config.server.trust_file_system:
+        return []
+    mend = "give a folder on a local disk, or, if it is meant: [server] trust_file_system = true"
+    return [
+        HealthReason("file_system", Severity.WARNING, f"{folder}: {flaw.text}", mend)
+        for folder, flaw in broker.file_systems.items()
+    ]
 
 
 def _of_queues(broker: Broker) -> list[HealthReason]:

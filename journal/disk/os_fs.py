@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable
 
+from staniel.journal.disk.file_system import Mount, find_mount, mount_id_in
 from staniel.journal.disk.fs import File, Locked, Reader, Region, SyncFailed
 
 LIBC = ctypes.CDLL(None, use_errno=True)  # for what `os` does not have; its calls release the interpreter
@@ -305,6 +306,22 @@ class OsFs:
     def free_bytes(self, folder: str) -> tuple[int, int]:
         numbers = os.statvfs(folder)
         return numbers.f_bavail * numbers.f_frsize, numbers.f_blocks * numbers.f_frsize
+
+    def mount_of(self, path: str) -> Mount | None:
+        """The file system of `path`, or of the nearest folder above it that is there; None if the system does not
+        tell.
+        """
+        while not os.path.isdir(path):
+            path = os.path.dirname(os.path.abspath(path))
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                with open(f"/proc/self/fdinfo/{fd}") as info, open("/proc/self/mountinfo", errors="replace") as mounts:
+                    return find_mount(mounts.read(), mount_id_in(info.read()))
+            finally:
+                os.close(fd)
+        except OSError:
+            return None
 
     def memory_bytes(self) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

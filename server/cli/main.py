@@ -102,6 +102,7 @@ def main() -> None:
     help="What a reply waits for, but for queues with a sync_journal of their own.  [default: always]",
 )
 @click.option("--open-network", is_flag=True, help="Serve other machines without asking them who they are.")
+@click.option("--trust-file-system", is_flag=True, help="Serve from a file system that may break promises.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--log-format", type=click.Choice(["logfmt", "json"]), help="[default: logfmt]")
 @click.option("--workq-port", type=click.IntRange(0, 65535), help="Workq port.  [default: 9922, if workq is served]")
@@ -117,6 +118,7 @@ def serve(
     spool: str | None,
     sync: str | None,
     open_network: bool,
+    trust_file_system: bool,
     log_level: str | None,
     log_format: str | None,
     workq_port: int | None,
@@ -142,7 +144,8 @@ def serve(
             "log_level": log_level,
             "log_format": log_format,
         }
-        return config.overridden(port=port, cmdlog=jobs, open_network=open_network, **texts)
+        flags: dict[str, Any] = {"open_network": open_network, "trust_file_system": trust_file_system}
+        return config.overridden(port=port, cmdlog=jobs, **flags, **texts)
 
     sys.exit(run(read_config))
 

@@ -1,0 +1,83 @@
+"""What is known of file systems on which a sync does not mean what docs/durability.md says it means.
+
+Pure: the text of Linux' /proc/self/mountinfo (proc_pid_mountinfo(5)) goes in, a flaw comes out. A file system that is
+not known to break the promise has none, whatever it is called: docs/decisions/0021.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+OCTAL = re.compile(r"\\([0-7]{3})")  # blanks and backslashes in paths
+IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
+NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "smb2", "afs", "ncpfs", "9p", "coda"))
+FAT = frozenset(("vfat", "msdos", "exfat"))
+FUSE = ("fuse", "fuseblk")
+# So do ext4, btrfs, f2fs, older xfs and reiserfs write it; and f2fs and overlayfs what has the same effect.
+NO_FLUSHES = frozenset(("nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier", "volatile", "fsync=volatile"))
+
+
+class Mount(Struct, frozen=True):
+    """One mounted file system: its type, its options, those of the mount and of the file system together, and where it
+    is mounted.
+    """
+
+    kind: str
+    options: frozenset[str]
+    place: str
+
+
+class FileSystemFlaw(Struct, frozen=True):
+    """Why a file system does not keep the promise. `breaks`: what a client was answered may be gone after a power cut
+    although the disk is sound; otherwise it is not as the operator may think, and no more than that.
+    """
+
+    breaks: bool
+    text: str
+
+
+def find_mount(mountinfo: str, mount_id: int) -> Mount | None:
+    """The mount of that number; None if there is none."""
+    for line in mountinfo.splitlines():
+        fields = line.split(" ")
+        if fields[0] != str(mount_id) or "-" not in fields[6:]:
+            continue
+        kind, _, *of_file_system = fields[fields.index("-", 6) + 1 :]
+        options = ",".join([fields[5], *of_file_system[:1]])
+        return Mount(kind, frozenset(options.split(",")), OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4]))
+    return None
+
+
+def mount_id_in(fdinfo: str) -> int:
+    """The number of the mount that an open file is on, from its /proc/self/fdinfo; -1 if it does not say."""
+    found = re.search(r"^mnt_id:\s*(\d+)$", fdinfo, re.MULTILINE)
+    return int(found[1]) if found else -1
+
+
+def flaw_of(mount: Mount) -> FileSystemFlaw | None:
+    """What is known against it; None: nothing is."""
+    kind, options = mount.kind, mount.options
+    if off := options & NO_FLUSHES:
+        return _broken(mount, f"is mounted with {min(off)}, so a sync does not reach the disk")
+    if kind in NETWORK:
+        return _broken(mount, "is a network file system, whose locks and syncs other machines carry out")
+    if kind in FUSE or kind.startswith("fuse."):
+        return _broken(mount, "is served by a program (FUSE), which may take a sync for granted")
+    if kind in FAT:
+        return _broken(mount, "has no journal and takes a and A for one name")
+    if kind in IN_MEMORY:
+        return FileSystemFlaw(False, f"{_named(mount)} is in memory: a restart of the machine empties it")
+    if "data=writeback" in options:
+        why = "what was not synced may read as old contents of the disk after a power cut"
+        return FileSystemFlaw(False, f"{_named(mount)} is mounted with data=writeback: {why}")
+    return None
+
+
+def _broken(mount: Mount, why: str) -> FileSystemFlaw:
+    return FileSystemFlaw(True, f"{_named(mount)} {why}")
+
+
+def _named(mount: Mount) -> str:
+    return f"{mount.kind} at {mount.place}"

@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import h11
 
 from staniel.protocol.http import replies
+from staniel.protocol.http.detect import TLS_HELLO, TLS_REFUSED
 from staniel.protocol.http.requests import HttpContinue, HttpMessage, HttpRequest
 from staniel.protocol.limits import Limits
 from staniel.protocol.parser import Parser
@@ -59,6 +60,7 @@ class HttpParser(Parser):
 
     def __init__(self, limits: Limits) -> None:
         self._state = HttpState.HEAD
+        self._is_new = True  # nothing has arrived yet
         self._connection = _new_connection()
         self._request: h11.Request | None = None
         self._body = bytearray()
@@ -85,7 +87,11 @@ class HttpParser(Parser):
             self._rest += data
             return []
         found: list[HttpMessage] = []
-        if data:
+        if data and self._is_new and data[0] == TLS_HELLO[0]:
+            found.append(TLS_REFUSED)
+            self._close()
+        elif data:
+            self._is_new = False
             self._connection.receive_data(data)
             self._read(found)
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from staniel.protocol.http.detect import HTTP_REFUSED, TLS_HELLO, TLS_REFUSED, is_http
+from staniel.protocol.http.detect import refusal_of
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import commands, commands_kestrel
 from staniel.protocol.memcache.item_requests import Get, SetHead
@@ -41,10 +41,8 @@ class LineCache:
         """What a line that is not known yet means. `line` ends with its LF; one CR before that is dropped too."""
         if len(line) - 1 > self._limits.line_bytes_max:
             return self.too_long
-        if is_http(line[:-1]):
-            return HTTP_REFUSED
-        if line.startswith(TLS_HELLO):
-            return TLS_REFUSED
+        if (refusal := refusal_of(line[:-1])) is not None:
+            return refusal
         parsed = self._parse(self._split(line[:-1].removesuffix(b"\r")), self._limits)
         if isinstance(parsed, _REMEMBERED) and len(line) <= KNOWN_LINE_BYTES_MAX:
             remember(self.known, line, parsed)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from enum import Enum
 from functools import partial
 
-from staniel.protocol.http.detect import HTTP_REFUSED, is_http
+from staniel.protocol.http.detect import refusal_of
 from staniel.protocol.limits import WORK_PER_FEED, Limits
 from staniel.protocol.parser import Parser
 from staniel.protocol.requests import Invalid, More
@@ -149,8 +149,8 @@ class TextParser(Parser):
 
     def _read_line(self, line: bytes, requests: list[TextRequest]) -> None:
         """Any command may announce items; those of others than a put are skipped."""
-        if is_http(line):
-            self._close(HTTP_REFUSED, requests)
+        if (refusal := refusal_of(line)) is not None:
+            self._close(refusal, requests)
             return
         request = parse(line.removesuffix(b":"))
         if line.endswith(b":"):

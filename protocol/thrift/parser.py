@@ -22,6 +22,7 @@ from typing import Any
 
 from thriftpy2.thrift import TMessageType
 
+from staniel.protocol.http.detect import TLS_HELLO, TLS_REFUSED
 from staniel.protocol.limits import WORK_PER_FEED, Limits
 from staniel.protocol.parser import Parser
 from staniel.protocol.requests import Invalid, More
@@ -130,6 +131,8 @@ class ThriftParser(Parser):
         self._state = state
 
     def _bad_length(self, size: int) -> Invalid:
+        if size >> 16 == int.from_bytes(TLS_HELLO, "big"):
+            return TLS_REFUSED
         return _hang_up(f"a frame of {size} bytes, at most {self._frame_bytes_max}")
 
     def _read(self, frame: bytes) -> ThriftRequest:

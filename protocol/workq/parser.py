@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from staniel.protocol.http.detect import HTTP_REFUSED, is_http
+from staniel.protocol.http.detect import refusal_of
 from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
 from staniel.protocol.memo import remember
 from staniel.protocol.parser import Parser
@@ -211,8 +211,8 @@ class WorkqParser(Parser):
 
     def _read_line(self, line: bytes, requests: list[WorkqRequest]) -> bool:
         """Parse a line that is not known. Whether another line follows it."""
-        if is_http(line):
-            self._close(requests, HTTP_REFUSED)
+        if (refusal := refusal_of(line)) is not None:
+            self._close(requests, refusal)
             return False
         if not line.endswith(b"\r") or len(line) >= self._line_bytes_max:
             self._close(requests)

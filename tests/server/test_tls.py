@@ -248,6 +248,7 @@ def test_half_a_handshake_ends_in_time_and_others_connect_meanwhile(place: Place
         assert refused(server, "handshake_timeout")
 
 
+@pytest.mark.programs("openssl")
 def test_a_renegotiation_is_refused(place: Place, server: Server) -> None:
     command = ["openssl", "s_client", "-connect", f"{LOCAL}:{server.second_port}", "-tls1_2"]
     with subprocess.Popen(
@@ -261,6 +262,7 @@ def test_a_renegotiation_is_refused(place: Place, server: Server) -> None:
         assert b"no renegotiation" in client.stdout.read()
 
 
+@pytest.mark.programs("openssl")
 def test_openssl_reads_and_writes(place: Place, server: Server) -> None:
     command = ["openssl", "s_client", "-connect", f"{LOCAL}:{server.second_port}", "-quiet", "-verify_return_error"]
     said = b"set q 0 0 1\r\na\r\nget q\r\nquit\r\n"

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
 DAY = timedelta(days=1)
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 class Files(Struct, frozen=True):
@@ -32,10 +33,12 @@ class Authority:
         self.path = folder / f"{name}.pem"
         self.path.write_bytes(_pem(self._own))
 
-    def issue(self, name: str, file: str = "", *, is_expired: bool = False) -> Files:
+    def issue(
+        self, name: str, file: str = "", *, is_expired: bool = False, is_rsa: bool = False, ends_in: timedelta = DAY
+    ) -> Files:
         """For a server on 127.0.0.1, or for a client called `name`."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        made = _certificate(name, key, self._name, self._key, is_expired=is_expired)
+        key = rsa.generate_private_key(65537, 2048) if is_rsa else ec.generate_private_key(ec.SECP256R1())
+        made = _certificate(name, key, self._name, self._key, ends_in=-DAY if is_expired else ends_in)
         return _write(self._folder, file or name, made, key)
 
 
@@ -46,15 +49,14 @@ def self_signed(folder: Path, name: str) -> Files:
 
 def _certificate(
     name: str,
-    key: ec.EllipticCurvePrivateKey,
+    key: PrivateKey,
     issuer: str,
     signing: ec.EllipticCurvePrivateKey,
     *,
     is_authority: bool = False,
-    is_expired: bool = False,
+    ends_in: timedelta = DAY,
 ) -> x509.Certificate:
     now = datetime.now(UTC)
-    begins, ends = (now - 3 * DAY, now - DAY) if is_expired else (now - DAY, now + DAY)
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     names = [x509.DNSName("localhost"), x509.IPAddress(IPv4Address("127.0.0.1"))]
     builder = (
@@ -63,8 +65,8 @@ def _certificate(
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(ends)
+        .not_valid_before(now - 3 * DAY)
+        .not_valid_after(now + ends_in)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
     )
     if not is_authority:
@@ -77,7 +79,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _write(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Files:
+def _write(folder: Path, name: str, certificate: x509.Certificate, key: PrivateKey) -> Files:
     made = Files(folder / f"{name}.pem", folder / f"{name}.key")
     made.certificate.write_bytes(_pem(certificate))
     plain = serialization.NoEncryption()

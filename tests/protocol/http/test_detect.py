@@ -1,16 +1,24 @@
-"""A browser can be made to post anything to a port of its own machine: no protocol of lines runs what it sends."""
+"""A browser can be made to post anything to a port of its own machine: no protocol of lines runs what it sends. A
+client of TLS on a plain port is told apart, too.
+"""
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Callable
+
 import pytest
 
-from staniel.protocol.http.detect import HTTP_REFUSED, is_http
+from staniel.protocol.http.detect import HTTP_REFUSED, TLS_REFUSED, is_http
+from staniel.protocol.http.parser import HttpParser
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import MemcacheState
 from staniel.protocol.memcache.requests import Dialect, Shutdown
+from staniel.protocol.parser import Parser
 from staniel.protocol.text.parser import TextParser, TextState
 from staniel.protocol.text.requests import TextGet, TextPut
+from staniel.protocol.thrift.parser import ThriftParser
 from staniel.protocol.workq.parser import WorkqParser, WorkqState
 from tests.support.feeding import read
 
@@ -75,3 +83,21 @@ def test_other_lines_are_no_http(line: bytes) -> None:
 
 def test_the_text_protocols_own_words_are_understood() -> None:
     assert TextParser(Limits()).feed(b"PUT q:\na\n\nGET q\n") == [TextPut("q", (b"a",)), TextGet("q")]
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("kind", [HttpParser, TextParser, ThriftParser, WorkqParser])
+def test_how_tls_begins_is_told_apart(kind: Callable[[Limits], Parser], version: ssl.TLSVersion) -> None:
+    context = ssl.create_default_context()
+    context.minimum_version = context.maximum_version = version
+    outgoing = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    hello = outgoing.read()
+    whole, dripped = kind(Limits()), kind(Limits())
+    assert whole.feed(hello + hello) == [TLS_REFUSED]
+    assert [request for byte in hello for request in dripped.feed(bytes([byte]))] == [TLS_REFUSED]
+
+
+def test_such_bytes_within_an_item_are_part_of_it() -> None:
+    assert TextParser(Limits()).feed(b"put q:\n\x16\x03\x01\n\n") == [TextPut("q", (b"\x16\x03\x01",))]

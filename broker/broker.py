@@ -21,6 +21,7 @@ from staniel.broker.deletions import Deletions
 from staniel.broker.events import CLIENT_EVENTS_MAX, EventSink, Level, RateLimitedSink, discard
 from staniel.broker.latencies import Latencies
 from staniel.broker.leases import Lease, Leases
+from staniel.broker.limits_reached import LimitsReached
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Audit
 from staniel.broker.operations.undo import Undos
@@ -95,6 +96,7 @@ class Broker:
         "holds",
         "latencies",
         "leases",
+        "limits",
         "logged_in",
         "logins",
         "maintenance",
@@ -158,7 +160,7 @@ class Broker:
         self.admin = admin_access(config, fs)
         self.logins = known or Logins()
         self.users = Users(config, fs, self.logins.own_uids)
-        self.counters = ServerCounters()
+        self.counters, self.limits = ServerCounters(), LimitsReached(report)
         self.latencies = Latencies()
         self.leases = Leases(self.timers)
         self.leases.timed_out = self._log_lease_timeout
@@ -515,6 +517,7 @@ class Broker:
 
     def _limit_queues(self) -> None:
         server = self.config.server
+        self.queues.on_limit = lambda limit, name, now_ms: self.limits.tell(limit, now_ms, queue=name)
         self.queues.allowance = QUEUES_PER_TURN
         self.queues.max_queues, self.queues.max_children = server.max_queues, server.max_fanout_children
 

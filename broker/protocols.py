@@ -10,12 +10,15 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
+import msgspec
+
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands import meta as meta_commands
 from staniel.broker.session import ProtocolSpec, RequestParser, Session
 from staniel.compiled import IS_COMPILED
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.parser import MemcacheParser
+from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect
 
 MEMCACHE_HANDLERS = {**commands.HANDLERS, **meta_commands.HANDLERS}
@@ -25,23 +28,29 @@ def memcache(dialect: Dialect, create_on_read: bool | None = None) -> ProtocolSp
     """`create_on_read` None: as is usual for the dialect."""
     creates = dialect is Dialect.KESTREL if create_on_read is None else create_on_read
     served = commands.MemcacheCommands() if IS_COMPILED else None
-    return ProtocolSpec(partial(MemcacheParser, dialect), MEMCACHE_HANDLERS, dialect, creates, commands=served)
+    parser, farewell = partial(MemcacheParser, dialect), replies_for(dialect).server_error
+    return ProtocolSpec(parser, MEMCACHE_HANDLERS, dialect, creates, commands=served, farewell=farewell)
 
 
 def text(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
     """`dialect` is memcache's: it says whether a put to several queues is all or nothing."""
     from staniel.broker.commands import text as text_commands
     from staniel.protocol.text.parser import TextParser
+    from staniel.protocol.text.replies import TextReplies
 
-    return ProtocolSpec(TextParser, text_commands.HANDLERS, dialect, create_on_read, "text")
+    handlers, farewell = text_commands.HANDLERS, TextReplies.error
+    return ProtocolSpec(TextParser, handlers, dialect, create_on_read, "text", farewell=farewell)
 
 
 def workq() -> ProtocolSpec:
     from staniel.broker.commands import workq as workq_commands
+    from staniel.protocol.workq import replies
     from staniel.protocol.workq.parser import WorkqParser
 
     served = workq_commands.WorkqCommands() if IS_COMPILED else None
-    return ProtocolSpec(WorkqParser, workq_commands.HANDLERS, name="workq", commands=served)
+    return ProtocolSpec(
+        WorkqParser, workq_commands.HANDLERS, name="workq", commands=served, farewell=replies.server_error
+    )
 
 
 def http() -> ProtocolSpec:
@@ -59,7 +68,14 @@ def http() -> ProtocolSpec:
         handlers.update(dispatch.HANDLERS)
         return HttpParser(limits)
 
-    return ProtocolSpec(parser, handlers, name="admin")
+    return ProtocolSpec(parser, handlers, name="admin", farewell=_unavailable)
+
+
+def _unavailable(why: str) -> bytes:
+    """In HTTP. Written out: the modules that make replies are not loaded yet."""
+    body = msgspec.json.encode({"error": why})
+    head = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
 def thrift(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:

@@ -102,7 +102,8 @@ class FrequentCommands:
 
 class ProtocolSpec(Struct, frozen=True):
     """One protocol: what reads its bytes, and which function serves which of its requests. `create_on_read`: reading
-    from a queue that does not exist makes it. `name`: for operators.
+    from a queue that does not exist makes it. `name`: for operators. `farewell`: what tells a client why it is not
+    served at all; b"": nothing can be said before it has asked for something.
     """
 
     parser: Callable[[Limits], RequestParser]
@@ -111,6 +112,7 @@ class ProtocolSpec(Struct, frozen=True):
     create_on_read: bool = False
     name: str = "memcache"
     commands: FrequentCommands | None = None
+    farewell: Callable[[str], bytes] = lambda why: b""
 
 
 class RequestParser(Protocol):

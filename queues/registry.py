@@ -68,6 +68,8 @@ class Queues:
         self.on_adopt: Callable[[Queue], None] = lambda queue: None  # called for every queue, before it holds anything
         self.on_read_error: Callable[[Queue], None] = lambda queue: None  # called for one whose journal cannot be read
         self.on_timed_out: OnTimedOut = lambda queue, reads, now_ms: None
+        # Called with a limit's name, and that of the queue that was not made for it.
+        self.on_limit: Callable[[str, str, int], None] = lambda limit, name, now_ms: None
         self.created = 0
         self.deleted = 0
         self.expired = 0
@@ -113,7 +115,7 @@ class Queues:
         self._check_name(name)
         if self.allowance <= 0:
             raise Later
-        self._check_limits(name)
+        self._check_limits(name, now_ms)
         self.allowance -= 1
         return self._create(name, now_ms)
 
@@ -247,13 +249,15 @@ class Queues:
         if why := self.why_blocked(name):
             raise Refused(why, client=False)
 
-    def _check_limits(self, name: str) -> None:
+    def _check_limits(self, name: str, now_ms: int) -> None:
         """Raises Refused if clients may make no more queues, or no more children of that parent."""
         if len(self.by_name) >= self.max_queues:
+            self.on_limit("max_queues", name, now_ms)
             raise Refused(f"there are {len(self.by_name)} queues, no more can be made (max_queues)", client=False)
         parent = parent_of(name)
         count = len(self._children.get(parent, ())) if parent else 0
         if count >= self.max_children:
+            self.on_limit("max_fanout_children", name, now_ms)
             why = f"{parent} has {count} fan-out children, no more can be made (max_fanout_children)"
             raise Refused(why, client=False)
 

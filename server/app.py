@@ -31,6 +31,7 @@ from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
 from staniel.server.interfaces import Security
 from staniel.server.keepalive import spare_slow_readers
+from staniel.server.listener import Reserve
 from staniel.server.log import open_log
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, own_name, raise_file_limit
@@ -80,7 +81,7 @@ async def serve(load: Callable[[], Config]) -> None:
         if config.admin.socket and (error := bound.open_for_spool(broker.spool.own)) is not None:
             hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
             report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
-        await open_service(config, broker, bound, min(clients, config.server.max_connections or clients))
+        await open_service(config, broker, bound, clients)
     report(Level.INFO, "server.stopped", **broker.stop_cause)
 
 
@@ -99,7 +100,7 @@ def check_network(config: Config, report: EventSink) -> None:
 
 
 async def open_service(config: Config, broker: Broker, bound: BoundSockets, clients: int) -> None:
-    """Recover the spool, then serve up to `clients` connections until a signal or `shutdown`."""
+    """Recover the spool, then serve until a signal or `shutdown`. `clients`: for how many there are descriptors."""
     clock = SteadyClock()
     began_ms = steady_ms()
     gc_policy = GcPolicy()
@@ -118,7 +119,8 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
             raise StartError(f"cannot listen on {own_name(sock)}: {error.strerror}; {PORT_HINT}") from error
         is_of_spool = bound.of_spool is not None and sock is bound.of_spool[0]
         acceptor = ListeningSocket(sock, allowed_clients() if is_of_spool else None)
-        hub.listen(acceptor, wire, security if sock in bound.secure else None)
+        reserve = Reserve.SPOOL if is_of_spool else Reserve.OPERATORS if wire.name == "admin" else Reserve.NONE
+        hub.listen(acceptor, wire, security if sock in bound.secure else None, reserve)
     hello = greeting(bound, config, summary, steady_ms() - began_ms)
     failure = await run_until_stopped(Loop(hub, machine, gc_policy), hello)
     if failure is not None:

@@ -39,6 +39,7 @@ class Handshake:
         self.is_ready = False
 
     def due(self, now_ms: int) -> None:
+        self.owner.count_timeout()
         self.owner.refuse(self, "no end of the handshake within [tls] handshake_timeout", now_ms)
 
 
@@ -56,10 +57,14 @@ class Handshakes:
     def __len__(self) -> int:
         return len(self._under_way)
 
+    def count_timeout(self) -> None:
+        self._hub.broker.limits.count("handshake_timeout")
+
     def begin(self, listener: Listener, security: Security, sock: SecureSock, name: str, now_ms: int) -> None:
         """A client has connected."""
         if len(self._under_way) >= HANDSHAKES_MAX:
             oldest = next(iter(self._under_way.values()))
+            self._hub.broker.limits.count("max_handshakes")
             self.refuse(oldest, "too many handshakes at a time, and this was the oldest", now_ms)
         handshake = Handshake(self, sock, name, listener)
         self._under_way[handshake.fd] = handshake
@@ -118,7 +123,7 @@ class Handshakes:
         address = handshake.listener.acceptor.name
         self._rate_limited(Level.WARNING, "tls.refused", now_ms, client=handshake.name, address=address, why=why)
         self._forget(handshake)
-        self._hub.discard(handshake.sock)
+        self._hub.discard(handshake.sock, handshake.name)
 
     def _forget(self, handshake: Handshake) -> None:
         del self._under_way[handshake.fd]

@@ -9,7 +9,7 @@ from staniel.server.connection cimport Connection
 cdef class Hub:
     cdef object __weakref__
     cdef public Broker broker
-    cdef public object clock, max_connections, _now_ns, _elapsed_ns, _waiting_bytes, _poller, _sync_thread
+    cdef public object clock, max_connections, reserved_connections, addresses, _clients_max, _now_ns, _elapsed_ns, _waiting_bytes, _poller, _sync_thread
     cdef public object _task_thread, _tasks, _pending, _read_queue, _latency_of_one, _latency_of_several, _latencies, _sync
     cdef public object handshakes
     cdef public dict _connections, _of_session, _handlers, _backlogged, _holding, _tracked, _postponed

@@ -19,6 +19,7 @@ from staniel.broker.session import CLOSING, PARKED, READY, ProtocolSpec, Session
 from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
+from staniel.server.addresses import AddressCounts
 from staniel.server.connection import (
     CLOSED,
     DRAINING,
@@ -35,7 +36,7 @@ from staniel.server.connection import (
 )
 from staniel.server.handshakes import Handshakes
 from staniel.server.interfaces import Acceptor, Machine, SecureSock, Security, Sock
-from staniel.server.listener import Listener
+from staniel.server.listener import Listener, Reserve
 from staniel.server.pending_bytes import PendingBytes
 from staniel.server.sync_latency import ONE_JOURNAL_NS, SEVERAL_JOURNALS_NS, SyncLatency
 from staniel.server.timeouts import IdleTimeout, LingerTimeout, LoginTimeout
@@ -67,10 +68,13 @@ class Hub:
     `_holding`: connections with replies that wait for the disk.
     """
 
-    def __init__(self, broker: Broker, machine: Machine, max_connections: int) -> None:
+    def __init__(self, broker: Broker, machine: Machine, clients_max: int) -> None:
+        """`clients_max`: how many the system has descriptors for."""
         self.broker = broker
         self.clock = machine.clock
-        self.max_connections = max_connections
+        self.addresses = AddressCounts()
+        self._clients_max = clients_max
+        self._limit_connections()
         self._now_ns = machine.now_ns
         self._elapsed_ns = machine.elapsed_ns
         self._waiting_bytes = machine.waiting_bytes
@@ -113,9 +117,15 @@ class Hub:
 
     # life
 
-    def listen(self, acceptor: Acceptor, protocol: ProtocolSpec, security: Security | None = None) -> None:
+    def listen(
+        self,
+        acceptor: Acceptor,
+        protocol: ProtocolSpec,
+        security: Security | None = None,
+        reserve: Reserve = Reserve.NONE,
+    ) -> None:
         """Accept clients from a listening socket; with `security` under TLS."""
-        listener = Listener(self, acceptor, protocol, self._limits(), self.broker.report, security)
+        listener = Listener(self, acceptor, protocol, self._limits(), self.broker.report, security, reserve)
         self._listeners.append(listener)
         self._handlers[acceptor.fileno()] = listener.on_ready
 
@@ -126,6 +136,8 @@ class Hub:
     def _on_reload(self, now_ms: int) -> None:
         """The configuration has been read again. Its limits hold for the clients that are there, too."""
         limits, timeout_ms = self._limits(), self.broker.config.server.client_timeout_ms
+        self._limit_connections()
+        self._resume_listeners()
         self._pending.count_all_soon(now_ms)
         for listener in self._listeners:
             listener.limits = limits
@@ -153,9 +165,23 @@ class Hub:
         """Those of all clients."""
         return [connection.sock for connection in self._connections.values()]
 
-    def has_room(self) -> bool:
-        """Whether another client may be accepted."""
-        return len(self._connections) + len(self.handshakes) < self.max_connections
+    def _limit_connections(self) -> None:
+        """What is kept for operators is kept of the system's descriptors, too; of few, a part."""
+        server = self.broker.config.server
+        self.reserved_connections = min(server.reserved_connections, self._clients_max // 8)
+        room = self._clients_max - Reserve.SPOOL * self.reserved_connections
+        self.max_connections = min(room, server.max_connections or room)
+        self.broker.limits.max_connections = self.max_connections
+
+    def has_room(self, reserve: Reserve = Reserve.NONE) -> bool:
+        """Whether another client may be accepted, where `reserve` is kept for it."""
+        room = self.max_connections + reserve * self.reserved_connections
+        return len(self._connections) + len(self.handshakes) < room
+
+    def has_many(self, client: str, reserve: Reserve) -> bool:
+        """Whether no other client may come from where `client` is."""
+        limit = self.broker.config.server.max_connections_per_address
+        return limit is not None and self.addresses.count(client) >= limit + reserve * self.reserved_connections
 
     def admit(
         self,
@@ -175,7 +201,7 @@ class Hub:
         self._of_session[connection.session] = connection
         self._poller.register(connection.fd, READABLE_OR_ENDED)
         if session.rights is STRANGER:
-            connection.alarm = LoginTimeout(connection, self.hang_up)
+            connection.alarm = LoginTimeout(connection, self)
             self.broker.timers.set(connection.alarm, now_ms + LOGIN_MS)
         elif self.broker.config.server.client_timeout_ms:
             self._set_idle_timeout(connection, now_ms)
@@ -196,11 +222,19 @@ class Hub:
         self.admit(sock, name, listener.protocol, listener.limits, now_ms, sock.names())
         self._read(self._connections[sock.fileno()], now_ms)
 
-    def discard(self, sock: Sock) -> None:
-        """Close a socket that has become no client's; at the end of the turn, as those of clients. There is room for
-        another.
+    def discard(self, sock: Sock, client: str) -> None:
+        """Close a socket that has become no client's. There is room for another."""
+        self.addresses.remove(client)
+        self.close_soon(sock)
+        self._resume_listeners()
+
+    def close_soon(self, sock: Sock) -> None:
+        """At the end of the turn. Closed now, its descriptor could be the next client's, and what this turn's events
+        say of it with it.
         """
         self._dropped.append(sock)
+
+    def _resume_listeners(self) -> None:
         for listener in self._listeners:
             listener.resume()
 
@@ -719,10 +753,7 @@ class Hub:
         del self._connections[connection.fd]
         del self._of_session[connection.session]
         self._poller.unregister(connection.fd)
-        # Closed now, its descriptor could be the next client's, and what this turn's events say of it with it.
-        self._dropped.append(connection.sock)
-        for listener in self._listeners:
-            listener.resume()
+        self.discard(connection.sock, session.address)
 
     def _close_dropped(self) -> None:
         for sock in self._dropped:

@@ -7,19 +7,32 @@ from being opened.
 from __future__ import annotations
 
 import errno
+import socket
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from staniel.broker.events import EventSink, Level, RateLimitedSink
 from staniel.broker.session import ProtocolSpec
 from staniel.protocol.limits import Limits
-from staniel.server.interfaces import Acceptor, Security
+from staniel.server.interfaces import Acceptor, Security, Sock
 
 if TYPE_CHECKING:
     from staniel.server.hub import Hub
 
 ACCEPTS_PER_TURN = 8  # of each address: 0.1 ms each; the others are accepted in the next turns
 PAUSE_MS = 200
+FIRST_BYTES = 64 << 10
 OUT_OF_FILES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+class Reserve(IntEnum):
+    """How often `reserved_connections` a listener's clients may have beyond `max_connections`. A flood of the
+    operators' ports does not shut out who asks by the spool's socket.
+    """
+
+    NONE = 0
+    OPERATORS = 1
+    SPOOL = 2
 
 
 class Listener:
@@ -33,8 +46,10 @@ class Listener:
         limits: Limits,
         report: EventSink,
         security: Security | None = None,
+        reserve: Reserve = Reserve.NONE,
     ) -> None:
         self.hub = hub
+        self.reserve = reserve
         self.acceptor = acceptor
         self.protocol = protocol
         self.limits = limits
@@ -48,7 +63,8 @@ class Listener:
         if not self.watched:
             return
         for _ in range(ACCEPTS_PER_TURN):
-            if not self.hub.has_room():
+            if not self.hub.has_room(self.reserve):
+                self.hub.broker.limits.count("max_connections")
                 self._pause(now_ms, 0, "connections.full", "the limit of connections is reached; they wait outside")
                 return
             try:
@@ -61,17 +77,35 @@ class Listener:
                 continue
             except OSError as error:
                 if error.errno in OUT_OF_FILES:
+                    self.hub.broker.limits.count("open_files")
                     hint = f"{error.strerror}: raise the limit of open files (ulimit -n)"
                     self._pause(now_ms, now_ms + PAUSE_MS, "accept.failed", hint)
                 return
+            if self.hub.has_many(name, self.reserve):
+                self._refuse(sock, name, now_ms)
+                continue
+            self.hub.addresses.add(name)
             if self.security is not None:
                 self.hub.handshakes.begin(self, self.security, self.security.wrap(sock), name, now_ms)
             else:
                 self.hub.admit(sock, name, self.protocol, self.limits, now_ms)
 
+    def _refuse(self, sock: Sock, name: str, now_ms: int) -> None:
+        """Too many come from where this client is. It is told, if its protocol can say so before a request."""
+        limit = "max_connections_per_address"
+        self.hub.broker.limits.tell(limit, now_ms, client=name, address=self.acceptor.name)
+        try:
+            if self.security is None and (words := self.protocol.farewell(f"too many connections ({limit})")):
+                sock.send(words)
+                sock.shutdown(socket.SHUT_WR)
+                sock.recv(FIRST_BYTES)  # what is not read would take the words back
+        except OSError:
+            pass  # it has gone, or has said nothing yet
+        self.hub.close_soon(sock)
+
     def resume(self) -> None:
-        """Watch for connections, again."""
-        if not self.watched:
+        """Watch for connections, again, if one may be accepted."""
+        if not self.watched and self.hub.has_room(self.reserve):
             self.watched = True
             self.hub.watch(self)
 

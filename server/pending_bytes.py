@@ -73,6 +73,7 @@ class PendingBytes:
         for connection in largest:
             if self.total_bytes <= limit:
                 return
+            self._hub.broker.limits.count("max_pending_size_total")
             self._cut(connection, "it held most of max_pending_size_total", now_ms)
         if self.total_bytes > limit:
             self._is_armed = True
@@ -106,6 +107,7 @@ class PendingBytes:
             self._count(connection, now_ms)
             pending = self.tracked.get(connection)
             if pending is not None and timeout_ms and now_ms - pending.since_ms >= timeout_ms:
+                self._hub.broker.limits.count("stall_timeout")
                 self._cut(connection, "no progress in a request, or in reading a reply, for stall_timeout", now_ms)
 
     def count_all_soon(self, now_ms: int) -> None:

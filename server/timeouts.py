@@ -28,13 +28,14 @@ class LingerTimeout:
 class LoginTimeout:
     """A client that has not said in time who it is is hung up on."""
 
-    def __init__(self, connection: Connection, hang_up: Callable[[Connection], None]) -> None:
+    def __init__(self, connection: Connection, hub: Hub) -> None:
         self.connection = connection
-        self._hang_up = hang_up
+        self._hub = hub
 
     def due(self, now_ms: int) -> None:
         if self.connection.state is not CLOSED:
-            self._hang_up(self.connection)
+            self._hub.broker.limits.tell("login_timeout", now_ms, client=self.connection.session.address)
+            self._hub.hang_up(self.connection)
 
 
 class IdleTimeout:
@@ -74,8 +75,10 @@ class IdleTimeout:
         if not timeout_ms:
             connection.alarm = None  # no longer configured
         elif self._reads_nothing:
+            self._hub.broker.limits.count("client_timeout")
             self._hub.drop(connection, now_ms)
         elif connection.state is OPEN and self._is_idle and now_ms - self._active_ms >= timeout_ms:
+            self._hub.broker.limits.count("client_timeout")
             self._hub.hang_up(connection)
         else:
             self.restart(now_ms)

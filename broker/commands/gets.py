@@ -322,6 +322,7 @@ def may_read(session: Session, request: Get) -> bool:
     if request.open:
         limit = session.max_open_reads
         if (len(held) if held is not None else 0) >= limit:
+            session.broker.limits.count("max_open_transactions")
             session.client_error(
                 f"{limit} reads of {request.queue} are open on this connection, close one first", ERROR
             )

@@ -214,6 +214,7 @@ def quit_session(session: Session, request: memcache.Quit, now_ms: int) -> None:
 
 def invalid(session: Session, request: Invalid, now_ms: int) -> None:
     """What the parser could not read, answered in its place."""
+    session.broker.limits.count("invalid_requests")
     if request.hang_up:
         session.broker.rate_limited(Level.INFO, "session.refused", now_ms, client=session.address, why=request.why)
         session.hang_up(request.reply)

@@ -47,7 +47,7 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     if (queue.children or queue.fanout_only) and not queue.puts_once:
         return _store_with_care(session, name, item, now_ms)
     if not queue.add(item, now_ms):
-        return _why_not(queue, item)
+        return _why_not(session, queue, item)
     batch = queue.journal.reply_batch()
     if batch > session.batch:
         session.batch = batch
@@ -75,7 +75,7 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Pu
         for queue in recipients(target.queue):
             _check_access(session, queue)
         if not (target.queue.has_room(item) if target.stores else _fits(target.queue, item)):
-            return _why_not(target.queue, item)
+            return _why_not(session, target.queue, item)
     return _store_each(session, targets, item, now_ms)
 
 
@@ -147,7 +147,7 @@ def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int
         if target.queue.add(copy, now_ms) if target.stores else _fits(target.queue, item):
             session.broker.counters.total_items += target.queue.copies
         elif target.counts:
-            verdict = _why_not(target.queue, item)
+            verdict = _why_not(session, target.queue, item)
         session.depend_on(target.queue)
     return verdict
 
@@ -162,8 +162,10 @@ def _check_room(session: Session, targets: list[Target], item: Item) -> None:
         raise Refused(access.DISK_FULL, client=False)
 
 
-def _why_not(queue: Queue, item: Item) -> PutResult:
-    return PutResult.FULL if _fits(queue, item) else PutResult.TOO_LARGE
+def _why_not(session: Session, queue: Queue, item: Item) -> PutResult:
+    fits = _fits(queue, item)
+    session.broker.limits.count("queue_full" if fits else "max_item_size")
+    return PutResult.FULL if fits else PutResult.TOO_LARGE
 
 
 def _fits(queue: Queue, item: Item) -> bool:

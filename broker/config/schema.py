@@ -25,6 +25,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     max_open_transactions: Annotated[int, values.count()] = 100
     expiration_timer_ms: Annotated[int, values.MAYBE_DURATION] = field(name="expiration_timer_frequency", default=1_000)
     max_connections: Annotated[int | None, values.optional(values.count(1), None)] = None
+    # As many as an operator's page, a scrape and a health check need at once. A Unix socket has as many again.
+    reserved_connections: Annotated[int, values.count()] = 8
+    # None, as in memcached, redis and NATS: behind a proxy, or in a container, one address is many clients.
+    max_connections_per_address: Annotated[int | None, values.optional(values.count(1), None)] = None
     connection_backlog: Annotated[int | None, values.optional(values.count(1), None)] = None
     # Each costs some 4 KB of memory, a file, and a look a second.
     max_queues: Annotated[int, values.MAYBE_ITEMS] = 100_000
@@ -210,6 +214,9 @@ SECTIONS: dict[str, type[Struct]] = {
 RELOADED = frozenset(
     {
         "max_open_transactions",
+        "max_connections",
+        "max_connections_per_address",
+        "reserved_connections",
         "max_queues",
         "stall_timeout",
         "max_pending_size_total",

@@ -63,6 +63,11 @@ def _of_server(broker: Broker) -> list[HealthReason]:
         text = "other machines reach this server, and no client is asked who it is"
         mend = "give [users] or [tls] client_certificates; see docs/security.md"
         found.append(HealthReason("network_open", Severity.WARNING, text, mend))
+    most = broker.limits.max_connections
+    if most and broker.counters.curr_connections >= most:
+        text = f"{broker.counters.curr_connections} clients are connected, and no more are accepted"
+        mend = "raise [server] max_connections, or the limit of open files, or look at: staniel clients"
+        found.append(HealthReason("connections_full", Severity.WARNING, text, mend))
     if broker.serves_jobs and broker.workq.trouble:
         text = f"the command log of jobs cannot be read: {broker.workq.trouble}"
         found.append(HealthReason("jobs_unreadable", Severity.NOT_READY, text, "mend the file, then: staniel reload"))

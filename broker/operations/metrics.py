@@ -197,6 +197,13 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
         ("staniel_commands_refused_total", MetricKind.COUNTER, "Requests without the right to them.", logins.refused),
     ]
     text = [_head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
+    limits = broker.limits
+    if limits.max_connections:
+        text.append(_head("staniel_connections_max", MetricKind.GAUGE, "Clients that may be connected at a time."))
+        text.append(f"staniel_connections_max {limits.max_connections}\n")
+    name = "staniel_limits_reached_total"
+    text.append(_head(name, MetricKind.COUNTER, "How often a limit has kept something from a client."))
+    text.append("".join([f'{name}{{limit="{limit}"}} {count}\n' for limit, count in limits.counts.items()]))
     text.append(_head("staniel_build_info", MetricKind.GAUGE, "The version and the build."))
     text.append(f'staniel_build_info{{version="{view.version}",build="{view.build}"}} 1\n')
     if broker.serves_jobs:

@@ -62,9 +62,10 @@ def test_the_answer_and_a_line_name_what_only_a_restart_takes_over(tmp_path: Pat
         wire.put("q", b"1")
         text = server.config.read_text()
         server.config.write_text(
-            "[server]\nmax_connections = 7\nclient_timeout = '1h'\n[text]\nport = 0\n[queues.q]\nkeep_journal = false\n"
+            "[server]\nconnection_backlog = 7\nclient_timeout = '1h'\n"
+            "[text]\nport = 0\n[queues.q]\nkeep_journal = false\n"
         )
-        keys = "server.max_connections, text.port, queues.q.keep_journal"
+        keys = "server.connection_backlog, text.port, queues.q.keep_journal"
         for _ in range(2):  # they still wait for it
             assert wire.ask(b"reload").decode() == f"Reloaded config. Only a restart takes over: {keys}"
         assert server.stderr.count(f'config.later keys="{keys}"') == 2
@@ -75,7 +76,7 @@ def test_the_answer_and_a_line_name_what_only_a_restart_takes_over(tmp_path: Pat
 def test_kestrels_answer_to_reload_is_kestrels(tmp_path: Path) -> None:
     config = "[memcache]\ndialect = 'kestrel'\n"
     with running(tmp_path, config=config) as server, Wire(server.address) as wire:
-        server.config.write_text(config + "[server]\nmax_connections = 7\n")
+        server.config.write_text(config + "[server]\nconnection_backlog = 7\n")
         assert wire.ask(b"reload") == b"Reloaded config."
 
 

@@ -18,7 +18,7 @@ BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help serve compiled sanitized test check format sim bench wheel man clean
+.PHONY: help serve compiled sanitized test check format sim bench soak wheel man clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +58,10 @@ sim: $(DEV) ## the simulator: make sim ARGS='--help'
 
 bench: $(DEV) ## the measurements: make bench ARGS='--help'
 	@$(WITH_BYTECODE) $(VENV)/bin/python -m staniel.bench $(ARGS)
+
+HOURS ?= 2
+soak: $(DEV) ## everything at once for HOURS, with accidents, and a report: make soak HOURS=72 ARGS='--help'
+	@$(WITH_BYTECODE) $(VENV)/bin/python -m staniel.bench.soak.mix --hours $(HOURS) $(ARGS)
 
 man: $(BASE) ## make the manual pages in docs/man from the help of the commands
 	$(VENV)/bin/python packaging/man_pages.py docs/man

@@ -50,6 +50,7 @@ class Known(Enum):
     FAILING = ("4", "2")
     FAILED = ("2",)
     DELETING = ("0", "4", "1", None)
+    ENDING = ("1", "2", None)  # a delete of a job that has a result
     DELETED = (None,)
 
 

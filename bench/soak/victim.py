@@ -62,11 +62,20 @@ class Victim:
         fresh.write_text(config)
         fresh.replace(self.config_path)
 
+    @property
+    def pid(self) -> int:
+        assert self._child is not None
+        return self._child.pid
+
     def start(self) -> None:
         """Returns once it has greeted. Raises StartFailed."""
-        began_s = time.monotonic()
-        child = self.spawn()
-        assert child.stdout is not None
+        self.spawn()
+        self.await_greeting(time.monotonic())
+
+    def await_greeting(self, began_s: float) -> None:
+        """Of the process that was spawned at that time. Raises StartFailed."""
+        child = self._child
+        assert child is not None and child.stdout is not None
         ready, _, _ = select.select([child.stdout], [], [], START_SECONDS_MAX)
         greeting = child.stdout.readline().decode() if ready else ""
         found = GREETING.search(greeting)

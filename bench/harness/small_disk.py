@@ -1,7 +1,7 @@
-"""A real file system of a few megabytes, made for one test and gone with it, however the test ends.
+"""A real file system of some megabytes, made for one run and gone with it, however the run ends.
 
-It is a tmpfs in a mount namespace that a sleeping process keeps; servers enter it, tests look into it through /proc.
-Needs root, or a system that lets users make namespaces. A machine that allows neither fails the test, and says so.
+It is mounted in a namespace that a sleeping process keeps; servers enter it, others look into it through /proc. A tmpfs
+needs root, or a system that lets users make namespaces; ext4, in a file of its own, needs root and a loop device.
 """
 
 from __future__ import annotations
@@ -13,17 +13,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from staniel.bench.harness.process import child_setup
 
-from tests.support.process import START_SECONDS_MAX, die_with_the_tests
-
+START_SECONDS_MAX = 30.0
 WAYS = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
-SCRIPT = 'mount -t tmpfs -o size="$1",mode=777 none "$2" && echo mounted && exec sleep infinity'
+TMPFS = 'mount -t tmpfs -o size="$1",mode=777 none "$2" && echo mounted && exec sleep infinity'
+EXT4 = (
+    'truncate -s "$1" "$2.image" && mkfs.ext4 -q -m 0 "$2.image" && mount -o loop "$2.image" "$2" && rm "$2.image" '
+    "&& echo mounted && exec sleep infinity"
+)
 STEP_BYTES = 1 << 20
 
 
+class CannotMount(Exception):
+    """Neither root nor a user's namespace: no file system can be made here."""
+
+
 class SmallDisk:
-    """`folder` is its path for a server started with `wrapper`; `view` is the same folder for the test."""
+    """`folder` is its path for a server started with `wrapper`; `view` is the same folder for others."""
 
     def __init__(self, folder: Path, keeper: subprocess.Popen[bytes], way: list[str]) -> None:
         self.folder = folder
@@ -49,14 +56,9 @@ class SmallDisk:
                 step_bytes = max(1, min(STEP_BYTES, rest_bytes // 2))
                 try:
                     os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), step_bytes)
-                except OSError:  # somebody else was quicker
+                except OSError:  # the server was quicker
                     return
                 rest_bytes -= step_bytes
-
-    def fill_up(self) -> None:
-        """Take every block, until none is left."""
-        while self.free_bytes():
-            self.fill(0)
 
     def clear(self) -> None:
         """Give all of that back."""
@@ -64,15 +66,15 @@ class SmallDisk:
 
 
 @contextmanager
-def small_disk(folder: Path, size_bytes: int) -> Iterator[SmallDisk]:
-    """An empty file system of that size at `folder`, which is made."""
+def small_disk(folder: Path, size_bytes: int, script: str = TMPFS) -> Iterator[SmallDisk]:
+    """An empty file system of that size at `folder`, which is made. Raises CannotMount."""
     folder.mkdir()
     why = []
     for way in WAYS:
-        command = [*way, "sh", "-c", SCRIPT, "sh", str(size_bytes), str(folder)]
+        command = [*way, "sh", "-c", script, "sh", str(size_bytes), str(folder)]
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            preexec_fn=die_with_the_tests,
+            preexec_fn=child_setup(None),
         ) as keeper:  # fmt: skip
             try:
                 if _heard(keeper) == b"mounted\n":
@@ -82,7 +84,7 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[SmallDisk]:
                 keeper.kill()
             assert keeper.stderr is not None
             why.append(keeper.stderr.read().decode().strip())
-    pytest.fail(f"no small file system can be made here, as root or in a namespace of one's own: {why}", pytrace=False)
+    raise CannotMount(f"no small file system can be made here, as root or in a namespace of one's own: {why}")
 
 
 def _heard(keeper: subprocess.Popen[bytes]) -> bytes:

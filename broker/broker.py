@@ -83,6 +83,7 @@ class Broker:
         "_to_expire",
         "admin",
         "audit",
+        "certificate_ends_ms",
         "check_reload",
         "client_events",
         "config",
@@ -139,6 +140,7 @@ class Broker:
         # The driver's parts of a reload: what may refuse it with a ConfigError, and what takes it over.
         self.check_reload: Callable[[Config], None] = lambda config: None
         self.reloaded: Callable[[int], None] = lambda now_ms: None
+        self.certificate_ends_ms: int | None = None  # of the driver's TLS listeners
         self.logged_in: Callable[[Session], None] = lambda session: None  # the driver's part of it
         # The driver's, too: whether all that was answered to a client has been given to its socket.
         self.has_sent_all: Callable[[Session], bool] = lambda session: True
@@ -177,9 +179,8 @@ class Broker:
         self.woken: deque[Session] = deque()  # whose wait has ended
         self.unsent = UnsentItems()
         self.unreadable: set[str] = set()  # queues whose files the start could not read
-        self.expire_due_ms = 0
+        self.expire_due_ms = self._ballast_due_ms = 0
         self._to_expire: deque[Queue] = deque()  # of this round
-        self._ballast_due_ms = 0
         self._sampler: Sampler | None = None
         self.holds: list[BackupHold] = []  # of backups that are being copied
 

@@ -140,10 +140,12 @@ def secure(broker: Broker) -> Security:
         certificates.prepare(config)
 
     broker.check_reload = check
+    broker.certificate_ends_ms = certificates.ends_ms
     hub_reloaded = broker.reloaded
 
     def reloaded(now_ms: int) -> None:
         certificates.take_over()
+        broker.certificate_ends_ms = certificates.ends_ms
         hub_reloaded(now_ms)
 
     broker.reloaded = reloaded

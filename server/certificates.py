@@ -5,13 +5,19 @@ reload. What cannot be read is refused, and the one before stays.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import stat
+from binascii import a2b_base64
+from calendar import timegm
+from datetime import UTC, datetime
 
 from staniel.broker.config.load import Config
 from staniel.broker.config.schema import TlsSettings
 from staniel.broker.config.toml import ConfigError
 from staniel.broker.events import EventSink, Level
+from staniel.broker.operations.health import CERTIFICATE_WARNING_MS
+from staniel.server.clock import wall_ms
 from staniel.server.interfaces import Sock
 from staniel.server.tls_socket import TlsSocket, reason
 
@@ -23,15 +29,23 @@ CIPHERS_OF_1_2 = "@SECLEVEL=2:ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL"
 GROUP = "prime256v1"
 
 
+PEM = re.compile("-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----([^-]*)-----END")
+# In DER: tags, and the bit of a length that is a count of bytes.
+DER_VERSION, DER_UTC_TIME, DER_LONG = 0xA0, 0x17, 0x80
+
+
 class Certificates:
-    """interfaces.py's Security. Raises ConfigError if there is no context to be made of the settings."""
+    """interfaces.py's Security. `ends_ms`: when the certificate of now expires, epoch milliseconds; None: it does not
+    say that in a form that is known here. Raises ConfigError if there is no context to be made of the settings.
+    """
 
     def __init__(self, config: Config, report: EventSink) -> None:
         self._report = report
         self.timeout_ms = config.tls.handshake_timeout_ms
         self._context = make_context(config.tls)
-        self._next: tuple[ssl.SSLContext, int] | None = None
-        self._warn(config.tls)
+        self.ends_ms = end_of(config.tls.certificate)
+        self._next: tuple[ssl.SSLContext, int, int | None] | None = None
+        self._warn(config.tls, self.ends_ms)
 
     def wrap(self, sock: Sock) -> TlsSocket:
         return TlsSocket(sock, self._context)
@@ -39,15 +53,21 @@ class Certificates:
     def prepare(self, config: Config) -> None:
         """Read what a reload wants. Raises ConfigError."""
         if config.tls.certificate:  # without one there are to be no TLS listeners, from the next start on
-            self._next = make_context(config.tls), config.tls.handshake_timeout_ms
-            self._warn(config.tls)
+            context = make_context(config.tls)
+            ends_ms = end_of(config.tls.certificate)
+            self._next = context, config.tls.handshake_timeout_ms, ends_ms
+            self._warn(config.tls, ends_ms)
 
     def take_over(self) -> None:
         """From now on. Connections that are there keep what they have."""
         if self._next is not None:
-            (self._context, self.timeout_ms), self._next = self._next, None
+            (self._context, self.timeout_ms, self.ends_ms), self._next = self._next, None
 
-    def _warn(self, tls: TlsSettings) -> None:
+    def _warn(self, tls: TlsSettings, ends_ms: int | None) -> None:
+        if ends_ms is not None and ends_ms - wall_ms() < CERTIFICATE_WARNING_MS:
+            ends = datetime.fromtimestamp(ends_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            hint = "clients that check it refuse it from then on; renew it, then: staniel reload"
+            self._report(Level.WARNING, "tls.certificate_expires", path=tls.certificate, ends=ends, hint=hint)
         path = tls.key or tls.certificate
         if os.stat(path).st_mode & stat.S_IROTH:
             hint = "every user of this machine can read the private key"
@@ -91,6 +111,39 @@ def _read_key(context: ssl.SSLContext, tls: TlsSettings) -> None:
         why = f"no certificate with its key, unencrypted, in {where}"
         found = reason(error) if isinstance(error, ssl.SSLError) else str(error)
         raise ConfigError("tls.certificate", f"{why}: {found}") from error
+
+
+def end_of(path: str) -> int | None:
+    """When the first certificate in a file of PEM expires, epoch milliseconds: the server's own. None if that cannot be
+    found. Not by OpenSSL: Python shows a certificate only to those who have verified it.
+    """
+    try:
+        with open(path, encoding="latin-1") as file:
+            found = PEM.search(file.read())
+        der = a2b_base64(found[1]) if found is not None else b""
+        _, at, _ = _element(der, 0)  # Certificate
+        _, at, _ = _element(der, at)  # TBSCertificate; RFC 5280, 4.1
+        tag, _, end = _element(der, at)
+        for _ in range(3 if tag == DER_VERSION else 2):  # the version if it is not 1, serial, algorithm, issuer
+            _, _, end = _element(der, end)
+        _, at, _ = _element(der, end)  # Validity
+        _, _, at = _element(der, at)  # its beginning
+        tag, begin, end = _element(der, at)
+        text = der[begin:end].decode("ascii")
+        if tag == DER_UTC_TIME:  # two digits of the year
+            text = ("19" if text >= "5" else "20") + text
+        return 1000 * timegm(datetime.strptime(text, "%Y%m%d%H%M%SZ").timetuple())
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _element(der: bytes, at: int) -> tuple[int, int, int]:
+    """Its tag, where its content begins and where it ends. Raises IndexError."""
+    size, begin = der[at + 1], at + 2
+    if size & DER_LONG:
+        begin += size & ~DER_LONG
+        size = int.from_bytes(der[at + 2 : begin], "big")
+    return der[at], begin, begin + size
 
 
 def _unreadable(path: str, error: OSError) -> str:

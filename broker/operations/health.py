@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from staniel.broker.broker import Broker
 
 NAMES_MAX = 10  # of queues in one reason
+DAY_MS = 24 * 3600 * 1000
+CERTIFICATE_WARNING_MS = 14 * DAY_MS  # authorities that renew by themselves do so a month before the end
 
 
 class Severity(Enum):
@@ -39,9 +41,9 @@ class Health(Struct, frozen=True):
     reasons: list[HealthReason]
 
 
-def health(broker: Broker) -> Health:
+def health(broker: Broker, now_ms: int) -> Health:
     """All reasons, the gravest first. Looks at each queue once: 0.1 us."""
-    reasons = [*_of_server(broker), *_of_disk(broker), *_of_queues(broker)]
+    reasons = [*_of_server(broker), *_of_certificate(broker, now_ms), *_of_disk(broker), *_of_queues(broker)]
     reasons.sort(key=lambda reason: reason.severity is Severity.WARNING)
     is_ready = all(reason.severity is Severity.WARNING for reason in reasons)
     return Health(is_ready, broker.status.reported.value.lower(), reasons)
@@ -72,6 +74,17 @@ def _of_server(broker: Broker) -> list[HealthReason]:
         text = f"the command log of jobs cannot be read: {broker.workq.trouble}"
         found.append(HealthReason("jobs_unreadable", Severity.NOT_READY, text, "mend the file, then: staniel reload"))
     return found
+
+
+def _of_certificate(broker: Broker, now_ms: int) -> list[HealthReason]:
+    ends_ms = broker.certificate_ends_ms
+    if ends_ms is None or ends_ms - now_ms >= CERTIFICATE_WARNING_MS:
+        return []
+    if ends_ms <= now_ms:
+        text = "the certificate of [tls] has expired: clients that check it do not connect"
+    else:
+        text = f"the certificate of [tls] expires in {(ends_ms - now_ms) // DAY_MS} days"
+    return [HealthReason("certificate_expires", Severity.WARNING, text, "renew its file, then: staniel reload")]
 
 
 def _of_disk(broker: Broker) -> list[HealthReason]:

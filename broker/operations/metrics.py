@@ -206,6 +206,10 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
     text.append("".join([f'{name}{{limit="{limit}"}} {count}\n' for limit, count in limits.counts.items()]))
     text.append(_head("staniel_build_info", MetricKind.GAUGE, "The version and the build."))
     text.append(f'staniel_build_info{{version="{view.version}",build="{view.build}"}} 1\n')
+    if broker.certificate_ends_ms is not None:
+        name = "staniel_certificate_expiry_timestamp_seconds"
+        about = "When the server's certificate expires, in seconds since 1970."
+        text.append(_head(name, MetricKind.GAUGE, about) + f"{name} {broker.certificate_ends_ms // 1000}\n")
     if broker.serves_jobs:
         text.append(
             _head("staniel_jobs", MetricKind.GAUGE, "Jobs that the server knows.") + f"staniel_jobs {view.jobs}\n"

@@ -173,7 +173,7 @@ class Sampler:
             memory, group = self.broker.maintenance.memory, self.broker.group
             connections = self.broker.counters.curr_connections
             load = LoadView(connections, memory.used_bytes, memory.limit_bytes, group.synced_ms)
-            self._state = ServerState(now_ms, health(self.broker), self.totals, disk, load)
+            self._state = ServerState(now_ms, health(self.broker, now_ms), self.totals, disk, load)
         return self._state
 
     def changed_since(self, number: int) -> list[Seen]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_links import anchors
+from tests.support.certificates import Authority
 from tests.support.process import running
 from tests.support.wire import Wire, stats
 
@@ -22,6 +23,9 @@ ALERT_TESTS = MONITORING / "prometheus-alerts.test.yml"
 OPERATING = ROOT / "docs" / "operating.md"
 NAME = re.compile(r"\bstaniel_\w+")
 CONFIG = """
+tls.certificate = "{certificate}"
+tls.key = "{key}"
+workq.tls_port = 0
 admin.port = 0
 workq.port = 0
 aliases.all = ["q"]
@@ -40,7 +44,10 @@ class Said:
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
     """By a server on which every kind of thing is there that has a statistic of its own."""
-    with running(tmp_path_factory.mktemp("monitored"), config=CONFIG) as server:
+    folder = tmp_path_factory.mktemp("monitored")
+    files = Authority(folder).issue("server")
+    config = CONFIG.format(certificate=files.certificate, key=files.key)
+    with running(folder, config=config) as server:
         with Wire(server.address) as wire:
             assert wire.put("q", b"1") == b"STORED"
             assert wire.ask(b"get q+child") == b"END"

@@ -34,11 +34,20 @@ class Authority:
         self.path.write_bytes(_pem(self._own))
 
     def issue(
-        self, name: str, file: str = "", *, is_expired: bool = False, is_rsa: bool = False, ends_in: timedelta = DAY
+        self,
+        name: str,
+        file: str = "",
+        *,
+        is_expired: bool = False,
+        is_rsa: bool = False,
+        ends_in: timedelta = DAY,
+        begins: datetime | None = None,
+        ends: datetime | None = None,
     ) -> Files:
-        """For a server on 127.0.0.1, or for a client called `name`."""
+        """For a server on 127.0.0.1, or for a client called `name`. `ends`: a moment, instead of `ends_in`."""
         key = rsa.generate_private_key(65537, 2048) if is_rsa else ec.generate_private_key(ec.SECP256R1())
-        made = _certificate(name, key, self._name, self._key, ends_in=-DAY if is_expired else ends_in)
+        ends_in = -DAY if is_expired else ends_in
+        made = _certificate(name, key, self._name, self._key, begins=begins, ends=ends or datetime.now(UTC) + ends_in)
         return _write(self._folder, file or name, made, key)
 
 
@@ -54,7 +63,8 @@ def _certificate(
     signing: ec.EllipticCurvePrivateKey,
     *,
     is_authority: bool = False,
-    ends_in: timedelta = DAY,
+    begins: datetime | None = None,
+    ends: datetime | None = None,
 ) -> x509.Certificate:
     now = datetime.now(UTC)
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -65,8 +75,8 @@ def _certificate(
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - 3 * DAY)
-        .not_valid_after(now + ends_in)
+        .not_valid_before(begins or now - 3 * DAY)
+        .not_valid_after(ends or now + DAY)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
     )
     if not is_authority:

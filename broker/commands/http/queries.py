@@ -30,7 +30,7 @@ def live(exchange: Exchange, now_ms: int) -> None:
 
 
 def ready(exchange: Exchange, now_ms: int) -> None:
-    found = health(exchange.broker)
+    found = health(exchange.broker, now_ms)
     exchange.json(found, 200 if found.ready else 503)
 
 
@@ -166,7 +166,7 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
 
     def send() -> None:
         exchange.begin(metrics.CONTENT_TYPE)
-        exchange.add(metrics.server_metrics(views.server_view(broker, now_ms), health(broker), broker))
+        exchange.add(metrics.server_metrics(views.server_view(broker, now_ms), health(broker, now_ms), broker))
         exchange.add_each(iter(collected.families()))
 
     collect = BatchCommand(exchange.session, broker.queues, look, send, METRICS_PER_TURN)

@@ -27,6 +27,20 @@ def read_refusal(session: Session, queue: Queue | None) -> str:
     return "" if queue is None else trouble(queue) or _white_list(session, queue)
 
 
+def crowd_refusal(session: Session, queue: Queue, now_ms: int, *, opens: bool, waits: bool) -> str:
+    """Why this session may not open another item of `queue`, or not wait for one: so many are open, or wait, already.
+    It is counted and logged.
+    """
+    limits = session.broker.limits
+    if opens and len(queue.open_reads) >= queue.max_open_reads:
+        limits.tell("max_open_reads", now_ms, client=session.address, queue=queue.name)
+        return f"{len(queue.open_reads)} items of {queue.name} are open, no more can be (max_open_reads)"
+    if waits and not len(queue.line) and queue.count_waiters() >= queue.config.max_waiters:
+        limits.tell("max_waiters", now_ms, client=session.address, queue=queue.name)
+        return f"{queue.count_waiters()} clients wait for {queue.name}, no more can (max_waiters)"
+    return ""
+
+
 def trouble(queue: Queue) -> str:
     """Why nothing can be taken from `queue`, nor looked at: its journal cannot be read; empty if that is not so."""
     error = queue.line.read_error

@@ -22,6 +22,8 @@ LIMITS = (
     "max_queues",
     "max_fanout_children",
     "max_open_transactions",
+    "max_open_reads",
+    "max_waiters",
 )
 """Most are names of settings. `open_files` is the system's; `invalid_requests` are what a parser has refused, as lines
 and numbers that are too long; `queue_full` is a queue's `max_items` or `max_size`.

@@ -23,10 +23,13 @@ WORDS = {
 
 
 class Rights:
-    """Of one client. `queues` are names, or beginnings of names with a `*` behind them; `who` begins a refusal."""
+    """Of one client. `queues` are names, or beginnings of names with a `*` behind them; `who` begins a refusal.
+    `creates`: what it puts, and what it reads where reading makes a queue, may make one.
+    """
 
-    def __init__(self, who: str, roles: frozenset[Role], queues: tuple[str, ...]) -> None:
+    def __init__(self, who: str, roles: frozenset[Role], queues: tuple[str, ...], creates: bool = True) -> None:
         self.who = who
+        self.creates = creates or Role.ADMIN in roles
         self.roles = frozenset(Role) if Role.ADMIN in roles else roles
         patterns = ("*",) if Role.ADMIN in roles else queues
         self.queues = patterns
@@ -48,6 +51,8 @@ class Rights:
 
     def covers(self, other: Rights) -> bool:
         """Whether nothing that `other` allows is refused here."""
+        if other.creates and not self.creates:
+            return False
         return other.roles <= self.roles and all(self._has(pattern) for pattern in other.queues)
 
     def _has(self, pattern: str) -> bool:

@@ -95,7 +95,7 @@ class Users:
         except ValueError as error:
             why = f"expected what `staniel user hash` prints, got {error}"
             raise ConfigError(f"{path}.password_{'hash' if settings.password_hash else 'file'}", why) from None
-        rights = Rights(f"user {name}", frozenset(settings.roles), settings.queues)
+        rights = Rights(f"user {name}", frozenset(settings.roles), settings.queues, settings.create)
         token = _secret(fs, settings.token_file, f"{path}.token_file").encode("latin-1")
         return User(name, rights, password, settings.certificates, settings.uids, token)
 

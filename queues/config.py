@@ -36,6 +36,8 @@ class QueueConfig(Struct, frozen=True, kw_only=True):
     max_items: int = UNLIMITED_ITEMS
     max_bytes: int = UNLIMITED_BYTES
     max_item_bytes: int = 16 << 20
+    max_open_reads: int = 120_000  # as Amazon SQS has it: half a kilobyte each, and the item
+    max_waiters: int = UNLIMITED_ITEMS
     max_age_ms: int = 0
     max_queue_age_ms: int = 0
     open_timeout_ms: int = 0

@@ -24,6 +24,10 @@ class WaitersByName:
         """(name, how many wait)."""
         return iter([(name, len(waiters)) for name, waiters in self._by_name.items()])
 
+    def count(self, name: str) -> int:
+        """How many wait for the queue of that name."""
+        return len(self._by_name.get(name, ()))
+
     def park(self, name: str, waiter: Waiter) -> None:
         self._names[waiter] = name
         self._by_name.setdefault(name, {})[waiter] = None
@@ -63,6 +67,9 @@ class PlaceholderQueue(Queue):
     def __init__(self, config: QueueConfig, waiters_by_name: WaitersByName) -> None:
         super().__init__("", config, NoJournal(), 0)
         self._awaited = waiters_by_name
+
+    def count_waiters(self) -> int:
+        return self._awaited.count(self.name)
 
     def park(self, waiter: Waiter) -> None:
         self._awaited.park(self.name, waiter)

@@ -16,7 +16,7 @@ cdef class Queue:
     cdef public QueueCounters counters
     cdef public Journal journal
     cdef public long long delayed_bytes, _armed_ms, created_ms, leaving_bytes, last_xid, last_removed_added_ms
-    cdef public long long _weight_limit_bytes, _max_item_bytes, _max_age_ms
+    cdef public long long _weight_limit_bytes, _max_item_bytes, _max_age_ms, max_open_reads
     cdef public bint gets_paused, puts_paused, hidden, has_more_expired, expiry_is_ahead, had_children
     cdef public long long copies
     cdef public bint puts_once, fanout_only, traces, guarded, _bounded, _unrestricted

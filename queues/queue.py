@@ -120,6 +120,7 @@ class Queue:
         "leaving",
         "leaving_bytes",
         "line",
+        "max_open_reads",
         "name",
         "on_read_error",
         "on_timed_out",
@@ -171,9 +172,14 @@ class Queue:
         self.children: dict[str, Queue] = {}  # fan-out: they get a copy of every item
         self.had_children = False
 
+    def count_waiters(self) -> int:
+        """How many clients wait for an item."""
+        return len(self.waiters)
+
     def configure(self, config: QueueConfig) -> None:
         """Take over changed settings; they apply from the next operation on."""
         self.config = config
+        self.max_open_reads = config.max_open_reads
         self._max_item_bytes, self._max_age_ms = config.max_item_bytes, config.max_age_ms
         self.fanout_only, self.traces = config.fanout_only, config.enable_trace
         self._update_bounded()

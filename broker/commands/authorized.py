@@ -15,6 +15,8 @@ from staniel.broker.session import Session
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.words import text
+from staniel.queues.names import parent_of
+from staniel.queues.registry import Queues
 
 Handler = Callable[[Session, Any, int], None]
 Handlers = dict[type, Handler]
@@ -31,7 +33,7 @@ def on_queue(role: Role) -> Rule:
     """For requests with a `queue`."""
 
     def rule(session: Session, request: Any, now_ms: int) -> str:
-        return rights_of(session).refusal(role, request.queue)
+        return _refusal(session, role, request.queue)
 
     return rule
 
@@ -40,7 +42,7 @@ def on_part(role: Role, part: str) -> Rule:
     """For requests with a part that has the `queue`."""
 
     def rule(session: Session, request: Any, now_ms: int) -> str:
-        return rights_of(session).refusal(role, getattr(request, part).queue)
+        return _refusal(session, role, getattr(request, part).queue)
 
     return rule
 
@@ -62,7 +64,22 @@ def always(session: Session, request: Any, now_ms: int) -> str:
 
 
 def _each(session: Session, role: Role, names: set[str]) -> str:
-    return next((why for name in sorted(names) if (why := rights_of(session).refusal(role, name))), "")
+    return next((why for name in sorted(names) if (why := _refusal(session, role, name))), "")
+
+
+def _refusal(session: Session, role: Role, name: str) -> str:
+    """Why this may not be done to the queue, or to the one that it would make."""
+    rights = rights_of(session)
+    if (why := rights.refusal(role, name)) or rights.creates or role is Role.OPERATE:
+        return why
+    makes = role is Role.WRITE or session.creates or bool(parent_of(name))
+    return making_refusal(rights, session.broker.queues, name) if makes else ""
+
+
+def making_refusal(rights: Rights, queues: Queues, name: str) -> str:
+    """Why nothing may be put to `name`, if there is no such queue. What an alias passes on needs no right."""
+    is_there = name in queues.by_name or name in queues.aliases or name in queues.blocked
+    return "" if rights.creates or is_there else f"{rights.who} may not create {name}"
 
 
 def _many(session: Session, request: memcache.GetMany, now_ms: int) -> str:
@@ -74,7 +91,8 @@ def _keys(session: Session, request: memcache.GetKeys, now_ms: int) -> str:
 
 
 def _move(session: Session, request: memcache.Move, now_ms: int) -> str:
-    return _each(session, Role.OPERATE, {request.source, request.target})
+    why = _each(session, Role.OPERATE, {request.source, request.target})
+    return why or making_refusal(rights_of(session), session.broker.queues, request.target)
 
 
 def _named(session: Session, request: memcache.DumpStats | memcache.DumpConfig, now_ms: int) -> str:
@@ -202,7 +220,7 @@ ADMIN_PATHS = frozenset(
 OF_QUEUE = "/api/queues/{queue}"
 
 
-def path_refusal(rights: Rights, method: str, path: str, names: tuple[str, ...]) -> str:
+def path_refusal(rights: Rights, queues: Queues, method: str, path: str, names: tuple[str, ...]) -> str:
     """Why this path of the admin listener is not for a client with these rights; empty if it is. `path` is a route's,
     `names` what its open parts are.
     """
@@ -217,10 +235,12 @@ def path_refusal(rights: Rights, method: str, path: str, names: tuple[str, ...])
         return rights.refusal_of_all(Role.READ) and rights.refusal_of_all(Role.OPERATE)
     if not path.startswith(OF_QUEUE):
         return rights.refusal_of_all(Role.ADMIN)
-    if last in ("move", "redrive"):  # to any queue
-        return rights.refusal_of_all(Role.OPERATE)
+    if last in ("move", "redrive"):  # to any queue, and one that is not there is made
+        why = rights.refusal_of_all(Role.OPERATE)
+        return why or ("" if rights.creates else f"{rights.who} may not create queues")
     role = {"put": Role.WRITE, "take": Role.READ}.get(last, Role.OPERATE)
-    return rights.refusal(role, names[0])
+    why, makes = rights.refusal(role, names[0]), role is Role.WRITE or (role is Role.READ and parent_of(names[0]))
+    return why or (making_refusal(rights, queues, names[0]) if makes else "")
 
 
 RULES: dict[str, Callable[[], dict[type, Rule]]] = {

@@ -86,6 +86,9 @@ def get_with_care(session: Session, request: Get, now_ms: int) -> None:
         queue = queue_for(session, request.queue, now_ms, peeks=request.peek)
         if queue is None:
             return
+    if request.open and len(queue.open_reads) >= queue.max_open_reads:
+        is_crowded(session, queue, now_ms, opens=True)
+        return
     taken = fetch(session, request, queue, now_ms)
     if taken is not None:
         answer(session, request, queue, taken)
@@ -103,6 +106,8 @@ def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
         return
     if request.wait_ms <= 0:
         answer(session, request, queue, None)
+        return
+    if is_crowded(session, queue, now_ms, waits=True):
         return
 
     def on_delivery(taken: Delivery | None, now_ms: int) -> None:
@@ -187,7 +192,8 @@ class MultiKeyGet:
         elif self._held_before(single) and not single.peek:
             reply_open_read(self.session, single.queue)
             return False
-        return queue_for(self.session, single.queue, now_ms, peeks=single.peek) is not None
+        queue = queue_for(self.session, single.queue, now_ms, peeks=single.peek)
+        return queue is not None and not is_crowded(self.session, queue, now_ms, opens=single.open)
 
     def _expect(self, single: Get) -> None:
         opens = single.open and fetches(self.session, single)
@@ -288,8 +294,10 @@ class MultiItemGet:
             return False
         if session.guarded and access.read_refusal(session, self.queue):
             return False  # since the wait for the first one
-        limit = session.max_open_reads
-        return not get.open or len(session.reads.get(get.queue, ())) < limit
+        if not get.open:
+            return True
+        is_full = len(self.queue.open_reads) >= self.queue.max_open_reads
+        return not is_full and len(session.reads.get(get.queue, ())) < session.max_open_reads
 
     def _show(self, taken: Delivery) -> None:
         self.left -= 1
@@ -313,7 +321,18 @@ def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], 
     if not fetches or request.queue in session.broker.queues.aliases:
         nothing()
         return None
-    return queue_for(session, request.queue, now_ms, peeks=request.peek)
+    queue = queue_for(session, request.queue, now_ms, peeks=request.peek)
+    if queue is None or is_crowded(session, queue, now_ms, opens=request.open, waits=request.wait_ms > 0):
+        return None
+    return queue
+
+
+def is_crowded(session: Session, queue: Queue, now_ms: int, *, opens: bool = False, waits: bool = False) -> bool:
+    """Whether so many items are open, or clients wait, that no more may; the client has been told then."""
+    why = access.crowd_refusal(session, queue, now_ms, opens=opens, waits=waits)
+    if why:
+        session.refuse(why)
+    return bool(why)
 
 
 def may_read(session: Session, request: Get) -> bool:

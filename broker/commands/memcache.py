@@ -158,7 +158,7 @@ def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
         return
     # Kestrel does not even say that it refuses a monitor.
     queue = gets.queue_for(session, request.queue, now_ms, noreply=session.dialect is Dialect.KESTREL)
-    if queue is None:
+    if queue is None or gets.is_crowded(session, queue, now_ms, opens=True, waits=True):
         return
     limit = session.max_open_reads
     most = limit if request.max_items is None else request.max_items

@@ -57,6 +57,8 @@ class MonitorCommand:
         limit = self.session.max_open_reads
         if self.left <= 0 or len(held) >= limit or now_ms >= self.until_ms:
             return False
+        if len(self.queue.open_reads) >= self.queue.max_open_reads:
+            return False
         return not access.read_refusal(self.session, self.queue)
 
     def _on_delivery(self, taken: Delivery | None, now_ms: int) -> None:

@@ -96,8 +96,10 @@ class ItemCollector:
         session, call = self.session, self.call
         if len(self.found) >= min(call.max_items, ITEMS_MAX) or self.bytes > OUT_BYTES_PER_TURN:
             return False
-        limit = session.max_open_reads
-        return not call.auto_abort_ms or session.broker.leases.held(session.number, self.queue.name) < limit
+        if not call.auto_abort_ms:
+            return True
+        is_full = len(self.queue.open_reads) >= self.queue.max_open_reads
+        return not is_full and session.broker.leases.held(session.number, self.queue.name) < session.max_open_reads
 
     def _on_delivery(self, taken: Delivery | None, now_ms: int) -> None:
         self.queue = self.session.waited_at
@@ -152,7 +154,11 @@ def get(session: Session, call: thrift.ThriftGet, now_ms: int) -> None:
         session.out.append(replies.items(call, []))
         return
     queue = queue_for(session, call, call.queue, now_ms)
-    if queue is not None:
+    if queue is None:
+        return
+    if why := access.crowd_refusal(session, queue, now_ms, opens=call.auto_abort_ms != 0, waits=call.wait_ms > 0):
+        session.out.append(replies.failure(call, why))
+    else:
         ItemCollector(session, call, queue, now_ms).step(now_ms)
 
 

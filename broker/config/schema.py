@@ -139,13 +139,15 @@ class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
 
 
 class UserSettings(Struct, frozen=True, kw_only=True):
-    """[users.NAME]. `queues`: names, or beginnings of names with a `*`. `certificates`: names in those of clients.
+    """[users.NAME]. `queues`: names, or beginnings of names with a `*`. `create`: whether what it puts and reads makes
+    queues. `certificates`: names in those of clients.
     `uids`: of processes on Unix sockets. `password_file`: with the hash in it; `token_file`: what requests to [admin]
     bring.
     """
 
     roles: Annotated[tuple[Role, ...], values.ROLES] = ()
     queues: Annotated[tuple[str, ...], values.PATTERNS] = ()
+    create: Annotated[bool, values.FLAG] = True
     password_hash: Annotated[str, values.PASSWORD_HASH] = ""
     password_file: Annotated[str, values.MAYBE_TEXT] = ""
     certificates: Annotated[tuple[str, ...], values.TEXTS] = ()
@@ -159,6 +161,8 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     max_items: Annotated[int | UnsetType, values.MAYBE_ITEMS] = UNSET
     max_bytes: Annotated[int | UnsetType, values.MAYBE_BYTES] = field(name="max_size", default=UNSET)
     max_item_bytes: Annotated[int | UnsetType, values.ITEM_BYTES] = field(name="max_item_size", default=UNSET)
+    max_open_reads: Annotated[int | UnsetType, values.MAYBE_ITEMS] = UNSET
+    max_waiters: Annotated[int | UnsetType, values.MAYBE_ITEMS] = UNSET
     max_age_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(name="max_age", default=UNSET)
     discard_old_when_full: Annotated[bool | UnsetType, values.FLAG] = UNSET
     max_expire_sweep: Annotated[int | UnsetType, values.MAYBE_ITEMS] = UNSET

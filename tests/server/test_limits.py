@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from staniel.server.addresses import AddressCounts, address_of
 from tests.server.admin.asking import Operator, SpoolConnection
 from tests.support.certificates import Authority
 from tests.support.process import Server, running, until
+from tests.support.thrift_calls import call, hear
 from tests.support.wire import Wire, stats
 
 EVERY = "[admin]\nport = 0\n[text]\nport = 0\n[workq]\nport = 0\n[thrift]\nport = 0\n"
@@ -70,6 +72,13 @@ def told(address: tuple[str, int]) -> bytes:
     """All that a client hears who asks for nothing."""
     with Wire(address) as wire:
         return wire.rest()
+
+
+def ask_thrift(sock: socket.socket, frame: bytes) -> Any:
+    sock.sendall(frame)
+    with sock.makefile("rb") as stream:
+        length = stream.read(4)
+        return hear(length + stream.read(int.from_bytes(length, "big")))[2]
 
 
 # connections
@@ -234,6 +243,70 @@ def test_requests_beyond_a_limit_are_counted_and_the_next_are_served(tmp_path: P
             "max_queues": 2,
         }
         assert len(lines(server, "max_queues")) == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "hold", "asks"),
+    [
+        (
+            "max_open_reads",
+            b"get q/open\r\n",
+            {
+                "memcache": (b"get q/open", b"get q/open/t=50", b"get q/open/n=2", b"monitor q 1 1"),
+                "text": (b"get q", b"monitor q 50"),
+            },
+        ),
+        (
+            "max_waiters",
+            b"get r/t=60000\r\n",
+            {
+                "memcache": (b"get r/t=50", b"get r/t=50/open", b"get r/t=50/n=2", b"monitor r 1 1"),
+                "text": (b"get r 50", b"peek r 50", b"monitor r 50"),
+            },
+        ),
+    ],
+)
+def test_a_crowd_at_one_queue_is_refused_in_each_protocol(
+    tmp_path: Path, stack: ExitStack, limit: str, hold: bytes, asks: dict[str, tuple[bytes, ...]]
+) -> None:
+    """`r` is not there for memcache clients; text's and thrift's make it, and the wait goes on there."""
+    crowd = "max_open_reads = 1\nmax_waiters = 1\n"
+    with running(tmp_path, config=f"{EVERY}[queues.q]\n{crowd}[queues.r]\n{crowd}") as server:
+        where, seen = ports(server), 0
+        holder = stack.enter_context(Wire(server.address))
+        assert holder.put("q", b"a") == holder.put("q", b"b") == b"STORED"
+        holder.say(hold)
+        if limit == "max_waiters":
+            assert until(lambda: stats(server.address).get("queue_r_waiters") == "1")
+        else:
+            assert holder.line().startswith(b"VALUE q/open")
+        for protocol, requests in asks.items():
+            for request in requests:
+                with Wire(("127.0.0.1", where[protocol])) as wire:
+                    found = wire.ask(request)
+                    assert found.startswith(b"-" if protocol == "text" else b"SERVER_ERROR "), request
+                    assert found.endswith(b"(%b)" % limit.encode()), request
+                    seen += 1
+        name, opens_ms = ("q", 1000) if limit == "max_open_reads" else ("r", 0)
+        with closing(socket.create_connection(("127.0.0.1", where["thrift"]), 5)) as sock:
+            get = call("get", queue_name=name, max_items=1, timeout_msec=50, auto_abort_msec=opens_ms)
+            assert limit in ask_thrift(sock, get).message
+            assert reached(server, limit) == seen + 1
+            assert len(lines(server, limit)) == 1
+            holder.sock.close()
+            assert until(lambda: stats(server.address)["curr_connections"] == "2")
+            assert [item.data for item in ask_thrift(sock, get).success] == ([b"a"] if name == "q" else [])
+
+
+def test_a_get_of_several_items_ends_at_the_last_one_that_may_be_open(tmp_path: Path) -> None:
+    with running(tmp_path, config="[queues.q]\nmax_open_reads = 2\n") as server, Wire(server.address) as wire:
+        for data in (b"a", b"b", b"c"):
+            wire.put("q", data)
+        wire.say(b"get q/open/n=3\r\n")
+        heard = [wire.line() for _ in range(5)]
+        assert heard == [b"VALUE q/open/n=3 0 1", b"a", b"VALUE q/open/n=3 0 1", b"b", b"END"]
+        assert wire.ask(b"get q/open").startswith(b"SERVER_ERROR 2 items of q are open")
+        assert wire.ask(b"get q/close/open").startswith(b"VALUE"), "one is closed first"
 
 
 def test_every_limit_is_in_the_table_and_in_the_statistics(tmp_path: Path) -> None:

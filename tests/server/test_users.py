@@ -130,6 +130,36 @@ def test_rights_are_those_of_roles_and_names(server: Server, stack: ExitStack) -
     assert reader.ask("get orders", end=b"END\r\n") == "VALUE orders 0 1\r\na\r\nEND\r\n"
 
 
+def test_a_user_may_have_to_be_content_with_the_queues_that_are_there(tmp_path: Path, stack: ExitStack) -> None:
+    config = users().replace('roles = ["read", "write"]\nqueues = ["*"]', '{0}queues = ["*"]\ncreate = false')
+    config = config.format('roles = ["read", "write", "operate"]\n') + "[aliases]\nall = ['new']\n"
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    with running(tmp_path, config=config + "[admin]\nport = 0\n") as server:
+        both, writer, boss = (connect(stack, server, name) for name in ("both", "writer", "boss"))
+        refused = "CLIENT_ERROR user both may not create "
+        for lines, name in [
+            (("set q 0 0 1", "a"), "q"),
+            (("ms q 1", "a"), "q"),
+            (("get q+child",), "q+child"),
+            (("get orders q+child",), "q+child"),
+            (("mg q+child",), "q+child"),
+            (("monitor q+child 1",), "q+child"),
+        ]:
+            assert both.ask(*lines) == f"{refused}{name}\r\n"
+        assert both.ask("get q") == "END\r\n", "it reads as an empty one"
+        assert both.ask("set all 0 0 1", "a") == "STORED\r\n", "what an alias passes on needs no right"
+        assert writer.ask("set orders 0 0 1", "a") == "STORED\r\n"
+        assert both.ask("move orders q") == f"{refused}q\r\n"
+        assert both.ask("set orders 0 0 1", "b") == "STORED\r\n"
+        assert boss.ask("set q 0 0 1", "a") == "STORED\r\n"
+        assert both.ask("get q", end=b"END\r\n").startswith("VALUE q ")
+        assert "queue_q+child" not in boss.ask("stats", end=b"END\r\n")
+        reload_with(server, config.replace("create = false", "create = true"))
+        assert both.ask("set q2 0 0 1", "a") == "STORED\r\n", "it has gained a right"
+        reload_with(server, config)
+        assert both.ask("version") == "", "and lost one"
+
+
 def test_what_hurts_needs_a_role(server: Server, stack: ExitStack) -> None:
     both, operator, boss = (connect(stack, server, name) for name in ("both", "operator", "boss"))
     for line in ("delete q", "flush q", "flush_all", "flush_expired q", "move q r", "pause q gets", "md q"):

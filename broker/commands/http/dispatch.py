@@ -73,7 +73,9 @@ def _serve(exchange: Exchange, rights: Rights | None, now_ms: int) -> None:
     route, names, others = find(request.method, request.path)
     if route is not None:
         exchange.names, exchange.operation, exchange.now_ms = names, route.operation, now_ms
-        if rights is not None and (why := path_refusal(rights, route.method, route.path, names)):
+        if rights is not None and (
+            why := path_refusal(rights, exchange.broker.queues, route.method, route.path, names)
+        ):
             exchange.broker.logins.refused += 1
             exchange.session.log_event("command.refused", now_ms, why=why)
             exchange.error(403, why)

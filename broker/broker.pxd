@@ -8,14 +8,14 @@ cdef class Broker:
     cdef public object admin, client_events, config, deletions, fs, holds, latencies, leases, limits, pauses, queues, rate_limited
     cdef public object reloaded, report
     cdef public object spool, status, streams, timers, transfers, unreadable, unsent, woken, workq, _load, _started_with
-    cdef public object _sampler, _to_expire, audit, undos
+    cdef public object _sampler, _starved, _to_expire, audit, undos
     cdef public GroupCommit group
     cdef public MaintenanceScheduler maintenance
     cdef public ServerCounters counters
     cdef public dict file_systems, stop_cause, _sessions
     cdef public object has_sent_all, check_reload, certificate_ends_ms, logged_in, logins, users
     cdef public bint serves_jobs, stopping
-    cdef public long long expire_due_ms, started_ms, _ballast_due_ms
+    cdef public long long expire_due_ms, started_ms, _ballast_due_ms, _look_due_ms
 
     cpdef tick(self, long long now_ms)
     cpdef commit(self, long long now_ms)

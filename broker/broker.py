@@ -38,7 +38,7 @@ from staniel.broker.users import UNIX, Logins, Users
 from staniel.journal.background import BackgroundTask
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.file_system import FileSystemFlaw
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import SHORT_ERRNOS, Fs
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.reader import ReaderLog
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from staniel.queues.jobs.job import Job
 
 BALLAST_RETRY_MS = 1000
+LOOK_MS = 1000  # at the spool: while clients are answered, so an idle server is not woken for it
+LOOK_AGAIN_MS = 10
 KEYS_SHOWN_MAX = 20
 EXPIRED_QUEUES_PER_TURN = 1000  # that have no expired items: 2 us each
 # As many of those as one takes that loses some (a record is written) or goes itself; and as one item to another queue.
@@ -77,9 +79,11 @@ class Broker:
         "__weakref__",
         "_ballast_due_ms",
         "_load",
+        "_look_due_ms",
         "_sampler",
         "_sessions",
         "_started_with",
+        "_starved",
         "_to_expire",
         "admin",
         "audit",
@@ -175,12 +179,12 @@ class Broker:
         self.stopping = False
         self.stop_cause: dict[str, object] = {}  # for the log
         self._sessions: dict[Session, None] = {}
-        self.started_ms = 0
+        self.started_ms = self.expire_due_ms = self._ballast_due_ms = self._look_due_ms = 0
         self.woken: deque[Session] = deque()  # whose wait has ended
         self.unsent = UnsentItems()
         self.unreadable: set[str] = set()  # queues whose files the start could not read
-        self.expire_due_ms = self._ballast_due_ms = 0
         self._to_expire: deque[Queue] = deque()  # of this round
+        self._starved: set[Queue] = set()  # could not be read for want of descriptors or memory
         self._sampler: Sampler | None = None
         self.holds: list[BackupHold] = []  # of backups that are being copied
 
@@ -327,7 +331,11 @@ class Broker:
         return resumed
 
     def tick(self, now_ms: int) -> None:
-        """What is due by now: waits that end, expired items, another try for the ballast."""
+        """What is due by now: waits that end, expired items, another try for the ballast. Raises JournalFailure."""
+        if now_ms >= self._look_due_ms:
+            self._look_due_ms = now_ms + (LOOK_MS if self.spool.look() else LOOK_AGAIN_MS)
+            if self._starved:
+                self._read_on()
         self.queues.allowance = QUEUES_PER_TURN
         if now_ms >= self.timers.due_ms:
             self.timers.fire(now_ms)
@@ -550,8 +558,27 @@ class Broker:
 
     def _report_unreadable(self, queue: Queue) -> None:
         """Its next items cannot be read. Open reads and puts go on, gets are refused."""
+        error = queue.line.read_error
+        if error is not None and error.errno in SHORT_ERRNOS:
+            if queue not in self._starved:
+                self._starved.add(queue)
+                hint = "the machine is short of open files or memory: it is tried again each second"
+                self.report(Level.ERROR, "journal.starved", queue=queue.name, why=str(error), hint=hint)
+            return
         hint = "nothing is read from this queue; make the file readable, or remove it, then reload"
-        self.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=str(queue.line.read_error), hint=hint)
+        self.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=str(error), hint=hint)
+
+    def _read_on(self) -> None:
+        """Try again to read what could not be read for want of descriptors or memory. A queue that has been read since
+        the last try is one like any other.
+        """
+        for queue in list(self._starved):
+            error = queue.line.read_error
+            if error is None or error.errno not in SHORT_ERRNOS:
+                self._starved.discard(queue)
+            else:
+                queue.read_again()
+                self.maintenance.read_ahead.retry(queue)
 
     def _log_timed_out(self, queue: Queue, reads: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         """Open reads have reached open_transaction_timeout. Looking the client up is slow: only for the log."""

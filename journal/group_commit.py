@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from staniel.journal.disk.ballast import Ballast, Space
 from staniel.journal.disk.failed_sync import FailedSyncMarker
-from staniel.journal.disk.fs import FULL_ERRNOS, File, JournalFailure, Region
+from staniel.journal.disk.fs import FULL_ERRNOS, SHORT_ERRNOS, File, JournalFailure, Region
 from staniel.journal.disk.open_files import OpenFiles
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
 from staniel.journal.redo.log import LogState, RedoLog
@@ -52,6 +52,9 @@ class SeparateDevice:
         raise NotImplementedError
 
     def sync(self) -> None:
+        raise NotImplementedError
+
+    def is_at(self, path: str) -> bool:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -377,8 +380,8 @@ class GroupCommit:
         try:
             member.synced(now_ms)
         except OSError as error:
-            # No room for another file: what was to be done then is tried again when the journal has grown further.
-            if error.errno not in FULL_ERRNOS:
+            # No room for another file, or no descriptor: it is tried again when the journal has grown further.
+            if error.errno not in FULL_ERRNOS | SHORT_ERRNOS:
                 raise self.failure(f"cannot rotate {member.path}", error) from error
 
     def settle(self, now_ms: int) -> None:

@@ -6,13 +6,14 @@ spool.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from contextlib import suppress
 
 from staniel.journal.convert_plan import UNREADABLE, UnreadablePlan, carry_out
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
-from staniel.journal.disk.fs import Fs, JournalFailure, Locked, remove_each
+from staniel.journal.disk.fs import Fs, JournalFailure, Locked, Misplaced, remove_each
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
@@ -51,6 +52,15 @@ OWN_FILES = (
     "audit.1",
     *redo_log.NAMES,
 )
+
+
+HINT = "give a folder that this user may write, with --spool"
+HINTS = {  # by errno
+    errno.EROFS: "look at the system's log for why it is read-only, check the file system, mount it again, then start",
+    errno.EIO: "look at the disk and the system's log (dmesg), then start again",
+    errno.ENOSPC: "make room on its disk, then start again",
+    errno.EDQUOT: "raise the quota, or make room, then start again",
+}
 
 
 class SpoolError(Exception):
@@ -94,7 +104,7 @@ class Spool:
             self._check_version(f"{self.own}/version")
         except OSError as error:
             why = f"cannot use the spool {self.folder}: {error.strerror}"
-            raise SpoolError(f"{why}; give a folder that this user may write, with --spool") from error
+            raise SpoolError(f"{why}; {HINTS.get(error.errno or 0, HINT)}") from error
 
     def clear_held(self, folder: str) -> None:
         """Remove the second names that files of a backup had when the last server was killed. Nothing depends on them:
@@ -129,6 +139,22 @@ class Spool:
             self.fs.lock(f"{self.own}/{LOCK}")
         except Locked as locked:
             raise Locked(f"{locked.holder or 'another process'} ({self.folder})") from None
+
+    def look(self) -> bool:
+        """See that the files are where this process has opened them; False if one is to be looked at again soon.
+
+        Raises Misplaced.
+        """
+        lock = f"{self.own}/{LOCK}"
+        try:
+            is_here = self.fs.is_locked(lock)
+        except OSError:  # the disk does not tell
+            return True
+        if not is_here:
+            raise Misplaced(f"the spool {self.folder} was removed, moved, unmounted or mounted over: {lock} is another")
+        if path := self.fs.find_misplaced():
+            raise Misplaced(f"{path} was removed, moved or cut short by another program")
+        return self.fs.suspect is None
 
     def _check_version(self, path: str) -> None:
         try:

@@ -75,7 +75,8 @@ class FrozenFs:
     """
 
     append = rename = link = remove = truncate = sync_folder = sync_all = make_folder = allocate = overwrite = _refuse
-    set_aside = fill = free_bytes = memory_bytes = boot_id = unique_id = is_same_device = lock = hold = _refuse
+    set_aside = fill = free_bytes = memory_bytes = boot_id = unique_id = is_same_device = _refuse
+    lock = is_locked = hold = _refuse
 
     def __init__(self, fs: Fs, folder: str, wanted: Callable[[str], bool]) -> None:
         self._readers: dict[str, Reader] = {}

@@ -19,7 +19,7 @@ from staniel.broker.status import ServerStatus
 from staniel.broker.users import Logins, is_unguarded, open_addresses
 from staniel.broker.version import VERSION
 from staniel.compiled import BUILD
-from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.fs import Locked, Misplaced
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import SpoolError
@@ -40,6 +40,8 @@ from staniel.server.spool_socket import allowed_clients
 from staniel.server.supervisor import Supervisor
 
 BACKLOG = 1024
+LOOKS = 16  # at the files that are open, some at a time, when something is wrong with them
+MISPLACED = 3  # exit code: a supervisor that started it again would make a new spool where the old one was
 CLIENTS_MIN = 16  # what a limit of 64 open files leaves them
 
 
@@ -72,9 +74,9 @@ async def serve(load: Callable[[], Config]) -> None:
     check_network(config, report)
     found = flaws(config, OsFs(), os.environ)
     check_file_systems(config, found)
-    report_flaws(found, report)
     broker = Broker(config, OsFs(), report, load, Logins(os.urandom(32), allowed_clients()))
     broker.group.open_files.allow(journals)
+    report_flaws(found, report)
     broker.file_systems = found
     broker.check_reload = partial(check_reload, found)
     with BoundSockets(config) as bound:
@@ -153,8 +155,8 @@ def secure(broker: Broker) -> Security:
 
 
 async def run_until_stopped(loop: Loop, hello: str) -> Exception | None:
-    """Print `hello` once signals are handled, then serve. Returns the failure of the disk that ended it, if one did:
-    raised, a nursery would wrap it.
+    """Print `hello` once signals are handled, then serve. Returns the failure of the disk, or of memory, that ended it,
+    if one did: raised, a nursery would wrap it.
     """
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
@@ -168,11 +170,21 @@ async def run_until_stopped(loop: Loop, hello: str) -> Exception | None:
         nursery.start_soon(spare_slow_readers, loop.hub, loop.hub.broker.config.server.tcp_user_timeout_ms)
         try:
             await loop.run()
-        except (JournalFailure, OSError) as error:
-            failure = error
+        except (JournalFailure, OSError, MemoryError) as error:
+            failure = cause(loop.hub.broker, error)
         supervisor.tell("STOPPING=1")
         nursery.cancel_scope.cancel()
     return failure
+
+
+def cause(broker: Broker, error: Exception) -> Exception:
+    """What is behind `error`, which ends the server: files that another program has taken away, if it has."""
+    try:
+        for _ in range(LOOKS):
+            broker.spool.look()
+    except Misplaced as found:
+        return found
+    return error
 
 
 async def stop_on_signal(loop: Loop, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -198,11 +210,17 @@ def run(load: Callable[[], Config]) -> int:
         return complain(str(error))
     except Locked as error:
         return complain(f"the spool is in use by {error}; stop it, or give another with --spool")
+    except Misplaced as error:
+        hint = "nothing more is answered; put the files back as they were, then start again: what is in them is served"
+        return complain(f"{error}; {hint}", MISPLACED)
     except JournalFailure as error:
         hint = "nothing was acknowledged since; mend the disk, then start again: recovery does the rest"
         return complain(f"{error}; {hint}")
     except OSError as error:
         return complain(f"the system refuses: {error}; nothing was acknowledged since, start again once that is mended")
+    except MemoryError:
+        hint = "give it more, or less to max_memory_size_total and max_pending_size_total, then start again"
+        return complain(f"out of memory; nothing was acknowledged since; {hint}")
     return 0
 
 
@@ -214,6 +232,6 @@ def say(text: str) -> None:
         pass
 
 
-def complain(text: str) -> int:
+def complain(text: str, code: int = 1) -> int:
     print(f"staniel: {text}", file=sys.stderr, flush=True)
-    return 1
+    return code

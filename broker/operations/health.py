@@ -10,6 +10,7 @@ from msgspec import Struct
 from staniel.broker.access import why_unreadable
 from staniel.broker.status import ServerStatus
 from staniel.broker.users import is_unguarded
+from staniel.journal.disk.fs import SHORT_ERRNOS
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
@@ -126,6 +127,8 @@ def _of_queues(broker: Broker) -> list[HealthReason]:
     if unreadable and (error := unreadable[0].line.read_error) is not None:
         text = f"{_names([queue.name for queue in unreadable])} cannot be read: {why_unreadable(error)}"
         mend = "make the file readable, or remove it, then: staniel reload"
+        if error.errno in SHORT_ERRNOS:
+            mend = "end what holds so many files or so much memory; it is tried again each second"
         found.append(HealthReason("queues_unreadable", Severity.NOT_READY, text, mend))
     paused = [queue.name for queue in broker.queues if queue.gets_paused or queue.puts_paused]
     if paused:

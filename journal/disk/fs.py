@@ -12,11 +12,19 @@ from contextlib import suppress
 from typing import Protocol
 
 FULL_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT))
+SHORT_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""The machine is short of descriptors or memory: what has not begun can be tried again."""
 
 
 class JournalFailure(Exception):
     """The disk has refused a sync, whatever the reason, or a write for another reason than a lack of room. Nothing
     after it may be acknowledged: the process ends. No OSError, so that it is never taken for a full disk.
+    """
+
+
+class Misplaced(JournalFailure):
+    """Another program has removed, moved, cut short, unmounted or mounted over files that are being written to. What is
+    written to them from now on would be found by no later start.
     """
 
 
@@ -45,6 +53,9 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Raises SyncFailed."""
+
+    def is_at(self, path: str) -> bool:
+        """Whether `path` is this file, with all that was written to it. Raises OSError if the disk does not tell."""
 
     def close(self) -> None: ...
 
@@ -145,6 +156,9 @@ class Fs(Protocol):
 
     def lock(self, path: str) -> None:
         """Hold `path` locked until the process ends; its content names this process. Raises Locked."""
+
+    def is_locked(self, path: str) -> bool:
+        """Whether `path` is still the file that `lock` has locked. Raises OSError if the disk does not tell."""
 
     def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
         """Hold `path` locked, made empty if missing, until what is returned is called. Raises Locked."""

@@ -29,6 +29,15 @@ def _sync(sync: Callable[[int], None], fd: int, path: str = "") -> None:
         raise SyncFailed(error.errno, error.strerror, path or None) from error
 
 
+def _is_named(fd: int, path: str) -> bool:
+    """Whether `path` is the file that is open. Raises OSError if the disk does not tell."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return os.path.samestat(found, os.fstat(fd))
+
+
 class OsFile:
     """A file descriptor in append mode."""
 
@@ -60,6 +69,9 @@ class OsFile:
             os.fdatasync(self.fd)
         except OSError as error:
             raise SyncFailed(error.errno, error.strerror) from error
+
+    def is_at(self, path: str) -> bool:
+        return _is_named(self.fd, path) and os.fstat(self.fd).st_size >= self.size
 
     def close(self) -> None:
         os.close(self.fd)
@@ -189,7 +201,7 @@ class OsFs:
     """The real disk."""
 
     def __init__(self) -> None:
-        self._locks: list[int] = []  # held open for the life of the process
+        self._locks: dict[str, int] = {}  # by path; held open for the life of the process
         self._folders: dict[str, int] = {}  # kept open: a sync must not fail for want of a descriptor
 
     def append(self, path: str) -> File:
@@ -338,7 +350,10 @@ class OsFs:
             raise Locked(holder) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"staniel, process {os.getpid()}\n".encode(), 0)
-        self._locks.append(fd)
+        self._locks[path] = fd
+
+    def is_locked(self, path: str) -> bool:
+        return path in self._locks and _is_named(self._locks[path], path)
 
     def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
@@ -351,7 +366,7 @@ class OsFs:
 
     def close(self) -> None:
         """Let go of every lock and folder."""
-        for fd in [*self._locks, *self._folders.values()]:
+        for fd in [*self._locks.values(), *self._folders.values()]:
             os.close(fd)
         self._locks.clear()
         self._folders.clear()

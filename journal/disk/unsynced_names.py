@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from staniel.journal.disk.fs import File, Fs, JournalFailure, SyncFailed
 
 NAMES_MAX = 10_000  # where nothing is ever synced, the oldest are forgotten
+LOOKS_MAX = 256  # 3 us each
 
 
 class WriteLog(Protocol):
@@ -101,6 +102,9 @@ class NamedFile:
         self.safe_bytes = size
         self.is_in_doubt = False
 
+    def is_at(self, path: str) -> bool:
+        return self._file.is_at(path)
+
     def close(self) -> None:
         self._names.closed(self)
         self._file.close()
@@ -125,10 +129,13 @@ class UnsyncedNames:
         self._open: dict[str, NamedFile] = {}
         self._unsynced: dict[str, int] = {}  # files that were closed with bytes that no sync has covered
         self._steps = 0
+        self._to_look_at: list[str] = []
+        self.suspect: tuple[str, NamedFile] | None = None
+        """A file that was not at its path when it was looked for. Another thread may be renaming it just now."""
         self.read, self.reader, self.size, self.list = fs.read, fs.reader, fs.size, fs.list
         self.allocate, self.set_aside = fs.allocate, fs.set_aside
         self.free_bytes, self.memory_bytes = fs.free_bytes, fs.memory_bytes
-        self.lock, self.hold, self.link = fs.lock, fs.hold, fs.link
+        self.lock, self.hold, self.link, self.is_locked = fs.lock, fs.hold, fs.link, fs.is_locked
         self.overwrite, self.boot_id, self.unique_id = fs.overwrite, fs.boot_id, fs.unique_id
         self.is_same_device = fs.is_same_device
 
@@ -151,6 +158,30 @@ class UnsyncedNames:
         if file.binding is not None and self.write_log is not None:
             return self.write_log.unsynced_bytes(file)
         return file.size - file.safe_bytes
+
+    def find_misplaced(self) -> str:
+        """The path of a file that is open for writing and was not there at two looks one after the other, or has been
+        cut short; "" if there is none. Looks at some each time.
+        """
+        before, self.suspect = self.suspect, None
+        if before is not None and self._is_misplaced(before[0]) is before[1]:
+            return before[0]
+        if not self._to_look_at:
+            self._to_look_at = list(self._open.copy())
+        looks, self._to_look_at = self._to_look_at[-LOOKS_MAX:], self._to_look_at[:-LOOKS_MAX]
+        for path in looks:
+            if (file := self._is_misplaced(path)) is not None:
+                self.suspect = path, file
+                break
+        return ""
+
+    def _is_misplaced(self, path: str) -> NamedFile | None:
+        """The open file that should be at `path` and is not."""
+        file = self._open.get(path)
+        try:
+            return None if file is None or file.is_at(path) else file
+        except OSError:  # the disk does not tell, or the file has just been closed
+            return None
 
     def append(self, path: str) -> File:
         log = self.write_log

@@ -92,6 +92,9 @@ class DiskFile:
         assert not self._closed, "sync of a closed file"
         self._disk.sync_inode(self._inode)
 
+    def is_at(self, path: str) -> bool:
+        return self._disk.inode_at(path) is self._inode and len(self._inode.data) >= self.size
+
     def close(self) -> None:
         assert not self._closed, "closed twice"
         self._closed = True
@@ -415,6 +418,15 @@ class Disk:
             raise Locked("another broker on this disk")
         self.append(path).close()
         self._locks.add(path)
+
+    def is_locked(self, path: str) -> bool:
+        return self.inode_at(path) is not None
+
+    def inode_at(self, path: str) -> Inode | None:
+        try:
+            return self._inode(path)
+        except FileNotFoundError:
+            return None
 
     def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
         held = self._holds.setdefault(path, [])

@@ -31,15 +31,19 @@ from staniel.queues.registry import Queues, Refused
 ASIDE_BYTES_MAX = 1 << 20  # of one queue's payload: in memory, besides its line
 RETRY_MS = 1000
 Pinned = list[Log | ReaderLog | StreamWriter]
+Times = tuple[int, int]  # added_ms, expires_ms
 
 
 class Transfer(Struct, frozen=True):
-    """An item that leaves `source`. `target` is set for a moved item; else the settings say."""
+    """An item that leaves `source`. `target` is set for a moved item; else the settings say. `times`: when the copy was
+    added and when it expires, if not as with any item that is moved.
+    """
 
     source: Queue
     taken: Delivery
     reason: Reason
     target: str
+    times: Times | None = None
 
     @property
     def destination(self) -> str:
@@ -70,11 +74,19 @@ class Transfers:
         self.next_ms = NEVER_MS  # when those are tried again
         self._busy = False
 
-    def accept(self, source: Queue, taken: Delivery, reason: Reason, now_ms: int, target: str = "") -> None:
+    def accept(
+        self,
+        source: Queue,
+        taken: Delivery,
+        reason: Reason,
+        now_ms: int,
+        target: str = "",
+        times: Times | None = None,
+    ) -> None:
         """Transfer an item. A put into the target may expire others there: they wait in a line here, not on the
         stack.
         """
-        self._enqueue(Transfer(source, taken, reason, target), now_ms)
+        self._enqueue(Transfer(source, taken, reason, target, times), now_ms)
 
     def _enqueue(self, transfer: Transfer, now_ms: int) -> None:
         self._waiting.append(transfer)
@@ -172,7 +184,8 @@ class Transfers:
             self._retry_later(transfer, now_ms)
             return
         old = taken.item
-        copy = Item(old.data, now_ms, old.expires_ms if transfer.reason is Reason.MOVED else 0, old.flags)
+        added_ms, expires_ms = transfer.times or (now_ms, old.expires_ms if transfer.reason is Reason.MOVED else 0)
+        copy = Item(old.data, added_ms, expires_ms, old.flags)
         came_by, own, log = append_log(source.journal), removal_log(source.journal), append_log(target.journal)
         if own is not None and log is not None and (self._is_on_hold(own) or self._is_on_hold(log)):
             self._held_back.append(transfer)
@@ -180,7 +193,7 @@ class Transfers:
             # It may itself have come just now: it goes on when the disk knows that it is here.
             self.group.after(came_by, partial(self._enqueue, transfer))
         elif own is not None and log is not None:
-            self._begin(source, taken, own, target, log, copy)
+            self._begin(source, taken, own, target, log, copy, now_ms)
         else:
             # One of the two lives in memory alone: there is nothing that a crash could get out of step.
             target.add(copy, now_ms, forced=True)
@@ -198,14 +211,21 @@ class Transfers:
         return True
 
     def _begin(
-        self, source: Queue, taken: Delivery, own: Log | ReaderLog, target: Queue, log: Log | StreamWriter, copy: Item
+        self,
+        source: Queue,
+        taken: Delivery,
+        own: Log | ReaderLog,
+        target: Queue,
+        log: Log | StreamWriter,
+        copy: Item,
+        now_ms: int,
     ) -> None:
         """Neither journal is rewritten before this is over: the copy must be found where it was written."""
         number = self.transfer_log.begin(source.name, taken, target.name, next_write_position(log), copy)
         own.open_transfers += 1
         log.open_transfers += 1
         log.transfers_in += 1
-        target.add(copy, copy.added_ms, forced=True)
+        target.add(copy, now_ms, forced=True)
         self.group.after(log, partial(self._copy_synced, source, taken, own, log, number))
 
     def _copy_synced(

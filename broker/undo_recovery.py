@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from staniel.broker.events import Level
 from staniel.broker.operations.undo import UndoRecord, Undos
 from staniel.journal.disk.fs import remove_each
+from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.journals import removal_log
-from staniel.journal.undo_file import Kept, Over, UndoContent, UndoItem, frame, read_content, read_items
+from staniel.journal.undo_file import Kept, Over, UndoContent, UndoItem, Unusable, frame, read_content, read_items
 from staniel.queues.item import Item, Numbered
 from staniel.queues.queue import Queue
 from staniel.queues.stream.line import StreamLine
@@ -45,29 +46,57 @@ class UndoRecovery:
             return  # nothing was ever undone here, or it cannot be
         for name in sorted(names, key=int):
             path = f"{self.undos.folder}/{name}"
+            self.broker.audit.know_id(int(name))  # no other operation gets the name of one that stays
             try:
-                content = read_content(self.fs, path)
-                if content is not None and self.fs.size(path) > content.end:
-                    self.fs.truncate(path, content.end)
+                content = self._read_file(path)
             except OSError as error:
-                self._report("undo.unreadable", path, str(error))
+                self._set_aside(path, str(error))
                 continue
-            if content is None or content.began.until_ms <= now_ms:
+            if content is None:
+                continue
+            if content.began.until_ms <= now_ms:
                 self.undos.erase(path)
+            elif content.began.target:
+                self.undos.add(UndoRecord(path, content))  # the items are where they are; nothing has to be found out
             else:
-                self.broker.audit.know_id(content.began.id)
                 self._unresolved.append(UndoRecord(path, content))
+
+    def _read_file(self, path: str) -> UndoContent | None:
+        """What it tells, cut off behind its last whole frame; None: nothing. A copy is kept of whatever cannot
+        be read. Raises OSError.
+        """
+        fs = self.fs
+        content, size = read_content(fs, path), fs.size(path)
+        if content is Unusable.LATER:
+            self._set_aside(path, content.value)
+            return None
+        if isinstance(content, Unusable):
+            if size:
+                saved_as = quarantine(fs, path, 0, size, self._damaged)
+                self._report("undo.torn", path, content.value, saved_as=saved_as)
+            self.undos.erase(path)
+            return None
+        if size > content.end:
+            saved_as = quarantine(fs, path, content.end, size - content.end, self._damaged)
+            self._report("undo.torn", path, f"byte {content.end} begins no whole frame", saved_as=saved_as)
+            fs.truncate(path, content.end)
+        return content
+
+    @property
+    def _damaged(self) -> str:
+        return f"{self.broker.spool.own}/damaged"
 
     def classify(self) -> None:
         """Of purges that were not over: which items have gone. Reads alone, but for the undo files."""
-        for record in self._unresolved:
+        for record in list(self._unresolved):
             queue = self.broker.queues.known(record.queue)
             if record.content.is_over or (queue is None and self._is_blocked(record.queue)):
                 continue
             try:
                 self._write(record, [*self._still_there(record, queue), Over()])
             except OSError as error:
-                self._give_up(record, error)
+                self._set_aside(record.path, str(error), record.queue)
+                self._unresolved.remove(record)
             else:
                 items, _ = record.content.counts()
                 self._report("purge.interrupted", record.path, "the server ended", queue=record.queue, items=items)
@@ -98,7 +127,8 @@ class UndoRecovery:
                 if content.returning is not None:
                     self._look(record, content)
             except OSError as error:
-                self._give_up(record, error)
+                self._set_aside(record.path, str(error), record.queue)
+                continue
             if content.counts()[0]:
                 self.undos.add(record)
             else:
@@ -135,11 +165,17 @@ class UndoRecovery:
         finally:
             file.close()
 
-    def _give_up(self, record: UndoRecord, error: OSError) -> None:
-        """It must not be taken up again when the journal has gone on."""
-        self._report("undo.unreadable", record.path, str(error), queue=record.queue)
-        self.undos.erase(record.path)
-        record.content.returned.update(range(len(record.content.slices)))  # nothing is left to be returned
+    def _set_aside(self, path: str, why: str, queue: str = "") -> None:
+        """It must not be taken up when the journal of its queue has gone on, and is worth too much to be erased: it
+        goes where no start looks for it. Raises JournalFailure if it cannot.
+        """
+        folder, _, name = path.rpartition("/")
+        try:
+            saved_as = quarantine_entry(self.fs, folder, name, self._damaged)
+        except OSError as error:
+            raise self.broker.group.failure(f"cannot move {path}", error) from error
+        hint = "what was purged is in that file, and comes back no more by itself"
+        self.broker.report(Level.ERROR, "undo.kept", file=path, why=why, queue=queue, saved_as=saved_as, hint=hint)
 
     def _is_blocked(self, name: str) -> bool:
         return self.broker.transfers.recovery.is_blocked(name)

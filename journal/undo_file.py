@@ -8,12 +8,17 @@ Numbers are little-endian; the head is msgpack, one of the Structs below. A file
 `Slice` for each piece of the queue, and `Over` when the disk has the last removal. An undo notes each slice that it is
 about to return (`Returning`), and that the disk has its copies (`Returned`). `Kept` is written by the start after a
 crash: those items of a slice are in their queue, and are not to be returned.
+
+A move has no payload here: it appends a `Moved` for each piece before it sends that, with what its copies in the other
+queue can be known by, and the times that they have lost. What of that is still there can be moved back.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from enum import Enum
+from hashlib import blake2b
 from zlib import crc32
 
 import msgspec
@@ -25,7 +30,7 @@ from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.queues.item import Delivery, Item, Numbered
 
 FOLDER = "undo"  # in the spool's own folder
-FORMAT_VERSION = 1
+FORMAT_VERSION, MOVES_VERSION = 1, 2  # of a purge's file, and of a move's, which came later
 LENGTHS = struct.Struct("<IIII")
 
 
@@ -45,7 +50,9 @@ class UndoItem(Struct, frozen=True, array_like=True):
 
 
 class Began(Struct, frozen=True, tag="began"):
-    """Operation `id` took items from `queue`, whose name need not be UTF-8. `until_ms`: how long it can be undone."""
+    """Operation `id` took items from `queue`, whose name need not be UTF-8. `until_ms`: how long it can be undone.
+    `target`: where a move has sent them.
+    """
 
     version: int
     id: int
@@ -53,12 +60,33 @@ class Began(Struct, frozen=True, tag="began"):
     until_ms: int
     operation: str
     queue: bytes
+    target: bytes = b""
 
 
 class Slice(Struct, frozen=True, tag="slice"):
     """Items from the head of the queue, in their order; the payload is theirs, one behind the other."""
 
     items: list[UndoItem]
+
+
+class MovedItem(Struct, frozen=True, array_like=True):
+    """The times of an item before it was moved, and what it is known by: its length and a digest of its payload."""
+
+    added_ms: int
+    expires_ms: int
+    size: int
+    digest: bytes
+
+    @classmethod
+    def of(cls, item: Item) -> MovedItem:
+        return cls(item.added_ms, item.expires_ms, len(item.data), digest_of(item.data))
+
+
+class Moved(Struct, frozen=True, tag="moved"):
+    """Items that are about to be moved, in their order; each is added to the other queue with the time `at_ms`."""
+
+    at_ms: int
+    items: list[MovedItem]
 
 
 class Over(Struct, frozen=True, tag="over"):
@@ -88,7 +116,7 @@ class Returned(Struct, frozen=True, tag="returned"):
     slice: int
 
 
-Head = Began | Slice | Over | Kept | Returning | Returned
+Head = Began | Slice | Moved | Over | Kept | Returning | Returned
 _DECODER = msgspec.msgpack.Decoder(Head)
 
 
@@ -117,7 +145,7 @@ class UndoContent(Struct):
     def apply(self, head: Head, at: int, size: int) -> None:
         """A frame of `size` bytes at `at`."""
         match head:
-            case Slice(items):
+            case Slice(items) | Moved(_, items):
                 self.slices.append(Place(at, size, len(items), sum([item.size for item in items])))
             case Over():
                 self.is_over = True
@@ -150,6 +178,11 @@ class UndoContent(Struct):
         return sum([place.items - kept for place, kept in left]), sum([place.payload_bytes for place, _ in left])
 
 
+def digest_of(data: bytes) -> bytes:
+    """What no two payloads share, by accident or on purpose."""
+    return blake2b(data, digest_size=16).digest()
+
+
 def frame(head: Head, payload: bytes = b"") -> bytes:
     body = msgspec.msgpack.encode(head)
     return LENGTHS.pack(len(body), len(payload), crc32(body), crc32(payload)) + body + payload
@@ -167,24 +200,34 @@ def _described(taken: Delivery) -> UndoItem:
     return UndoItem(item.added_ms, item.expires_ms, item.flags, len(item.data), crc32(item.data), xid, item_id)
 
 
-def read_content(fs: Fs, path: str) -> UndoContent | None:
-    """What the file tells, up to its first frame that is not whole; None if that is its first. Raises OSError."""
+class Unusable(Enum):
+    """Why a file tells nothing that can be undone."""
+
+    EMPTY = "it was cut off before anything was taken"
+    LATER = "a later version has written it"
+
+
+def read_content(fs: Fs, path: str) -> UndoContent | Unusable:
+    """What the file tells, up to its first frame that is not whole. Raises OSError."""
     found: UndoContent | None = None
     size, at = fs.size(path), 0
     while (entry := _head_at(fs, path, at, size)) is not None:
         head, length = entry
+        if head is None or (isinstance(head, Began) and head.version > MOVES_VERSION):
+            return Unusable.LATER  # whole, and of a kind that is not known here
         if found is None:
-            if not isinstance(head, Began) or head.version != FORMAT_VERSION:
-                return None
+            if not isinstance(head, Began):
+                return Unusable.EMPTY
             found = UndoContent(head)
         found.apply(head, at, length)
         at += length
-    return found
+    return found or Unusable.EMPTY
 
 
-def _head_at(fs: Fs, path: str, at: int, size: int) -> tuple[Head, int] | None:
-    """The head of the frame at byte `at`, and the frame's length; None if it is not whole. The payload is read only of
-    the last frame: those before it were synced before another was begun.
+def _head_at(fs: Fs, path: str, at: int, size: int) -> tuple[Head | None, int] | None:
+    """The head of the frame at byte `at`, None if it says nothing that is known here, and the frame's length; None if
+    the frame is not whole. The payload is read only of the last frame: those before it were synced before another was
+    begun.
     """
     lengths = fs.read(path, at, LENGTHS.size)
     if len(lengths) < LENGTHS.size:
@@ -201,7 +244,22 @@ def _head_at(fs: Fs, path: str, at: int, size: int) -> tuple[Head, int] | None:
     try:
         return _DECODER.decode(body), length
     except UNDECODABLE:
+        return None, length
+
+
+def read_moved(data: bytes) -> Moved | None:
+    """What the frame of a piece of a move tells; None if it is damaged."""
+    if len(data) < LENGTHS.size:
         return None
+    head_bytes, _, head_crc, _ = LENGTHS.unpack_from(data)
+    body = data[LENGTHS.size : LENGTHS.size + head_bytes]
+    if len(body) != head_bytes or crc32(body) != head_crc:
+        return None
+    try:
+        head = _DECODER.decode(body)
+    except UNDECODABLE:
+        return None
+    return head if isinstance(head, Moved) else None
 
 
 def read_items(data: bytes) -> list[tuple[UndoItem, Item]] | None:

@@ -462,16 +462,6 @@ class Queue:
 
     # items that leave for another queue
 
-    def send_head(self, target: str, now_ms: int) -> bool:
-        """Give the head to the transfer sink, for queue `target`, as an operator wishes; False when there is nothing
-        live.
-        """
-        assert self.transfer_sink is not None
-        if not self._find_live(now_ms):
-            return False
-        self.transfer_sink.accept(self, self.open_to_leave(), Reason.MOVED, now_ms, target)
-        return True
-
     def open_to_leave(self) -> Delivery:
         """Take the head off, under a transaction of its own."""
         taken = self.line.pop()

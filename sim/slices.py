@@ -11,6 +11,8 @@ import staniel.broker.broker
 import staniel.broker.commands.gets
 import staniel.broker.commands.monitor
 import staniel.broker.commands.puts
+import staniel.broker.operations.move
+import staniel.broker.operations.moved_back
 import staniel.broker.operations.undo
 import staniel.broker.session
 import staniel.broker.timers
@@ -49,8 +51,12 @@ CHOICES: Choices = (
     (staniel.server.connection, "UNREAD_BYTES_MAX", (200, 256 << 10)),
 )
 
-OF_UNDO: Choices = ((staniel.broker.operations.undo, "ITEMS_PER_SLICE", (1, 2, 512)),)
-"""What is purged, and returned, between two syncs."""
+OF_UNDO: Choices = (
+    (staniel.broker.operations.undo, "ITEMS_PER_SLICE", (1, 2, 512)),
+    (staniel.broker.operations.move, "ITEMS_PER_SLICE", (1, 2, 256)),
+    (staniel.broker.operations.moved_back, "ITEMS_PER_STEP", (1, 2, 512)),
+)
+"""What is purged, moved and returned between two syncs."""
 
 WITHIN_ANSWERS = ((staniel.broker.commands.gets, "OUT_BYTES_PER_TURN", (10, 300, 1 << 20)),)
 """An answer is begun in one turn and ended in another. Not for a judge that looks at what is open behind each turn."""

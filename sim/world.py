@@ -16,6 +16,7 @@ from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, parse
 from staniel.broker.events import Level
+from staniel.broker.operations.moved_back import RunningReturn
 from staniel.broker.operations.undo import undo
 from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec, SessionState
@@ -261,8 +262,12 @@ def content(
 def _undo_all(world: World) -> None:
     undos = world.broker.undos
     for record in list(undos.by_id.values()):
-        undo(world.client().session, record, world.now_ms, lambda count, why: None)
-        while undos.running:
+        session = world.client().session
+        if record.target:
+            RunningReturn(session, record, lambda undone: None).step(world.now_ms)
+        else:
+            undo(session, record, world.now_ms, lambda count, why, now_ms: None)
+        while undos.running or record.mover is not None:
             world.do_tasks()
             world.turn()
             world.sync()

@@ -1,5 +1,5 @@
 """Taking back what an operator has done: a purge puts what it removes into an undo file first, and for some time that
-can be returned to the end of its queue.
+can be returned to the end of its queue. What a move notes, and how it is taken back, is in move.py and moved_back.py.
 
 A purge goes slice by slice. The items of a slice leave the line under transactions of their own, as transfers do; their
 bytes are written to the undo file and synced; then their transactions are confirmed. A crash in between gives back to
@@ -23,7 +23,7 @@ from msgspec import Struct
 from staniel.broker.access import DISK_FULL
 from staniel.broker.events import Level
 from staniel.broker.operations.audit import Result
-from staniel.broker.session import SUSPENDED, Session
+from staniel.broker.session import SUSPENDED, Session, SessionState
 from staniel.broker.transfers import Pinned
 from staniel.journal.background import CallbackTask, ReadPiece
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
@@ -32,6 +32,7 @@ from staniel.journal.journals import append_log, next_write_position, removal_lo
 from staniel.journal.undo_file import (
     FOLDER,
     FORMAT_VERSION,
+    MOVES_VERSION,
     AppendFrames,
     Began,
     Over,
@@ -55,12 +56,15 @@ ITEMS_PER_SLICE = 512  # some milliseconds; then it is the other clients' turn, 
 BYTES_PER_SLICE = 1 << 20
 FILES_MAX = 1000
 ITEM_BYTES = 40  # of an item in an undo file, beside its payload
-Finish = Callable[[int, str], None]
-"""Called with how many items that were, and what ended it early, if that is to be told."""
+MOVED_ITEM_BYTES = 48  # of one that was moved: all there is of it
+Finish = Callable[[int, str, int], None]
+"""Called with how many items that were, what ended it early, if that is to be told, and the time."""
 
 
 class UndoView(Struct, frozen=True):
-    """One operation that can be undone until `until_at_ms`. `bytes`: of payload, about."""
+    """One operation that can be undone until `until_at_ms`. `bytes`: of payload, about. `target`: where a move has sent
+    its items, as far as they are still there.
+    """
 
     id: int
     operation: str
@@ -69,17 +73,23 @@ class UndoView(Struct, frozen=True):
     until_at_ms: int
     items: int
     bytes: int
+    target: str = ""
 
 
 class UndoRecord(Struct, eq=False):
-    """An undo file: its path and what it holds. `is_busy`: an operation writes to it or returns what is in it.
-    `wanted`: how many bytes it is going to have.
+    """An undo file: its path and what it holds. `is_busy`: an operation writes to it or returns what is in it; `mover`:
+    the same as long as this client is there. `wanted`: how many bytes it is going to have.
     """
 
     path: str
     content: UndoContent
     is_busy: bool = False
     wanted: int = 0
+    mover: Session | None = None
+
+    @property
+    def is_in_use(self) -> bool:
+        return self.is_busy or (self.mover is not None and self.mover.state is not SessionState.CLOSED)
 
     @property
     def id(self) -> int:
@@ -89,10 +99,15 @@ class UndoRecord(Struct, eq=False):
     def queue(self) -> str:
         return self.content.began.queue.decode("utf-8", "surrogateescape")
 
+    @property
+    def target(self) -> str:
+        """Where a move has sent the items; empty: they are in the file."""
+        return self.content.began.target.decode("utf-8", "surrogateescape")
+
     def view(self) -> UndoView:
         began = self.content.began
         items, size = self.content.counts()
-        return UndoView(began.id, began.operation, self.queue, began.at_ms, began.until_ms, items, size)
+        return UndoView(began.id, began.operation, self.queue, began.at_ms, began.until_ms, items, size, self.target)
 
 
 class Undos:
@@ -111,7 +126,7 @@ class Undos:
 
     def views(self) -> list[UndoView]:
         """What can be undone, the newest first."""
-        return [each.view() for each in reversed(self.by_id.values()) if not each.is_busy]
+        return [each.view() for each in reversed(self.by_id.values()) if not each.is_in_use]
 
     def refusal(self, queue: Queue) -> str:
         """Why a purge of `queue` cannot be undone, and so is not begun; empty if it can."""
@@ -124,21 +139,38 @@ class Undos:
         if size + promised > most:
             why = f"operations under way need {promised} bytes of the {most} of [admin] undo_max_size"
             return f"{why}, and this one {size}: wait for them, or {final}"
-        if len(self.running) >= FILES_MAX:
+        if len(self._in_use()) >= FILES_MAX:
             return f"{FILES_MAX} operations are under way: wait for one of them, or {final}"
         if self.broker.group.is_full or not self.broker.group.admits(size + promised):
             return f"the disk has no room for an undo of {size} bytes: {final}"
         return ""
 
+    def can_note(self, items: int) -> bool:
+        """Whether there is room for what a move of so many items notes. It is done all the same if there is none."""
+        size = items * MOVED_ITEM_BYTES + self._promised_bytes()
+        group = self.broker.group
+        return self.is_on and size <= self.bytes_max and not group.is_full and group.admits(size)
+
     def make(self, number: int, operation: str, queue: Queue, now_ms: int) -> UndoRecord:
-        """The record of a new operation. Files that have to make way for it are gone. Raises OSError."""
-        size = queue.line.bytes + ITEM_BYTES * len(queue.line)
+        """The record of an operation that takes all that waits in `queue`. Files that have to make way for it are gone.
+        Raises OSError.
+        """
+        return self._make(number, operation, queue, "", queue.line.bytes + ITEM_BYTES * len(queue.line), now_ms)
+
+    def make_for_move(
+        self, number: int, operation: str, queue: Queue, target: str, items: int, now_ms: int
+    ) -> UndoRecord:
+        """The same of a move of so many items to `target`."""
+        return self._make(number, operation, queue, target, items * MOVED_ITEM_BYTES, now_ms)
+
+    def _make(self, number: int, operation: str, queue: Queue, target: str, size: int, now_ms: int) -> UndoRecord:
         self._make_room(size)
         self.broker.spool.fs.make_folder(self.folder)
-        name = queue.name.encode("utf-8", "surrogateescape")
+        name, sent_to = [each.encode("utf-8", "surrogateescape") for each in (queue.name, target)]
         until_ms = now_ms + self.keep_ms
-        began = Began(FORMAT_VERSION, number, now_ms, until_ms, operation, name)
-        return UndoRecord(f"{self.folder}/{number}", UndoContent(began), True, size)
+        version = MOVES_VERSION if target else FORMAT_VERSION
+        began = Began(version, number, now_ms, until_ms, operation, name, sent_to)
+        return UndoRecord(f"{self.folder}/{number}", UndoContent(began), not target, size)
 
     def add(self, record: UndoRecord) -> None:
         """It can be undone from now on."""
@@ -148,7 +180,7 @@ class Undos:
 
     def due(self, now_ms: int) -> int:
         """The time of some is over. Returns the work, in dropped items."""
-        over = [each for each in self.by_id.values() if each.content.began.until_ms <= now_ms and not each.is_busy]
+        over = [each for each in self.by_id.values() if each.content.began.until_ms <= now_ms and not each.is_in_use]
         for record in over:
             self.drop(record, "its time is over")
         later = [each.content.began.until_ms for each in self.by_id.values() if each.content.began.until_ms > now_ms]
@@ -178,13 +210,13 @@ class Undos:
 
     def drop_all(self, why: str) -> None:
         """Make room on the disk."""
-        for record in [each for each in self.by_id.values() if not each.is_busy]:
+        for record in [each for each in self.by_id.values() if not each.is_in_use]:
             self.drop(record, why)
 
     def _make_room(self, size: int) -> None:
         """Have the files be no more than they may, and take no more, with one of `size` bytes; the oldest make way."""
-        idle = [each for each in self.by_id.values() if not each.is_busy]
-        left = len(idle) + len(self.running)
+        idle = [each for each in self.by_id.values() if not each.is_in_use]
+        left = len(idle) + len(self._in_use())
         used = sum([each.content.end for each in idle]) + self._promised_bytes()
         for record in idle:
             if used + size <= self.bytes_max and left < FILES_MAX:
@@ -195,7 +227,11 @@ class Undos:
 
     def _promised_bytes(self) -> int:
         """What the files of operations under way have, or are going to have."""
-        return sum([max(each.record.content.end, each.record.wanted) for each in self.running])
+        return sum([max(each.content.end, each.wanted) for each in self._in_use()])
+
+    def _in_use(self) -> list[UndoRecord]:
+        found = [each.record for each in self.running]
+        return found + [each for each in self.by_id.values() if each.is_in_use and each not in found]
 
     def stop(self, now_ms: int) -> None:
         """The server stops: what is under way ends behind its slice. No sync may be running. Raises JournalFailure."""
@@ -226,7 +262,7 @@ class UndoOperation:
 
     def wait(self) -> None:
         """The client waits until `_end`."""
-        self.session.suspend(lambda _, now_ms: self.finish(self.count, self._why))
+        self.session.suspend(lambda _, now_ms: self.finish(self.count, self._why, now_ms))
 
     def append(self, data: bytes, then: Callable[[OSError | None, int], None]) -> None:
         """Write frames and sync them, then `then`."""
@@ -264,12 +300,14 @@ class UndoOperation:
 
 class RunningPurge(UndoOperation):
     """Removes every item that waits in a queue when it begins, so that it can be undone. The session of the client is
-    suspended until it is over.
+    suspended until it is over. `operation`: "purge", or "delete" if the queue is going to be deleted then.
     """
 
-    def __init__(self, session: Session, queue: Queue, number: int, now_ms: int, finish: Finish) -> None:
+    def __init__(
+        self, session: Session, queue: Queue, number: int, now_ms: int, finish: Finish, operation: str = "purge"
+    ) -> None:
         """Raises OSError, and nothing has been done."""
-        record = session.broker.undos.make(number, "purge", queue, now_ms)
+        record = session.broker.undos.make(number, operation, queue, now_ms)
         super().__init__(session, queue, record, finish)
         self._last = self._newest()
         self._began = frame(record.content.began)
@@ -384,7 +422,7 @@ class RunningPurge(UndoOperation):
         self.queue.counters.total_flushes += 1
         self.broker.audit.note(
             session,
-            "purge",
+            "purge",  # of a delete, too: the deletion itself is noted when it comes
             now_ms,
             queue=self.queue.name,
             items=self.count,

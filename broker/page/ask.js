@@ -77,10 +77,12 @@ export const purge = guarded(async (row) => {
     ],
     act: async () => {
       const found = await post(queuePath(row.name, 'purge'), { expected: items });
-      return `Purged ${f.items(found.purged)} from ${named(row)}.${found.undo ? ` To take it back: staniel undo ${found.undo}` : ''}${found.why ? ` Ended early: ${found.why}.` : ''}`;
+      return `Purged ${f.items(found.purged)} from ${named(row)}.${undoOf(found)}${found.why ? ` Ended early: ${found.why}.` : ''}`;
     },
   });
 });
+
+const undoOf = (found) => (found.undo ? ` To take it back: staniel undo ${found.undo}` : '');
 
 export const pause = guarded(async (row) => {
   const isPaused = row.paused !== 'none';
@@ -111,11 +113,11 @@ export const move = guarded(async (row) => {
     points: [
       ['out', 'They leave from the head and join the end of the other queue, which is made if there is none. No crash loses or doubles one on its way.'],
       ['stay', `${open ? `${f.many(open, 'open read stays', 'open reads stay')} here. ` : ''}What is put meanwhile stays.`],
-      ['back', 'They can be moved back; their old order among others is gone.'],
+      ['back', 'For as long as the server keeps note of it, an undo moves back those that still wait there; the answer names it.'],
     ],
     act: async () => {
       const found = await post(queuePath(row.name, 'move'), { to: to.value, count: Number(count.value) });
-      return `Moved ${f.items(found.moved)} to ${f.oneLine(found.to)}.${found.why ? ` Ended early: ${found.why}.` : ''}`;
+      return `Moved ${f.items(found.moved)} to ${f.oneLine(found.to)}.${undoOf(found)}${found.why ? ` Ended early: ${found.why}.` : ''}`;
     },
   });
   const update = () => {
@@ -145,7 +147,7 @@ export const redrive = guarded(async (row) => {
     ],
     act: async () => {
       const found = await post(queuePath(row.name, 'redrive'), { to: to || field.value, count: items });
-      return `Redrove ${f.items(found.moved)} to ${f.oneLine(found.to)}.${found.why ? ` Ended early: ${found.why}.` : ''}`;
+      return `Redrove ${f.items(found.moved)} to ${f.oneLine(found.to)}.${undoOf(found)}${found.why ? ` Ended early: ${found.why}.` : ''}`;
     },
   });
 });

@@ -74,8 +74,8 @@ class AdminClient:
     def post(self, path: str, body: dict[str, object] | None = None) -> Answer:
         return Answer(self._ask("POST", path, json.dumps(body or {}).encode(), ()))
 
-    def delete(self, path: str) -> Answer:
-        return Answer(self._ask("DELETE", path, b"", ()))
+    def delete(self, path: str, body: dict[str, object] | None = None) -> Answer:
+        return Answer(self._ask("DELETE", path, json.dumps(body).encode() if body else b"", ()))
 
     @contextmanager
     def stream(self, path: str, silent_s_max: float) -> Iterator[http.client.HTTPResponse]:

@@ -399,19 +399,24 @@ def purge(live: Live, queue: str, no_undo: bool, is_sure: bool) -> None:
         body["expected"] = items
     found = live.client.post(queue_path(queue, "purge"), body)
     live.tell(found, f"removed {counted(found['purged'], 'item')} from {printable(queue)}")
-    if found["undo"] and not live.as_json:
-        click.echo(f"until {_moment(found['undo_until_at_ms'])}, to take it back: staniel undo {found['undo']}")
+    _tell_undo(live, found)
     if found["why"]:
         raise AdminError(printable(str(found["why"])))
 
 
+def _tell_undo(live: Live, found: Answer) -> None:
+    if found.get("undo") and not live.as_json:
+        click.echo(f"until {_moment(found['undo_until_at_ms'])}, to take it back: staniel undo {found['undo']}")
+
+
 @live("undo")
 @click.argument("number", metavar="[ID]", required=False, type=click.IntRange(1))
-@click.option("--forget", is_flag=True, help="Have what ID removed be gone for good, now.")
+@click.option("--forget", is_flag=True, help="Have it be impossible to undo ID from now on.")
 def undo(live: Live, number: int | None, forget: bool) -> None:
-    """Bring back what purge ID has removed, to the end of its queue; without ID, list what can be undone.
+    """Bring back what purge or delete ID has removed, to the end of its queue; without ID, list what can be undone.
 
-    The items keep the times when they were put and when they expire.
+    Of a move or a redrive, what still waits where it was moved to goes back to where it came from. The items keep the
+    times when they were put and when they expire.
     """
     if number is None:
         if forget:
@@ -423,8 +428,18 @@ def undo(live: Live, number: int | None, forget: bool) -> None:
     else:
         found = live.client.post(f"/api/undo/{number}")
         live.tell(found, f"returned {counted(found['returned'], 'item')} to {printable(str(found['queue']))}")
+        if not live.as_json:
+            _tell_missing(found)
         if found["why"]:
             raise AdminError(f"the others can still be returned: {printable(str(found['why']))}")
+
+
+def _tell_missing(found: Answer) -> None:
+    """Of a move: what did not come back."""
+    if found.get("open"):
+        click.echo(f"{counted(found['open'], 'item')} open with clients: undo again when they are back")
+    if found.get("gone"):
+        click.echo(f"{counted(found['gone'], 'item')} not there any more: taken since, or expired")
 
 
 def _list_undos(live: Live) -> None:
@@ -436,6 +451,7 @@ def _list_undos(live: Live) -> None:
             str(each.id),
             printable(each.operation),
             printable(each.queue),
+            printable(each.target),
             f"{each.items:,}",
             human_size(each.bytes),
             _moment(each.at_ms),
@@ -443,7 +459,8 @@ def _list_undos(live: Live) -> None:
         ]
         for each in convert(found, list[UndoView])
     ]
-    _echo_table(("ID", "OPERATION", "QUEUE", "ITEMS", "BYTES", "AT", "UNTIL"), rows, "OPERATION", "QUEUE")
+    heads = ("ID", "OPERATION", "QUEUE", "TO", "ITEMS", "BYTES", "AT", "UNTIL")
+    _echo_table(heads, rows, "OPERATION", "QUEUE", "TO")
 
 
 def _snapshot(live: Live, queue: str) -> QueueSnapshot:
@@ -484,6 +501,7 @@ def _move(
     found = live.client.post(queue_path(queue, path), {**body, "count": wanted})
     moved, target, why = found["moved"], printable(str(found["to"])), printable(str(found["why"]))
     live.tell(found, f"moved {counted(moved, 'item')} from {printable(queue)} to {target}")
+    _tell_undo(live, found)
     if why:
         raise AdminError(f"the others stay: {why}")
 
@@ -518,16 +536,22 @@ def abort(live: Live, queue: str | None, xid: int | None, is_all: bool, number: 
 
 @live("delete")
 @a_queue()
+@click.option("--no-undo", is_flag=True, help="Delete it at once and for good.")
 @YES
-def delete(live: Live, queue: str, is_sure: bool) -> None:
-    """Delete QUEUE, with its items and its files."""
+def delete(live: Live, queue: str, no_undo: bool, is_sure: bool) -> None:
+    """Delete QUEUE, with its items and its files.
+
+    `undo` makes it again with the items that waited in it; what clients hold is gone.
+    """
     if not is_sure:
         found = _snapshot(live, queue)
         held = f" and {counted(found.open_reads, 'open read')}" if found.open_reads else ""
-        what = f"delete {printable(queue)} with {counted(found.items, 'item')} ({human_size(found.bytes)}){held}"
+        final = " for good" * no_undo
+        what = f"delete {printable(queue)} with {counted(found.items, 'item')} ({human_size(found.bytes)}){held}{final}"
         confirm(what, is_sure)
-    answer = live.client.delete(queue_path(queue))
+    answer = live.client.delete(queue_path(queue), {"no_undo": no_undo})
     live.tell(answer, f"deleted {printable(queue)} with {counted(answer['deleted'], 'item')}")
+    _tell_undo(live, answer)
 
 
 @live("pause")

@@ -32,6 +32,8 @@ class Want(Enum):
     PURGE = "a purge that can be undone"
     ERASE = "a purge for good"
     UNDO = "an undo"
+    MOVE = "a move that can be undone"
+    DELETE_UNDOABLY = "a deletion that can be undone"
 
 
 READS = frozenset((Want.GET, Want.OPEN, Want.CLOSE, Want.ABORT, Want.SOME, Want.MONITOR))

@@ -48,8 +48,18 @@ def purges(queue: str, rng: Random, *, no_undo: bool) -> Request:
     )
 
 
+def moves(source: str, target: str, rng: Random) -> Request:
+    body = json.dumps({"to": target} | ({"count": rng.choice((1, 3))} if rng.random() < 0.5 else {})).encode()
+    return Request(Want.MOVE, source, _request("POST", f"/api/queues/{source}/move", body, rng))
+
+
+def deletes(queue: str, rng: Random) -> Request:
+    """What waited in it can be brought back, what was open is gone."""
+    return Request(Want.DELETE_UNDOABLY, queue, _request("DELETE", f"/api/queues/{queue}", b"", rng))
+
+
 def undoes(number: int, rng: Random) -> Request:
-    """Whatever purge `number` was about."""
+    """Whatever operation `number` was."""
     return Request(Want.UNDO, "", _request("POST", f"/api/undo/{number}", b"", rng))
 
 
@@ -109,6 +119,8 @@ class Operator(NetClient):
             return Answer(request, [], b"PURGED")
         if request.want is Want.UNDO:
             return Answer(request, [], b"RETURNED")
+        if request.want in (Want.MOVE, Want.DELETE_UNDOABLY):
+            return Answer(request, [], b"DONE")
         if request.want is Want.PUT:
             return Answer(request, [], b"STORED" if told == {"stored": 1} else b"SERVER_ERROR")
         items = [int(ITEM.match(_data(each))[1]) for each in told["items"]]  # type: ignore[index]

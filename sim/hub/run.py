@@ -20,6 +20,8 @@ from staniel.sim.violations import Kind, Violation
 from staniel.sim.world import AUDIT_LOG, content
 
 QUEUES = ("a", "b", "c")
+MOVED_BETWEEN = ("a", "b")
+FREEING = (Want.ERASE, Want.DELETE_UNDOABLY)
 STATUS = (b"status quiescent\r\n", *(b"status up\r\n",) * 5)
 REST_MS = 3500  # longer than any wait, and than the server lingers
 Found = dict[str, list[int]]
@@ -37,12 +39,18 @@ class Ledger:
         self.freed: set[int] = set()  # their queue was deleted behind them, or perhaps before
         self.doomed: set[str] = set()  # queues that are deleted at a moment not known here
         self.loose: Counter[str] = Counter()  # so many may be gone, because requests have no answer
+        self.together = {name: frozenset((name,)) for name in QUEUES}  # between which items may have been moved
+
+    def joins(self, source: str, target: str) -> None:
+        """A move was asked for: from now on no answer tells in which of the two queues an item is."""
+        both = self.together[source] | self.together[target]
+        self.together.update(dict.fromkeys(both, both))
 
     def hears(self, client: NetClient, answer: Answer) -> None:
         """Raises Violation."""
         request, queue = answer.request, answer.request.queue
         for item in answer.items:
-            if self.put.get(item) != queue:
+            if self.put.get(item) not in self.together[queue]:
                 raise Violation(Kind.INVENTED, f"{client.name} gets #{item}, which was not put to {queue}")
             if item in self.done and not self._has_given_up(client, answer):
                 raise Violation(Kind.REDELIVERED, f"{client.name} gets #{item} again")
@@ -58,7 +66,7 @@ class Ledger:
                 item = held.popleft()
                 if request.want is Want.CLOSE:
                     self.done.add(item)
-        elif (request.want is Want.DELETE and answer.end == b"DELETED") or request.want is Want.ERASE:
+        elif (request.want is Want.DELETE and answer.end == b"DELETED") or request.want in FREEING:
             self._free(queue)
 
     def _has_given_up(self, client: NetClient, answer: Answer) -> bool:
@@ -72,28 +80,31 @@ class Ledger:
         self.shown.update(int(number) for number in ITEM.findall(client.link.sent))
         for request in client.unanswered:
             self.loose[request.queue] += TAKES.get(request.want, 0) + (request.want is Want.CLOSE)
-            if request.want in (Want.DELETE, Want.ERASE):
+            if request.want is Want.DELETE or request.want in FREEING:
                 self.doomed.add(request.queue)
         client.unanswered.clear()
 
     def _free(self, queue: str) -> None:
         """All that was put to `queue` until now may be gone, answered or not."""
-        self.freed.update(item for item, name in self.put.items() if name == queue)
+        self.freed.update(item for item, name in self.put.items() if name in self.together[queue])
 
     def judge(self, found: Found) -> None:
         """What a start finds. Raises Violation."""
-        for queue in QUEUES:
-            items = found.get(queue, [])
+        for those in sorted(set(self.together.values()), key=sorted):
+            queue = " + ".join(sorted(those))
+            items = [item for name in sorted(those) for item in found.get(name, [])]
             there = set(items)
             if len(there) != len(items):
                 raise Violation(Kind.DUPLICATED, f"{queue} holds {items}")
-            if strange := [item for item in items if self.put.get(item) != queue]:
+            if strange := [item for item in items if self.put.get(item) not in those]:
                 raise Violation(Kind.INVENTED, f"{queue} holds {strange}")
             if again := sorted(there & self.done):
                 raise Violation(Kind.REDELIVERED, f"{queue} holds {again}, which were read or confirmed")
-            gone = self.stored[queue] - there - self.done - self.shown - self.freed
-            if queue not in self.doomed and len(gone) > self.loose[queue]:
-                raise Violation(Kind.LOST, f"{queue} has lost {sorted(gone)}, {self.loose[queue]} may be")
+            stored = {item for name in those for item in self.stored[name]}
+            gone = stored - there - self.done - self.shown - self.freed
+            loose = sum(self.loose[name] for name in those)
+            if not (those & self.doomed) and len(gone) > loose:
+                raise Violation(Kind.LOST, f"{queue} has lost {sorted(gone)}, {loose} may be")
 
     def go_on_from(self, found: Found) -> None:
         self.stored = {name: set(found.get(name, ())) for name in QUEUES}
@@ -291,10 +302,16 @@ class HubRun(History):
         draw = rng.randrange(100)
         known = list(self.world.broker.undos.by_id)
         if self.profile.undo and draw >= 35:
-            if known and draw < 65:
+            if known and draw < 60:
                 return operators.undoes(rng.choice(known), rng)
+            if draw < 75:
+                source, target = rng.sample(MOVED_BETWEEN, 2)
+                self.ledger.joins(source, target)
+                return operators.moves(source, target, rng)
             if draw < 90:
                 return operators.purges(queue, rng, no_undo=draw == 89)
+            if draw == 90:
+                return operators.deletes(queue, rng)
         if draw < 40:
             number, data = self._new_item(queue, rng)
             return operators.puts(queue, number, data, rng)

@@ -7,6 +7,7 @@ import pytest
 from staniel.broker import protocols
 from staniel.broker.config.load import ConfigError, parse
 from staniel.protocol.memcache.requests import Dialect
+from staniel.queues.interfaces import Reason
 from tests.support.streams import all_of, asks, fill, settle
 from tests.support.world import Client, World
 
@@ -69,7 +70,7 @@ def test_a_moved_item_whose_target_became_an_alias_stays_in_its_source() -> None
     queue = world.broker.queues.make("q", world.now_ms)
     group = world.broker.group
     budget, group.budget_bytes = group.budget_bytes, -1  # the disk is full: it waits
-    queue.send_head("dead", world.now_ms)
+    world.broker.transfers.accept(queue, queue.open_to_leave(), Reason.MOVED, world.now_ms, "dead")
     assert all_of(world, "q") == ["b"]
     group.budget_bytes = budget
     world.config = 'aliases.dead = ["other"]\n'

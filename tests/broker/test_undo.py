@@ -7,15 +7,18 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from staniel.broker import protocols
 from staniel.broker.operations.undo import ITEMS_PER_SLICE
 from staniel.journal.group_commit import JournalFailure
-from staniel.journal.undo_file import AppendFrames
+from staniel.journal.undo_file import AppendFrames, frame
 from staniel.protocol.limits import Limits
 from staniel.queues.item import Item
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
+
+RETURNED = {"returned": 4, "queue": "q", "why": "", "open": 0, "gone": 0}
 
 
 class Admin:
@@ -42,10 +45,18 @@ class Admin:
         return int(head.split()[1]), json.loads(body)
 
 
+def takes_turn(world: World) -> bool:
+    """A turn, in which commands that take many go on; whether there is more of them."""
+    for session in [session for session in world.broker.sessions() if session.wants_turn]:
+        session.run_backlog(world.now_ms)
+    world.turn(1)
+    return any(session.wants_turn for session in world.broker.sessions())
+
+
 def goes_on(world: World) -> bool:
     """A turn, a sync, a task: whatever there is."""
-    world.turn(1)
-    is_more = world.sync()
+    is_more = takes_turn(world)
+    is_more = world.sync() or is_more
     for task in world.start_tasks():
         world.finish_task(task)
         is_more = True
@@ -63,7 +74,7 @@ def asked(world: World, method: str, path: str, body: object = None) -> tuple[in
     admin.asks(method, path, body)
     settles(world)
     while (heard := admin.hears()) is None:
-        world.turn(1)
+        goes_on(world)
     return heard
 
 
@@ -88,7 +99,7 @@ def test_a_purge_comes_back_with_its_times(config: str) -> None:
     world.client().puts("newer")
     world.now_ms += 5000
     assert asked(world, "GET", "/api/undo")[1][0]["items"] == 4
-    assert asked(world, "POST", f"/api/undo/{purged['undo']}") == (200, {"returned": 4, "queue": "q", "why": ""})
+    assert asked(world, "POST", f"/api/undo/{purged['undo']}") == (200, RETURNED)
     after = [(item.data, item.added_ms, item.expires_ms, item.flags) for item in queue.line.items()]
     assert after[0][0] == b"newer" and after[1:] == before
     assert asked(world, "GET", "/api/undo")[1] == []
@@ -201,11 +212,11 @@ def test_what_an_undo_has_just_returned_is_taken_further(config: str, second: st
 
 def step(world: World) -> bool:
     """One of the things that `goes_on` does."""
-    world.turn(1)
+    is_more = takes_turn(world)
     tasks = world.start_tasks()
     for task in tasks:
         world.finish_task(task)
-    return bool(tasks) or world.sync()
+    return bool(tasks) or world.sync() or is_more
 
 
 def test_a_purge_that_does_not_fit_says_so_and_no_undo_erases() -> None:
@@ -339,7 +350,7 @@ def test_a_stop_in_the_middle_keeps_everything() -> None:
 def test_a_queue_that_is_gone_is_made_again() -> None:
     world = filled(3)
     number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
-    assert asked(world, "DELETE", "/api/queues/q") == (200, {"deleted": 0})
+    assert asked(world, "DELETE", "/api/queues/q")[1]["deleted"] == 0
     assert asked(world, "POST", f"/api/undo/{number}")[1]["returned"] == 3
     assert len(world.items()) == 3
 
@@ -373,3 +384,50 @@ def test_an_expired_item_comes_back_to_expire() -> None:
     world.now_ms += 100
     assert asked(world, "POST", f"/api/undo/{number}")[1]["returned"] == 1
     assert queue.take(world.now_ms) is None
+
+
+@pytest.mark.parametrize("what", ["write", "read"])
+def test_a_start_that_cannot_use_an_undo_file_keeps_it(what: str) -> None:
+    """A purge had put everything into its file, and no removal is known."""
+    world = filled(5)
+    Admin(world).asks("POST", "/api/queues/q/purge")
+    world.turn(1)
+    for task in world.start_tasks():
+        world.run_task(task)
+    disk = world.disk.crash(Crash.KEEP)
+    ((name, _),) = disk.list("s/.staniel/undo")
+    content = disk.read(f"s/.staniel/undo/{name}", 0, 1 << 20)
+    disk.fail(what, f"s/.staniel/undo/{name}", errno.EIO)
+    world = World("", disk)
+    assert len(world.items()) == 5 and asked(world, "GET", "/api/undo")[1] == []
+    (kept,) = world.reported("undo.kept")
+    assert disk.read(str(kept["saved_as"]), 0, 1 << 20).startswith(content)
+    again = World("", disk.crash(Crash.DROP), world.now_ms)
+    assert len(contents(again)) == 5 and not again.reported("undo.kept")
+
+
+def test_a_file_of_a_later_version_is_kept_and_its_number_is_not_given_again() -> None:
+    world = filled(3)
+    number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    began = world.broker.undos.by_id[number].content.began
+    later = frame(replace(began, version=99, id=number + 7))
+    file = world.disk.append(f"s/.staniel/undo/{number + 7}")
+    file.write(later)
+    file.close()
+    again = World("", world.disk.kill(), world.now_ms)
+    (kept,) = again.reported("undo.kept")
+    assert kept["why"] == "a later version has written it" and again.disk.read(str(kept["saved_as"]), 0, 1000) == later
+    again.client().puts("x")
+    assert asked(again, "POST", "/api/queues/q/purge")[1]["undo"] > number + 7
+
+
+def test_what_is_cut_off_of_a_file_is_kept() -> None:
+    world = filled(3)
+    number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    file = world.disk.append(f"s/.staniel/undo/{number}")
+    file.write(b"no frame")
+    file.close()
+    again = World("", world.disk.kill(), world.now_ms)
+    (torn,) = again.reported("undo.torn")
+    assert again.disk.read(str(torn["saved_as"]), 0, 100) == b"no frame"
+    assert len(contents(again)) == 3

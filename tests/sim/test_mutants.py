@@ -48,9 +48,9 @@ FROM = {
     "a client that waits behind a delete is not told that it is done": 126,
     "a file that is complete stays in the redo log as it was": 233,
     "items go back though their answer has left, when a later one cannot": 34,
-    "a slice counts as returned before the disk has it": 187,
+    "a slice counts as returned before the disk has it": 627,
     "what has arrived under TLS is decrypted a record at a time": 70,
-    "a purge is over before the disk has its removals": 33,
+    "a purge is over before the disk has its removals": 34,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS

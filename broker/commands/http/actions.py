@@ -22,6 +22,7 @@ from staniel.broker.config.load import ReloadError
 from staniel.broker.operations import changes
 from staniel.broker.operations.browse import as_text
 from staniel.broker.operations.move import RunningMove, move_error
+from staniel.broker.operations.moved_back import RunningReturn
 from staniel.broker.operations.undo import RunningPurge, UndoRecord
 from staniel.broker.operations.undo import undo as begin_undo
 from staniel.broker.session import Session
@@ -107,12 +108,44 @@ class Purged(Struct, frozen=True):
     why: str = ""
 
 
+class DeleteBody(Struct, forbid_unknown_fields=True):
+    """`no_undo`: at once and for good."""
+
+    no_undo: bool = False
+
+
+class Deleted(Struct, frozen=True):
+    """The queue had so many items; `POST /api/undo/UNDO` makes it again, with them, until then. `undo` 0: it cannot be
+    undone.
+    """
+
+    deleted: int
+    undo: int = 0
+    undo_until_at_ms: int = 0
+
+
+class MoveResult(Struct, frozen=True):
+    """So many items were moved; `POST /api/undo/UNDO` moves back what is still there, until then. `undo` 0: it cannot
+    be undone. `why`: what ended it early.
+    """
+
+    moved: int
+    to: str
+    why: str
+    undo: int = 0
+    undo_until_at_ms: int = 0
+
+
 class Undone(Struct, frozen=True):
-    """So many items are back in the queue. `why`: what ended it early; the others can still be returned."""
+    """So many items are back in the queue. `why`: what ended it early; the others can still be returned. Of a move:
+    `open` are with clients of the other queue, `gone` are not in it any more.
+    """
 
     returned: int
     queue: str
     why: str = ""
+    open: int = 0
+    gone: int = 0
 
 
 class Taken(Struct, frozen=True):
@@ -233,7 +266,7 @@ def _has_more(exchange: Exchange, found: Queue, expected: int | None, done: str)
 def _purge_undoably(exchange: Exchange, found: Queue, now_ms: int) -> None:
     undos, number = exchange.broker.undos, exchange.broker.audit.next_id()
 
-    def finish(count: int, why: str) -> None:
+    def finish(count: int, why: str, now_ms: int) -> None:
         if why and not count:
             exchange.operation = ""  # it is in the audit log already
             exchange.error(503, f"nothing was purged: {why}")
@@ -264,13 +297,18 @@ def undo(exchange: Exchange, now_ms: int) -> None:
         exchange.error(503, why)
         return
 
-    def finish(count: int, why: str) -> None:
+    def finish(count: int, why: str, now_ms: int, is_open: int = 0, gone: int = 0) -> None:
         exchange.operation = ""  # it is in the audit log already
         if why and not count:
             exchange.error(503, f"nothing was returned: {why}")
         else:
-            exchange.json(Undone(count, name, why))
+            exchange.json(Undone(count, name, why, is_open, gone))
 
+    if record.target:
+        RunningReturn(session, record, lambda each: finish(each.returned, each.why, 0, each.open, each.gone)).step(
+            now_ms
+        )
+        return
     try:
         begin_undo(session, record, now_ms, finish)
     except Refused as refused:
@@ -297,8 +335,8 @@ def _undo_record(exchange: Exchange) -> UndoRecord | None:
     )
     if record is None:
         exchange.error(404, f"there is nothing to undo under {text}: its time is over, or it was undone")
-    elif record.is_busy:
-        exchange.error(409, f"{text} is being undone")
+    elif record.is_in_use:
+        exchange.error(409, f"{text} is under way, or is being undone")
     else:
         return record
     return None
@@ -352,10 +390,12 @@ def _move(exchange: Exchange, source: Queue, target: str, count: int | None, now
         if why and not moved:
             exchange.error(409 if running.is_target_full else 503, why)
         else:
-            exchange.json({"moved": moved, "to": target, "why": why})
+            record = running.undo
+            number, until_ms = (record.id, record.content.began.until_ms) if record is not None else (0, 0)
+            exchange.json(MoveResult(moved, target, why, number, until_ms))
 
     running = RunningMove(exchange.session, source, target, count, finish, operation)
-    running.step(now_ms)
+    running.begin(now_ms, undoably=True)
 
 
 def pause(exchange: Exchange, now_ms: int) -> None:
@@ -432,16 +472,45 @@ def _abort_each(
 
 
 def delete(exchange: Exchange, now_ms: int) -> None:
-    """Forget a queue and its files."""
-    session, name = exchange.session, exchange.names[0]
+    """Forget a queue and its files; what waits in it goes into an undo file first."""
+    body, session, name = exchange.body(DeleteBody), exchange.session, exchange.names[0]
     if why := access.write_refusal(session, None) or exchange.broker.queues.why_blocked(name):
         exchange.error(503, why)
         return
     found = find(exchange)
     if found is None:
         return
-    items = len(found.line)
-    exchange.broker.deletions.delete(session, name, now_ms, lambda was_there: exchange.json({"deleted": items}))
+    undos, items = exchange.broker.undos, len(found.line)
+    if not undos.is_on or body.no_undo or not items:
+        _delete(exchange, Deleted(items), now_ms)
+        return
+
+    def finish(count: int, why: str, now_ms: int) -> None:
+        record = undos.by_id.get(number)
+        if (why and not count) or record is None:
+            exchange.error(503, f"{name} was not deleted: {why or 'it cannot be undone'}")
+            return
+        back = f"staniel undo {number} brings back what it had"
+        if left := len(found.line):
+            come = f"{left} items have come meanwhile: {name} was emptied and not deleted; {back}"
+            exchange.error(409, f"{come}. Pause its puts first, or say no_undo (--no-undo)")
+        elif why:
+            exchange.error(503, f"{name} was emptied and not deleted: {why}; {back}")
+        else:
+            _delete(exchange, Deleted(count, number, record.content.began.until_ms), now_ms)
+
+    number = exchange.broker.audit.next_id()
+    if why := undos.refusal(found):
+        exchange.error(409, why)
+        return
+    try:
+        RunningPurge(session, found, number, now_ms, finish, "delete")
+    except OSError as error:
+        exchange.error(503, f"nothing was deleted, the undo file cannot be made: {error.strerror}")
+
+
+def _delete(exchange: Exchange, told: Deleted, now_ms: int) -> None:
+    exchange.broker.deletions.delete(exchange.session, exchange.names[0], now_ms, lambda was_there: exchange.json(told))
 
 
 def status(exchange: Exchange, now_ms: int) -> None:

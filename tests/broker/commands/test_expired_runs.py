@@ -9,6 +9,7 @@ import pytest
 from staniel.broker import broker, protocols, transfers
 from staniel.broker.timers import SLOT_MS
 from staniel.protocol.memcache.requests import Dialect
+from staniel.queues.interfaces import Reason
 from staniel.queues.item import Item
 from staniel.queues.queue import SEND_MAX, SWEEP_MAX, QueueState
 from staniel.sim.disk.disk import CAPACITY_BYTES, Disk
@@ -187,7 +188,7 @@ def test_what_has_no_place_to_go_is_tried_again_without_the_expiration_timer() -
     fill(world, "a")
     world.broker.queues.block("there", "it cannot be read")
     queue = world.broker.queues.by_name["q"]
-    queue.send_head("there", world.now_ms)
+    world.broker.transfers.accept(queue, queue.open_to_leave(), Reason.MOVED, world.now_ms, "there")
     assert world.broker.next_ms() == world.now_ms + 1000
     world.turn(1000)
     assert "transfer.stuck" in world.events

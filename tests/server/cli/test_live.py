@@ -213,11 +213,11 @@ def test_what_destroys_says_how_much_and_asks_first(server: Server, arguments: l
 
 def test_with_yes_nothing_is_asked(server: Server) -> None:
     fill(server, "q", 3)
-    assert say(server, "move", "q", "r", "-n", "1", "--yes") == "moved 1 item from q to r\n"
+    assert say(server, "move", "q", "r", "-n", "1", "--yes").startswith("moved 1 item from q to r\nuntil ")
     assert say(server, "purge", "q", "-y", "--no-undo") == "removed 2 items from q\n"
     assert say(server, "delete", "q", "-y") == "deleted q with 0 items\n"
     fill(server, "dead", 2)
-    assert say(server, "redrive", "dead", "-y") == "moved 2 items from dead to work\n"
+    assert say(server, "redrive", "dead", "-y").startswith("moved 2 items from dead to work\nuntil ")
     assert say(server, "reload") == "reloaded\n"
     assert "is stopping" in say(server, "stop", "-y")
     assert server.wait() == 0
@@ -239,6 +239,23 @@ def test_a_purge_is_undone_by_the_number_that_it_names(server: Server) -> None:
     assert json.loads(say(server, "undo", "--json")) == []
 
 
+def test_a_move_and_a_delete_are_undone_by_the_numbers_that_they_name(server: Server) -> None:
+    fill(server, "q", 3)
+    number = say(server, "move", "q", "r", "-y").split()[-1]
+    say(server, "get", "r")
+    assert "move" in say(server, "undo")
+    server.kill()
+    server.start()
+    told = say(server, "undo", number)
+    assert told == "returned 2 items to q\n1 item not there any more: taken since, or expired\n"
+    assert (items(server, "q"), items(server, "r")) == (2, 0)
+    first, second = say(server, "delete", "q", "-y").splitlines()
+    assert first == "deleted q with 2 items" and items(server, "q") == -1
+    assert say(server, "undo", second.split()[-1]) == "returned 2 items to q\n"
+    fill(server, "q", 1)
+    assert say(server, "delete", "q", "-y", "--no-undo") == "deleted q with 3 items\n"
+
+
 def test_a_purge_removes_no_more_than_was_shown(server: Server) -> None:
     fill(server, "q", 2)
     inner, outer = pty.openpty()
@@ -257,7 +274,7 @@ def test_a_purge_removes_no_more_than_was_shown(server: Server) -> None:
 def test_a_move_that_ends_early_says_so(server: Server) -> None:
     fill(server, "q", 3)
     ended = run(server, "move", "q", "small", "-y")
-    assert (ended.returncode, ended.stdout) == (1, "moved 1 item from q to small\n")
+    assert ended.returncode == 1 and ended.stdout.startswith("moved 1 item from q to small\nuntil ")
     assert "the others stay: small is full (max_items or max_size)" in ended.stderr
     assert refuses(run(server, "move", "q", "small", "-y"), 1, "small is full")
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from staniel.journal.background import CallbackTask, checks_of
 from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Flaw
 from staniel.journal.interval_set import IntervalSet
@@ -95,7 +96,7 @@ def read(data: bytes) -> Sidecar | None:
         return None
     try:
         sidecar = DECODER.decode(body)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return None
     blocks = -(-sidecar.size // sidecar.block_bytes) if sidecar.block_bytes > 0 else -1
     return sidecar if blocks == len(sidecar.checks) else None

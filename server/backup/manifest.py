@@ -11,6 +11,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct, structs
 
+from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.journal.spool_listing import may_be_in_spool
 
 FORMAT = 1
@@ -100,7 +101,7 @@ def decode(data: bytes) -> Manifest:
         if isinstance(fields, dict) and fields.get("format") != FORMAT:
             raise BackupError(f"it is of format {fields.get('format')}, this program knows {FORMAT}; use a later one")
         manifest = msgspec.convert(fields, Manifest)
-    except (ValueError, msgspec.ValidationError) as error:
+    except UNDECODABLE as error:
         raise BackupError(f"it cannot be read: {error}") from error
     for file in manifest.files:
         is_good = all(is_sha256(part.sha256) and part.bytes >= 0 for part in file.parts)

@@ -74,7 +74,7 @@ class RunningSource:
         try:
             line = self._answer.readline()
             return json.loads(line)
-        except (OSError, HTTPException, ValueError) as error:
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
             raise BackupError(f"the server has hung up: {error}; make the backup again") from error
 
     def _file(self, line: Any) -> SourceFile:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from staniel.broker.timers import Timers
-from staniel.queues.batched_aborts import ENDED_AS_MANY
+from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Ended, Queue
 
@@ -34,11 +36,8 @@ class Lease:
         self.queue = queue
         self.taken = taken
 
-    def due(self, now_ms: int) -> int:
-        if self.leases.pop(self.number) is not None and (ended := self.queue.abort(self.taken, now_ms)):
-            self.queue.counters.timed_out_transactions += 1
-            self.leases.timed_out(self, ended, now_ms)
-        return ENDED_AS_MANY
+    def due(self, now_ms: int) -> None:
+        self.leases.expire(self)
 
 
 class Leases:
@@ -50,6 +49,7 @@ class Leases:
         self._deadlines = timers
         self._leases: dict[int, Lease] = {}
         self._held: Counter[Owner] = Counter()
+        self._over: dict[Queue, list[Lease]] = {}
         self._last = 0
         # Called with leases that have timed out.
         self.timed_out: Callable[[Lease, Ended, int], None] = lambda lease, ended, now_ms: None
@@ -71,6 +71,33 @@ class Leases:
         self._held[owner] += 1
         self._deadlines.set(lease, until_ms)
         return self._last
+
+    def expire(self, lease: Lease) -> None:
+        """Its time is over. Those of one queue end together, once it is known which they are."""
+        if self.pop(lease.number) is not None:
+            self._over.setdefault(lease.queue, []).append(lease)
+            self._deadlines.soon(self)
+
+    def due(self, now_ms: int) -> int:
+        """Have those end whose time is over, so that their items are in their old order again."""
+        if self._deadlines.is_behind(now_ms):
+            self._deadlines.soon(self)  # there may be more of them
+            return 0
+        over, self._over = self._over, {}
+        for queue, leases in over.items():
+            leases.sort(key=attrgetter("number"))
+            reads = [lease.taken for lease in leases]
+            tell = partial(self._tell, queue, {lease.taken.xid: lease for lease in leases})
+            if len(reads) > READS_PER_STEP:
+                queue.batched_aborts.end(reads, tell, now_ms)
+            else:
+                tell(queue.abort_together(reads, now_ms), now_ms)
+        return sum(map(len, over.values())) * ENDED_AS_MANY
+
+    def _tell(self, queue: Queue, leases: dict[int, Lease], ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
+        queue.counters.timed_out_transactions += len(ended)
+        for taken, fate in reversed(ended):
+            self.timed_out(leases[taken.xid], fate, now_ms)
 
     def pop_of(self, number: int, queue: str) -> Lease | None:
         """The same, if it is of the queue of that name."""

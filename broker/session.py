@@ -503,21 +503,18 @@ class OpenReadReturn:
         return self._end(now_ms) if self._are_few else self._hand_over(now_ms)
 
     def _end(self, now_ms: int) -> int:
-        session, count = self._session, 0
+        count = 0
         for reads in self._left:
             count += len(reads)
-            while reads:
-                queue, taken = reads.pop()
-                session.broker.counters.cmd_get_open_dropped += session.give_back(queue, taken, now_ms)
+            for queue, together in _by_queue(reads).items():
+                self._tell(queue, queue.abort_together(together, now_ms), now_ms)
         return count * ENDED_AS_MANY
 
     def _hand_over(self, now_ms: int) -> int:
         left, work = self._left, 0
         while left and work < WORK_PER_STEP:
-            by_queue: dict[Queue, list[Delivery]] = {}
             together = left.popleft()
-            for queue, taken in together:
-                by_queue.setdefault(queue, []).append(taken)
+            by_queue = _by_queue(together)
             for queue, reads in by_queue.items():
                 queue.batched_aborts.end(reads, partial(self._tell, queue), now_ms)
             work += len(by_queue) * QUEUE_COST + len(together)
@@ -529,6 +526,14 @@ class OpenReadReturn:
         self._session.broker.counters.cmd_get_open_dropped += len(ended)
         for taken, fate in ended:
             self._session.log_last_delivery(queue, taken, fate, now_ms)
+
+
+def _by_queue(reads: Reads) -> dict[Queue, list[Delivery]]:
+    """Those under one name may be of several queues, each made when the one before it was deleted."""
+    found: dict[Queue, list[Delivery]] = {}
+    for queue, taken in reads:
+        found.setdefault(queue, []).append(taken)
+    return found
 
 
 LAST_TIME = {Ended.DEAD: "item.dead", Ended.SPARED: "item.spared"}

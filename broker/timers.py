@@ -73,6 +73,10 @@ class Timers:
         self._heap = list(self._slots)
         heapq.heapify(self._heap)
 
+    def is_behind(self, now_ms: int) -> bool:
+        """Whether moments have come whose owners have not been called."""
+        return self._next_slot_ms() <= now_ms
+
     def next_ms(self) -> int:
         """When `fire` has something to do; NEVER_MS: not before a timer is set."""
         return 0 if self._soon else self._next_slot_ms()

@@ -320,6 +320,15 @@ class Queue:
         self._serve(now_ms)
         return ended
 
+    def abort_together(self, reads: list[Delivery], now_ms: int) -> list[tuple[Delivery, Ended]]:
+        """Abort these, the oldest first; those that were open, in the order in which they ended. All are back before a
+        waiter gets one, so it is handed the oldest.
+        """
+        opened = [taken for taken in reversed(reads) if self.open_reads.get(taken.xid) is taken]
+        ended = [(taken, self.end_read(taken, now_ms)) for taken in opened]
+        self._serve(now_ms)
+        return ended
+
     def put_back(self, items: list[Item], now_ms: int) -> None:
         """Items that had been removed for good have reached no client: they are the head again, or go to a waiter.
         Their removal is written already, and no record takes one back: they are added anew, whatever the limits say,

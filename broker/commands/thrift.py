@@ -224,23 +224,28 @@ def confirm(session: Session, call: thrift.ThriftConfirm, now_ms: int) -> None:
 
 
 def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
-    """Hand leased items back. The first named ends up nearest the head. Many are handed to their queues before any of
-    them ends: else a waiter would get one before those that stand ahead of it.
+    """Hand leased items back. The first named ends up nearest the head. All of them are back, or many handed to their
+    queues, before any is handed out: else a waiter would get one before those that stand ahead of it.
     """
 
-    def end(leases: list[Lease], now_ms: int) -> int:
-        ended = [lease for lease in leases if session.give_back(lease.queue, lease.taken, now_ms)]
-        for lease in ended:
-            session.depend_on(lease.queue)
-        return len(ended)
-
-    def hand_over(leases: list[Lease], now_ms: int) -> int:
+    def opened(leases: list[Lease]) -> dict[Queue, list[Delivery]]:
         by_queue: dict[Queue, list[Delivery]] = {}
         for lease in reversed(leases):
             if lease.queue.open_reads.get(lease.taken.xid) is lease.taken:
                 by_queue.setdefault(lease.queue, []).append(lease.taken)
-        for queue, opened in by_queue.items():
-            queue.batched_aborts.end(opened, partial(tell, queue), now_ms)
+        return by_queue
+
+    def end(leases: list[Lease], now_ms: int) -> int:
+        by_queue = opened(leases)
+        for queue, reads in by_queue.items():
+            tell(queue, queue.abort_together(reads, now_ms), now_ms)
+            session.depend_on(queue)
+        return sum(map(len, by_queue.values()))
+
+    def hand_over(leases: list[Lease], now_ms: int) -> int:
+        by_queue = opened(leases)
+        for queue, reads in by_queue.items():
+            queue.batched_aborts.end(reads, partial(tell, queue), now_ms)
         return sum(map(len, by_queue.values()))
 
     def tell(queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:

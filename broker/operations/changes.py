@@ -70,9 +70,15 @@ class RunningAbort:
     def step(self, now_ms: int) -> None:
         """A turn."""
         session, left = self._session, self._left
+        by_queue: dict[Queue, list[Delivery]] = {}
         for _ in range(min(ABORTS_PER_TURN, len(left))):
             queue, taken = left.popleft()
-            self._aborted += session.give_back(queue, taken, now_ms)
+            by_queue.setdefault(queue, []).append(taken)
+        for queue, reads in by_queue.items():
+            ended = queue.abort_together(reads[::-1], now_ms)
+            self._aborted += len(ended)
+            for taken, fate in ended:
+                session.log_last_delivery(queue, taken, fate, now_ms)
             session.depend_on(queue)
         if left:
             session.yield_turn(self.step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from staniel.broker import protocols
 from staniel.broker.session import OUT_BYTES_PER_TURN, REQUESTS_PER_TURN, SessionState
 from staniel.protocol.memcache.requests import Dialect
 from tests.support.world import Client, World
@@ -72,6 +73,26 @@ def test_a_client_that_hangs_up_returns_everything_in_its_original_order(world: 
     client.hangs_up()
     assert world.items() == [b"a", b"b", b"c", b"d"]
     assert world.broker.counters.curr_connections == 0
+
+
+def test_waiters_get_what_a_client_that_hangs_up_held_in_its_original_order(world: World) -> None:
+    client = filled(world, "a", "b", "c").says("get q/open", "get q/open", "get q/open")
+    waiters = [world.client().says("get q/t=1000") for _ in range(2)]
+    client.hangs_up()
+    assert [waiter.hears() for waiter in waiters] == [f"VALUE q/t=1000 0 1 {item} END" for item in "ab"]
+    assert world.items() == [b"c"]
+
+
+def test_waiters_get_what_an_operator_gives_back_in_its_original_order(world: World) -> None:
+    filled(world, "a", "b", "c").says("get q/open", "get q/open", "get q/open")
+    waiters = [world.client().says("get q/t=1000") for _ in range(2)]
+    operator = Client(world, protocols.http())
+    world.clients.append(operator)
+    operator.sends(b"POST /api/queues/q/open/abort HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+    world.turn()
+    assert operator.hears().endswith('{"aborted":3}')
+    assert [waiter.hears() for waiter in waiters] == [f"VALUE q/t=1000 0 1 {item} END" for item in "ab"]
+    assert world.items() == [b"c"]
 
 
 def test_a_plain_read_beside_an_open_one_is_a_mistake(world: World) -> None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import errno
 
+import pytest
+
 from staniel.broker import protocols
 from staniel.broker.session import Session
 from staniel.journal.kestrel.log import Log
 from staniel.journal.spool import Spool
 from staniel.protocol.memcache.requests import Dialect
-from staniel.protocol.thrift.requests import ThriftConfirm, ThriftGet
+from staniel.protocol.thrift.requests import ThriftAbort, ThriftConfirm, ThriftGet
+from staniel.queues.batched_aborts import READS_PER_STEP
 from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import QueueConfig
 from staniel.sim.disk.disk import Disk
@@ -344,6 +347,63 @@ def test_what_was_leased_to_a_client_that_vanished_comes_back_in_time() -> None:
     world.turn(520)
     settle(world)
     assert world.items() == [b"a"] == world.crash(Crash.DROP).items()
+
+
+def leased(*items: str, auto_abort_ms: int = 500) -> tuple[World, Session]:
+    """All items of a queue in the hands of one thrift client."""
+    world = World("default.keep_journal = false")
+    for item in items:
+        world.client().puts(item)
+    session = thrift_session(world)
+    lease(session, world, len(items), auto_abort_ms)
+    world.turn()
+    return world, session
+
+
+def test_what_was_leased_together_comes_back_in_its_order() -> None:
+    world, session = leased("a", "b", "c")
+    session.close(world.now_ms)
+    world.turn(520)
+    world.turn()
+    assert world.items() == [b"a", b"b", b"c"]
+
+
+def test_leases_of_several_gets_that_are_over_together_come_back_in_the_order_in_which_they_were_opened() -> None:
+    world, session = leased("a", "b", auto_abort_ms=500)
+    world.client().puts("c").puts("d")
+    world.now_ms += 20
+    lease(session, world, 2, 480)
+    world.turn(520)
+    world.turn()
+    assert world.items() == [b"a", b"b", b"c", b"d"]
+
+
+def test_many_leases_that_are_over_together_come_back_in_their_order() -> None:
+    count = 2 * READS_PER_STEP + 7
+    world = World(f"default.keep_journal = false\nserver.max_open_transactions = {count}")
+    for number in range(count):
+        world.client().puts(f"{number:04}")
+    session = thrift_session(world)
+    lease(session, world, count, 500)
+    for _ in range(100):
+        world.turn()
+    assert world.items() == []
+    world.turn(520)
+    for _ in range(100):
+        world.turn()
+    assert world.items() == [b"%04d" % number for number in range(count)]
+
+
+@pytest.mark.parametrize("how", ["their time is over", "they are given back"])
+def test_a_waiter_gets_the_first_of_leases_that_end_together(how: str) -> None:
+    world, session = leased("a", "b", "c")
+    waiter = world.client().says("get q/t=5000")
+    if how == "they are given back":
+        session.execute([ThriftAbort(2, "", False, "q", (1, 2, 3))], world.now_ms)
+    world.turn(520)
+    world.turn()
+    assert waiter.hears() == "VALUE q/t=5000 0 1 a END"
+    assert world.items() == [b"b", b"c"]
 
 
 def test_a_lease_of_less_than_no_time_is_a_lease_and_back_at_once() -> None:

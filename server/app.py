@@ -40,7 +40,7 @@ from staniel.server.spool_socket import allowed_clients
 from staniel.server.supervisor import Supervisor
 
 BACKLOG = 1024
-LOOKS = 16  # at the files that are open, some at a time, when something is wrong with them
+LOOKS = 48  # at the files that are open, some at a time, when something is wrong with them
 MISPLACED = 3  # exit code: a supervisor that started it again would make a new spool where the old one was
 CLIENTS_MIN = 16  # what a limit of 64 open files leaves them
 

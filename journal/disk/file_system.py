@@ -15,6 +15,7 @@ IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
 NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "smb2", "afs", "ncpfs", "9p", "coda"))
 FAT = frozenset(("vfat", "msdos", "exfat"))
 FUSE = ("fuse", "fuseblk")
+OVERLAYS = ("fuse.fuse-overlayfs",)  # the root of containers without root; it passes syncs on, unless it is volatile
 # So do ext4, btrfs, f2fs, older xfs and reiserfs write it; and f2fs and overlayfs what has the same effect.
 NO_FLUSHES = frozenset(("nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier", "volatile", "fsync=volatile"))
 
@@ -63,7 +64,7 @@ def flaw_of(mount: Mount) -> FileSystemFlaw | None:
         return _broken(mount, f"is mounted with {min(off)}, so a sync does not reach the disk")
     if kind in NETWORK:
         return _broken(mount, "is a network file system, whose locks and syncs other machines carry out")
-    if kind in FUSE or kind.startswith("fuse."):
+    if kind in FUSE or (kind.startswith("fuse.") and kind not in OVERLAYS):
         return _broken(mount, "is served by a program (FUSE), which may take a sync for granted")
     if kind in FAT:
         return _broken(mount, "has no journal and takes a and A for one name")

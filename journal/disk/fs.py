@@ -152,7 +152,7 @@ class Fs(Protocol):
         """(free, total) bytes of the file system that holds `folder`."""
 
     def memory_bytes(self) -> int:
-        """The machine's memory."""
+        """The machine's memory, or what a control group leaves of it."""
 
     def lock(self, path: str) -> None:
         """Hold `path` locked until the process ends; its content names this process. Raises Locked."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from staniel.journal.disk.file_system import Mount, find_mount, mount_id_in
 from staniel.journal.disk.fs import File, Locked, Reader, Region, SyncFailed
+from staniel.journal.disk.memory_limit import limit_files, limit_in
 
 LIBC = ctypes.CDLL(None, use_errno=True)  # for what `os` does not have; its calls release the interpreter
 FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
@@ -29,13 +30,22 @@ def _sync(sync: Callable[[int], None], fd: int, path: str = "") -> None:
         raise SyncFailed(error.errno, error.strerror, path or None) from error
 
 
-def _is_named(fd: int, path: str) -> bool:
-    """Whether `path` is the file that is open. Raises OSError if the disk does not tell."""
+def _text_of(path: str) -> str:
+    """Of a file of the kernel's; "" if it is not there."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _is_named(fd: int, path: str, size: int = 0) -> bool:
+    """Whether `path` is the file that is open, and has `size` bytes. Raises OSError if the disk does not tell."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return os.path.samestat(found, os.fstat(fd))
+    return found.st_size >= size and os.path.samestat(found, os.fstat(fd))
 
 
 class OsFile:
@@ -71,7 +81,7 @@ class OsFile:
             raise SyncFailed(error.errno, error.strerror) from error
 
     def is_at(self, path: str) -> bool:
-        return _is_named(self.fd, path) and os.fstat(self.fd).st_size >= self.size
+        return _is_named(self.fd, path, self.size)
 
     def close(self) -> None:
         os.close(self.fd)
@@ -336,7 +346,9 @@ class OsFs:
             return None
 
     def memory_bytes(self) -> int:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        limits = [limit_in(_text_of(path)) for path in limit_files(_text_of("/proc/self/cgroup"))]
+        pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return min([pages, *(limit for limit in limits if limit is not None)])
 
     def lock(self, path: str) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from staniel.journal.disk.fs import File, Fs, JournalFailure, SyncFailed
 
 NAMES_MAX = 10_000  # where nothing is ever synced, the oldest are forgotten
-LOOKS_MAX = 256  # 3 us each
+LOOKS_MAX = 100  # at a time: 3 us each
 
 
 class WriteLog(Protocol):

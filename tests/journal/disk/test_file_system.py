@@ -68,6 +68,7 @@ def test_an_open_file_says_on_which_mount_it_is() -> None:
         ("reiserfs", "rw,barrier=none"),
         ("f2fs", "rw,fsync_mode=nobarrier"),
         ("overlay", "rw,volatile"),
+        ("fuse.fuse-overlayfs", "rw,volatile"),
         ("tmpfs", "rw,nobarrier"),
     ],
 )
@@ -93,6 +94,7 @@ def test_what_is_only_not_as_it_may_seem_is_named_and_breaks_nothing(kind: str, 
         ("overlay", "rw,lowerdir=/volatile,upperdir=/a,workdir=/nobarrier"),
         ("f2fs", "rw,fsync_mode=posix"),
         ("fusion", "rw"),
+        ("fuse.fuse-overlayfs", "rw"),
     ],
 )
 def test_what_is_not_known_to_break_the_promise_is_not_accused(kind: str, options: str) -> None:

@@ -1,0 +1,32 @@
+"""How much memory the kernel lets this process have where that is less than the machine's: the limits of its control
+groups. Pure; sources: cgroups(7), the kernel's cgroup-v2 and cgroup-v1/memory documents.
+"""
+
+from __future__ import annotations
+
+ROOT = "/sys/fs/cgroup"
+
+
+def limit_files(cgroup: str) -> list[str]:
+    """The files that may hold a limit, from the text of /proc/self/cgroup: of its groups and of all above them. In a
+    container the names may be those of the host, and the container's own group is the root that it sees.
+    """
+    found: list[str] = []
+    for line in cgroup.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            folder, name = ROOT, "memory.max"
+        elif "memory" in controllers.split(","):
+            folder, name = f"{ROOT}/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        found += ["/".join([folder, *parts[:count], name]) for count in range(len(parts), -1, -1)]
+    return found
+
+
+def limit_in(text: str) -> int | None:
+    """Bytes; None: no limit, or no such file's text."""
+    word = text.strip()
+    return int(word) if word.isdecimal() else None

@@ -18,7 +18,7 @@ BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help serve compiled sanitized test check format sim bench soak wheel man clean
+.PHONY: help serve compiled sanitized test check format sim bench soak wheel man lock licenses release audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +69,20 @@ man: $(BASE) ## make the manual pages in docs/man from the help of the commands
 wheel: $(BASE) ## build the wheel into dist/
 	$(VENV)/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl
+
+lock: $(BASE) ## write packaging/requirements: exact versions with hashes, for releases (needs a network)
+	$(PIP) 'uv>=0.5'
+	$(VENV)/bin/python packaging/lock.py
+
+licenses: $(DEV) ## write packaging/LICENSES.md: the licence of each package that a release is installed with
+	$(VENV)/bin/python packaging/supply.py licenses
+
+release: $(DEV) ## the last commit as dist/: sdist, wheels, SBOM, hashes; built twice and compared; ARGS=--pure
+	$(VENV)/bin/python packaging/release.py $(ARGS)
+
+audit: $(DEV) ## ask whether a release's packages have known vulnerabilities (needs a network)
+	$(PIP) 'pip-audit>=2.9'
+	@$(VENV)/bin/python packaging/audit.py $(ARGS)
 
 clean: ## remove the environment and every cache
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage

@@ -126,19 +126,23 @@ def run_ci(folder: Path, user: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", ".ci/run"], cwd=folder, env=env, capture_output=True, text=True)
 
 
+RELEASE = "make release ARGS=--pure --to .venv/release"
+NO_AUDIT = "the audit of dependencies (no service could be asked)"
+
+
 def test_without_root_ci_goes_on_and_names_what_it_leaves_out(checkout: Path) -> None:
     said = run_ci(checkout, 1000)
     assert said.returncode == 0, said.stderr
-    assert [call.strip() for call in calls(checkout)] == ["make check", "make test"]
+    assert [call.strip() for call in calls(checkout)] == ["make check", RELEASE, "make test"]
     left_out = [line.rpartition(": ")[2] for line in said.stderr.splitlines() if "left out" in line]
     packages = ["gcc libc6-dev libmemcached-dev zlib1g-dev python3-dev", "pylibmc", "gcc libc6-dev python3-dev"]
-    assert left_out == [*packages, "the compiled build", "the image"]
+    assert left_out == [*packages, "the compiled build", "the image", NO_AUDIT]
 
 
 def test_as_root_ci_builds_the_image_and_requires_everything(checkout: Path) -> None:
     assert run_ci(checkout, 0).returncode == 0
     made = [call.strip() for call in calls(checkout)]
-    assert made == ["make check", *["apt-get update", "apt-get install"] * 2, "image", "make test 1"]
+    assert made == ["make check", *["apt-get update", "apt-get install"] * 2, "image", RELEASE, "make test 1"]
 
 
 def test_where_there_is_a_compiler_both_builds_are_tested(checkout: Path) -> None:
@@ -148,10 +152,21 @@ def test_where_there_is_a_compiler_both_builds_are_tested(checkout: Path) -> Non
     script(checkout / "bin" / "make", echo)
     assert run_ci(checkout, 0).returncode == 0
     made = [call for call in calls(checkout) if call.startswith("make")]
-    assert made[:2] == ["make check either 0", "make compiled either 0"]
-    assert made[2].startswith("make test ARGS=--ignore=tests/pipeline")
-    assert made[2].endswith(" compiled 0")
-    assert made[3:] == ["make test pure Python 1"]
+    assert made[:3] == ["make check either 0", f"{RELEASE} either 0", "make compiled either 0"]
+    assert made[3].startswith("make test ARGS=--ignore=tests/pipeline")
+    assert made[3].endswith(" compiled 0")
+    assert made[4:] == ["make test pure Python 1"]
+
+
+@pytest.mark.parametrize(("code", "goes_on", "is_told"), [(0, True, False), (1, False, False), (3, True, True)])
+def test_a_known_vulnerability_fails_ci_and_a_service_out_of_reach_is_told(
+    checkout: Path, code: int, goes_on: bool, is_told: bool
+) -> None:
+    script(checkout / ".venv" / "bin" / "python", f'#!/bin/sh\n[ "$1" != packaging/audit.py ] || exit {code}\n')
+    script(checkout / "bin" / "cc", "#!/bin/sh\nexit 0\n")
+    said = run_ci(checkout, 0)
+    assert ((said.returncode == 0), NO_AUDIT in said.stderr) == (goes_on, is_told)
+    assert ("make test 1" in [call.strip() for call in calls(checkout)]) == goes_on
 
 
 def test_an_image_that_cannot_be_built_fails_ci(checkout: Path) -> None:

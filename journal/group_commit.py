@@ -5,7 +5,7 @@ A batch is everything recorded between two writes. One sync serves every reply g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from staniel.journal.disk.failed_sync import FailedSyncMarker
 from staniel.journal.disk.fs import FULL_ERRNOS, SHORT_ERRNOS, File, JournalFailure, Region
 from staniel.journal.disk.open_files import OpenFiles
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
-from staniel.journal.redo.log import LogState, RedoLog
+from staniel.journal.redo.log import LogState, Piece, RedoLog
 
 __all__ = ["GroupCommit", "GroupMember", "JournalFailure", "SeparateDevice", "Sync", "is_stricter"]
 
@@ -27,9 +27,9 @@ T = TypeVar("T")
 FILES_ONE_BY_ONE_MAX = 8
 
 
-EXTENTS_MS = (
-    1000  # so long the redo log's checksums of what is synced later, or never, wait for a sync that comes anyway
-)
+# So long the redo log's checksums of what is synced later, or never, wait for a sync that comes anyway.
+EXTENTS_MS = 1000
+READ_BACK_BYTES_MAX = 4 << 20  # for them, in one sync, of files that it does not sync: others may wait for that sync
 
 
 def is_stricter(sync_ms: int, other_ms: int) -> bool:
@@ -49,6 +49,10 @@ class SeparateDevice:
         return None
 
     def write(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def read(self, at: int, count: int) -> bytes:
+        """`named` is asked instead."""
         raise NotImplementedError
 
     def sync(self) -> None:
@@ -89,7 +93,9 @@ class GroupMember(Protocol):
 
 
 class Sync(Struct):
-    """One sync of the disk. `run` is the only journal code that leaves the main thread; it calls nothing but sync."""
+    """One sync of the disk. `run` is the only journal code that leaves the main thread; it calls nothing but sync, and
+    what the redo log needs.
+    """
 
     batch: int
     files: tuple[File, ...]
@@ -101,20 +107,21 @@ class Sync(Struct):
     is_plain: bool  # nothing but journals whose clients wait for them
     redo: RedoLog | None = None
     left: list[tuple[bytes, int]] = []  # what is still to be written to the redo log
+    pieces: list[Piece] = []  # of which it gets checksums
 
     def only_region(self) -> Region | None:
         """The file of the redo log that `run` would write and sync, if there is nothing else to do."""
-        if self.redo is None or self.left or self.folder or self.files:
+        if self.redo is None or self.left or self.pieces or self.folder or self.files:
             return None
         return self.redo.region_to_sync()
 
     def run(self) -> None:
         """Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped the pages."""
         files = self.files
-        if self.redo is not None:
-            left, self.left = self.left, []
-            self.redo.carry_out(left)
         try:
+            if self.redo is not None:
+                left, self.left = self.left, []
+                self.redo.carry_out(left, self.pieces)
             if len(files) > FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_all_with(self.spool, files)
                 files = tuple(file for file in files if isinstance(file, SeparateDevice))
@@ -163,7 +170,9 @@ class GroupCommit:
         self._syncing: dict[File, None] = {}  # those of the running sync
         self._now: dict[File, None] = {}
         self._later: dict[File, int] = {}
-        self._next_due_ms = NEVER_MS  # never later than the first of _later and of the folder
+        self._next_due_ms = NEVER_MS  # never later than the first of _later, of the folder and of _unchecked
+        self._unchecked: dict[File, None] = {}  # the redo log has to get checksums of what is new in them
+        self._checks_due_ms = NEVER_MS
         self._folder_changed = False
         self._asked: dict[GroupMember, None] = {}
         self._then: list[Callable[[int], None]] = []
@@ -220,7 +229,7 @@ class GroupCommit:
             self.before_write()
         touched, self._touched = self._touched, []
         redo = self.redo
-        is_logged = redo.state is LogState.IN_USE
+        is_logged, is_dormant = redo.state is LogState.IN_USE, redo.state is LogState.DORMANT
         for member in touched:
             try:
                 file = member.write()
@@ -228,14 +237,15 @@ class GroupCommit:
                 file = self._release_ballast_and_retry(error, member.write, member.path)
             if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
                 self._now[file] = None
-                if is_logged and (named := named_file(file)) is not None:
-                    redo.adopt(named, has_data=True)
+                if is_logged and (named := named_file(file)) is not None and (redo.takes_data or named.binding):
+                    redo.adopt(named, has_data=redo.takes_data)
             else:
                 self._sync_later(file, member.sync_ms, now_ms)
-                if is_logged and (named := named_file(file)) is not None:
-                    redo.adopt(named, has_data=False)
-        if redo.has_extents:
-            self._next_due_ms = min(self._next_due_ms, now_ms + EXTENTS_MS)
+                if is_logged and file not in self._unchecked:
+                    self._check(file, now_ms)
+                elif is_dormant:
+                    is_dormant = False
+                    redo.awake()
         self.pending_bytes = 0
         if self._waited_for:
             self._waited_for = False
@@ -255,6 +265,17 @@ class GroupCommit:
         self.ballast.release()
         self._take_budget()
         return self.write_or_release_ballast(write, path)
+
+    def _check(self, file: File, now_ms: int) -> None:
+        """The redo log is to have checksums of what is written to `file`; at once if it has not known the file, because
+        until then it cannot tell that something is missing there.
+        """
+        named = named_file(file)
+        if named is not None:
+            due_ms = now_ms if self.redo.adopt(named, has_data=False) else now_ms + EXTENTS_MS
+            self._unchecked[file] = None
+            self._checks_due_ms = min(self._checks_due_ms, due_ms)
+            self._next_due_ms = min(self._next_due_ms, due_ms)
 
     def _sync_later(self, file: File, sync_ms: int, now_ms: int) -> None:
         due_ms = now_ms + sync_ms if sync_ms > 0 else NEVER_MS
@@ -310,13 +331,9 @@ class GroupCommit:
             if last == self._started:
                 return None
             files, self._now = self._now, {}
+            sync = Sync(last, tuple(files), "", self.folder, self.fs, (), (), True)
             if self.redo.state is LogState.IN_USE:
-                redo = self.redo
-                direct = tuple([file for file in files if (f := named_file(file)) is None or not redo.covers(f)])
-                left = [] if redo.stage() else redo.take()
-                sync = Sync(last, direct, "", self.folder, self.fs, (), (), True, redo, left)
-            else:
-                sync = Sync(last, tuple(files), "", self.folder, self.fs, (), (), True)
+                self._log_plain(sync)
         elif last == self._started and self._next_due_ms > now_ms and not self._then and not self._asked:
             return None
         else:
@@ -324,6 +341,46 @@ class GroupCommit:
         self._started = last
         self._running, self._syncing = sync, files
         return sync
+
+    def _log_plain(self, sync: Sync) -> None:
+        """What the redo log has to do with a sync of what clients wait for."""
+        redo = self.redo
+        if redo.takes_data:
+            sync.files = tuple([file for file in sync.files if (f := named_file(file)) is None or not redo.covers(f)])
+        sync.pieces = self._pieces(sync.files)
+        if redo.takes_data or sync.pieces:
+            sync.redo, sync.left = redo, [] if redo.stage() else redo.take()
+
+    def _pieces(self, files: Iterable[File]) -> list[Piece]:
+        """What the redo log must have checksums of before these files count as synced."""
+        pieces = []
+        for file in files:
+            named = named_file(file)
+            if named is not None and (piece := self.redo.piece_of(named, named.size)) is not None:
+                pieces.append(piece)
+                self._unchecked.pop(file, None)
+        return pieces
+
+    def _pieces_due(self, now_ms: int) -> tuple[list[Piece], list[File]]:
+        """What the redo log is to have checksums of although its files are not synced, and these files."""
+        pieces: list[Piece] = []
+        files = []
+        left_bytes = READ_BACK_BYTES_MAX
+        while self._checks_due_ms <= now_ms and self._unchecked and left_bytes > 0:
+            file = next(iter(self._unchecked))
+            named = named_file(file)
+            assert named is not None
+            piece = self.redo.piece_of(named, left_bytes)
+            if piece is None or piece.end == named.size:
+                del self._unchecked[file]
+            if piece is not None:
+                left_bytes -= piece.end - piece.at
+                pieces.append(piece)
+                files.append(file)
+        if not self._unchecked:
+            self._checks_due_ms = NEVER_MS
+        self._next_due_ms = min(self._next_due_ms, self._checks_due_ms)
+        return pieces, files
 
     def _gather(self, last: int, now_ms: int) -> tuple[dict[File, None], Sync]:
         """A sync that takes more along than what clients wait for."""
@@ -337,8 +394,13 @@ class GroupCommit:
         folder = self.folder if self._folder_changed else ""
         self._folder_changed = False
         sync = Sync(last, tuple(files), folder, self.folder, self.fs, asked, then, False)
-        if self.redo.state is LogState.IN_USE:
-            sync.redo, sync.left = self.redo, [] if self.redo.stage() else self.redo.take()
+        redo = self.redo
+        if redo.state is LogState.IN_USE:
+            sync.pieces = self._pieces(files)
+            pieces, read_back = self._pieces_due(now_ms)
+            sync.pieces += pieces
+            sync.redo, sync.left = redo, [] if redo.stage() else redo.take()
+            files |= dict.fromkeys(read_back)
         return files, sync
 
     def _wait_for_sync(self) -> None:
@@ -432,6 +494,8 @@ class GroupCommit:
         elif sync_ms > 0:
             self._later[file] = now_ms + sync_ms
             self._next_due_ms = min(self._next_due_ms, now_ms + sync_ms)
+        if sync_ms != 0 and (named := named_file(file)) is not None and named.binding is not None:
+            self._check(file, now_ms)
 
     def tighten(self, member: GroupMember) -> None:
         """`member` is under a stricter policy from now on: what it has written before is as safe as what follows."""
@@ -458,12 +522,14 @@ class GroupCommit:
         for file in [file for file in sync.files if file in self._sealed]:
             if file not in self._now and file not in self._later:
                 del self._sealed[file]
+                self._unchecked.pop(file, None)
                 file.close()
 
     def close_after_sync(self, file: File) -> None:
         """`file` needs no further sync; close it, or after the running sync if that may hold it."""
         self._now.pop(file, None)
         self._later.pop(file, None)
+        self._unchecked.pop(file, None)
         if file in self._syncing:
             self._closing.append(file)
         else:

@@ -29,7 +29,7 @@ from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.redo import log as redo_log
 from staniel.journal.redo.log import IN_USE, UNUSED, RedoLog
-from staniel.journal.redo.replay import FileChange, Legibility, LogContent, read_log, replay_file
+from staniel.journal.redo.replay import FileChange, Legibility, LogContent, agrees, read_log, replay_file
 from staniel.journal.renewal import Renewal, Renewed
 from staniel.journal.spool_listing import HELD, SpoolListing, list_spool
 from staniel.journal.transfer_log import TransferLog
@@ -73,7 +73,8 @@ class Spool:
     def __init__(self, fs: Fs, folder: str, redo_log_bytes: int = 0) -> None:
         """Takes the lock. Raises SpoolError, or staniel.journal.disk.fs.Locked if another server has it.
 
-        `redo_log_bytes`: the size of the redo log, once there is something to write; 0: there is to be none.
+        `redo_log_bytes`: the size of the redo log, once there is something to write; 0: there is to be none;
+        CHECKSUMS_ONLY: one of checksums.
         """
         self.fs = fs = UnsyncedNames(fs)
         self.folder = folder
@@ -183,8 +184,10 @@ class Spool:
             boot_id = self.fs.boot_id()
             if content.found is not Legibility.WHOLE:
                 self._save_log(paths)
-            if content.boot_id != boot_id or not any(boot_id):
-                may_cut = content.found is Legibility.WHOLE and any(boot_id)
+            # The machine may have been up all the time, and the files a copy of what was on its disk at some moment.
+            is_other_boot = any(boot_id) and any(content.boot_id) and content.boot_id != boot_id
+            if is_other_boot or not agrees(self.fs, self.folder, content):
+                may_cut = content.found is Legibility.WHOLE
                 for history in content.files.values():
                     if not history.is_done:
                         change = replay_file(self.fs, self.folder, history, f"{self.own}/damaged", may_cut=may_cut)

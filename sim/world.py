@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from staniel.broker import protocols
@@ -22,6 +22,7 @@ from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec, SessionState
 from staniel.broker.status import ServerStatus
 from staniel.journal.group_commit import JournalFailure, Sync
+from staniel.journal.redo.log import RedoLog
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.queue import Queue
@@ -33,14 +34,15 @@ START_MS = 1_700_000_000_000
 LONG_AGO_MS = START_MS - 10 * 86_400_000
 DRAIN_TURNS_MAX = 100_000
 AUDIT_LOG = "admin.audit_log"
+REDO_LOG = "server.redo_log"
 
 
 @lru_cache(maxsize=64)
 def config_of(text: str) -> Config:
-    """The configuration of a spool `s`. `text` is TOML without the spool. There is no audit log unless it asks for one:
-    each line of that is a write, and mishaps count writes.
+    """The configuration of a spool `s`. `text` is TOML without the spool. There is no audit log and no redo log unless
+    it asks for one: what they write are writes, and mishaps count writes.
     """
-    quiet = "" if AUDIT_LOG in text else f'{AUDIT_LOG} = "none"\n'
+    quiet = "".join(f'{key} = "none"\n' for key in (AUDIT_LOG, REDO_LOG) if key not in text)
     return parse(f'server.spool = "s"\n{quiet}{text}'.encode(), "")
 
 
@@ -74,7 +76,9 @@ class World:
         self.running_sync: Callable[[Sync], None] = lambda sync: None
         """Have a sync run that has been handed out, if it has not."""
         self.broker.group.wait_for = lambda sync: self.running_sync(sync)
+        disk.vouched = lambda: ()
         self.summary = recover(self.broker, now_ms)
+        disk.vouched = partial(vouched_for, self.broker.group.redo)
         if ready is not None:
             ready(self.broker)
 
@@ -235,6 +239,13 @@ class Thread:
             self.work()
         except (JournalFailure, OSError) as failure:
             self.failure = failure
+
+
+def vouched_for(redo: RedoLog) -> set[str]:
+    """The files of which the redo log, as it is on the disk, tells which bytes are whole."""
+    if not redo.is_in_use:
+        return set()
+    return {path for path, binding in redo.bound.items() if binding.since <= redo.durable_take}
 
 
 def content(

@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from staniel.broker.config import values
 from staniel.broker.config.addresses import Address, TcpAddress
 from staniel.broker.rights import Role
+from staniel.journal.redo.log import CHECKSUMS_ONLY
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.config import UNLIMITED_BYTES, Format, JournalDialect
 
@@ -50,8 +51,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     connection_limit_refuse_writes: Annotated[int | None, values.MAYBE_COUNT] = None
     connection_limit_refuse_reads: Annotated[int | None, values.MAYBE_COUNT] = None
     enable_session_trace: Annotated[bool, values.FLAG] = False
-    # Both halves together. Off until more than the simulator has cut its power.
-    redo_log_bytes: Annotated[int, values.REDO_LOG] = field(name="redo_log", default=0)
+    # A size: both halves together, with the bytes themselves.
+    redo_log_bytes: Annotated[int, values.REDO_LOG] = field(name="redo_log", default=CHECKSUMS_ONLY)
     open_network: Annotated[bool, values.FLAG] = False
     trust_file_system: Annotated[bool, values.FLAG] = False
     operator_commands: Annotated[str, values.words("auto", "everywhere", "local")] = "auto"

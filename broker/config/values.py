@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from staniel.broker.config.addresses import PORT_MAX, Address, format_address, is_host, parse_address
 from staniel.broker.rights import Role
+from staniel.journal.redo.log import CHECKSUMS_ONLY
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Format, JournalDialect
 from staniel.queues.names import NAME_BYTES_MAX, name_error
@@ -28,6 +29,7 @@ DURATION_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_
 # Digits are bounded because Fraction would otherwise build numbers as long as the file.
 _AMOUNT = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?) *([A-Za-z]+)")
 _SIZE = 'a size such as 65536 or "64KB"'
+_REDO_LOG = '"checksums", a size such as "64MB", or "none"'
 
 
 def parse_size(text: str) -> int:
@@ -120,6 +122,18 @@ def optional(kind: SettingKind, absent: object) -> SettingKind:
         return shown(NONE) if value == absent else kind.show(value)
 
     return SettingKind(f"{kind.word} or none", read, show)
+
+
+def or_word(word: str, meaning: object, kind: SettingKind) -> SettingKind:
+    """`kind`, or `word`, which reads as `meaning`."""
+
+    def read(value: object) -> Any:
+        return meaning if value == word else kind.read(value)
+
+    def show(value: object) -> str:
+        return shown(word) if value == meaning else kind.show(value)
+
+    return SettingKind(f"{word}, {kind.word}", read, show)
 
 
 def count(least: int = 0, most: int = UNLIMITED_ITEMS) -> SettingKind:
@@ -348,7 +362,7 @@ MAYBE_TEXT = optional(TEXT, "")
 MAYBE_QUEUE_NAME = optional(QUEUE_NAME, "")
 MAYBE_DURATION = optional(DURATION, 0)
 MAYBE_ITEMS = optional(count(), UNLIMITED_ITEMS)
-REDO_LOG = optional(size(32 << 10, 4 << 30, 'a size such as "64MB" or "none"'), 0)
+REDO_LOG = or_word("checksums", CHECKSUMS_ONLY, optional(size(32 << 10, 4 << 30, _REDO_LOG), 0))
 AUDIT_LOG = optional(size(64 << 10, 1 << 30, 'a size such as "4MB" or "none"'), 0)
 MAYBE_BYTES = optional(size(expected='a size such as 65536, "64KB" or "none"'), UNLIMITED_BYTES)
 ITEM_BYTES = optional(size(most_bytes=ITEM_BYTES_CEILING), ITEM_BYTES_CEILING)

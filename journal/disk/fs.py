@@ -51,6 +51,9 @@ class File(Protocol):
 
     def write(self, data: bytes) -> None: ...
 
+    def read(self, at: int, count: int) -> bytes:
+        """At most `count` bytes from offset `at`; fewer only at the end of the file. Raises OSError."""
+
     def sync(self) -> None:
         """Raises SyncFailed."""
 

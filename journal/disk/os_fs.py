@@ -55,7 +55,7 @@ class OsFile:
 
     def __init__(self, path: str) -> None:
         # O_NONBLOCK: a FIFO in a journal's place must not hold the server up. Regular files do not care.
-        self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
+        self.fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
         status = os.fstat(self.fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(self.fd)
@@ -73,6 +73,9 @@ class OsFile:
             written = os.write(self.fd, rest)
             self.size += written
             rest = rest[written:]
+
+    def read(self, at: int, count: int) -> bytes:
+        return os.pread(self.fd, count, at)
 
     def sync(self) -> None:
         try:

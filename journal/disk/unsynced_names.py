@@ -62,10 +62,10 @@ class NamedFile:
         self.binding: object = None
         self.write = file.write
 
-    def bind(self, binding: object) -> None:
-        """Tell the log of each write from now on."""
+    def bind(self, binding: object, *, tell: bool) -> None:
+        """The log knows this file. `tell`: of each write from now on; otherwise it reads back what was written."""
         self.binding = binding
-        self.write = self._write_and_tell
+        self.write = self._write_and_tell if tell else self._file.write
 
     def unbind(self) -> None:
         self.binding = None
@@ -82,6 +82,9 @@ class NamedFile:
     def _set_size(self, size: int) -> None:
         self._file.size = size
         self.safe_bytes = min(size, self.safe_bytes)  # cut off: what is written there next is not safe
+
+    def read(self, at: int, count: int) -> bytes:
+        return self._file.read(at, count)
 
     if TYPE_CHECKING:
         size: int

@@ -9,7 +9,7 @@ cdef class Segment:
 cdef class Binding:
     cdef public object path, file
     cdef public bint has_data
-    cdef public long long number, size, safe_bytes, direct_bytes, taken
+    cdef public long long number, size, safe_bytes, direct_bytes, noted_bytes, since, taken
 
     cpdef long long known_safe_bytes(self) except -1
     cpdef long long written_bytes(self) except -1
@@ -21,13 +21,15 @@ cdef class RedoLog:
     cdef public Segment active
     cdef public dict bound, left, _unsynced
     cdef public list running, _pending, _sealed, _to_grow
-    cdef public bint is_due, has_extents
+    cdef public bint takes_data, is_due, _has_pieces
     cdef public long long segment_bytes_max, taken, durable_take, next_number, synced, _oldest, _oldest_unsynced
     cdef public long long _files, _table_bytes, _piece_bytes, _pending_bytes, _sealed_bytes
 
     cpdef bint covers(self, file) except -1
     @cython.locals(binding=Binding, at="long long")
     cpdef wrote(self, file, long long at, bytes data)
+    @cython.locals(binding=Binding, at="long long", end="long long", safe_bytes="long long")
+    cpdef piece_of(self, file, long long bytes_max)
     cpdef _note(self, bytes record)
     cpdef _seal(self, long long oldest=*)
     cpdef list take(self)

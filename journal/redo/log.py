@@ -5,8 +5,10 @@ commits nothing of the file system's own journal; the files of the queues have t
 synced when a segment is full, in the background. While the log is in use, `.staniel/version` names it, so that no older
 server takes the files for complete.
 
-Of a queue that is synced later, or never by us, the log has the checksum of each piece that was written (EXTENT): after
-a power cut they tell which bytes of its file are whole.
+Of a queue that is synced later, or never by us, the log has checksums of the pieces that were written (EXTENT): after a
+power cut they tell which bytes of its file are whole. They are of what is read back when a sync takes them down
+(`pieces_of`), so that a write costs nothing more, and many of them are one piece. A log can be for nothing else
+(CHECKSUMS_ONLY): then no answer waits for it, and it is made once there is a queue that needs it.
 
 Who may touch what: `wrote` and everything else about files is called in the turn. Writing and syncing the log belongs
 to the running Sync, from the moment it is handed out until it has run, and otherwise to the turn, which writes as much
@@ -16,9 +18,11 @@ as there is room for; background tasks sync other files and fill segments that a
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
+
+from msgspec import Struct
 
 from staniel.journal.disk.fs import Region
 from staniel.journal.disk.replace_file import replace_file
@@ -33,12 +37,16 @@ SHARE_OF_DISK = 16
 PIECE_SHARE = 4  # a write larger than this share of a segment is not worth a second copy
 CATCH_UP_BYTES_MAX = 4 << 20  # so much of a file is read back, to be in the log before what follows it
 SEGMENT_BYTES_MIN = 16 << 10
+CHECKSUMS_ONLY = -1  # instead of a size
+CHECKSUM_LOG_BYTES = 8 << 20
+EXTENT_BYTES_MAX = 128 << 10  # of a file in one EXTENT: where it is not whole, that much is cut off
 IN_USE = "staniel-spool 2"  # in `.staniel/version`, before the log's id
 UNUSED = "staniel-spool 1"  # also what servers write that know no such log
 
 
 class LogState(Enum):
     OFF = "off"  # by its setting, or because it could not be made
+    DORMANT = "dormant"  # until a journal is written that is synced later than its answers are sent
     UNUSED = "unused"  # before it is made and after a clean stop
     BEING_MADE = "being made"
     IN_USE = "in use"
@@ -77,10 +85,13 @@ class Segment:
 
 class Binding:
     """A file that the log knows. `direct_bytes`: what the log has of it up to there is no more than checksums, so that
-    the file itself must be synced. `taken`: the last take that has something of it.
+    the file itself must be synced. `noted_bytes`: up to there the log has been told of it, if it has no data. `since`:
+    the take that has its BIND; `taken`: the last take that has something of it.
     """
 
-    __slots__ = ("direct_bytes", "file", "has_data", "number", "path", "safe_bytes", "size", "taken")
+    __slots__ = (
+        "direct_bytes", "file", "has_data", "noted_bytes", "number", "path", "safe_bytes", "since", "size", "taken",
+    )  # fmt: skip
 
     def __init__(self, number: int, path: str, file: NamedFile, *, has_data: bool) -> None:
         self.number = number
@@ -90,6 +101,8 @@ class Binding:
         self.size = file.size  # while it is closed; also safe_bytes
         self.safe_bytes = file.safe_bytes
         self.direct_bytes = 0
+        self.noted_bytes = 0
+        self.since = 0
         self.taken = 0
 
     def known_safe_bytes(self) -> int:
@@ -106,14 +119,41 @@ class Binding:
             self.file.safe_bytes = max(self.file.safe_bytes, size)
 
 
+class Piece(Struct):
+    """What a sync is to take down of a file without its data: its bytes from `at` to `end`, of which `safe_bytes` were
+    on the disk before. The group does not close the file as long as the sync runs.
+    """
+
+    number: int
+    file: NamedFile
+    at: int
+    end: int
+    safe_bytes: int
+
+    def records(self) -> Iterator[bytes]:
+        """Read it back. Raises OSError."""
+        at, safe_bytes = self.at, self.safe_bytes
+        while at < self.end:
+            data = self.file.read(at, min(EXTENT_BYTES_MAX, self.end - at))
+            if not data:
+                raise OSError(errno.EIO, "what was written cannot be read back", self.file.path)
+            yield records.extent(self.number, at, safe_bytes, data)
+            at += len(data)
+
+
 class RedoLog:
-    """The log of the spool in `folder`. `bytes_max`: of both segments together; 0: there is none."""
+    """The log of the spool in `folder`. `bytes_max`: of both segments together; 0: there is none; CHECKSUMS_ONLY: one
+    that has no data.
+    """
 
     def __init__(self, fs: UnsyncedNames, folder: str, own: str, bytes_max: int) -> None:
         self.fs = fs
         self.folder = folder
         self.own = own
-        self.state = LogState.UNUSED if bytes_max else LogState.OFF
+        self.takes_data = bytes_max > 0
+        self.state = LogState.UNUSED if bytes_max > 0 else LogState.DORMANT if bytes_max else LogState.OFF
+        if bytes_max == CHECKSUMS_ONLY:
+            bytes_max = CHECKSUM_LOG_BYTES
         self.segment_bytes_max = bytes_max // SEGMENTS // BLOCK_BYTES * BLOCK_BYTES
         self.segments = tuple(Segment(f"{own}/{name}") for name in NAMES)
         self.active = self.segments[0]
@@ -125,13 +165,12 @@ class RedoLog:
         """Why there is none, if it could not be made."""
         self.wait_for_sync: Callable[[], None] = lambda: None
         """Set by the group: return once the sync that is running, if one is, has run."""
-        self.is_due = bool(bytes_max)
+        self.is_due = self.takes_data
         """Whether `tasks` must be asked."""
         self.running: list[RedoTask] = []
         self.bound: dict[str, Binding] = {}
         self.left: dict[str, Binding] = {}
         """By path: files that are gone or have another name; that must be on the disk before others get the name."""
-        self.has_extents = False  # taken down and not written, of queues whose answers do not wait for a sync
         self.taken = 0  # how often `take` has been called with something to take
         self.durable_take = 0
         self.next_number = 1  # of a batch
@@ -140,6 +179,7 @@ class RedoLog:
         self._files = 0  # numbers given to files
         self._table_bytes = 0  # of BIND records for all that are bound
         self._piece_bytes = 0  # the most that goes into the log in one piece; a batch is of at most two such
+        self._has_pieces = False  # some have been handed out since the last take
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._sealed: list[tuple[bytes, int]] = []  # whole batches: records, and the new oldest number or 0
@@ -158,36 +198,62 @@ class RedoLog:
         binding = file.binding
         return isinstance(binding, Binding) and binding.has_data and file.safe_bytes >= binding.direct_bytes
 
-    def adopt(self, file: NamedFile, *, has_data: bool) -> None:
+    def awake(self) -> None:
+        """There is something to take down: make the log."""
+        self.state = LogState.UNUSED
+        self.is_due = True
+
+    def adopt(self, file: NamedFile, *, has_data: bool) -> bool:
         """Take down what is written to `file` from now on, and what no sync has covered yet. `has_data`: the bytes
-        themselves, not only their checksums.
+        themselves, not only their checksums. Whether the file has not been known before.
         """
-        before = file.binding
-        if isinstance(before, Binding):
-            before.has_data = has_data
-            return
-        if not self._may_bind(file):
-            return
+        binding = file.binding
+        if isinstance(binding, Binding):
+            if binding.has_data is not has_data:
+                self._change_kind(binding, file, has_data=has_data)
+            return False
+        if not self._may_bind(file, has_data=has_data):
+            return False
         path = file.path[len(self.folder) + 1 :]
         self._files += 1
         binding = Binding(self._files, path, file, has_data=has_data)
+        binding.since = self.taken + 1
         record = records.bind(binding.number, binding.known_safe_bytes(), path)
         self._table_bytes += len(record)
         self._note(record)
         self.bound[file.path] = binding
-        file.bind(binding)
-        at = binding.known_safe_bytes()
+        file.bind(binding, tell=has_data)
+        binding.noted_bytes = binding.known_safe_bytes()
+        if has_data:
+            self._catch_up(binding, file)
+        return True
+
+    def _catch_up(self, binding: Binding, file: NamedFile) -> None:
+        """Take down what has been written to `file` behind what the log has been told of."""
+        self._note_safe(binding)
+        at = binding.noted_bytes
         while at < file.size:
-            piece = self.fs.read(file.path, at, min(self._piece_bytes, file.size - at))
+            piece = file.read(at, min(self._piece_bytes, file.size - at))
             if not piece:
                 break
             self.wrote(file, at, piece)
             at += len(piece)
+        binding.noted_bytes = at
 
-    def _may_bind(self, file: NamedFile) -> bool:
+    def _change_kind(self, binding: Binding, file: NamedFile, *, has_data: bool) -> None:
+        """The policy of its queue is another one now."""
+        if has_data:
+            self._catch_up(binding, file)
+            binding.direct_bytes = max(binding.direct_bytes, binding.noted_bytes)
+        else:
+            binding.noted_bytes = file.size
+        binding.has_data = has_data
+        file.bind(binding, tell=has_data)
+
+    def _may_bind(self, file: NamedFile, *, has_data: bool) -> bool:
         if not self.is_in_use or not file.path.startswith(f"{self.folder}/"):
             return False
-        if file.is_in_doubt or file.size - file.safe_bytes > CATCH_UP_BYTES_MAX:
+        if file.is_in_doubt or (has_data and file.size - file.safe_bytes > CATCH_UP_BYTES_MAX):
             return False
         # The table goes into the other segment as well, which may be the smaller one.
         if self._table_bytes + len(file.path) + records.BIND.size > self._piece_bytes:
@@ -207,7 +273,6 @@ class RedoLog:
         else:
             binding.direct_bytes = at + size
             self._note(records.extent(binding.number, at, safe_bytes, data))
-            self.has_extents = True
         binding.taken = self.taken + 1
         if self._pending_bytes > self._piece_bytes:
             self._seal()
@@ -218,12 +283,15 @@ class RedoLog:
         assert file.size == binding.size, f"{file.path} has been changed behind the log's back"
         file.safe_bytes = binding.safe_bytes
         binding.file = file
-        file.bind(binding)
+        file.bind(binding, tell=binding.has_data)
 
     def closed(self, file: NamedFile) -> None:
         """`file`, which is bound, is about to be closed."""
         binding = file.binding
         assert isinstance(binding, Binding)
+        if not binding.has_data:
+            with suppress(OSError):  # no sync is to cover these bytes: a power cut may have them
+                self._catch_up(binding, file)
         binding.size, binding.safe_bytes, binding.file = file.size, min(file.safe_bytes, file.size), None
 
     def leave(self, path: str) -> None:
@@ -290,15 +358,41 @@ class RedoLog:
         self._pending.clear()
         self._pending_bytes = 0
 
+    def piece_of(self, file: NamedFile, bytes_max: int) -> Piece | None:
+        """What the next sync is to take down of a file of which the log has no data, up to `bytes_max` bytes of it;
+        None if that is nothing.
+        """
+        binding = file.binding
+        if not isinstance(binding, Binding) or binding.has_data:
+            return None
+        was_behind = self._note_safe(binding)
+        at = binding.noted_bytes
+        end = min(file.size, at + bytes_max)
+        if at >= end and not was_behind:
+            return None
+        binding.noted_bytes = end
+        binding.taken = self.taken + 1
+        self._has_pieces = True
+        return Piece(binding.number, file, at, end, min(binding.known_safe_bytes(), at))
+
+    def _note_safe(self, binding: Binding) -> bool:
+        """Take it down if more of a file has been synced than the log was told of: a start would cut that off."""
+        safe_bytes = binding.known_safe_bytes()
+        if binding.noted_bytes >= safe_bytes:
+            return False
+        binding.noted_bytes = safe_bytes
+        self._note(records.safe(binding.number, safe_bytes))
+        return True
+
     def take(self) -> list[tuple[bytes, int]]:
-        """What has been taken down and is not written yet, for `carry_out`."""
+        """What has been taken down and is not written yet, for `carry_out`; pieces handed out belong to it."""
         if self._pending:
             self._seal()
         sealed, self._sealed = self._sealed, []
         self._sealed_bytes = 0
-        self.has_extents = False
-        if sealed:
+        if sealed or self._has_pieces:
             self.taken += 1
+            self._has_pieces = False
         return sealed
 
     def unsynced_bytes(self, file: NamedFile) -> int:
@@ -330,9 +424,19 @@ class RedoLog:
         (segment,) = self._unsynced
         return segment.region
 
-    def carry_out(self, taken: list[tuple[bytes, int]]) -> None:
-        """Write and sync. Raises JournalFailure."""
+    def carry_out(self, taken: list[tuple[bytes, int]], pieces: Sequence[Piece] = ()) -> None:
+        """Write and sync; `pieces` behind what was `taken` at the same time. Raises OSError, JournalFailure."""
         self._stage_each(taken)
+        batch: list[bytes] = []
+        size = 0
+        for piece in pieces:
+            for record in piece.records():
+                batch.append(record)
+                size += len(record)
+                if size > self._piece_bytes:
+                    self._stage_each([(b"".join(batch), 0)])
+                    batch, size = [], 0
+        self._stage_each([(b"".join(batch), 0)] if batch else [])
         self._sync()
         self.durable_take = self.taken
 

@@ -1,9 +1,10 @@
 """What a start does with a redo log that is in use: bring the files up to date, and cut off what is not whole.
 
-After a kill the files are complete, in the page cache: nothing is done. After a power cut, which the boot id tells,
-each file that the log knows is followed from its last bytes that are known to be on the disk: what the log has of it is
-written there again, what it has checksums of is compared, and where that ends or differs, the rest of the file goes
-into `.staniel/damaged/`. No answer that was to survive depends on the rest.
+After a kill the files are complete, in the page cache: nothing is done. After a power cut each file that the log knows
+is followed from its last bytes that are known to be on the disk: what the log has of it is written there again, what it
+has checksums of is compared, and where that ends or differs, the rest of the file goes into `.staniel/damaged/`. No
+answer that was to survive depends on the rest. The boot id tells a power cut, or the files do: they are not as the log
+says.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from staniel.journal.redo.records import (
     is_whole,
     other_version,
 )
+
+COMPARED_BYTES_MAX = 64 << 20  # at a start after what is taken for a kill
 
 
 class Legibility(Enum):
@@ -216,6 +219,37 @@ def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_
         change.saved_as = quarantine(fs, path, at, size - at, damaged)
         fs.truncate(path, at)
     return change if change.written_bytes or change.cut_bytes else None
+
+
+def agrees(fs: Fs, folder: str, content: LogContent) -> bool:
+    """Whether the files are as the log says; of its checksums, those of COMPARED_BYTES_MAX. Raises OSError."""
+    left_bytes = COMPARED_BYTES_MAX
+    for history in content.files.values():
+        path = f"{folder}/{history.path}"
+        try:
+            size = fs.size(path)
+        except FileNotFoundError:
+            continue
+        if history.is_done:
+            continue
+        if size < history.safe_bytes:
+            return False
+        for record in history.ranges:
+            if record.at < history.safe_bytes:
+                continue
+            if record.kind is RedoKind.EXTENT:
+                left_bytes -= record.length
+                if left_bytes < 0:
+                    continue
+            if not _is_there(fs, path, record):
+                return False
+    return True
+
+
+def _is_there(fs: Fs, path: str, record: RedoRecord) -> bool:
+    if record.kind is RedoKind.EXTENT:
+        return _is_whole(fs, path, record)
+    return fs.read(path, record.at, record.length) == record.data
 
 
 def _write_again(fs: Fs, path: str, at: int, data: bytes) -> int:

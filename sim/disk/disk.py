@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -87,6 +87,11 @@ class DiskFile:
             self._disk.write_to(self._inode, data)
         finally:
             self.size = len(self._inode.data)
+
+    def read(self, at: int, count: int) -> bytes:
+        assert not self._closed, "read from a closed file"
+        self._disk.trip("read", self._inode.path)
+        return bytes(self._inode.data[at : at + count])
 
     def sync(self) -> None:
         assert not self._closed, "sync of a closed file"
@@ -166,6 +171,8 @@ class Disk:
         """Failed syncs: since then something may look clean that the platter has not got."""
         self.before_step: Callable[[], None] = lambda: None
         """Called before each step that changes the disk, or what of it is durable."""
+        self.vouched: Callable[[], Container[str]] = lambda: ()
+        """Paths of files of which some log tells which bytes are whole: a power loss may keep any part of them."""
         self.where = Where.TURN  # the part that is at work now
         self.boots = 1
         self.ids = 0  # handed out
@@ -196,7 +203,10 @@ class Disk:
 
     def crash(self, how: Crash | Choose) -> Disk:
         """The disk after power loss. This one stays as it is, so that one run can crash in many ways."""
-        left = self._copied(lambda inode: inode.left_by(how), lambda folder: folder.left_by(how))
+        vouched = self.vouched()
+        left = self._copied(
+            lambda inode: inode.left_by(how, is_vouched=inode.path in vouched), lambda folder: folder.left_by(how)
+        )
         left.boots = self.boots + 1
         return left
 

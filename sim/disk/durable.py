@@ -65,10 +65,12 @@ class Inode:
             edit.apply(self.durable)
         self.dirty.clear()
 
-    def left_by(self, how: Crash | Choose) -> bytearray:
-        """The bytes after power loss."""
+    def left_by(self, how: Crash | Choose, *, is_vouched: bool = False) -> bytearray:
+        """The bytes after power loss. `is_vouched`: of what was appended it may keep any part, as some log tells."""
         left = bytearray(self.durable)
         steps = self.dirty
+        if is_vouched and not isinstance(how, Crash) and how(3) and all(step.data is not None for step in steps):
+            return self._ragged(how)
         if self.is_region and not isinstance(how, Crash):
             size = len(self.durable)
             for edit in steps:
@@ -80,6 +82,16 @@ class Inode:
             edit.apply(left)
         if kept < len(steps) and not isinstance(how, Crash):
             _torn(steps[kept], how).apply(left)
+        return left
+
+    def _ragged(self, choose: Choose) -> bytearray:
+        """Appended bytes after a power loss: a part of them, in which any sectors are zeros."""
+        left = bytearray(self.durable)
+        end = len(left) + choose(max(0, len(self.data) - len(left)) + 1)
+        while len(left) < end:
+            at = len(left)
+            stop = min((at // SECTOR_BYTES + 1) * SECTOR_BYTES, end)
+            left += self.data[at:stop] if choose(3) else bytes(stop - at)
         return left
 
 

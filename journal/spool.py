@@ -197,6 +197,15 @@ class Spool:
             raise SpoolError(f"{why}; mend that, then start again: it has what journals may lack") from error
         return content, changes
 
+    def finish_log(self) -> None:
+        """Before a tool changes journals: do what a start does about the redo log that the last server has left in use.
+        Raises SpoolError, OSError, JournalFailure.
+        """
+        if self.used_log:
+            self.replay_log()
+            self.settle()
+            self.end_log()
+
     def _save_log(self, paths: list[str]) -> None:
         for path in paths:
             if size := self._size(path):

@@ -18,9 +18,10 @@ from staniel.journal.redo.records import (
     decode_head,
     is_whole,
 )
-from staniel.journal.redo.replay import Legibility, read_log
+from staniel.journal.redo.replay import Legibility, differences, read_log
 
 Line = dict[str, object]
+LOOKS = 3
 
 
 def is_redo_log(fs: Fs, path: str) -> bool:
@@ -60,18 +61,44 @@ def log_in_use(fs: Fs, own: str) -> str:
     """What to know of the redo log before the journals are judged by their ends; "" if none is in use. `own`: the
     spool's `.staniel`. Raises OSError.
     """
-    try:
-        version = fs.read(f"{own}/version", 0, 100).decode("latin-1").strip()
-    except (FileNotFoundError, NotADirectoryError):
+    spool_id = used_log(fs, own)
+    if spool_id is None:
         return ""
-    if not version.startswith(f"{IN_USE} "):
-        return ""
-    try:
-        spool_id = bytes.fromhex(version.removeprefix(f"{IN_USE} "))
-    except ValueError:
-        return f"{own}/version does not say which redo log is in use: {version!r}"
+    if not spool_id:
+        return f"{own}/version does not say which redo log is in use"
     found = read_log(fs, [f"{own}/{name}" for name in NAMES], spool_id)
     state = f"{found.batches:,} batches about {len(found.files):,} files"
     if found.found is not Legibility.WHOLE:
         state = f"{found.found.value}, {state} can be read"
     return f"a redo log is in use ({state}): after a power cut a start of the server brings the journals up to date"
+
+
+def used_log(fs: Fs, own: str) -> bytes | None:
+    """The id of the redo log that is in use; None if none is, empty if it cannot be read. Raises OSError."""
+    try:
+        version = fs.read(f"{own}/version", 0, 100).decode("latin-1").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not version.startswith(f"{IN_USE} "):
+        return None
+    try:
+        return bytes.fromhex(version.removeprefix(f"{IN_USE} "))
+    except ValueError:
+        return b""
+
+
+def unlike_log(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
+    """The journals that are not as the redo log of a spool says, each with the first byte from which on it is not: a
+    power cut has left them so, and no server has been started since. A file that has been renamed meanwhile is looked
+    at again. Raises OSError.
+    """
+    found: list[tuple[str, int]] = []
+    for _ in range(LOOKS):
+        spool_id = used_log(fs, own)
+        if not spool_id:
+            return []
+        content = read_log(fs, [f"{own}/{name}" for name in NAMES], spool_id)
+        before, found = found, list(differences(fs, folder, content, 1 << 62))
+        if not found or found == before:
+            break
+    return found

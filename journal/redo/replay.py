@@ -9,6 +9,7 @@ says.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 
 from msgspec import Struct, field
@@ -223,7 +224,14 @@ def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_
 
 def agrees(fs: Fs, folder: str, content: LogContent) -> bool:
     """Whether the files are as the log says; of its checksums, those of COMPARED_BYTES_MAX. Raises OSError."""
-    left_bytes = COMPARED_BYTES_MAX
+    return next(differences(fs, folder, content, COMPARED_BYTES_MAX), None) is None
+
+
+def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Iterator[tuple[str, int]]:
+    """The files that are not as the log says, and the first byte from which on they are not. Checksums of more than
+    `bytes_max` bytes are not compared. Raises OSError.
+    """
+    left_bytes = bytes_max
     for history in content.files.values():
         path = f"{folder}/{history.path}"
         try:
@@ -233,7 +241,8 @@ def agrees(fs: Fs, folder: str, content: LogContent) -> bool:
         if history.is_done:
             continue
         if size < history.safe_bytes:
-            return False
+            yield path, size
+            continue
         for record in history.ranges:
             if record.at < history.safe_bytes:
                 continue
@@ -242,8 +251,8 @@ def agrees(fs: Fs, folder: str, content: LogContent) -> bool:
                 if left_bytes < 0:
                     continue
             if not _is_there(fs, path, record):
-                return False
-    return True
+                yield path, record.at
+                break
 
 
 def _is_there(fs: Fs, path: str, record: RedoRecord) -> bool:

@@ -267,6 +267,40 @@ class FolderFs(OsFs):
         return self._end
 
 
+class SpoolFs(OsFs):
+    """The reading half of journal/disk/fs.py over a spool, with its sub-folders. Paths are relative to it."""
+
+    def __init__(self, place: Folder) -> None:
+        super().__init__()
+        self._place = place
+
+    def _opened(self, path: str) -> OpenFile:
+        where, _, name = path.removeprefix("./").rpartition("/")
+        place = folder(below(self._place.url, where)) if where else self._place
+        try:
+            return place.open(name)
+        except Vanished as error:
+            raise FileNotFoundError(path) from error
+
+    def reader(self, path: str) -> OpenFile:
+        return self._opened(path)
+
+    def read(self, path: str, at: int, count: int) -> bytes:
+        file = self._opened(path)
+        try:
+            return file.read(at, count)
+        finally:
+            file.close()
+
+    def size(self, path: str) -> int:
+        where, _, name = path.removeprefix("./").rpartition("/")
+        place = folder(below(self._place.url, where)) if where else self._place
+        for known, size in place.list():
+            if known == name:
+                return size
+        raise FileNotFoundError(path)
+
+
 def absolute(url: str) -> str:
     """The same for every process, wherever it runs: executors have folders of their own."""
     return url if SCHEME.match(url) else os.path.abspath(url)

@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from staniel.journal.kestrel.files import OWN_FOLDER
+from staniel.journal.redo.dump import unlike_log
 from staniel.pipeline.formats.adapters import FORMATS, look
 from staniel.pipeline.formats.base import FormatAdapter, JournalSegment, Part, Reading
-from staniel.pipeline.lake.folders import Folder, below, folder, without_secrets
+from staniel.pipeline.lake.folders import Folder, SpoolFs, below, folder, without_secrets
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
 from staniel.pipeline.sources.offsets import pinned_to
 
@@ -53,6 +54,7 @@ def plan_parts(
 ) -> tuple[FormatAdapter, list[Part], Reading]:
     """The format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
     form, found = look(place, options.format)
+    check_log(place)
     place = pinned_to(place, form, chain.from_iterable(found.values()))
     check_wanted(place, options, form, found)
     queues = {
@@ -69,6 +71,17 @@ def plan_parts(
         return form, parts, reading
     spared = [each for segments in queues.values() for each in _late_enough(segments, filters, options)]
     return form, cut(form, place, spared, options.min_partitions if options.view == "ops" else 0), reading
+
+
+def check_log(place: Folder) -> None:
+    """Raises ValueError if a power cut has left the journals so that a start of the server changes them."""
+    if unlike := unlike_log(SpoolFs(place), ".", OWN_FOLDER):
+        path, at = unlike[0]
+        where = without_secrets(place.url)
+        raise ValueError(
+            f"{where} was left by a power cut: {len(unlike)} of its files, {path.removeprefix('./')} from byte {at} "
+            "on, are not what the redo log says; start the server on it once, it brings them up to date"
+        )
 
 
 def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, found: Mapping[str, object]) -> None:

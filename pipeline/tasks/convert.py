@@ -58,10 +58,11 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
     disk = OsFs()
     try:
         spool = Spool(disk, path)
+        spool.finish_log()
     except Locked as locked:
         disk.close()
         return [Converted(path, "", 0, f"{locked.holder} has it open; stop it first")]
-    except SpoolError as error:
+    except (SpoolError, JournalFailure, OSError) as error:
         disk.close()
         return [Converted(path, "", 0, str(error))]
     try:

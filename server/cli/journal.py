@@ -140,6 +140,7 @@ def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
     """
     try:
         spool = Spool(OsFs(), path)
+        spool.finish_log()
         whole = [_convert(spool, queue, Format(wanted)) for queue in queues]
     except (Refusal, SpoolError) as refused:
         raise click.ClickException(str(refused)) from refused

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from staniel.journal.group_commit import GroupCommit
+from staniel.journal.redo import replay
 from staniel.journal.redo.log import RedoLog, RetireSegment
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
@@ -52,3 +54,31 @@ def complete_is_not_told() -> Any:
         return complete
 
     return replaced(RedoLog, "complete", make)
+
+
+@mutant("a file counts as synced before the redo log has its checksums", "checksums")
+def checksums_are_late() -> Any:
+    def make(right: Any) -> Any:
+        def pieces(self: GroupCommit, files: Any) -> Any:
+            return []
+
+        return pieces
+
+    return replaced(GroupCommit, "_pieces", make)
+
+
+@mutant("the redo log is not told what was synced before it knew the file", "checksums-faults")
+def safe_bytes_are_not_noted() -> Any:
+    def make(right: Any) -> Any:
+        def note_safe(self: RedoLog, binding: Any) -> bool:
+            binding.noted_bytes = max(binding.noted_bytes, binding.known_safe_bytes())
+            return False
+
+        return note_safe
+
+    return replaced(RedoLog, "_note_safe", make)
+
+
+@mutant("a start believes what the redo log has a wrong checksum of", "checksums")
+def checksums_are_not_compared() -> Any:
+    return replaced(replay, "_is_whole", lambda right: lambda fs, path, record: True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from staniel.journal import group_commit
 from staniel.journal.redo import records
+from staniel.journal.redo.dump import unlike_log
 from staniel.journal.redo.log import GrowSegment
 from staniel.journal.redo.records import BatchHead, RedoKind
 from staniel.journal.redo.replay import Legibility, _needed, read_log
@@ -235,3 +237,107 @@ def test_the_table_of_files_fits_into_the_smaller_segment(monkeypatch: pytest.Mo
             world.sync()
     assert world.broker.group.redo.bound
     assert len(world.crash(Crash.DROP).broker.queues) == 501
+
+
+CHECKSUMS = 'server.redo_log = "checksums"\ndefault.sync_journal = "os"\n'
+
+
+def with_checksums(config: str = CHECKSUMS) -> World:
+    """A server whose log has checksums of queue `q`, up to the second item."""
+    world = World(config)
+    world.client().puts("first")
+    world.do_tasks()
+    world.client().puts("second")
+    assert world.sync()
+    assert world.broker.group.redo.is_in_use
+    return world
+
+
+def left_with_a_hole(world: World) -> Disk:
+    """As the disk is now, but for a sector of zeros in the last item of `q`."""
+    left = world.disk.crash(Crash.KEEP)
+    overwrite(left, "s/q", left.size("s/q") - 1000, bytes(500))
+    return left
+
+
+def test_a_log_of_checksums_is_made_once_a_journal_is_not_synced_before_its_answer() -> None:
+    world = World('server.redo_log = "checksums"\nqueues.lax.sync_journal = "os"\n')
+    world.client().puts("first")
+    world.do_tasks()
+    assert not world.broker.group.redo.is_in_use and version(world.disk) == b"staniel-spool 1\n"
+    world.client().puts("first", "lax")
+    world.do_tasks()
+    assert world.broker.group.redo.is_in_use
+
+
+def test_with_checksums_no_part_of_an_item_is_served_after_a_power_cut() -> None:
+    world = with_checksums()
+    world.client().puts("x" * 2000)
+    world.turn(ms=1000)
+    world.sync()
+    assert world.crash(Crash.KEEP).items()[-1] == b"x" * 2000
+    after = World(CHECKSUMS, left_with_a_hole(world), world.now_ms)
+    assert after.items() == [b"first", b"second"]
+    assert len(after.reported("redo.cut")) == 1
+
+
+def test_what_the_log_has_no_checksum_of_yet_is_cut_off_after_a_power_cut_and_kept_after_a_kill() -> None:
+    world = with_checksums()
+    world.client().puts("third")
+    assert World(CHECKSUMS, world.disk.crash(Crash.KEEP), world.now_ms).items() == [b"first", b"second"]
+    assert World(CHECKSUMS, world.disk.kill(), world.now_ms).items() == [b"first", b"second", b"third"]
+
+
+def test_a_copy_of_a_disk_without_a_boot_in_between_is_told_by_its_files() -> None:
+    world = with_checksums()
+    world.client().puts("x" * 2000)
+    world.turn(ms=1000)
+    world.sync()
+    left = left_with_a_hole(world)
+    left.boots = world.disk.boots
+    assert World(CHECKSUMS, left, world.now_ms).items() == [b"first", b"second"]
+
+
+def test_a_durable_queue_waits_for_its_journal_alone_beside_a_log_of_checksums() -> None:
+    world = with_checksums(f'{CHECKSUMS}queues.safe.sync_journal = "always"\n')
+    client = world.client()
+    client.puts("x", "safe")
+    world.sync()
+    assert client.hears() == "STORED"
+    before = len(world.disk.log)
+    client.puts("y", "safe")
+    world.sync()
+    assert client.hears() == "STORED"
+    assert [op.path for op in world.disk.log[before:] if op.verb.startswith("sync")] == ["s/safe"]
+
+
+def test_writes_are_read_back_a_second_later_in_pieces_that_leave_room_for_others() -> None:
+    world = with_checksums()
+    redo, group = world.broker.group.redo, world.broker.group
+    for _ in range(6):
+        world.client().puts("x" * 1_000_000)
+    assert not world.sync()
+    world.turn(ms=1000)
+    syncs = []
+    while (sync := world.start_sync()) is not None:
+        sync.run()
+        syncs.append(sum(piece.end - piece.at for piece in sync.pieces))
+        world.finish_sync(sync)
+    assert len(syncs) == 2 and syncs[0] == group_commit.READ_BACK_BYTES_MAX
+    (binding,) = redo.bound.values()
+    assert binding.noted_bytes == binding.written_bytes() and group.next_due_ms() > world.now_ms
+
+
+def test_tools_are_told_which_journals_a_power_cut_has_left_behind() -> None:
+    world = in_use()
+    world.client().puts("third")
+    world.sync()
+    size = world.disk.size("s/q")
+    assert unlike_log(world.disk.copy(), "s", "s/.staniel") == []
+    left = world.disk.crash(Crash.DROP)
+    assert left.size("s/q") < size
+    ((path, at),) = unlike_log(left, "s", "s/.staniel")
+    assert path == "s/q" and at <= left.size("s/q")
+    spool = Spool(left, "s")
+    spool.finish_log()
+    assert left.size("s/q") == size and version(left) == b"staniel-spool 1\n"

@@ -230,6 +230,7 @@ class GroupCommit:
         touched, self._touched = self._touched, []
         redo = self.redo
         is_logged, is_dormant = redo.state is LogState.IN_USE, redo.state is LogState.DORMANT
+        takes_now = is_logged and (redo.takes_data or bool(redo.bound))  # also of journals that answers wait for
         for member in touched:
             try:
                 file = member.write()
@@ -237,7 +238,7 @@ class GroupCommit:
                 file = self._release_ballast_and_retry(error, member.write, member.path)
             if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
                 self._now[file] = None
-                if is_logged and (named := named_file(file)) is not None and (redo.takes_data or named.binding):
+                if takes_now and (named := named_file(file)) is not None and (redo.takes_data or named.binding):
                     redo.adopt(named, has_data=redo.takes_data)
             else:
                 self._sync_later(file, member.sync_ms, now_ms)
@@ -347,6 +348,8 @@ class GroupCommit:
         redo = self.redo
         if redo.takes_data:
             sync.files = tuple([file for file in sync.files if (f := named_file(file)) is None or not redo.covers(f)])
+        elif not redo.bound:
+            return
         sync.pieces = self._pieces(sync.files)
         if redo.takes_data or sync.pieces:
             sync.redo, sync.left = redo, [] if redo.stage() else redo.take()

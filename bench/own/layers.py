@@ -17,6 +17,7 @@ from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec, Session
 from staniel.journal.disk.fs import File, Region
 from staniel.journal.disk.os_fs import OsFile, OsFs, OsRegion
+from staniel.journal.redo.log import LogState
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.item_reply import item_reply
 from staniel.protocol.memcache.item_requests import Get, Set
@@ -269,6 +270,8 @@ class Crowd:
 
     def _begin_redo_log(self) -> None:
         redo = self.hub.broker.group.redo
+        if redo.state is LogState.DORMANT:
+            redo.awake()
         while redo.is_due or redo.running:
             self.hub.turn(self.poller.poll(0))
 

@@ -47,6 +47,8 @@ FROM = {
     "a torn mark forgets the names that archives have had before": 400_189,
     "a client that waits behind a delete is not told that it is done": 126,
     "a file that is complete stays in the redo log as it was": 233,
+    "the redo log is not told what was synced before it knew the file": 103,
+    "a start believes what the redo log has a wrong checksum of": 241,
     "items go back though their answer has left, when a later one cannot": 34,
     "a slice counts as returned before the disk has it": 627,
     "what has arrived under TLS is decrypted a record at a time": 70,

@@ -1,9 +1,10 @@
-# Two stages: one builds the compiled wheel, the other holds what runs and nothing else.
+# Two stages: one builds the compiled wheel, the other holds what runs and nothing else. What is installed has its hash in
+# packaging/requirements.
 FROM python:3.11-slim AS build
 RUN command -v cc || (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev)
 ENV HATCH_BUILD_HOOK_ENABLE_CUSTOM=1
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE constraints.txt ./
+COPY pyproject.toml README.md LICENSE ./
 COPY src/staniel/__init__.py src/staniel/__main__.py src/staniel/compiled.py src/staniel/values.py src/staniel/py.typed ./src/staniel/
 COPY packaging ./packaging
 COPY protocol ./protocol
@@ -15,9 +16,12 @@ COPY client ./client
 COPY pipeline ./pipeline
 COPY docs/man ./docs/man
 COPY pyspark_staniel.py pyspark_staniel_journal.py ./
-RUN python -m venv /opt/staniel \
- && python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
- && /opt/staniel/bin/pip install --no-cache-dir --constraint constraints.txt /wheels/*.whl
+RUN python -m venv /opt/build \
+ && /opt/build/bin/pip install --no-cache-dir --require-hashes --requirement packaging/requirements/build.txt \
+ && /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \
+ && python -m venv /opt/staniel \
+ && /opt/staniel/bin/pip install --no-cache-dir --require-hashes --requirement packaging/requirements/base.txt \
+ && /opt/staniel/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 
 FROM python:3.11-slim
 ENV PATH=/opt/staniel/bin:$PATH PYTHONUNBUFFERED=1

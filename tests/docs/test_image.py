@@ -13,7 +13,7 @@ def wanted() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     about = project["project"]
-    files = {"pyproject.toml", about["readme"], *about["license-files"], "constraints.txt"}
+    files = {"pyproject.toml", about["readme"], *about["license-files"]}
     hook = Path(wheel["hooks"]["custom"]["path"]).parts[0]
     return {*wheel["only-include"], *wheel["force-include"], *wheel["shared-data"], hook, *files}
 

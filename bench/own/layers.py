@@ -46,6 +46,12 @@ STORED = b"STORED\r\n"
 LEASED = b"+OK 1\r\n00000000-0000-4000-8000-000000000000 jobs 600000 1024\r\n%b\r\n" % DATA
 LIBKESTREL = '[default]\njournal_format = "libkestrel"'
 REDO = 'server.redo_log = "16MB"'
+USERS = """[users.me]
+roles = ["read", "write"]
+queues = ["jobs"]
+password_hash = "scrypt$14$8$1$AAAAAAAAAAAAAAAAAAAAAA==$aLJr313a4S4tKM+skUSPwmGcnRd98oRU1CnCPv6T4/Q="
+"""
+LOGIN = b"set x 0 0 9\r\nme secret\r\n"
 BEHIND = "[default]\nmax_memory_size = 65536"
 COUNT = 400
 CONNECTIONS = 20
@@ -265,8 +271,19 @@ class Crowd:
             ours, theirs = socket.socketpair()
             stack.callback(theirs.close)
             ours.setblocking(False)
-            self.hub.admit(client_socket(ours), "", protocol, LIMITS, NOW_MS)
+            self.hub.admit(client_socket(ours), "", protocol, LIMITS, self.machine.clock.now_ms())
             self.clients.append(theirs)
+        if self.hub.broker.users.by_name:
+            self._log_in(self.clients[:1])  # a password that was right is known from then on
+            self._log_in(self.clients[1:])
+
+    def _log_in(self, clients: list[socket.socket]) -> None:
+        for client in clients:
+            client.sendall(LOGIN)
+        heard = 0
+        while heard < len(STORED) * len(clients):
+            self.hub.turn(self.poller.poll(1))
+            heard += sum(self.hear(client) for client in clients)
 
     def _begin_redo_log(self) -> None:
         redo = self.hub.broker.group.redo
@@ -419,6 +436,8 @@ LAYERS: dict[str, Layer] = {
     "hub: put": served("1s", PUT, len(STORED), fill=-1),
     "hub: get": served("1s", GET, answer(b"jobs"), fill=1),
     "hub: reliable get": served("1s", RELIABLE, answer(b"jobs/close/open"), fill=1),
+    "hub: put, of a user": served("1s", PUT, len(STORED), fill=-1, more=USERS),
+    "hub: get, of a user": served("1s", GET, answer(b"jobs"), fill=1, more=USERS),
     "hub: put, 20 in flight": served("1s", PUT, len(STORED), fill=-1, connections=5, pipeline=20),
     "hub: get, 20 in flight": served("1s", GET, answer(b"jobs"), fill=1, connections=5, pipeline=20),
     "hub: put, always": served("always", PUT, len(STORED), fill=-1),

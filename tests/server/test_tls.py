@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from staniel.server.tls_socket import CONTROL_BYTES_MAX, TlsSocket
 from tests.support.certificates import Authority, Files, self_signed
@@ -316,6 +317,29 @@ def test_certificates_of_clients_are_asked_for_and_checked(place: Place) -> None
             with pytest.raises((ssl.SSLError, OSError)), connected(server, context(place, files)) as sock:
                 ask(sock, b"version\r\n")
             assert refused(server, why)
+
+
+def test_a_clients_certificate_of_another_curve_is_taken_by_1_3_alone(place: Place) -> None:
+    """The group of the key exchange is P-256, and TLS 1.2 holds certificates against that."""
+    files = place.authority.issue("worker", curve=ec.SECP384R1())
+    config = place.config(f'client_ca = "{place.authority.path}"\nclient_certificates = "required"')
+    with running(place.folder / "server", config=config) as server:
+        wanted = context(place, files)
+        with connected(server, wanted) as sock:
+            assert ask(sock, b"version\r\n").startswith(b"VERSION ")
+        wanted.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises((ssl.SSLError, OSError)), connected(server, wanted) as sock:
+            ask(sock, b"version\r\n")
+        assert refused(server, "wrong curve")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_servers_certificate_may_be_of_another_curve(place: Place, version: ssl.TLSVersion) -> None:
+    place.files = place.authority.issue("server", curve=ec.SECP384R1())
+    wanted = context(place)
+    wanted.minimum_version = wanted.maximum_version = version
+    with running(place.folder / "server", config=place.config()) as server, connected(server, wanted) as sock:
+        assert ask(sock, b"version\r\n").startswith(b"VERSION ")
 
 
 def test_every_listener_speaks_it(place: Place) -> None:

@@ -40,12 +40,14 @@ class Authority:
         *,
         is_expired: bool = False,
         is_rsa: bool = False,
+        curve: ec.EllipticCurve | None = None,
         ends_in: timedelta = DAY,
         begins: datetime | None = None,
         ends: datetime | None = None,
     ) -> Files:
         """For a server on 127.0.0.1, or for a client called `name`. `ends`: a moment, instead of `ends_in`."""
-        key = rsa.generate_private_key(65537, 2048) if is_rsa else ec.generate_private_key(ec.SECP256R1())
+        own = ec.generate_private_key(curve or ec.SECP256R1())
+        key = rsa.generate_private_key(65537, 2048) if is_rsa else own
         ends_in = -DAY if is_expired else ends_in
         made = _certificate(name, key, self._name, self._key, begins=begins, ends=ends or datetime.now(UTC) + ends_in)
         return _write(self._folder, file or name, made, key)

@@ -84,6 +84,16 @@ def differences(first: Path, second: Path) -> list[str]:
     return found
 
 
+def is_of_a_release(path: Path) -> bool:
+    """What another release has left in the same folder; all else there stays."""
+    name = path.name
+    return path.is_file() and (
+        name in ("LICENSES.md", "SHA256SUMS")
+        or (name.startswith("staniel-") and name.endswith((".whl", ".tar.gz", ".cdx.json")))
+        or (name.startswith("requirements-") and name.endswith(".txt"))
+    )
+
+
 def release(target: Path, *, is_compiled: bool) -> list[Path]:
     """Fill `target`. Raises SystemExit if the two builds differ."""
     if output("git", "status", "--porcelain"):
@@ -93,8 +103,10 @@ def release(target: Path, *, is_compiled: bool) -> list[Path]:
         first, second = (build(where, Path(folder), epoch, is_compiled=is_compiled) for where in TWO)
         if unlike := differences(first, second):
             raise SystemExit("release: built twice, and not the same: " + "; ".join(unlike))
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(parents=True)
+        target.mkdir(parents=True, exist_ok=True)
+        for path in target.iterdir():
+            if is_of_a_release(path):
+                path.unlink()
         for path in first.iterdir():
             shutil.copy(path, target)
         supply = [sys.executable, str(ROOT / "packaging" / "supply.py"), "sbom"]
@@ -105,7 +117,7 @@ def release(target: Path, *, is_compiled: bool) -> list[Path]:
     shutil.copy(ROOT / "packaging" / "LICENSES.md", target)
     for path in (ROOT / "packaging" / "requirements").glob("*.txt"):
         shutil.copy(path, target / f"requirements-{path.name}")
-    made = sorted(target.iterdir())
+    made = sorted(path for path in target.iterdir() if is_of_a_release(path))
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made]
     (target / "SHA256SUMS").write_text("".join(sums), "utf-8")
     return made
@@ -114,7 +126,7 @@ def release(target: Path, *, is_compiled: bool) -> list[Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pure", action="store_true", help="without the compiled wheel, which takes minutes")
-    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="the folder, which is replaced")
+    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="the folder; an older release in it is replaced")
     chosen = parser.parse_args()
     made = release(chosen.to, is_compiled=not chosen.pure)
     print(f"built twice, the same both times: {', '.join(path.name for path in made)}")

@@ -55,6 +55,15 @@ def test_a_difference_is_named(tmp_path: Path) -> None:
     assert [each.removesuffix(" in all") for each in found] == [*wanted, "owner.tar.gz: x, 1"]
 
 
+def test_a_release_replaces_an_older_one_and_nothing_else(tmp_path: Path) -> None:
+    old = ["LICENSES.md", "SHA256SUMS", "requirements-s3.txt", "staniel-0.0.1-py3-none-any.whl", "staniel-0.0.1.tar.gz"]
+    others = ["README.md", "requirements.txt", "staniel.toml", "other-1.tar.gz", "staniel-0.0.1.cdx.json.d"]
+    for name in [*old, *others]:
+        (tmp_path / name).touch()
+    (tmp_path / "staniel-1.whl").mkdir()
+    assert sorted(path.name for path in tmp_path.iterdir() if release.is_of_a_release(path)) == sorted(old)
+
+
 SOUND: dict[str, Any] = {"name": "trio", "version": "1", "vulns": []}
 BAD = {"name": "h11", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}]}
 UNKNOWN = {"name": "click", "skip_reason": "not found"}

@@ -47,6 +47,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     hub: bool = False  # with sockets and threads, and fewer commands
     secure: int = 0  # of a hub: how many of a hundred new clients speak TLS
     operators: int = 0  # of a hub: how many of a hundred new clients speak HTTP to the admin listener
+    limits: bool = False  # of a hub: few may connect, open and wait
+    users: bool = False  # of a hub: clients have to say who they are
     undo: bool = False  # those purge queues, for good or not, and undo that
     slices: bool = False  # what is done in one go is little, and pipelines are long
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
@@ -181,6 +183,8 @@ PROFILES = {
         ),
         Profile(name="hub-durable", hub=True, policies=("always",), clients=4),
         Profile(name="hub-admin", hub=True, operators=50, policies=("always",), clients=5),
+        Profile(name="hub-limits", hub=True, limits=True, operators=40, policies=("always",), clients=8),
+        Profile(name="hub-users", hub=True, users=True, policies=("always",), clients=6),
         Profile(name="hub-tls", hub=True, secure=70, policies=("always",), clients=5),
         Profile(
             name="hub-undo",

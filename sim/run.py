@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from staniel.sim.history import STEPS, History, Outcome, SeedPlan
+from staniel.sim.hub.limits import LimitRun
 from staniel.sim.hub.run import HubRun
+from staniel.sim.hub.users import UserRun
 from staniel.sim.jobs.run import JobRun
 from staniel.sim.profiles import PROFILES
 from staniel.sim.queues.run import QueueRun
@@ -12,7 +14,8 @@ from staniel.sim.queues.run import QueueRun
 def history_of(seed_plan: SeedPlan) -> History:
     """A history that has not begun."""
     if seed_plan.profile.hub:
-        return HubRun(seed_plan)
+        kind = UserRun if seed_plan.profile.users else LimitRun if seed_plan.profile.limits else HubRun
+        return kind(seed_plan)
     return JobRun(seed_plan) if seed_plan.profile.jobs else QueueRun(seed_plan)
 
 

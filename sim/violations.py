@@ -22,6 +22,8 @@ class Kind(Enum):
     UNANSWERED = "a request without an answer"
     STOLEN = "a connection touched by what is not its own"
     LEAK = "kept for a client that is gone"
+    RIGHTS = "served without the right to it"
+    LIMIT = "more than a limit allows"
     BROKEN = "the server breaks off"  # an exception that only a failing disk may cause, or that nothing may
 
 

@@ -46,6 +46,8 @@ class MonitorCommand:
             if taken is None and queue.is_unsettled:
                 session.retry_after_sweep(queue, self.step)
                 return
+            if taken is None and queue.count_waiters() >= queue.config.max_waiters:
+                break
             if taken is None:
                 session.park(queue, self.until_ms, self._on_delivery, opens=True, peeks=False)
                 return

@@ -78,7 +78,7 @@ class ItemCollector:
                 if queue.is_unsettled and not self.found:
                     session.retry_after_sweep(queue, self._retry_after_sweep)
                     return
-                if now_ms < self.until_ms:
+                if now_ms < self.until_ms and queue.count_waiters() < queue.config.max_waiters:
                     session.park(queue, self.until_ms, self._on_delivery, opens=opens, peeks=False)
                     return
                 break

@@ -34,6 +34,7 @@ class Want(Enum):
     UNDO = "an undo"
     MOVE = "a move that can be undone"
     DELETE_UNDOABLY = "a deletion that can be undone"
+    LOGIN = "a login"
 
 
 READS = frozenset((Want.GET, Want.OPEN, Want.CLOSE, Want.ABORT, Want.SOME, Want.MONITOR))
@@ -43,6 +44,7 @@ ENDS = {
     Want.DELETE: re.compile(rb"DELETED|NOT_FOUND|SERVER_ERROR .*"),
     Want.STATUS: re.compile(rb"END"),
     Want.QUIT: re.compile(rb"(?!)"),
+    Want.LOGIN: re.compile(rb"STORED|CLIENT_ERROR authentication failure|SERVER_ERROR too many logins.*"),
 }
 END_OF_READ = re.compile(rb"END|ERROR|CLIENT_ERROR .*|SERVER_ERROR .*")
 
@@ -161,6 +163,10 @@ class NetClient:
             found.append(answer)
         return found
 
+    def may_end(self, request: Request, line: bytes) -> bool:
+        """Whether this line ends the answer to `request`."""
+        return request.may_end(line)
+
     def _is_cut_short(self) -> bool:
         """Whether what is heard may answer the beginning of a request whose rest was never said."""
         return False
@@ -191,6 +197,6 @@ class NetClient:
             self._items.append(int(number[1]))
         self._heard = bytearray(rest)
         items, self._items = self._items, []
-        if not request.may_end(line) or (items and line != b"END"):
+        if not self.may_end(request, line) or (items and line != b"END"):
             raise Violation(Kind.NO_ANSWER, f"{self.name}: {line!r} is no answer to {request.line[:60]!r}")
         return Answer(request, items, line)

@@ -113,6 +113,7 @@ class Link:
         self.is_reset = False
         self.server_ended = False  # our side is shut, or closed
         self.server: ServerSock | None = None  # once it is accepted
+        self.client = "a client"  # its address
 
     def reset(self) -> None:
         """The client is gone at once, and with it what was under way."""
@@ -221,7 +222,8 @@ class ListeningSock:
             raise BlockingIOError(errno.EAGAIN, "accept")
         if self._net.rng.random() < 0.02:
             raise OSError(errno.EMFILE, "too many open files")
-        return ServerSock(self._net, self.waiting.popleft()), "a client"
+        link = self.waiting.popleft()
+        return ServerSock(self._net, link), link.client
 
     def close(self) -> None:
         self.is_closed = True

@@ -378,6 +378,7 @@ class HubRun(History):
     def _hear(self, client: NetClient) -> None:
         for answer in client.hear():
             self._answers += 1
+            self._look_at(client, answer)
             self.ledger.hears(client, answer)
             self._said.append(("hears", client.name, f"{answer.items} {answer.end!r}"))
         if client.is_hung_up_on:
@@ -388,6 +389,9 @@ class HubRun(History):
             if client.side is not Side.GONE:
                 client.leave(by_reset=False)
             self._gone(client)
+
+    def _look_at(self, client: NetClient, answer: Answer) -> None:
+        """Raises Violation if what this profile is about forbids the answer."""
 
     def _may_be_short(self, client: NetClient) -> bool:
         """Whether the server had another reason to say no more."""

@@ -14,6 +14,7 @@ from staniel.journal.group_commit import Sync
 from staniel.protocol.memcache.requests import Dialect
 from staniel.server.connection import ConnectionState
 from staniel.server.hub import Hub
+from staniel.server.listener import Reserve
 from staniel.server.timeouts import IdleTimeout, LingerTimeout
 from staniel.sim.disk.disk import Disk
 from staniel.sim.hub.net import Link, ListeningSock, Net, ServerSock
@@ -92,7 +93,7 @@ class HubWorld(World):
         """To the admin listener, which listens from then on."""
         if self.admin_acceptor is None:
             self.admin_acceptor = ListeningSock(self.net)
-            self.hub.listen(self.admin_acceptor, protocols.http())
+            self.hub.listen(self.admin_acceptor, protocols.http(), None, Reserve.OPERATORS)
         link = Link()
         self.admin_acceptor.waiting.append(link)
         return link
@@ -201,3 +202,5 @@ class HubWorld(World):
         left = sorted(set(self.net.open) - known)
         if left or self.hub._connections or self.hub._of_session or len(self.hub.handshakes):
             raise Violation(Kind.LEAK, f"descriptors {left} belong to clients that are gone")
+        if len(self.hub.addresses):
+            raise Violation(Kind.LEAK, "an address counts clients that are gone")

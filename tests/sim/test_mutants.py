@@ -14,6 +14,7 @@ from staniel.sim.disk.disk import Disk
 from staniel.sim.history import SeedPlan
 from staniel.sim.mutants.hub import MUTANTS as OF_HUBS
 from staniel.sim.mutants.jobs import MUTANTS as OF_JOBS
+from staniel.sim.mutants.limits import MUTANTS as OF_LIMITS
 from staniel.sim.mutants.packs import MUTANTS as OF_PACKS
 from staniel.sim.mutants.queues import MUTANTS
 from staniel.sim.mutants.redo import MUTANTS as OF_REDO
@@ -22,6 +23,7 @@ from staniel.sim.mutants.streams import MUTANTS as OF_STREAMS
 from staniel.sim.mutants.syncs import MUTANTS as OF_SYNCS
 from staniel.sim.mutants.transfers import MUTANTS as OF_TRANSFERS
 from staniel.sim.mutants.undo import MUTANTS as OF_UNDO
+from staniel.sim.mutants.users import MUTANTS as OF_USERS
 from staniel.sim.profiles import PROFILES
 from staniel.sim.run import run
 from staniel.sim.shrink import shrink
@@ -56,7 +58,7 @@ FROM = {
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
-assert OF_TRANSFERS is OF_UNDO is MUTANTS  # each file adds its own
+assert OF_TRANSFERS is OF_UNDO is OF_LIMITS is OF_USERS is MUTANTS  # each file adds its own
 
 
 @pytest.mark.parametrize("what", MUTANTS)

@@ -78,6 +78,8 @@ def test_a_power_loss_before_any_step_of_the_disk_breaks_no_promise(profile: str
         "hub-slices",
         "hub-admin",
         "hub-tls",
+        "hub-limits",
+        "hub-users",
     ],
 )
 def test_a_seed_is_the_same_history_every_time(profile: str) -> None:

@@ -1,0 +1,113 @@
+"""Clients and operators of a hub whose limits are small: of connections, of those of an address, of open reads and of
+waits. Some clients are turned away.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from staniel.broker import protocols
+from staniel.protocol.memcache.requests import Dialect
+from staniel.server.addresses import address_of
+from staniel.sim.hub.clients import Answer, NetClient
+from staniel.sim.hub.net import Link, ListeningSock
+from staniel.sim.hub.operators import Operator
+from staniel.sim.hub.run import HubRun
+from staniel.sim.hub.world import HubWorld
+from staniel.sim.violations import Kind, Violation
+
+ADDRESSES = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+WHY = "too many connections (max_connections_per_address)"
+OPEN_READS_MAX, WAITERS_MAX = 2, 1
+
+
+class TurnedAway(NetClient):
+    """A client that may hear why it is not served, before anything else. `farewell`: how that reads."""
+
+    farewell = protocols.memcache(Dialect.MEMCACHED).farewell(WHY)
+    is_refused = False
+
+    def _answers(self) -> list[Answer]:
+        heard = bytes(self._heard)
+        if heard and heard == self.link.sent and self.farewell.startswith(heard):
+            if self.link.server_ended or self.link.is_reset:
+                self.is_refused = True
+                self._heard.clear()
+            return []
+        return super()._answers()
+
+
+class TurnedAwayOperator(TurnedAway, Operator):
+    farewell = protocols.http().farewell(WHY)
+
+
+class LimitedWorld(HubWorld):
+    """Looks after each turn whether there is more than there may be."""
+
+    def __init__(self, config: str, disk: object, now_ms: int, rng: Random, clients_max: int) -> None:
+        self._before: Counter[str] = Counter()  # after the last turn: a reload that allows less drops none
+        self._count_before = 0
+        super().__init__(config, disk, now_ms, rng, clients_max)  # type: ignore[arg-type]
+
+    def take(self, events: list[tuple[int, int]]) -> None:
+        super().take(events)
+        hub, server = self.hub, self.broker.config.server
+        most = hub.max_connections
+        sessions = [each.session for each in hub._connections.values()]
+        clients = Counter(address_of(each.address) for each in sessions if each.protocol != "admin")
+        if clients.total() > max(most, self._before.total()):
+            raise Violation(Kind.LIMIT, f"{clients.total()} clients are served, {most} may be")
+        if len(sessions) > max(most + 2 * hub.reserved_connections, self._count_before):
+            raise Violation(Kind.LIMIT, f"{len(sessions)} connections, {hub.reserved_connections} beyond {most} may be")
+        of_each = server.max_connections_per_address
+        for address, count in clients.items():
+            if of_each is not None and count > max(of_each, self._before[address]):
+                raise Violation(Kind.LIMIT, f"{count} clients come from {address}, {of_each} may")
+        self._before, self._count_before = clients, len(sessions)
+        for queue in self.broker.queues:
+            if len(queue.open_reads) > OPEN_READS_MAX + WAITERS_MAX:
+                raise Violation(Kind.LIMIT, f"{len(queue.open_reads)} items of {queue.name} are open")
+            if len(queue.waiters) > WAITERS_MAX:
+                raise Violation(Kind.LIMIT, f"{len(queue.waiters)} clients wait for {queue.name}")
+
+
+class LimitRun(HubRun):
+    def _config(self) -> str:
+        text, rng = super()._config(), self.rng
+        lines = [
+            f"server.max_connections = {rng.choice((2, 3, 4))}",
+            f"server.reserved_connections = {rng.choice((1, 2))}",
+            f"default.max_open_reads = {OPEN_READS_MAX}",
+            f"default.max_waiters = {WAITERS_MAX}",
+        ]
+        if rng.random() < 0.7:
+            lines.append(f"server.max_connections_per_address = {rng.choice((1, 2))}")
+        return text + "\n".join(lines) + "\n"
+
+    def make_world(self) -> HubWorld:
+        return LimitedWorld(self.config, self.disk, self.now_ms, self.rng, 100)
+
+    def _connect(self) -> NetClient:
+        self.actors += 1
+        is_operator = self.rng.randrange(100) < self.profile.operators
+        link: Link = self.world.connect_operator() if is_operator else self.world.connect()
+        link.client = f"{self.rng.choice(ADDRESSES)}:{self.actors}"
+        kind = TurnedAwayOperator if is_operator else TurnedAway
+        client = kind(f"{'o' if is_operator else 'c'}{self.actors}", link)
+        client.why_over = "silence"  # it may be one too many
+        self.clients.append(client)
+        return client
+
+    def _may_be_short(self, client: NetClient) -> bool:
+        return (isinstance(client, TurnedAway) and client.is_refused) or super()._may_be_short(client)
+
+    def _rest(self) -> None:
+        super()._rest()
+        hub = self.world.hub
+        total = len(hub._connections) + len(hub.handshakes)
+        for listener in hub._listeners:
+            door = listener.acceptor
+            assert isinstance(door, ListeningSock)
+            if door.waiting and total < hub.max_connections + listener.reserve * hub.reserved_connections:
+                raise Violation(Kind.UNANSWERED, f"{len(door.waiting)} clients wait outside, and there is room")

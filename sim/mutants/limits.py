@@ -1,0 +1,52 @@
+"""Broken limits: of connections, addresses, open reads and waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staniel.queues.config import UNLIMITED_ITEMS, QueueConfig
+from staniel.queues.queue import Queue
+from staniel.server.addresses import AddressCounts
+from staniel.server.hub import Hub
+from staniel.server.listener import Reserve
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+
+
+@mutant("clients take the connections that are kept for operators", "hub-limits")
+def reserve_taken() -> Any:
+    return replaced(Hub, "has_room", lambda right: lambda self, reserve: right(self, Reserve.OPERATORS))
+
+
+@mutant("nothing is kept for operators", "hub-limits")
+def no_reserve() -> Any:
+    return replaced(Hub, "has_room", lambda right: lambda self, reserve: right(self, Reserve.NONE))
+
+
+@mutant("an address may have any number of clients", "hub-limits")
+def any_address() -> Any:
+    return replaced(Hub, "has_many", lambda right: lambda self, client, reserve: False)
+
+
+@mutant("a client that has gone counts for its address", "hub-limits")
+def never_forgotten() -> Any:
+    return replaced(AddressCounts, "remove", lambda right: lambda self, client: None)
+
+
+@mutant("any number of items may be open", "hub-limits")
+def any_reads() -> Any:
+    def make(right: Any) -> Any:
+        def configure(self: Queue, config: QueueConfig) -> None:
+            right(self, config)
+            self.max_open_reads = UNLIMITED_ITEMS
+
+        return configure
+
+    return replaced(Queue, "configure", make)
+
+
+@mutant("any number of clients may wait", "hub-limits")
+def any_waiters() -> Any:
+    return replaced(Queue, "count_waiters", lambda right: lambda self: 0)
+
+
+__all__ = ["MUTANTS"]

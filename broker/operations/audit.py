@@ -22,10 +22,11 @@ from msgspec import Struct
 
 from staniel.broker.events import EventSink, Level, RateLimit, RateLimitedSink
 from staniel.journal.disk.quarantine import UNDECODABLE
+from staniel.journal.group_commit import SeparateDevice
 
 if TYPE_CHECKING:
     from staniel.broker.session import Session
-    from staniel.journal.disk.fs import File
+    from staniel.journal.disk.fs import File, Fs
     from staniel.journal.group_commit import GroupCommit
 
 NAMES = ("audit", "audit.1")  # the newer one first
@@ -67,6 +68,34 @@ class AuditEntry(Struct, frozen=True):
     pid: int = -1
     left_out: int = 0
     user: str = ""
+
+
+class NewFile(SeparateDevice):
+    """A file whose first sync makes its name durable as well, and that of the file which had it before. `sync` may run
+    in another thread.
+    """
+
+    def __init__(self, fs: Fs, folder: str, path: str) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._file = fs.append(path)
+        self._is_named = False  # an earlier run may have been killed before its name was synced
+        self.size = self._file.size
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._file.write(data)
+        finally:
+            self.size = self._file.size
+
+    def sync(self) -> None:
+        self._file.sync()
+        if not self._is_named:
+            self._fs.sync_folder(self._folder)
+            self._is_named = True
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class Audit:
@@ -186,14 +215,18 @@ class Audit:
 
     def _write(self, line: bytes, now_ms: int) -> None:
         if self._file is None:
-            self._file = self._fs.append(self._paths[0])
+            self._file = self._open()
             self._is_torn = self._file.size > 0 and self._fs.read(self._paths[0], self._file.size - 1, 1) != b"\n"
         elif self._file.size + len(line) > self._size_max // 2:
             self._rotate(now_ms)
-            self._file = self._fs.append(self._paths[0])
+            self._file = self._open()
         self._file.write(b"\n" * self._is_torn + line)
         self._is_torn = False
         self._group.include(self._file, SYNC_MS, now_ms)
+
+    def _open(self) -> File:
+        path = self._paths[0]
+        return NewFile(self._fs, path.rpartition("/")[0], path)
 
     def _rotate(self, now_ms: int) -> None:
         file, self._file = self._file, None

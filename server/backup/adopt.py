@@ -19,11 +19,11 @@ from staniel.broker.events import Level
 from staniel.broker.recovery import recover
 from staniel.journal.disk.fs import JournalFailure, Locked
 from staniel.journal.disk.os_fs import OsFs
-from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as kestrel_files
+from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.libkestrel import files as libkestrel_files
-from staniel.journal.spool import UNFINISHED, SpoolError
+from staniel.journal.spool import FORMAT_VERSION, SpoolError
 from staniel.journal.spool_listing import CMDLOG, is_journal_file
 from staniel.journal.tools.source import JOBS, ReadSource
 from staniel.journal.tools.stats import stats
@@ -194,19 +194,15 @@ def adopt(found: Survey, target: str, now_ms: int, progress: Progress) -> Adopte
         for name, new_name in found.files.items():
             _copy(found, name, f"{target}/{new_name}", spool, progress)
         _refuse_changed(found)
-        spool.finish()
     finally:
         spool.close()
-    proved: Adopted | None = None
-    try:
-        proved = _prove(found, target, now_ms)
-    finally:
-        if proved is None or proved.differences:
-            fs = OsFs()
-            try:
-                replace_file(fs, f"{spool.own}/{VERSION}", f"{UNFINISHED}\n".encode())
-            finally:
-                fs.close()
+    proved = _prove(found, target, now_ms)  # with the mark that keeps servers off still there, whatever ends it
+    if not proved.differences:
+        spool.open_again()
+        try:
+            spool.finish()
+        finally:
+            spool.close()
     return proved
 
 
@@ -239,13 +235,24 @@ def _refuse_changed(found: Survey) -> None:
         raise BackupError(f"{found.folder}/{changed[0]} has changed while it was copied: stop the old server first")
 
 
+class ProvingFs(OsFs):
+    """To whom a copy that is not finished is a spool."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__()
+        self._version = f"{os.path.abspath(target)}/{OWN_FOLDER}/{VERSION}"
+
+    def read(self, path: str, at: int, size: int) -> bytes:
+        return f"{FORMAT_VERSION}\n".encode() if path == self._version else super().read(path, at, size)
+
+
 def _prove(found: Survey, target: str, now_ms: int) -> Adopted:
     """Start on the copy as a server does, without sockets, and count. Raises BackupError."""
     wanted = {each.name: each.items for one in found.journals if one.name != JOBS for each in one.queues}
     jobs = sum(each.items for each in found.journals if each.name == JOBS)
     has_jobs = any(each.name == JOBS for each in found.journals)
     config = f"[server]\nspool = {quoted(os.path.abspath(target))}\n" + ("[workq]\n" if has_jobs else "")
-    fs = OsFs()
+    fs = ProvingFs(target)
     troubles = list[str]()
 
     def report(level: Level, event: str, /, **fields: object) -> None:

@@ -38,10 +38,7 @@ class NewSpool:
         fs, version = self.fs, f"{self.own}/{VERSION}"
         refuse_used(self.folder)
         fs.make_folder(self.own)
-        try:
-            fs.lock(f"{self.own}/{LOCK}")
-        except Locked as locked:
-            raise BackupError(f"{locked.holder or 'another process'} has {self.folder} open") from None
+        self._lock()
         replace_file(fs, version, f"{UNFINISHED}\n".encode())
         self._clear()
         free = fs.free_bytes(self.folder)[0]
@@ -51,6 +48,20 @@ class NewSpool:
             )
         for folder in (sidecar_folder(self.folder), f"{self.folder}/{CMDLOG}"):
             fs.make_folder(folder)
+
+    def _lock(self) -> None:
+        try:
+            self.fs.lock(f"{self.own}/{LOCK}")
+        except Locked as locked:
+            raise BackupError(f"{locked.holder or 'another process'} has {self.folder} open") from None
+
+    def open_again(self) -> None:
+        """After `close`, to go on with what is there. Raises BackupError."""
+        self.fs = OsFs()
+        try:
+            self._lock()
+        except OSError as error:
+            raise failure(error, self.folder) from error
 
     def _clear(self) -> None:
         """What an earlier try has left: it came into an empty folder."""

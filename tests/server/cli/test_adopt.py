@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from staniel.broker.broker import Broker
+from staniel.broker.recovery import RecoverySummary, recover
 from staniel.journal.spool import SpoolError
 from staniel.server.backup.adopt import adopt, survey
 from staniel.server.backup.manifest import BackupError
@@ -148,6 +150,23 @@ def test_a_copy_on_which_no_server_has_started_is_no_spool(
         adopt(found, str(tmp_path / "new"), 0, lambda size: None)
     monkeypatch.undo()
     assert not adopt(found, str(tmp_path / "new"), 0, lambda size: None).differences
+
+
+def test_no_server_starts_on_a_copy_that_is_not_proved_yet(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the adoption was killed at that moment."""
+    right = recover
+
+    def recover_copy(broker: Broker, now_ms: int) -> RecoverySummary:
+        found = right(broker, now_ms)
+        shutil.copytree(tmp_path / "new", tmp_path / "killed")
+        return found
+
+    monkeypatch.setattr("staniel.server.backup.adopt.recover", recover_copy)
+    assert not adopt(survey(str(old), 0, lambda size: None), str(tmp_path / "new"), 0, lambda size: None).differences
+    started = run_staniel("serve", "--port", "0", "--spool", str(tmp_path / "killed"))
+    assert started.returncode == 1 and "is not complete" in started.stderr
 
 
 def test_a_folder_in_use_is_refused(old: Path, tmp_path: Path) -> None:

@@ -44,7 +44,25 @@ class SpoolAddress(Struct, frozen=True):
     spool: str
 
 
-AdminAddress: TypeAlias = SpoolAddress | TcpAddress | UnixAddress
+class TlsAddress(Struct, frozen=True):
+    """A port under TLS. `shows`: the file with the certificate that the server must show, as its configuration has it;
+    "": one that an authority vouches for, and the host's.
+    """
+
+    host: str
+    port: int
+    shows: str = ""
+
+
+AdminAddress: TypeAlias = SpoolAddress | TcpAddress | TlsAddress | UnixAddress
+
+
+class TlsFiles(Struct, frozen=True):
+    """Files in PEM: whose certificates are trusted ("": the system's authorities), and what this client shows."""
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
 
 
 class Answer(dict[str, Any]):
@@ -58,14 +76,18 @@ class Answer(dict[str, Any]):
 
 
 class AdminClient:
-    """`addresses` are ways to one server, the best first. `token`: what it asks for over TCP; b"" for none. An answer
-    may take `timeout_s`, from one piece of it to the next. All that is asked raises AdminError.
+    """`addresses` are ways to one server, the best first. `token`: what it asks for over TCP; b"" for none. `tls`: for
+    those under TLS. An answer may take `timeout_s`, from one piece of it to the next. All that is asked raises
+    AdminError.
     """
 
-    def __init__(self, addresses: Sequence[AdminAddress], token: bytes, timeout_s: float) -> None:
+    def __init__(
+        self, addresses: Sequence[AdminAddress], token: bytes, timeout_s: float, tls: TlsFiles | None = None
+    ) -> None:
         self._addresses = addresses
         self._token = token
         self._timeout_s = timeout_s
+        self._tls = tls or TlsFiles()
 
     def get(self, path: str, also_good: Collection[int] = (), **query: object) -> Any:
         """The JSON of an answer; its status is 200 or one of `also_good`."""
@@ -153,7 +175,7 @@ class AdminClient:
         """The first way that is open."""
         failures: list[str] = []
         for address in self._addresses:
-            connection = _connection(address, min(CONNECT_S_MAX, self._timeout_s))
+            connection = _connection(address, min(CONNECT_S_MAX, self._timeout_s), self._tls)
             try:
                 connection.connect()
             except (OSError, ValueError, http.client.HTTPException) as error:
@@ -211,8 +233,13 @@ class SocketConnection(http.client.HTTPConnection):
         self.sock = sock
 
 
-def _connection(address: AdminAddress, timeout_s: float) -> http.client.HTTPConnection:
+def _connection(address: AdminAddress, timeout_s: float, tls: TlsFiles) -> http.client.HTTPConnection:
+    """Raises AdminError if a file for TLS cannot be used."""
     match address:
+        case TlsAddress():
+            from staniel.server.cli.tls_client import secure_connection  # OpenSSL takes 30 ms to load
+
+            return secure_connection(address, timeout_s, tls)
         case SpoolAddress(spool):
             return SpoolConnection(spool, timeout_s)
         case UnixAddress(path):
@@ -224,7 +251,13 @@ def _connection(address: AdminAddress, timeout_s: float) -> http.client.HTTPConn
 def describe(address: AdminAddress) -> str:
     if isinstance(address, SpoolAddress):
         return f"the server of the spool {printable(os.path.abspath(address.spool))}"
-    return f"the server on {printable(format_address(address))}"
+    return f"the server on {printable(_spelled(address))}"
+
+
+def _spelled(address: TcpAddress | TlsAddress | UnixAddress) -> str:
+    if isinstance(address, TlsAddress):
+        return f"https://{format_address(TcpAddress(address.host, address.port))}"
+    return format_address(address)
 
 
 def queue_path(name: str, *parts: str) -> str:
@@ -235,7 +268,7 @@ def queue_path(name: str, *parts: str) -> str:
 def _unreachable(address: AdminAddress, error: Exception) -> str:
     if isinstance(error, PermissionError) and isinstance(address, SpoolAddress) and error.filename is None:
         return f"{describe(address)} is not asked: {_why(error)}"
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) and not isinstance(address, TlsAddress):
         return f"{describe(address)} may not be asked: run this as its user, or give its [admin] address with --url"
     if isinstance(address, SpoolAddress):
         spool = printable(os.path.abspath(address.spool))
@@ -246,7 +279,7 @@ def _unreachable(address: AdminAddress, error: Exception) -> str:
             start = "start it, or name another with --spool, --config or --url"
             return f"no server listens for the spool {spool}: {start}"
         return f"no server answers on the spool {spool}: {_why(error)}"
-    where = printable(format_address(address))
+    where = printable(_spelled(address))
     return f"no server answers on {where}: {_why(error)}; start it, or name another with --url or --spool"
 
 

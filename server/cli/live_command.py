@@ -17,7 +17,15 @@ from click.core import ParameterSource
 
 from staniel.broker.config.addresses import Address, TcpAddress
 from staniel.journal.disk.os_fs import OsFs
-from staniel.server.cli.admin_client import OTHER_VERSION, AdminAddress, AdminClient, AdminError, SpoolAddress
+from staniel.server.cli.admin_client import (
+    OTHER_VERSION,
+    AdminAddress,
+    AdminClient,
+    AdminError,
+    SpoolAddress,
+    TlsAddress,
+    TlsFiles,
+)
 from staniel.server.cli.text import printable
 
 if TYPE_CHECKING:
@@ -27,7 +35,7 @@ WRONG_USE, NOT_READY = 2, 3  # exit codes
 TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX = 60.0, 86_400.0
 COMPLETION_S_MAX = 1.0  # a prompt that hangs is worse than one that does not help
 SPOOL_DEFAULT = "spool"  # as serve's
-SHARED = {"spool", "config", "url", "token_file", "timeout", "as_json"}
+SHARED = {"spool", "config", "url", "token_file", "ca", "certificate", "key", "timeout", "as_json"}
 T = TypeVar("T")
 
 
@@ -126,8 +134,11 @@ def _shared() -> list[click.Parameter]:
             ["--spool", "-s"], envvar="STANIEL_SPOOL", metavar="DIR", help="The server's spool.  [default: spool]"
         ),
         click.Option(["--config", "-c"], metavar="FILE", help="The server's; it names the spool and the admin port."),
-        click.Option(["--url"], envvar="STANIEL_URL", metavar="http://HOST:PORT", help="The server's admin port."),
+        click.Option(["--url"], envvar="STANIEL_URL", metavar="URL", help="Its admin port: http(s)://HOST:PORT."),
         click.Option(["--token-file"], envvar="STANIEL_TOKEN_FILE", metavar="FILE", help="Its first line: the token."),
+        click.Option(["--ca"], envvar="STANIEL_CA", metavar="FILE", help="Whom to trust under https, in PEM."),
+        click.Option(["--certificate"], envvar="STANIEL_CERTIFICATE", metavar="FILE", help="What to show it there."),
+        click.Option(["--key"], envvar="STANIEL_KEY", metavar="FILE", help="The key, if it is in another file."),
         click.Option(
             ["--timeout"],
             type=float,
@@ -165,7 +176,10 @@ def _live(ctx: click.Context) -> Live:
         folder = spool or SPOOL_DEFAULT
         addresses = [SpoolAddress(folder)]
     token = _read_token(token_file) if token_file and not _is_local(addresses) else b""
-    return Live(AdminClient(addresses, token, ctx.params["timeout"]), ctx.params["as_json"], folder, jobs)
+    tls = TlsFiles(*(ctx.params[name] or "" for name in ("ca", "certificate", "key")))
+    if tls.key and not tls.certificate:
+        raise click.UsageError("expected --certificate with --key", ctx)
+    return Live(AdminClient(addresses, token, ctx.params["timeout"], tls), ctx.params["as_json"], folder, jobs)
 
 
 def _is_local(addresses: list[AdminAddress]) -> bool:
@@ -195,6 +209,8 @@ def _addresses(config: Config, path: str) -> list[AdminAddress]:
     """The ways to the server of a configuration file, which is at `path`."""
     addresses: list[AdminAddress] = [SpoolAddress(config.server.spool)] if config.admin.socket else []
     addresses += [each for each in config.addresses("admin") if _has_port(each)]
+    secure = [each for each in config.tls_addresses("admin") if _has_port(each)]
+    addresses += [TlsAddress(each.host, each.port, config.tls.certificate) for each in secure]
     if not addresses:
         raise AdminError(f"{printable(path)}: [admin] has socket = false and no port that is known before the start")
     return addresses
@@ -204,7 +220,7 @@ def _has_port(address: Address) -> bool:
     return not isinstance(address, TcpAddress) or address.port != 0
 
 
-def _parse_url(url: str, ctx: click.Context) -> TcpAddress:
+def _parse_url(url: str, ctx: click.Context) -> TcpAddress | TlsAddress:
     from urllib.parse import urlsplit
 
     try:
@@ -213,8 +229,11 @@ def _parse_url(url: str, ctx: click.Context) -> TcpAddress:
         is_plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username is not None)
     except ValueError:
         host, port, is_plain = None, None, False
-    if host is None or not is_plain or not url.lower().startswith("http://"):
-        raise click.UsageError(f"expected --url http://HOST:PORT, got {printable(url)}", ctx)
+    is_secure = url.lower().startswith("https://")
+    if host is None or not is_plain or not (is_secure or url.lower().startswith("http://")):
+        raise click.UsageError(f"expected --url http://HOST:PORT or https://HOST:PORT, got {printable(url)}", ctx)
+    if is_secure:
+        return TlsAddress(host, 443 if port is None else port)
     return TcpAddress(host, 80 if port is None else port)
 
 

@@ -1,0 +1,77 @@
+"""A connection under TLS to the admin listener. Not loaded unless one is made."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+
+from staniel.server.cli.admin_client import AdminError, TlsAddress, TlsFiles
+from staniel.server.cli.text import printable
+
+
+def secure_connection(address: TlsAddress, timeout_s: float, files: TlsFiles) -> http.client.HTTPSConnection:
+    """Raises AdminError if one of the files cannot be used."""
+    shown = b""
+    if files.ca or not address.shows:
+        context = ssl.create_default_context(cafile=_checked(files.ca))
+    else:
+        # It is known which certificate it has: neither an authority nor the name of the host says more.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        shown = _first_certificate(address.shows)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if files.certificate:
+        try:
+            context.load_cert_chain(files.certificate, files.key or None, password="")  # one with a password is refused
+        except (OSError, ValueError) as error:
+            raise _unusable(f"{files.certificate} {files.key}".strip(), error) from error
+    return SecureConnection(address.host, address.port, timeout_s, context, shown)
+
+
+class SecureConnection(http.client.HTTPSConnection):
+    """`shown`: the certificate that the server must show, in DER; empty: what the context accepts."""
+
+    def __init__(self, host: str, port: int, timeout_s: float, context: ssl.SSLContext, shown: bytes) -> None:
+        super().__init__(host, port, timeout=timeout_s, context=context)
+        self._shown = shown
+
+    def connect(self) -> None:
+        """Raises OSError."""
+        try:
+            super().connect()
+        except ssl.SSLCertVerificationError as error:
+            why = f"its certificate is not accepted: {error.verify_message}: name whom to trust with --ca"
+            raise OSError(None, why) from error
+        assert isinstance(self.sock, ssl.SSLSocket)
+        if self._shown and self.sock.getpeercert(binary_form=True) != self._shown:
+            self.sock.close()
+            why = "it shows another certificate than its configuration names: has it been reloaded? Or say --ca"
+            raise OSError(None, why)
+
+
+def _checked(path: str) -> str | None:
+    """A file of authorities; None for the system's. Raises AdminError."""
+    if not path:
+        return None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except OSError as error:
+        raise _unusable(path, error) from error
+    return path
+
+
+def _first_certificate(path: str) -> bytes:
+    """Of a file in PEM, in DER. Raises AdminError."""
+    end = "-----END CERTIFICATE-----"
+    try:
+        with open(path, encoding="ascii") as file:
+            text = file.read()
+        begin = text.index("-----BEGIN CERTIFICATE-----")
+        return ssl.PEM_cert_to_DER_cert(text[begin : text.index(end) + len(end)])
+    except (OSError, ValueError) as error:
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: str, error: Exception) -> AdminError:
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return AdminError(f"{printable(path)}: {printable(why)}: expected a file in PEM")

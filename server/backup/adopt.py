@@ -236,7 +236,7 @@ def _refuse_changed(found: Survey) -> None:
 
 
 class ProvingFs(OsFs):
-    """To whom a copy that is not finished is a spool."""
+    """The files as they are, but that a copy which is not finished counts as a spool."""
 
     def __init__(self, target: str) -> None:
         super().__init__()

@@ -136,7 +136,7 @@ def _shared() -> list[click.Parameter]:
         click.Option(["--config", "-c"], metavar="FILE", help="The server's; it names the spool and the admin port."),
         click.Option(["--url"], envvar="STANIEL_URL", metavar="URL", help="Its admin port: http(s)://HOST:PORT."),
         click.Option(["--token-file"], envvar="STANIEL_TOKEN_FILE", metavar="FILE", help="Its first line: the token."),
-        click.Option(["--ca"], envvar="STANIEL_CA", metavar="FILE", help="Whom to trust under https, in PEM."),
+        click.Option(["--ca"], envvar="STANIEL_CA", metavar="FILE", help="Authorities to trust under https, in PEM."),
         click.Option(["--certificate"], envvar="STANIEL_CERTIFICATE", metavar="FILE", help="What to show it there."),
         click.Option(["--key"], envvar="STANIEL_KEY", metavar="FILE", help="The key, if it is in another file."),
         click.Option(

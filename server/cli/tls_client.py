@@ -40,7 +40,7 @@ class SecureConnection(http.client.HTTPSConnection):
         try:
             super().connect()
         except ssl.SSLCertVerificationError as error:
-            why = f"its certificate is not accepted: {error.verify_message}: name whom to trust with --ca"
+            why = f"its certificate is not accepted: {error.verify_message}: name its authority with --ca"
             raise OSError(None, why) from error
         assert isinstance(self.sock, ssl.SSLSocket)
         if self._shown and self.sock.getpeercert(binary_form=True) != self._shown:

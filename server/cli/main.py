@@ -20,7 +20,7 @@ GROUPS = {
     "A server": ("serve", "ping", "health", "status", "clients", "audit", "reload", "stop"),
     "Queues": ("top", "queues", "peek", "open", "put", "get", "pause", "resume"),
     "Queues, for good": ("abort", "move", "redrive", "purge", "undo", "delete"),
-    "Files": ("backup", "restore", "adopt", "config", "user", "journal", "pipeline"),
+    "Files": ("selftest", "backup", "restore", "adopt", "config", "user", "journal", "pipeline"),
 }
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -56,6 +56,10 @@ class Commands(click.Group):
             from staniel.server.cli.adopt import adopt_folder
 
             return adopt_folder
+        if cmd_name == "selftest":
+            from staniel.server.cli.selftest import selftest
+
+            return selftest
         if cmd_name in ("backup", "restore"):
             from staniel.server.cli import backup
 

@@ -1,0 +1,125 @@
+"""`staniel selftest`: options and how findings are printed; server/selftest finds them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import SystemRandom
+from types import FrameType
+
+import click
+
+from staniel.server.cli.text import printable
+from staniel.server.selftest import crashes, machine, power_cut
+from staniel.server.selftest.child import ChildFailed
+from staniel.server.selftest.findings import CheckResult, Verdict, conclusion
+
+NOT_TESTED = 2  # exit code
+SECONDS_DEFAULT = 10.0
+UNSEEN = "A disk that lies about its cache cannot be seen from here, only in a power cut: see --write."
+
+
+class NotTested(click.ClickException):
+    exit_code = NOT_TESTED
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False), metavar="DIR")
+@click.option(
+    "--seconds", default=SECONDS_DEFAULT, show_default=True, type=click.FloatRange(1, 86_400), help="About so long."
+)
+@click.option("--json", "as_json", is_flag=True, help="A JSON object for each finding, then one with the verdict.")
+@click.option("--write", is_flag=True, help="Show numbers as they are acknowledged, until you pull the plug.")
+@click.option("--verify", is_flag=True, help="After that: which of them are there.")
+@click.option("--acknowledged", type=click.IntRange(min=0), help="With --verify: the last number that --write showed.")
+def selftest(folder: str, seconds: float, as_json: bool, write: bool, verify: bool, acknowledged: int | None) -> None:
+    """Find out whether DIR's disk, and this machine, are fit for a spool.
+
+    In a folder of its own below DIR, which is removed afterwards: what the file system is and can do, how long a sync
+    takes, a real server that is killed again and again under load, journals cut in the middle, writes and syncs that
+    fail. Needs no root. Stands no server of yours in the way, but it keeps the disk busy.
+
+    A disk that lies about its cache cannot be seen so. For that, run it with --write over a connection from another
+    machine, pull the plug (not a shutdown: what is to be lost is the disk's cache), start the machine again, and run it
+    with --verify and the last number that was shown.
+
+    Exit code 0: nothing failed; 1: something did; 2: nothing was tested.
+    """
+    if (write and verify) or (acknowledged is not None and not verify):
+        raise click.UsageError("--write comes before the power cut, --verify (with --acknowledged) after it")
+    folder = os.path.abspath(folder)
+    try:
+        if write:
+            _write(folder)
+        elif verify:
+            sys.exit(_conclude([*_shown(iter([power_cut.verify(folder, acknowledged)]), as_json)], as_json, False))
+        else:
+            with _workplace(folder) as place:
+                sys.exit(_conclude([*_shown(_all(place, seconds), as_json)], as_json, True))
+    except (ChildFailed, OSError) as error:
+        raise NotTested(printable(f"nothing is known of {folder}: {error}")) from error
+
+
+def _all(place: str, seconds: float) -> Iterator[CheckResult]:
+    yield from machine.look(place, seconds, os.environ)
+    yield from crashes.crash(place, seconds, SystemRandom())
+
+
+@contextmanager
+def _workplace(folder: str) -> Iterator[str]:
+    """A folder that is gone afterwards, after SIGTERM too. Raises OSError."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    place = tempfile.mkdtemp(prefix="staniel-selftest-", dir=folder)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _shown(found: Iterator[CheckResult], as_json: bool) -> Iterator[CheckResult]:
+    """Each is printed when it is found."""
+    for each in found:
+        if as_json:
+            fields = {"name": each.name, "verdict": each.verdict.value, "text": each.text, "advice": each.advice}
+            click.echo(json.dumps(fields))
+        else:
+            click.echo(printable(f"{each.verdict.value:<8} {each.name}: {each.text}"))
+            if each.advice:
+                click.echo(printable(f"{'':<8} -> {each.advice}"))
+        yield each
+
+
+def _conclude(found: list[CheckResult], as_json: bool, is_whole: bool) -> int:
+    """The exit code."""
+    has_failed = any(each.verdict is Verdict.FAIL for each in found)
+    verdict = Verdict.FAIL if has_failed else Verdict.OK
+    if as_json:
+        click.echo(json.dumps({"verdict": verdict.value, "text": conclusion(found) if is_whole else found[0].text}))
+    elif is_whole:
+        click.echo(UNSEEN)
+        click.echo(f"verdict: {conclusion(found)}")
+    return 1 if has_failed else 0
+
+
+def _write(folder: str) -> None:
+    is_over = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal is_over
+        is_over = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    click.echo("pull the plug when you like; the last number below is what --verify needs")
+    power_cut.write(folder, lambda number: click.echo(f"acknowledged {number}"), lambda: is_over)

@@ -1,0 +1,49 @@
+"""What a check has found, and what all of it together means for the sync policy."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+
+class Verdict(Enum):
+    OK = "ok"
+    WARNING = "warning"
+    FAIL = "fail"
+
+
+class CheckResult(Struct, frozen=True):
+    """One line. `text` says what was found and what that means, `advice` what to do about it. `breaks_syncs`: a sync
+    is not to be relied on; everything else may be sound.
+    """
+
+    name: str
+    verdict: Verdict
+    text: str
+    advice: str = ""
+    breaks_syncs: bool = False
+
+
+def ok(name: str, text: str) -> CheckResult:
+    return CheckResult(name, Verdict.OK, text)
+
+
+def warning(name: str, text: str, advice: str) -> CheckResult:
+    return CheckResult(name, Verdict.WARNING, text, advice)
+
+
+def fail(name: str, text: str, advice: str, *, breaks_syncs: bool = False) -> CheckResult:
+    return CheckResult(name, Verdict.FAIL, text, advice, breaks_syncs)
+
+
+def conclusion(found: list[CheckResult]) -> str:
+    """The last line: which `sync_journal` the folder is fit for."""
+    failed = [each for each in found if each.verdict is Verdict.FAIL]
+    if any(not each.breaks_syncs for each in failed):
+        return "not fit for a spool: " + ", ".join(each.name for each in failed if not each.breaks_syncs)
+    if failed:
+        return 'fit for sync_journal = "os" alone: what was answered may be gone after a power cut'
+    if any(each.name == "sync" and each.verdict is Verdict.WARNING for each in found):
+        return "fit for every sync_journal as far as can be seen from here; look at the warning about syncs"
+    return 'fit for every sync_journal, "always" too, if the disk does not lie about its cache'

@@ -348,10 +348,11 @@ class GroupCommit:
         redo = self.redo
         if redo.takes_data:
             sync.files = tuple([file for file in sync.files if (f := named_file(file)) is None or not redo.covers(f)])
-        elif not redo.bound:
+        elif not redo.bound and not redo.has_pending:
             return
         sync.pieces = self._pieces(sync.files)
-        if redo.takes_data or sync.pieces:
+        # Pending without a piece: a file was synced and closed, or renamed, before this sync began.
+        if redo.takes_data or sync.pieces or redo.has_pending:
             sync.redo, sync.left = redo, [] if redo.stage() else redo.take()
 
     def _pieces(self, files: Iterable[File]) -> list[Piece]:

@@ -29,7 +29,15 @@ from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.redo import log as redo_log
 from staniel.journal.redo.log import IN_USE, UNUSED, RedoLog
-from staniel.journal.redo.replay import FileChange, Legibility, LogContent, agrees, read_log, replay_file
+from staniel.journal.redo.replay import (
+    COMPARED_BYTES_MAX,
+    FileChange,
+    Legibility,
+    LogContent,
+    differences,
+    read_log,
+    replay_file,
+)
 from staniel.journal.renewal import Renewal, Renewed
 from staniel.journal.spool_listing import HELD, SpoolListing, list_spool
 from staniel.journal.transfer_log import TransferLog
@@ -184,14 +192,14 @@ class Spool:
             boot_id = self.fs.boot_id()
             if content.found is not Legibility.WHOLE:
                 self._save_log(paths)
-            # The machine may have been up all the time, and the files a copy of what was on its disk at some moment.
+            may_cut = content.found is Legibility.WHOLE
+            # The machine may have been up all the time, and a file a copy of what was on its disk at some moment.
             is_other_boot = any(boot_id) and any(content.boot_id) and content.boot_id != boot_id
-            if is_other_boot or not agrees(self.fs, self.folder, content):
-                may_cut = content.found is Legibility.WHOLE
-                for history in content.files.values():
-                    if not history.is_done:
-                        change = replay_file(self.fs, self.folder, history, f"{self.own}/damaged", may_cut=may_cut)
-                        changes += [change] if change is not None else []
+            unlike = {path for path, _ in differences(self.fs, self.folder, content, COMPARED_BYTES_MAX)}
+            for history in content.files.values():
+                if not history.is_done and (is_other_boot or f"{self.folder}/{history.path}" in unlike):
+                    change = replay_file(self.fs, self.folder, history, f"{self.own}/damaged", may_cut=may_cut)
+                    changes += [change] if change is not None else []
         except OSError as error:
             why = f"cannot use the redo log of {self.folder}: {error}"
             raise SpoolError(f"{why}; mend that, then start again: it has what journals may lack") from error

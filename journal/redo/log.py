@@ -384,6 +384,11 @@ class RedoLog:
         self._note(records.safe(binding.number, safe_bytes))
         return True
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether something has been taken down that is not written yet."""
+        return bool(self._pending or self._sealed)
+
     def take(self) -> list[tuple[bytes, int]]:
         """What has been taken down and is not written yet, for `carry_out`; pieces handed out belong to it."""
         if self._pending:

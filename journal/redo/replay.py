@@ -3,8 +3,8 @@
 After a kill the files are complete, in the page cache: nothing is done. After a power cut each file that the log knows
 is followed from its last bytes that are known to be on the disk: what the log has of it is written there again, what it
 has checksums of is compared, and where that ends or differs, the rest of the file goes into `.staniel/damaged/`. No
-answer that was to survive depends on the rest. The boot id tells a power cut, or the files do: they are not as the log
-says.
+answer that was to survive depends on the rest. The boot id tells a power cut; on the same boot a file is treated so
+that is not as the log says.
 """
 
 from __future__ import annotations
@@ -220,11 +220,6 @@ def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_
         change.saved_as = quarantine(fs, path, at, size - at, damaged)
         fs.truncate(path, at)
     return change if change.written_bytes or change.cut_bytes else None
-
-
-def agrees(fs: Fs, folder: str, content: LogContent) -> bool:
-    """Whether the files are as the log says; of its checksums, those of COMPARED_BYTES_MAX. Raises OSError."""
-    return next(differences(fs, folder, content, COMPARED_BYTES_MAX), None) is None
 
 
 def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Iterator[tuple[str, int]]:

@@ -298,6 +298,31 @@ def test_a_copy_of_a_disk_without_a_boot_in_between_is_told_by_its_files() -> No
     assert World(CHECKSUMS, left, world.now_ms).items() == [b"first", b"second"]
 
 
+def test_a_journal_that_was_changed_after_a_kill_costs_no_other_queue_its_last_bytes() -> None:
+    world = with_checksums()
+    world.client().puts("elsewhere", "r")
+    world.turn(ms=1000)
+    world.sync()
+    world.client().puts("third")
+    left = world.disk.kill()
+    left.truncate("s/r", left.size("s/r") - 3)
+    assert World(CHECKSUMS, left, world.now_ms).items() == [b"first", b"second", b"third"]
+
+
+def test_a_journal_that_is_durable_now_and_was_closed_before_its_sync_keeps_what_was_answered() -> None:
+    world = with_checksums()
+    world.config = CHECKSUMS.replace('"os"', '"always"')
+    world.client().says("reload")
+    world.sync()
+    client = world.client()
+    client.puts("third")
+    journal = world.broker.queues.find("q").journal
+    assert journal.try_close(force=True)
+    world.sync()
+    assert client.hears() == "STORED"
+    assert world.crash(Crash.KEEP).items() == [b"first", b"second", b"third"]
+
+
 def test_a_durable_queue_waits_for_its_journal_alone_beside_a_log_of_checksums() -> None:
     world = with_checksums(f'{CHECKSUMS}queues.safe.sync_journal = "always"\n')
     client = world.client()

@@ -359,7 +359,8 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        ["queues", "--url", "https://h:1"],
+        ["queues", "--url", "ftp://h:1"],
+        ["queues", "--url", "https://user@h"],
         ["queues", "--url", "h:1"],
         ["queues", "--url", "http://h:99999"],
         ["queues", "--url", "http://user@h"],

@@ -9,7 +9,8 @@ it for a full disk; every later sync of the process raises it as well. failed_sy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -133,8 +134,10 @@ class UnsyncedNames:
         self._unsynced: dict[str, int] = {}  # files that were closed with bytes that no sync has covered
         self._steps = 0
         self._to_look_at: list[str] = []
+        self._changing: set[str] = set()
+        """Paths that this process is renaming, removing or cutting at this moment: the disk may be ahead of `_open`."""
         self.suspect: tuple[str, NamedFile] | None = None
-        """A file that was not at its path when it was looked for. Another thread may be renaming it just now."""
+        """A file that was not at its path when it was looked for."""
         self.read, self.reader, self.size, self.list = fs.read, fs.reader, fs.size, fs.list
         self.allocate, self.set_aside = fs.allocate, fs.set_aside
         self.free_bytes, self.memory_bytes = fs.free_bytes, fs.memory_bytes
@@ -182,9 +185,20 @@ class UnsyncedNames:
         """The open file that should be at `path` and is not."""
         file = self._open.get(path)
         try:
-            return None if file is None or file.is_at(path) else file
+            if file is None or file.is_at(path):
+                return None
         except OSError:  # the disk does not tell, or the file has just been closed
             return None
+        # Last: whatever another thread has done to it since then has either ended, or is noted.
+        return None if path in self._changing or self._open.get(path) is not file else file
+
+    @contextmanager
+    def _change(self, path: str) -> Iterator[None]:
+        self._changing.add(path)
+        try:
+            yield
+        finally:
+            self._changing.discard(path)
 
     def append(self, path: str) -> File:
         log = self.write_log
@@ -215,32 +229,38 @@ class UnsyncedNames:
                 log.leave(old)
             if new in log.bound or new in log.left:
                 log.free_name(new)
-        self._fs.rename(old, new)
-        self._note(old)
-        self._note(new)
-        self._open.pop(new, None)
-        self._unsynced.pop(new, None)
-        file = self._open.pop(old, None)
-        if file is not None:
-            file.path = new
-            self._open[new] = file
+        with self._change(old), self._change(new):
+            self._fs.rename(old, new)
+            self._note(old)
+            self._note(new)
+            self._open.pop(new, None)
+            self._unsynced.pop(new, None)
+            file = self._open.pop(old, None)
+            if file is not None:
+                file.path = new
+                self._open[new] = file
         if self._unsynced.pop(old, None) is not None:
             self._remember(self._unsynced, new)
 
     def remove(self, path: str) -> None:
-        self._fs.remove(path)
-        if self.write_log is not None and path in self.write_log.bound:
-            self.write_log.removed(path)
-        self._note(path)
-        self._open.pop(path, None)
-        self._unsynced.pop(path, None)
+        with self._change(path):
+            self._fs.remove(path)
+            if self.write_log is not None and path in self.write_log.bound:
+                self.write_log.removed(path)
+            self._note(path)
+            self._open.pop(path, None)
+            self._unsynced.pop(path, None)
 
     def truncate(self, path: str, size: int) -> None:
         log = self.write_log
         if log is not None and path in log.bound:
             log.free_name(path)
-        self.guard(lambda: self._fs.truncate(path, size))
-        self._unsynced.pop(path, None)
+        with self._change(path):
+            self.guard(lambda: self._fs.truncate(path, size))
+            self._unsynced.pop(path, None)
+            file = self._open.get(path)
+            if file is not None:
+                file.size = min(file.size, size)
 
     def fill(self, path: str, size: int) -> None:
         self.guard(lambda: self._fs.fill(path, size))

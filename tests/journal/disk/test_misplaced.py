@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,49 @@ def test_own_renames_removals_and_cuts_misplace_nothing(tmp_path: Path) -> None:
     assert fs.find_misplaced() == "" and fs.find_misplaced() == f"{tmp_path}/c"
     a.close()
     b.close()
+
+
+class SlowToReturn(OsFs):
+    """Something looks for misplaced files once the disk has done what was asked, before the caller knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.look: Callable[[], None] = lambda: None
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        self.look()
+
+    def remove(self, path: str) -> None:
+        super().remove(path)
+        self.look()
+
+    def truncate(self, path: str, size: int) -> None:
+        super().truncate(path, size)
+        self.look()
+
+
+def test_what_a_thread_has_renamed_and_not_noted_yet_is_not_misplaced(tmp_path: Path) -> None:
+    disk = SlowToReturn()
+    fs = UnsyncedNames(disk)
+    renamed, removed, cut = (fs.append(f"{tmp_path}/{name}") for name in ("renamed", "removed", "cut"))
+    cut.write(b"1234")
+    looks = []
+
+    def look() -> None:
+        looks.extend(fs.find_misplaced() for _ in range(4))
+        assert fs.suspect is None
+
+    disk.look = look
+    fs.rename(f"{tmp_path}/renamed", f"{tmp_path}/other")
+    fs.remove(f"{tmp_path}/removed")
+    fs.truncate(f"{tmp_path}/cut", 2)
+    look()
+    assert looks == [""] * 16
+    (tmp_path / "other").rename(tmp_path / "away")
+    assert [fs.find_misplaced() for _ in range(4)].count(f"{tmp_path}/other") == 2
+    for file in (renamed, removed, cut):
+        file.close()
 
 
 def test_a_lock_is_held_while_its_file_is_at_its_path(tmp_path: Path) -> None:

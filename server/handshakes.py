@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from staniel.broker.events import CLIENT_EVENTS_MAX, EventSink, Level, RateLimitedSink
 from staniel.server.interfaces import HandshakeError, SecureSock, Security
+from staniel.server.timeouts import Grace
 
 if TYPE_CHECKING:
     from staniel.server.hub import Hub
@@ -27,20 +28,20 @@ WORK = 5_000  # of a step, as timers count it: some ten steps a turn, whatever a
 
 
 class Handshake:
-    """One of them. `is_ready`: there is something to read, or room to write."""
+    """One of them. `heard_ms`: when the client last said something, or had room for what is said to it."""
 
-    def __init__(self, owner: Handshakes, sock: SecureSock, name: str, listener: Listener) -> None:
+    def __init__(self, owner: Handshakes, sock: SecureSock, name: str, listener: Listener, timeout_ms: int) -> None:
         self.owner = owner
         self.sock = sock
         self.fd = sock.fileno()
         self.name = name
         self.listener = listener
         self.watched = select.EPOLLIN
-        self.is_ready = False
+        self.heard_ms = 0
+        self.grace = Grace(timeout_ms)
 
     def due(self, now_ms: int) -> None:
-        self.owner.count_timeout()
-        self.owner.refuse(self, "no end of the handshake within [tls] handshake_timeout", now_ms)
+        self.owner.time_out(self, now_ms)
 
 
 class Handshakes:
@@ -57,8 +58,15 @@ class Handshakes:
     def __len__(self) -> int:
         return len(self._under_way)
 
-    def count_timeout(self) -> None:
+    def time_out(self, handshake: Handshake, now_ms: int) -> None:
+        """The time is over, but for a client that has just been heard."""
+        heard_ms = now_ms if self._hub.is_postponed(handshake.fd) else handshake.heard_ms
+        until_ms = handshake.grace.until_ms(heard_ms)
+        if until_ms > now_ms:
+            self._timers.set(handshake, until_ms)
+            return
         self._hub.broker.limits.count("handshake_timeout")
+        self.refuse(handshake, "no end of the handshake within [tls] handshake_timeout", now_ms)
 
     def begin(self, listener: Listener, security: Security, sock: SecureSock, name: str, now_ms: int) -> None:
         """A client has connected."""
@@ -66,9 +74,9 @@ class Handshakes:
             oldest = next(iter(self._under_way.values()))
             self._hub.broker.limits.count("max_handshakes")
             self.refuse(oldest, "too many handshakes at a time, and this was the oldest", now_ms)
-        handshake = Handshake(self, sock, name, listener)
+        handshake = Handshake(self, sock, name, listener, security.timeout_ms)
         self._under_way[handshake.fd] = handshake
-        self._hub.watch_fd(handshake.fd, handshake.watched, lambda now_ms: self._on_ready(handshake))
+        self._hub.watch_fd(handshake.fd, handshake.watched, lambda now_ms: self._on_ready(handshake, now_ms))
         self._timers.set(handshake, now_ms + security.timeout_ms)
 
     def close(self) -> None:
@@ -77,7 +85,8 @@ class Handshakes:
             self._forget(handshake)
             handshake.sock.close()
 
-    def _on_ready(self, handshake: Handshake) -> None:
+    def _on_ready(self, handshake: Handshake, now_ms: int) -> None:
+        handshake.heard_ms = now_ms
         self._ready[handshake.fd] = None
         self._timers.soon(self)
 

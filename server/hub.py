@@ -42,7 +42,6 @@ from staniel.server.sync_latency import ONE_JOURNAL_NS, SEVERAL_JOURNALS_NS, Syn
 from staniel.server.timeouts import IdleTimeout, LingerTimeout, LoginTimeout
 
 LINGER_MS = 2000
-LOGIN_MS = 10_000  # for a client to say who it is, where it has to
 LOGIN_BYTES_MAX = 64 << 10  # of a request before that, and of those that come in the same packet
 READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
@@ -201,8 +200,7 @@ class Hub:
         self._of_session[connection.session] = connection
         self._poller.register(connection.fd, READABLE_OR_ENDED)
         if session.rights is STRANGER:
-            connection.alarm = LoginTimeout(connection, self)
-            self.broker.timers.set(connection.alarm, now_ms + LOGIN_MS)
+            connection.alarm = LoginTimeout(connection, self, now_ms)
         elif self.broker.config.server.client_timeout_ms:
             self._set_idle_timeout(connection, now_ms)
 
@@ -517,9 +515,9 @@ class Hub:
                 break  # to give back what was kept for one that leaves is a turn's work
         self._queue_read_ns = self._elapsed_ns()
 
-    def is_postponed(self, connection: Connection) -> bool:
-        """Whether the client is ready, and there has been no time for it since."""
-        return connection.fd in self._read_queue or connection.fd in self._postponed
+    def is_postponed(self, fd: int) -> bool:
+        """Whether a client's descriptor is ready, and there has been no time for it since."""
+        return fd in self._read_queue or fd in self._postponed
 
     def _postpone(self, fds: Iterable[int]) -> None:
         """To the next turn."""

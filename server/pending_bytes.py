@@ -138,7 +138,7 @@ class PendingBytes:
         else:
             # One that waits, or is not read from, or is postponed, could not have got on.
             moved = (unsent, begun) != (known.unsent_bytes, known.begun_bytes)
-            is_stuck = not moved and (unsent > 0 or connection.may_begin) and not self._hub.is_postponed(connection)
+            is_stuck = not moved and (unsent > 0 or connection.may_begin) and not self._hub.is_postponed(connection.fd)
             since_ms = known.since_ms if is_stuck else now_ms
             self.tracked[connection] = pending = Pending(held, unsent, begun, since_ms)
         if pending.is_pressing:

@@ -14,6 +14,29 @@ if TYPE_CHECKING:
     from staniel.server.hub import Hub
 
 
+LOGIN_MS = 10_000  # for a client to say who it is, where it has to
+RENEWALS_MAX = 3  # a handshake is of three messages at most, and a login of fewer
+
+
+class Grace:
+    """How long a client may take to get in: `timeout_ms`, and as much again after what it says in that time, up to
+    RENEWALS_MAX times. A server that stands still (a slow disk, SIGSTOP) hears late what was said in time.
+    """
+
+    __slots__ = ("_renewals", "_timeout_ms")
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._renewals = 0
+
+    def until_ms(self, heard_ms: int) -> int:
+        """The time is over: until when there is more, or a moment that has passed. `heard_ms`: when something was last
+        read.
+        """
+        self._renewals += 1
+        return heard_ms + self._timeout_ms if self._renewals <= RENEWALS_MAX else 0
+
+
 class LingerTimeout:
     """A client that does not close its side in time is dropped."""
 
@@ -28,14 +51,22 @@ class LingerTimeout:
 class LoginTimeout:
     """A client that has not said in time who it is is hung up on."""
 
-    def __init__(self, connection: Connection, hub: Hub) -> None:
+    def __init__(self, connection: Connection, hub: Hub, now_ms: int) -> None:
         self.connection = connection
         self._hub = hub
+        self._grace = Grace(LOGIN_MS)
+        hub.broker.timers.set(self, now_ms + LOGIN_MS)
 
     def due(self, now_ms: int) -> None:
-        if self.connection.state is not CLOSED:
-            self._hub.broker.limits.tell("login_timeout", now_ms, client=self.connection.session.address)
-            self._hub.hang_up(self.connection)
+        if self.connection.state is CLOSED:
+            return
+        has_more = self._hub.is_postponed(self.connection.fd)
+        until_ms = self._grace.until_ms(now_ms if has_more else self.connection.active_ms)
+        if until_ms > now_ms:
+            self._hub.broker.timers.set(self, until_ms)
+            return
+        self._hub.broker.limits.tell("login_timeout", now_ms, client=self.connection.session.address)
+        self._hub.hang_up(self.connection)
 
 
 class IdleTimeout:
@@ -61,7 +92,7 @@ class IdleTimeout:
     @property
     def _is_idle(self) -> bool:
         """Whether the client has to say something, and has not said what there was no time to read."""
-        return self.connection.is_idle and not self._hub.is_postponed(self.connection)
+        return self.connection.is_idle and not self._hub.is_postponed(self.connection.fd)
 
     @property
     def _active_ms(self) -> int:
@@ -87,4 +118,4 @@ class IdleTimeout:
     def _reads_nothing(self) -> bool:
         connection = self.connection
         is_stuck = self._had_unsent and bool(connection.unsent) and not connection.has_read
-        return is_stuck and not self._hub.is_postponed(connection)
+        return is_stuck and not self._hub.is_postponed(connection.fd)

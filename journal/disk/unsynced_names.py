@@ -260,7 +260,7 @@ class UnsyncedNames:
             self._unsynced.pop(path, None)
             file = self._open.get(path)
             if file is not None:
-                file.size = min(file.size, size)
+                file._set_size(min(file.size, size))
 
     def fill(self, path: str, size: int) -> None:
         self.guard(lambda: self._fs.fill(path, size))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from staniel.server.timeouts import Grace
 from staniel.server.tls_socket import CONTROL_BYTES_MAX, TlsSocket
 from tests.support.certificates import Authority, Files, self_signed
 from tests.support.process import Server, run_staniel, running, until
@@ -247,6 +248,38 @@ def test_half_a_handshake_ends_in_time_and_others_connect_meanwhile(place: Place
             for sock in halves:
                 sock.close()
         assert refused(server, "handshake_timeout")
+
+
+def test_a_server_that_stood_still_hears_what_was_said_in_a_handshake_meanwhile(place: Place) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context(place).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with (
+        running(place.folder / "server", config=place.config('handshake_timeout = "1s"')) as server,
+        closing(socket.create_connection((LOCAL, server.second_port), 5)) as begun,
+        closing(socket.create_connection((LOCAL, server.second_port), 5)) as silent,
+    ):
+        with suppress(ssl.SSLWantReadError):
+            tls.do_handshake()
+        begun.sendall(outgoing.read(20))
+        with connected(server, context(place)) as other:  # so both before it have been let in
+            assert ask(other, b"version\r\n").startswith(b"VERSION ")
+        server.signal(signal.SIGSTOP)
+        begun.sendall(outgoing.read())
+        time.sleep(1.5)
+        server.signal(signal.SIGCONT)
+        incoming.write(begun.recv(65536))
+        shake_hands(begun, tls, incoming, outgoing)
+        tls.write(b"version\r\n")
+        begun.sendall(outgoing.read())
+        incoming.write(begun.recv(65536))
+        assert tls.read(100).startswith(b"VERSION ")
+        assert silent.recv(1) == b""
+        assert refused(server, "handshake_timeout")
+
+
+def test_a_client_that_goes_on_talking_without_an_end_of_its_handshake_ends_too() -> None:
+    grace = Grace(1000)
+    assert [grace.until_ms(heard_ms) for heard_ms in (900, 1900, 2900, 3900)] == [1900, 2900, 3900, 0]
 
 
 @pytest.mark.programs("openssl")

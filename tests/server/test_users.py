@@ -12,15 +12,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
 
 from staniel.broker.commands.login import login
 from staniel.broker.passwords import PasswordCheck, hash_password, parse_hash
+from staniel.broker.timers import Timers
 from staniel.broker.users import Logins
 from staniel.journal.background import TaskQueue
+from staniel.server.connection import OPEN
+from staniel.server.timeouts import LOGIN_MS, LoginTimeout
 from tests.server.admin.asking import Operator
 from tests.support.certificates import Authority
 from tests.support.process import STANIEL, Server, run_staniel, running, until
@@ -403,6 +406,29 @@ def test_passwords_are_compared_in_turn_with_the_servers_own_work() -> None:
         order += started
         tasks._running.clear()
     assert len(order) == 3 and order[1] is own
+
+
+def test_a_login_that_a_server_has_read_late_is_no_late_login() -> None:
+    told: list[str] = []
+    hung_up: list[Any] = []
+    limits = SimpleNamespace(tell=lambda name, now_ms, client: told.append(name))
+    timers = Timers()
+    hub: Any = SimpleNamespace(
+        broker=SimpleNamespace(timers=timers, limits=limits), is_postponed=lambda fd: fd == 2, hang_up=hung_up.append
+    )
+    read, postponed, silent = (
+        SimpleNamespace(state=OPEN, fd=fd, active_ms=60_000 * (fd == 1), session=SimpleNamespace(address=""))
+        for fd in (1, 2, 3)
+    )
+    for connection in (read, postponed, silent):
+        LoginTimeout(cast(Any, connection), hub, 0)
+    timers.fire(60_000)
+    assert hung_up == [silent] and told == ["login_timeout"]
+    timers.fire(61_000 + LOGIN_MS)
+    timers.fire(62_000 + 2 * LOGIN_MS)
+    assert hung_up == [silent, read]
+    timers.fire(63_000 + 3 * LOGIN_MS)
+    assert hung_up == [silent, read, postponed]
 
 
 def test_no_command_shows_a_hash(tmp_path: Path, server: Server, stack: ExitStack) -> None:

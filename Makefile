@@ -18,7 +18,7 @@ BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help serve compiled sanitized test check format sim bench soak wheel man lock licenses release audit clean
+.PHONY: help serve compiled sanitized test check format sim bench fuzz soak wheel man lock licenses release audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +58,10 @@ sim: $(DEV) ## the simulator: make sim ARGS='--help'
 
 bench: $(DEV) ## the measurements: make bench ARGS='--help'
 	@$(WITH_BYTECODE) $(VENV)/bin/python -m staniel.bench $(ARGS)
+
+SECONDS ?= 600
+fuzz: $(DEV) ## made-up bytes for every parser, reader and session, and a table: make fuzz SECONDS=36000 ARGS='--help'
+	@$(WITH_BYTECODE) $(VENV)/bin/python -m tests.fuzz.campaign --seconds $(SECONDS) $(ARGS)
 
 HOURS ?= 2
 soak: $(DEV) ## everything at once for HOURS, with accidents, and a report: make soak HOURS=72 ARGS='--help'

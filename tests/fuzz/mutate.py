@@ -48,7 +48,7 @@ def main(targets: tuple[str, ...], seconds: int, seed: int) -> None:
     """Change inputs and try them, TARGETS in turn (all of them if none is named). Raises what a target finds."""
     names = targets or tuple(TARGETS)
     for name in names:
-        check, seeds = TARGETS[name]
+        check, seeds, _ = TARGETS[name]
         corpus = [data for data in seeds() if data]
         rng = Random(f"{seed} {name}")
         until, tried = monotonic() + seconds / len(names), 0

@@ -9,6 +9,11 @@ function report(error) {
   toast(error.message, true);
 }
 
+const WHAT_NOW = { // by the status of a refusal; 0: no answer came
+  0: 'It may have been done all the same: cancel, and look again before you repeat it.',
+  409: 'Cancel, and look again: it is not as it was.',
+};
+
 function isCutOff() {
   if (store.state === 'live') return false;
   toast('Not connected: nothing can be changed from here now.', true);
@@ -33,8 +38,13 @@ export function confirm({ title, points, fields = [], same, button, isDanger = f
       dialog.close();
       toast(told);
     } catch (error) {
+      if (!dialog.isConnected) {
+        report(error);
+        return;
+      }
       yes.disabled = false;
-      fill(list, h('li', { class: 'hurt' }, icon('warn'), h('span', null, error.message)), h('li', null, icon('back'), h('span', null, 'Cancel, and look again: the counts have changed.')));
+      const then = WHAT_NOW[error.status];
+      fill(list, h('li', { class: 'hurt' }, icon('warn'), h('span', null, error.message)), then ? h('li', null, icon('back'), h('span', null, then)) : '');
       say(error.message);
     }
   });

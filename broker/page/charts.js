@@ -62,13 +62,16 @@ export class History {
     };
   }
 
-  // A point of this moment, once a step.
+  // A point of this moment, once a step; the steps that nobody looked at, as those of a hidden page, are not known.
   follow(point) {
     if (!this.endMs || now() < this.endMs + this.stepMs) return;
-    this.endMs += this.stepMs * Math.floor((now() - this.endMs) / this.stepMs);
+    const steps = Math.floor((now() - this.endMs) / this.stepMs);
+    const most = Math.round(SPAN_MS[this.span] / this.stepMs);
+    this.endMs += this.stepMs * steps;
     for (const [name, values] of Object.entries(this.columns)) {
+      for (let missed = Math.min(steps, most) - 1; missed > 0; missed -= 1) values.push(null);
       values.push(point[name] ?? null);
-      if (values.length > SPAN_MS[this.span] / this.stepMs) values.shift();
+      values.splice(0, Math.max(0, values.length - most));
     }
   }
 }

@@ -47,6 +47,17 @@ export const fill = (element, ...children) => {
   return add(element, children);
 };
 
+// `fill` for what changes by itself. Nothing is replaced while a pointer is down on it, or its click would be lost: false
+// then. The focus stays on what has the same place among those that can have it.
+const FOCUSABLE = 'a[href],button,input,select,summary,[tabindex]';
+export function refill(element, ...children) {
+  if (element.matches(':active')) return false;
+  const at = [...element.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
+  fill(element, ...children);
+  if (at >= 0) element.querySelectorAll(FOCUSABLE)[at]?.focus({ preventScroll: true });
+  return true;
+}
+
 export function svg(tag, attributes, ...children) {
   const element = document.createElementNS(SVG, tag);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);

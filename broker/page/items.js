@@ -99,12 +99,13 @@ export function browse(name, row) {
       if (mine === asked) tell(error.message, error.status === 503);
       return;
     }
+    const searched = page.items.length; // an answer ends behind a megabyte, however many were asked for
     const lower = wanted.toLowerCase();
     if (lower) page.items = page.items.filter((item) => textOf(item).toLowerCase().includes(lower));
     at = page.items[0]?.offset ?? -1;
     mode = '';
     if (!page.items_total) tell('The queue is empty: nothing to browse.');
-    else if (!page.items.length) tell(wanted ? `Not found in the ${f.items(Math.min(SEARCH_ITEMS, page.items_total - offset))} from position ${f.count(offset)}.` : `There are ${f.items(page.items_total)}; none from position ${f.count(offset)}.`);
+    else if (!page.items.length) tell(wanted ? `Not found in the ${f.items(searched)} from position ${f.count(offset)}.` : `There are ${f.items(page.items_total)}; none from position ${f.count(offset)}.`);
     else note.hidden = true;
     draw();
   }

@@ -17,15 +17,18 @@ export function jobs() {
   const element = h('div', null, health.element, h('div', { class: 'head' }, h('h1', null, 'Jobs'), h('span', { class: 'muted' }, 'of workq clients')),
     h('dl', { class: 'strip dim' }, Object.values(figures).map((each) => each.element)), h('div', { class: 'wide dim' }, table, note), foot());
   let askedAt = -1e9;
+  let isAsking = false;
   const cell = (n) => h('td', { class: n ? 'num' : 'num z' }, f.count(n));
   return {
     element, title: 'Jobs', nav: 'jobs',
     start() { this.tick(); },
     async tick() {
       health.tick();
-      if (performance.now() - askedAt < EVERY_MS) return;
+      if (isAsking || performance.now() - askedAt < EVERY_MS) return;
+      isAsking = true;
       askedAt = performance.now();
       const found = await get('/api/jobs').catch(() => null);
+      isAsking = false;
       if (!found) return;
       for (const [key] of COLUMNS) setFigure(figures[key], f.count(found.reduce((sum, each) => sum + each[key], 0)));
       table.hidden = !found.length;

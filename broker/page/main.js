@@ -25,12 +25,31 @@ const decoded = (part) => {
   try {
     return decodeURIComponent(part);
   } catch { // bytes that are no UTF-8 stand for themselves
-    return part.replace(/%([0-9a-f]{2})/gi, (_, digits) => {
-      const byte = parseInt(digits, 16);
-      return String.fromCharCode(byte < 128 ? byte : 0xdc00 + byte);
-    });
+    return part.replace(/(?:%[0-9a-f]{2})+/gi, lenient);
   }
 };
+
+// Percent-encoded bytes, of which not all are UTF-8: each character that can be read, and each byte between them.
+function lenient(run) {
+  let text = '';
+  for (let at = 0; at < run.length;) {
+    let length = 3 * [4, 3, 2, 1, 0].find((count) => count === 0 || isCharacter(run.slice(at, at + 3 * count), count));
+    if (length) text += decodeURIComponent(run.slice(at, at + length));
+    else {
+      text += String.fromCharCode(0xdc00 + parseInt(run.slice(at + 1, at + 3), 16));
+      length = 3;
+    }
+    at += length;
+  }
+  return text;
+}
+function isCharacter(run, count) {
+  try {
+    return run.length === 3 * count && [...decodeURIComponent(run)].length === 1;
+  } catch {
+    return false;
+  }
+}
 
 export function go(page = '', name = '', tab = '') {
   const hash = `#/${page}${name && `/${f.inPath(name)}`}${tab && `/${tab}`}`;
@@ -131,6 +150,7 @@ function connection() {
     fill(gone, h('b', { class: 'bad' }, 'Disconnected'), h('span', null), h('button', { class: 'btn sm', type: 'button', onclick: retry }, 'Try now'), command('staniel health'));
   }
   if (isLost) setText(gone.children[1], `from the server since ${f.clock(store.lostAt)}. What you see is as old as that; nothing can be changed from here. It is tried again every second.`);
+  other();
   if (store.state === said) return;
   if (said === 'lost' && store.state === 'live') {
     say('Connected again.');
@@ -145,6 +165,14 @@ function connection() {
     view = null;
     route();
   }
+}
+
+// The server is another program than the one that sent this page: after an upgrade the page is the old one.
+function other() {
+  const box = $('other');
+  if (box.hidden !== store.isOther) return;
+  box.hidden = !store.isOther;
+  fill(box, store.isOther ? [h('b', null, 'The server has changed'), h('span', null, `It is Staniel ${store.server.version}, ${store.server.build}, now; this page is of another one and may not show all that it says.`), h('button', { class: 'btn sm', type: 'button', onclick: () => location.reload() }, 'Load the new page')] : []);
 }
 
 function loginForm() {
@@ -210,7 +238,8 @@ function onKey(event) {
 let paints = 0;
 function changed(what) {
   if (what === 'state') connection();
-  if (store.state === 'lost') connection();
+  if (store.state === 'lost' || what === 'again') connection();
+  if (what === 'again') view?.again?.();
   cancelAnimationFrame(paints);
   paints = requestAnimationFrame(() => {
     bar();

@@ -1,7 +1,7 @@
 // All queues: what needs attention first, sums, and a table of which only the rows on the screen exist.
 
 import { Chart, History, drawSoon, sparkPath } from './charts.js';
-import { $, command, fill, figure, h, icon, say, setAttribute, setClass, setFigure, setText, svg } from './dom.js';
+import { command, fill, figure, h, icon, refill, say, setAttribute, setClass, setFigure, setText, svg } from './dom.js';
 import * as f from './format.js';
 import { ask, pause, purge } from './ask.js';
 import { openPalette } from './palette.js';
@@ -36,7 +36,10 @@ const COLUMNS = [
   ['actions', '', 'c-ac'],
 ];
 const NUMBERS = { items: 'items', open: 'open', waiters: 'waiters', in: 'inSmooth', out: 'outSmooth', bytes: 'bytes', unsynced: 'unsynced' };
-const UNITS = { s: 1e3, m: 6e4, h: 36e5, d: 864e5, k: 1e3 };
+const TIMES = { s: 1e3, m: 6e4, h: 36e5, d: 864e5 };
+const COUNTS = { k: 1e3, m: 1e6, g: 1e9 };
+const SIZES = { k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 };
+const UNITS = { age: TIMES, bytes: SIZES, unsynced: SIZES };
 const keep = { sort: 'level', direction: -1, text: '', filter: 'all', at: null, y: 0 };
 
 const SOON_MS = 30 * 864e5;
@@ -46,13 +49,15 @@ export const isSoon = (ms) => ms < SOON_MS;
 const attention = (row) => row.level * 1e15 + (row.paused !== 'none' ? 1e14 : 0) + Math.min(row.items, 1e13);
 const shownBytes = (n) => (n ? f.bytes(n) : '0');
 
-// A word is a part of the name, or a comparison: age>5m items>1k waiters=0.
+// A word is a part of the name, or a comparison: age>5m items>1k waiters=0. 5m are five minutes of an age, five million
+// items, five megabytes.
 function matches(row, words) {
   return FILTERS[keep.filter][1](row) && words.every((word) => {
-    const found = word.match(/^(items|age|open|waiters|in|out|bytes|unsynced)([<>=])(\d+(?:\.\d+)?)([smhdk])?$/);
-    if (!found) return row.name.toLowerCase().includes(word);
+    const found = word.match(/^(items|age|open|waiters|in|out|bytes|unsynced)([<>=])(\d+(?:\.\d+)?)([smhdkg])?$/);
+    const units = found && (UNITS[found[1]] || COUNTS);
+    if (!found || (found[4] && !units[found[4]])) return row.name.toLowerCase().includes(word);
     const [, name, sign, digits, unit] = found;
-    const wanted = digits * (UNITS[unit] || (name === 'age' ? 1e3 : 1));
+    const wanted = digits * (units[unit] || (name === 'age' ? 1e3 : 1));
     const is = name === 'age' ? (row.oldestAt ? now() - row.oldestAt : 0) : row[NUMBERS[name]];
     return sign === '>' ? is > wanted : sign === '<' ? is < wanted : Math.round(is) === wanted;
   });
@@ -306,10 +311,11 @@ export class HealthBox {
     const more = worst ? '' : !store.rows.size ? 'Nothing is stored yet.' : unsynced ? `${f.bytes(unsynced)} is not on the disk yet, all of it in queues whose sync_journal allows that, or not acknowledged yet.` : 'Everything acknowledged is on the disk.';
     const key = JSON.stringify([shown, title, more, this.isOpen]);
     if (key === this.key) return;
+    if (this.element.matches(':active')) return;
     this.key = key;
     setClass(this.element, `health dim${worst === 2 ? ' bad' : worst ? ' warn' : ''}`);
-    const toggle = h('button', { class: 'btn quiet sm', type: 'button', 'aria-expanded': String(this.isOpen), onclick: () => { this.isOpen = !this.isOpen; this.key = ''; this.tick(); this.element.querySelector('button')?.focus(); } }, this.isOpen ? 'Hide' : 'Show');
-    fill(this.element, h('header', null, h('b', { class: worst === 2 ? 'bad' : '' }, title), h('span', { class: 'muted' }, more), found.length ? toggle : ''),
+    const toggle = h('button', { class: 'btn quiet sm', type: 'button', 'aria-expanded': String(this.isOpen), onclick: () => { this.isOpen = !this.isOpen; this.key = ''; this.tick(); } }, this.isOpen ? 'Hide' : 'Show');
+    refill(this.element, h('header', null, h('b', { class: worst === 2 ? 'bad' : '' }, title), h('span', { class: 'muted' }, more), found.length ? toggle : ''),
       found.length && this.isOpen ? h('ol', null, shown.map((reason) => this.reason(reason)), found.length > shown.length ? h('li', null, icon('more', 'faint'), h('span', { class: 'muted' }, `and ${f.many(found.length - shown.length, 'more queue')}: see the filter Attention`)) : '') : '');
     if (this.said && this.said !== title) say(title);
     this.said = title;
@@ -382,7 +388,12 @@ export function overview() {
       addEventListener('resize', paint);
       this.tick(true);
       scrollTo(0, keep.y);
-      history.take(await get('/api/history').catch(() => ({ end_at_ms: 0, step_ms: 5000 })), '10m');
+      await this.again();
+    },
+    // What came while the page was hidden or cut off is in the server's history alone.
+    async again() {
+      const found = await get('/api/history').catch(() => null);
+      if (found) history.take(found, '10m');
       drawSoon();
     },
     stop() {

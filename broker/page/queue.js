@@ -63,6 +63,7 @@ export function queuePage(name, tab) {
     h('div', { class: 'range' }, kept, spans), h('section', { class: 'charts dim', 'aria-label': 'History' }, charts.map((chart) => chart.element)), tabs, panel);
   const element = h('div', null, crumb, h('div', { class: 'head' }, h('h1', null, f.oneLine(name)), tags, operations), health.element, whole, gone, foot());
   let part = null;
+  let wasGone = false;
   let loads = 0;
   let told = '';
 
@@ -130,13 +131,22 @@ export function queuePage(name, tab) {
       this.tick();
     },
     stop() { part?.stop?.(); },
+    again() { load(history.span); },
     tick() {
       health.tick();
       const now_ = row();
       const isGone = !now_ && store.isWhole && store.state === 'live';
       whole.hidden = operations.hidden = isGone;
       gone.hidden = !isGone;
-      if (!now_) return;
+      if (!now_) {
+        wasGone ||= isGone;
+        return;
+      }
+      if (wasGone) { // what was asked for when there was no such queue is there now
+        wasGone = false;
+        show(tab);
+        load(history.span);
+      }
       figuresNow(now_);
       stateNow(now_);
       setText(counts.open, now_.open ? f.count(now_.open) : '');

@@ -9,6 +9,7 @@ const SILENT_MS = 10_000; // the server says something every 3 s
 const PROBE_MS = 2000;
 const UNREAD_MS = 300_000; // an older item, and nothing takes any
 const SMOOTH = 0.25; // of a new rate: one second says little
+const LATE_MS = 5000; // no event is later than that: a clock has been set
 
 export const store = {
   state: 'connecting', // live, lost, login
@@ -19,17 +20,21 @@ export const store = {
   disk: null,
   lostAt: 0,
   isWhole: false,
+  isOther: false,
 };
 const listeners = new Set();
 let stream = null;
 let heardAt = 0;
 let offset = 0; // of the server's clock to ours
 let isDated = false;
+let saidAt = 0; // the server's time of its last event
+let probing = 0;
 let generation = 0;
 let sparkStep = 0;
 let version = 0;
 
-// `f(what)` is called after "rows" or "state" have changed, and with "tick" every second.
+// `f(what)` is called after "rows" or "state" have changed, with "again" when all rows have come anew, and with "tick"
+// every second.
 export const listen = (f) => {
   listeners.add(f);
   return () => listeners.delete(f);
@@ -68,13 +73,14 @@ function close() {
 }
 
 function lose() {
-  store.lostAt = now();
+  store.lostAt = saidAt || Date.now(); // what is shown is as old as the last event, not as its end
   store.state = 'lost';
   tell('state');
 }
 
-// The stream was refused, and does not say why.
+// The stream was refused, and does not say why. However often that happens, there is one such question at a time.
 async function probe() {
+  clearTimeout(probing);
   try {
     const reply = await fetch('/api/server', { cache: 'no-store' });
     if (reply.status === 401) {
@@ -83,13 +89,13 @@ async function probe() {
       return;
     }
     if (reply.ok && !document.hidden) {
-      open();
+      if (!stream) open();
       return;
     }
-  } catch {
-    if (store.state === 'connecting') lose();
-  }
-  setTimeout(() => { if (!stream && !document.hidden) probe(); }, PROBE_MS);
+  } catch { /* it is asked again */ }
+  if (store.state === 'connecting') lose();
+  clearTimeout(probing);
+  probing = setTimeout(() => { if (!stream && !document.hidden) probe(); }, PROBE_MS);
 }
 
 export const retry = () => (store.state === 'login' ? null : open());
@@ -110,9 +116,13 @@ function beat() {
 function learn(event) {
   heardAt = performance.now();
   const ahead = event.at_ms - Date.now();
-  offset = isDated ? Math.max(offset - 50, ahead) : ahead; // the fastest event says it best
+  const isSet = !isDated || Math.abs(offset - ahead) > LATE_MS;
+  offset = isSet ? ahead : Math.max(offset - 50, ahead); // the fastest event says it best
   isDated = true;
+  saidAt = event.at_ms;
   if (event.is_first) generation += 1;
+  const isAgain = event.is_first && generation > 1;
+  if (event.server) store.isOther = isOther(event.server);
   for (const name of ['server', 'health', 'totals', 'disk']) if (event[name]) store[name] = event[name];
   for (const row of event.rows || []) learnRow(row);
   store.isWhole = !event.more;
@@ -121,7 +131,16 @@ function learn(event) {
     store.state = 'live';
     tell('state');
   }
+  if (isAgain) tell('again');
   tell('rows');
+}
+
+// Whether the server is another program than the one this page came from, whose page may say more or otherwise.
+let program = '';
+function isOther({ version: number, build }) {
+  const told = `${number} ${build}`;
+  program ||= told;
+  return told !== program;
 }
 
 function learnRow(fields) {
@@ -146,7 +165,6 @@ function learnRow(fields) {
   row.inSmooth = smooth(row.inSmooth, row.in);
   row.outSmooth = smooth(row.outSmooth, row.out);
   row.generation = generation;
-  row.deadOf = null;
   judge(row);
 }
 

@@ -1,6 +1,6 @@
 // The other tabs of a queue: who holds what, who waits, the files of its journal, its settings.
 
-import { command, fill, h, head, icon } from './dom.js';
+import { command, fill, h, head, icon, refill } from './dom.js';
 import * as f from './format.js';
 import { abortAll, abortOne } from './ask.js';
 import { get, now, queuePath, store } from './store.js';
@@ -8,11 +8,15 @@ import { get, now, queuePath, store } from './store.js';
 const EVERY_MS = 2000;
 const SHOWN_MAX = 1000;
 
-// Asks for `path` while the tab is shown, and draws what comes.
+// Asks for `path` while the tab is shown, and draws what comes. A server that takes longer than EVERY_MS is not asked a
+// second time meanwhile.
 function live(name, path, element, draw) {
   let askedAt = -1e9;
+  let isAsking = false;
   let isOver = false;
   async function look() {
+    if (isAsking) return;
+    isAsking = true;
     askedAt = performance.now();
     try {
       const found = await get(queuePath(name, path));
@@ -20,6 +24,7 @@ function live(name, path, element, draw) {
     } catch (error) {
       if (!isOver) fill(element, h('p', { class: 'note' }, error.message));
     }
+    isAsking = false;
   }
   return {
     element,
@@ -47,7 +52,7 @@ export function openReads(name, row) {
     const holders = Map.groupBy ? Map.groupBy(reads, (read) => read.client) : grouped(reads);
     const rows = [...holders].flatMap(([client, held]) => [holderRow(client, held), ...(opened.has(client) ? held.map((read) => readRow(read)) : [])]);
     const ends = reads[0].times_out_at_ms ? `, or its time of ${f.duration(reads[0].times_out_at_ms - reads[0].opened_at_ms)} is over (open_transaction_timeout)` : '';
-    fill(element, h('p', { class: 'lead' }, `Handed out and not yet confirmed. An item comes back to the head when its client leaves or aborts${ends}.`),
+    refill(element, h('p', { class: 'lead' }, `Handed out and not yet confirmed. An item comes back to the head when its client leaves or aborts${ends}.`),
       h('div', { class: 'wide' }, h('table', { class: 'list' }, head([['Client', ''], ['Open', 'num w2'], ['Held longest', 'num w3'], ['Next comes back', 'num w3'], ['Most tries', 'num w2'], ['Oldest item', 'num w3'], ['Bytes', 'num w2'], ['', 'num w3']]), h('tbody', null, rows))),
       reads.length >= SHOWN_MAX ? h('p', { class: 'note' }, `The ${SHOWN_MAX} oldest are shown.`) : '',
       h('p', { class: 'note bar-of' }, h('button', { class: 'btn danger', type: 'button', id: 'abort-all', 'data-acts': '', onclick: () => row() && abortAll(row()) }, 'Give back all…'), command(`staniel open ${f.shell(name)}`)));
@@ -94,6 +99,7 @@ export function journal(name) {
   return live(name, 'journal', element, (found) => {
     const key = JSON.stringify(found);
     if (key === told) return;
+    if (element.matches(':active')) return; // it is drawn next time
     told = key;
     if (!found.files.length) {
       fill(element, h('p', { class: 'note' }, 'No journal: keep_journal = false. A restart empties this queue.'));
@@ -113,7 +119,7 @@ export function journal(name) {
         h('td', { class: file.items ? 'num' : 'num z' }, f.count(file.items)), h('td', { class: file.unread_items ? 'num' : 'num z' }, f.count(file.unread_items)), h('td', { class: file.unsynced_bytes ? 'num warn' : 'num z' }, f.bytes(file.unsynced_bytes))));
     });
     const key_ = (className, text) => h('span', null, h('i', { class: className }), text);
-    fill(element, h('p', { class: 'lead' }, h('b', null, `${f.bytes(found.bytes)} in ${f.many(found.files_total, 'file')}`), `, ${found.format === 'none' ? '' : `in ${found.format === 'kestrel' ? 'Kestrel’s' : 'libkestrel’s'} format, `}in ${f.oneLine(found.folder)}.`, found.unsynced_bytes ? ` A power cut could take ${f.bytes(found.unsynced_bytes)} of it.` : ' All of it is on the disk.'),
+    refill(element, h('p', { class: 'lead' }, h('b', null, `${f.bytes(found.bytes)} in ${f.many(found.files_total, 'file')}`), `, ${found.format === 'none' ? '' : `in ${found.format === 'kestrel' ? 'Kestrel’s' : 'libkestrel’s'} format, `}in ${f.oneLine(found.folder)}.`, found.unsynced_bytes ? ` A power cut could take ${f.bytes(found.unsynced_bytes)} of it.` : ' All of it is on the disk.'),
       h('div', { class: 'files', role: 'group', 'aria-label': 'Journal files, the oldest first', onpointerleave: () => light(-1) }, blocks), h('div', { class: 'axis' }, h('span', null, 'oldest'), h('span', null, 'newest')),
       h('div', { class: 'legend' }, key_('k-read', 'read, can go'), key_('k-unread', 'unread'), key_('k-current', 'unread, file written to'), key_('k-unsynced', 'not yet on disk')),
       h('div', { class: 'wide' }, h('table', { class: 'list' }, head([['File', ''], ['State', 'w4'], ['Size', 'num w2'], ['Items', 'num w2'], ['Unread', 'num w2'], ['Not on disk', 'num w2']]), h('tbody', null, rows))),

@@ -10,6 +10,7 @@ kernel's word on who connects, say who may.
 from __future__ import annotations
 
 import hmac
+from copy import copy
 from hashlib import sha256
 from ipaddress import ip_address
 
@@ -39,9 +40,17 @@ class AdminAccess:
     def has_token(self) -> bool:
         return bool(self._token)
 
-    def has_token_of(self, other: AdminAccess) -> bool:
-        """Whether the token is still the same; or there was none."""
+    def lets_in(self, other: AdminAccess) -> bool:
+        """Whether who was let in by `other` is let in here: the same token, or none was needed and none is now."""
+        if not other._wants_token and self._wants_token:
+            return False
         return not other._token or hmac.compare_digest(self._token, other._token)
+
+    def kept_for(self, config: Config) -> AdminAccess:
+        """What guards a listener that `config` does not have, and that stays until the restart; users are asked for."""
+        kept = copy(self)
+        kept._wants_token = bool(self._token or config.users)
+        return kept
 
     def refusal(self, request: HttpRequest, is_known: bool) -> tuple[int, str]:
         """(status, why) of a request over TCP that is not served; (0, "") if it is. `is_known`: a user's, or with the

@@ -460,13 +460,13 @@ class Broker:
             config = self._load()
             admin = admin_access(config, self.fs)
             if self.admin is not None and (admin is None or (self.admin.has_token and not admin.has_token)):
-                admin = self.admin  # the listener stays as it is until the restart, so do its guards
+                admin = self.admin.kept_for(config)  # the listener stays as it is until the restart, so do its guards
             users = Users(config, self.fs, self.users.own_uids)
             self.check_reload(config)
         except ConfigError as error:
             self.report(Level.ERROR, "config.refused", why=str(error), hint="nothing has changed")
             raise ReloadError(str(error)) from error
-        has_lost = admin is not None and self.admin is not None and not admin.has_token_of(self.admin)
+        has_lost = admin is not None and self.admin is not None and not admin.lets_in(self.admin)
         self.config = config
         self.admin = admin
         self._take_over(users, has_lost, now_ms)

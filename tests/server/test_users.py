@@ -273,6 +273,22 @@ def test_users_that_a_reload_brings_are_asked_for(tmp_path: Path, stack: ExitSta
         assert connect(stack, server).ask("version") == "CLIENT_ERROR unauthenticated\r\n"
 
 
+@pytest.mark.parametrize("tables", ["[admin]\nport = 0\n", ""])
+def test_the_admin_port_asks_for_users_that_a_reload_brings(tmp_path: Path, stack: ExitStack, tables: str) -> None:
+    """Also if the listener is to be gone after the next start, and until then is there."""
+    (tmp_path / "token").write_text(TOKEN)
+    with running(tmp_path, config="[admin]\nport = 0\n") as server:
+        page = stack.enter_context(closing(socket.create_connection(("127.0.0.1", server.second_port), 10)))
+        page.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        stream = stack.enter_context(closing(page.makefile("rb")))
+        assert b"200" in stream.readline()
+        reload_with(server, users() + tables)
+        assert stream.read() is not None, "what was begun without being asked ends"
+        operator = Operator(server.second_port)
+        assert operator.ask("GET", "/api/queues").status == 401
+        assert operator.ask("GET", "/api/queues/orders", authorization=f"Bearer {TOKEN}").status == 404
+
+
 def test_tokens_of_users_have_their_rights_at_the_admin_port(server: Server) -> None:
     operator = Operator(int(server.greeting.split("127.0.0.1:")[2].split(",")[0]))
     bearer = f"Bearer {TOKEN}"

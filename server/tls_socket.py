@@ -21,9 +21,44 @@ OVERHEAD_BYTES = 1 << 10  # what is read more than is asked for: headers and tag
 SEND_BYTES_MAX = 4 * RECORD_BYTES_MAX
 # Of answers that TLS itself gives (key updates, alerts), to a client that asks for them and reads none.
 CONTROL_BYTES_MAX = 64 << 10
+# Records that carry nothing for us: a key update takes as long as an answered request, and libraries send one in
+# millions of records. So many may come at once, and one more for each so many records that carry something.
+EMPTY_RECORDS_MAX, RECORDS_PER_EMPTY = 32, 1024
+RECORD_HEADER_BYTES = 5
 NAME_KINDS = ("DNS", "email", "URI")
 HANDSHAKE = 0x16  # the first byte of a client that speaks TLS
 PLAIN_TEXT = "plain text on a TLS port"
+
+
+class RecordEnds:
+    """Where records end in what has arrived. Their headers are not encrypted."""
+
+    __slots__ = ("_header", "_left")
+
+    def __init__(self) -> None:
+        self._header = b""  # the part of one that has arrived
+        self._left = 0  # bytes of the record that has begun, which are still to come
+
+    def find(self, data: bytes) -> list[int]:
+        """The ends in `data`, which follows what was given before."""
+        size, shift = len(data), len(self._header)
+        if shift:
+            data = self._header + data
+        at, ends = self._left, list[int]()
+        if at > size:
+            self._left = at - size
+            return ends
+        if at:
+            ends.append(at)
+        self._left = 0
+        while at + RECORD_HEADER_BYTES <= size + shift:
+            at += RECORD_HEADER_BYTES + (data[at + 3] << 8 | data[at + 4])
+            if at > size + shift:
+                self._left, self._header = at - size - shift, b""
+                return ends
+            ends.append(at - shift)
+        self._header = data[at:]
+        return ends
 
 
 class TlsSocket:
@@ -31,11 +66,15 @@ class TlsSocket:
 
     __slots__ = (
         "_arrived",
+        "_empty_records",
         "_encrypted",
+        "_ends",
         "_heard_all",
+        "_is_shaken",
         "_leaving",
         "_left_bytes",
         "_records",
+        "_rest",
         "_said_all",
         "_tls",
         "below",
@@ -51,6 +90,10 @@ class TlsSocket:
         # (where it ends, counted back from the end of `_encrypted`; its plain bytes) of each record that has not left.
         self._records: deque[tuple[int, int]] = deque()
         self._left_bytes = 0  # plain bytes of records that have left, and were not told yet
+        self._ends = RecordEnds()
+        self._is_shaken = False  # the handshake is done
+        self._rest = b""  # what has come with the end of the handshake
+        self._empty_records = 0  # counted in shares of RECORDS_PER_EMPTY
         self._heard_all = False  # the client has said that nothing more follows, or what it says makes no sense
         self._said_all = False  # our side is shut
 
@@ -71,19 +114,32 @@ class TlsSocket:
             if not self.read_bytes and data[0] != HANDSHAKE:
                 raise HandshakeError(PLAIN_TEXT)
             self.read_bytes += len(data)
-            self._arrived.write(data)
         elif data is not None:
             raise HandshakeError("the client has hung up" + ("" if self.read_bytes else " without a word"))
         try:
-            self._tls.do_handshake()
-            is_done = True
-        except ssl.SSLWantReadError:
-            is_done = False
+            is_done = self._shake(data or b"")
         except ssl.SSLError as error:
             self._try_to_send()
             raise HandshakeError(reason(error)) from error
         self._try_to_send()
         return is_done
+
+    def _shake(self, data: bytes) -> bool:
+        """Record by record: what follows the last one is for `recv`. Raises SSLError."""
+        if self._is_shaken:
+            self._rest += data
+            return True
+        begin = 0
+        for end in [*self._ends.find(data), len(data)]:
+            self._arrived.write(data[begin:end])
+            begin = end
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            self._is_shaken, self._rest, self._ends = True, data[end:], RecordEnds()
+            return True
+        return False
 
     @property
     def wants_write(self) -> bool:
@@ -109,42 +165,62 @@ class TlsSocket:
             return self.below.recv(count)  # what is still said is not heard
         if self._heard_all:
             return b""
-        try:
-            data = self.below.recv(count + OVERHEAD_BYTES)
-            if data:
-                self._arrived.write(data)
-            elif not (self._tls.pending() or self._arrived.pending):
-                return b""
-        except BlockingIOError:
-            if not (self._tls.pending() or self._arrived.pending):
-                raise
-        pieces = self._decrypt()
+        data, self._rest = self._rest, b""
+        if not data:
+            try:
+                data = self.below.recv(count + OVERHEAD_BYTES)
+            except BlockingIOError:
+                if not (self._tls.pending() or self._arrived.pending):
+                    raise
+            else:
+                if not (data or self._tls.pending() or self._arrived.pending):
+                    return b""
+        pieces = self._take(data)
         if self._leaving.pending:
             self._answer()
         if pieces:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return self._nothing()
 
+    def _take(self, data: bytes) -> list[bytes]:
+        """Decrypt it, a few records at a time, so that a client that sends too many empty ones is noticed before
+        OpenSSL has worked on all of them. Raises ConnectionResetError.
+        """
+        ends, pieces, begin = self._ends.find(data), list[bytes](), 0
+        view = memoryview(data)
+        for first in range(0, len(ends) + 1, EMPTY_RECORDS_MAX):
+            some = ends[first : first + EMPTY_RECORDS_MAX]
+            end = some[-1] if len(some) == EMPTY_RECORDS_MAX else len(data)
+            self._arrived.write(view[begin:end])
+            begin, found = end, len(pieces)
+            self._decrypt(pieces)
+            if self._heard_all:
+                break
+            found = len(pieces) - found
+            empty = RECORDS_PER_EMPTY * (len(some) - found) - found
+            self._empty_records = max(0, self._empty_records + empty)
+            if self._empty_records > RECORDS_PER_EMPTY * EMPTY_RECORDS_MAX:
+                raise ConnectionResetError(errno.ECONNRESET, "it sends records that carry nothing")
+        return pieces
+
     def _nothing(self) -> bytes:
         if self._heard_all:
             return b""
         raise BlockingIOError(errno.EAGAIN, "part of a record")
 
-    def _decrypt(self) -> list[bytes]:
-        pieces = []
+    def _decrypt(self, pieces: list[bytes]) -> None:
         try:
             while piece := self._tls.read(RECORD_BYTES_MAX):
                 pieces.append(piece)
                 if not self._arrived.pending and not self._tls.pending():
-                    return pieces
+                    return
         except ssl.SSLWantReadError:
-            return pieces
+            return
         except ssl.SSLError:
             pass  # what follows cannot be read, nor trusted
         self._heard_all = True
         if pieces:
             self._have_end_told()
-        return pieces
 
     def _have_end_told(self) -> None:
         """The poller is to wake us once more: what was read with the end of the stream comes first."""

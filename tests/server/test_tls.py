@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import socket
 import ssl
@@ -13,9 +14,17 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given
+from hypothesis import strategies as st
 
 from staniel.server.timeouts import Grace
-from staniel.server.tls_socket import CONTROL_BYTES_MAX, TlsSocket
+from staniel.server.tls_socket import (
+    CONTROL_BYTES_MAX,
+    EMPTY_RECORDS_MAX,
+    RECORD_HEADER_BYTES,
+    RecordEnds,
+    TlsSocket,
+)
 from tests.support.certificates import Authority, Files, self_signed
 from tests.support.process import Server, run_staniel, running, until
 
@@ -489,6 +498,63 @@ def test_answers_of_tls_that_a_client_does_not_read_are_bounded(is_taking: bool)
     else:
         raise AssertionError(f"{sock._leaving.pending} bytes are kept")
     assert sock._leaving.pending < CONTROL_BYTES_MAX + 100
+
+
+KEY_UPDATE_BYTES = 27  # in TLS 1.3, with its header
+
+
+class Updating(Deaf):
+    """One that sends key updates, and nothing else, as fast as they are read."""
+
+    def recv(self, count: int, /) -> bytes:
+        record = b"\x17\x03\x03\x00\x16" + bytes(KEY_UPDATE_BYTES - RECORD_HEADER_BYTES)
+        return record * (count // KEY_UPDATE_BYTES)
+
+
+class Silent:
+    """OpenSSL to which nothing but key updates is given. `seen`: bytes of them."""
+
+    def __init__(self, arrived: ssl.MemoryBIO) -> None:
+        self._arrived = arrived
+        self.seen = 0
+
+    def read(self, count: int) -> bytes:
+        self.seen += len(self._arrived.read())
+        raise ssl.SSLWantReadError
+
+    def pending(self) -> int:
+        return 0
+
+
+def test_a_client_that_sends_key_updates_without_end_is_hung_up_on() -> None:
+    sock = TlsSocket(Updating(0), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    sock._tls = silent = Silent(sock._arrived)  # type: ignore[assignment]
+    with pytest.raises(ConnectionResetError):
+        sock.recv(1 << 16)
+    assert silent.seen <= 2 * EMPTY_RECORDS_MAX * KEY_UPDATE_BYTES, "noticed before all of them were worked on"
+
+
+def test_the_shortest_requests_are_no_empty_records(place: Place, server: Server) -> None:
+    with connected(server, context(place)) as sock:
+        for byte in b"get nothing\r\n" * 100:
+            sock.send(bytes([byte]))
+        heard = b""
+        while len(heard) < 500:
+            heard += sock.recv(65536)
+        assert heard == b"END\r\n" * 100
+
+
+@given(st.lists(st.integers(0, 70), max_size=20), st.lists(st.integers(1, 90), min_size=1, max_size=30))
+def test_the_ends_of_records_are_found_wherever_the_stream_is_cut(sizes: list[int], cuts: list[int]) -> None:
+    stream, wanted = b"", list[int]()
+    for size in sizes:
+        stream += b"\x17\x03\x03" + size.to_bytes(2, "big") + b"\xff" * size
+        wanted.append(len(stream))
+    ends, found, at = RecordEnds(), list[int](), 0
+    for cut in itertools.chain(cuts, [len(stream)]):
+        found += [at + end for end in ends.find(stream[at : at + cut])]
+        at = min(at + cut, len(stream))
+    assert found == wanted
 
 
 class Narrow(Deaf):

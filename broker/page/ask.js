@@ -36,7 +36,7 @@ export function confirm({ title, points, fields = [], same, button, isDanger = f
     try {
       const told = await act();
       dialog.close();
-      toast(told);
+      tell(told);
     } catch (error) {
       if (!dialog.isConnected) {
         report(error);
@@ -83,16 +83,47 @@ export const purge = guarded(async (row) => {
     points: [
       ['out', `${f.items(items)} (${f.bytes(bytes)}) leave the queue: all that wait now. Consumers never see them.`],
       ['stay', `${open ? `${f.many(open, 'open read stays', 'open reads stay')} with ${open === 1 ? 'its client' : 'their clients'}. ` : ''}If more than ${f.items(items)} wait by then, nothing is purged.`],
-      ['back', 'For as long as the server keeps them, an undo returns them to the end of the queue; the answer names it.'],
+      ['back', 'Undo returns them to the end of the queue. The message that follows offers it, and says until when.'],
     ],
     act: async () => {
       const found = await post(queuePath(row.name, 'purge'), { expected: items });
-      return `Purged ${f.items(found.purged)} from ${named(row)}.${undoOf(found)}${found.why ? ` Ended early: ${found.why}.` : ''}`;
+      return result(`Purged ${f.items(found.purged)} from ${named(row)}.`, found);
     },
   });
 });
 
-const undoOf = (found) => (found.undo ? ` To take it back: staniel undo ${found.undo}` : '');
+function result(text, found) {
+  const early = found.why ? ` Ended early: ${found.why}.` : '';
+  const until = found.undo ? ` Until ${f.clock(found.undo_until_at_ms, false)}, to take it back: staniel undo ${found.undo}` : '';
+  return { text: text + early + until, undo: found.undo };
+}
+
+let lastUndo = 0;
+
+function tell(told) {
+  if (!told.undo) {
+    toast(told.text || told);
+    return;
+  }
+  lastUndo = told.undo;
+  toast(told.text, false, h('button', { class: 'btn sm', type: 'button', onclick: (event) => takeBack(told.undo, event.target) }, 'Undo ', h('kbd', null, 'u')));
+}
+
+async function takeBack(number, button) {
+  if (isCutOff() || button?.disabled) return;
+  if (button) button.disabled = true;
+  if (lastUndo === number) lastUndo = 0;
+  try {
+    const found = await post(`/api/undo/${number}`);
+    const rest = [found.open && `${f.items(found.open)} open with clients`, found.gone && `${f.items(found.gone)} taken since`].filter(Boolean).join(', ');
+    const text = `Returned ${f.items(found.returned)} to ${f.oneLine(found.queue)}.${rest ? ` Not back: ${rest}.` : ''}`;
+    toast(found.why ? `${text} The others can still be returned: ${found.why}` : text, Boolean(found.why));
+  } catch (error) {
+    report(error);
+  }
+}
+
+export const undoLast = () => (lastUndo ? takeBack(lastUndo) : toast('Nothing to undo from this page; `staniel undo` lists what can be.'));
 
 export const pause = guarded(async (row) => {
   const isPaused = row.paused !== 'none';
@@ -123,11 +154,11 @@ export const move = guarded(async (row) => {
     points: [
       ['out', 'They leave from the head and join the end of the other queue, which is made if there is none. No crash loses or doubles one on its way.'],
       ['stay', `${open ? `${f.many(open, 'open read stays', 'open reads stay')} here. ` : ''}What is put meanwhile stays.`],
-      ['back', 'For as long as the server keeps note of it, an undo moves back those that still wait there; the answer names it.'],
+      ['back', 'Undo moves back those that still wait there. The message that follows offers it, and says until when.'],
     ],
     act: async () => {
       const found = await post(queuePath(row.name, 'move'), { to: to.value, count: Number(count.value) });
-      return `Moved ${f.items(found.moved)} to ${f.oneLine(found.to)}.${undoOf(found)}${found.why ? ` Ended early: ${found.why}.` : ''}`;
+      return result(`Moved ${f.items(found.moved)} to ${f.oneLine(found.to)}.`, found);
     },
   });
   const update = () => {
@@ -157,7 +188,7 @@ export const redrive = guarded(async (row) => {
     ],
     act: async () => {
       const found = await post(queuePath(row.name, 'redrive'), { to: to || field.value, count: items });
-      return `Redrove ${f.items(found.moved)} to ${f.oneLine(found.to)}.${undoOf(found)}${found.why ? ` Ended early: ${found.why}.` : ''}`;
+      return result(`Redrove ${f.items(found.moved)} to ${f.oneLine(found.to)}.`, found);
     },
   });
 });
@@ -193,7 +224,7 @@ export const abortOne = guarded(async (row, read) => {
 
 const KEYS = [
   ['Find or run', 'Ctrl K'], ['Filter', '/'], ['Next, previous row', 'j k'], ['Open', '↵'], ['Operations of the row', '.'],
-  ['Pause or resume', 'p'], ['Purge…', 'P'], ['Move…', 'm'], ['Next sort order', 's'], ['Tabs of a queue', '1 … 5'], ['Text, JSON, hex', 'v'],
+  ['Pause or resume', 'p'], ['Purge…', 'P'], ['Move…', 'm'], ['Undo the last one', 'u'], ['Next sort order', 's'], ['Tabs of a queue', '1 … 5'], ['Text, JSON, hex', 'v'],
   ['Look again', 'r'], ['Back, clear', 'Esc'], ['Queues', 'g q'], ['Jobs', 'g j'], ['Light or dark', 't'], ['These keys', '?'],
 ];
 

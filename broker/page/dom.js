@@ -118,10 +118,13 @@ export function say(text) {
 }
 
 const TOAST_MS = 6000;
-export function toast(text, isBad = false) {
-  const box = h('div', { class: isBad ? 'toast bad' : 'toast' }, icon(isBad ? 'warn' : 'ok'), h('span', null, text));
+const TOAST_WITH_BUTTON_MS = 14000;
+export function toast(text, isBad = false, button = null) {
+  const box = h('div', { class: isBad ? 'toast bad' : 'toast' }, icon(isBad ? 'warn' : 'ok'), h('span', null, text), button || '');
   const region = $('toasts');
   region.append(box);
   while (region.children.length > 3) region.firstChild.remove();
-  setTimeout(() => box.remove(), isBad ? 2 * TOAST_MS : TOAST_MS);
+  const shownMs = button ? TOAST_WITH_BUTTON_MS : isBad ? 2 * TOAST_MS : TOAST_MS;
+  const leave = () => (box.matches(':hover, :focus-within') ? setTimeout(leave, TOAST_MS) : box.remove());
+  setTimeout(leave, shownMs);
 }

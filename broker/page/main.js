@@ -3,7 +3,7 @@
 import { drawSoon, forgetCharts, forgetColours } from './charts.js';
 import { $, command, fill, h, icon, say, setAttribute, setClass, setText } from './dom.js';
 import * as f from './format.js';
-import { ask, lock } from './ask.js';
+import { ask, lock, undoLast } from './ask.js';
 import { jobs } from './jobs.js';
 import { fillFoot, overview } from './overview.js';
 import { openPalette } from './palette.js';
@@ -230,6 +230,7 @@ function onKey(event) {
     go(event.key === 'j' ? 'jobs' : '');
   } else if (event.key === 'g') chordAt = performance.now();
   else if (event.key === '?') ask.keys();
+  else if (event.key === 'u') undoLast();
   else if (event.key === 't') switchTheme();
   else if (!view.key?.(event)) return;
   event.preventDefault();

@@ -106,8 +106,30 @@ def test_a_purge_names_its_count_and_refuses_when_there_is_more(
     opened.complaints.clear()  # the browser tells of the refusal, a 409, too
     page.click("#purge")
     page.click("#confirm:has-text('Purge 6 items')")
-    page.wait_for_selector(".toast:has-text('Purged 6 items from q.')")
+    page.wait_for_selector(".toast:has-text('Purged 6 items from q. Until')")
     assert operator.get("/api/queues/q")["items"] == 0
+
+
+def test_what_was_purged_or_moved_is_taken_back_by_a_button_or_a_key(
+    server: Server, opened: Opened, operator: Operator
+) -> None:
+    fill(server, q=5)
+    page = opened.go("#/queues/q")
+    page.keyboard.press("u")
+    page.wait_for_selector(".toast:has-text('Nothing to undo')")
+    page.click("#purge")
+    page.click("#confirm")
+    page.click(".toast:has-text('Purged 5 items') button:has-text('Undo')")
+    page.wait_for_selector(".toast:has-text('Returned 5 items to q.')")
+    assert operator.get("/api/queues/q")["items"] == 5
+    page.click("#move")
+    page.fill("#move-to", "elsewhere")
+    page.click("#confirm")
+    page.wait_for_selector(".toast:has-text('Moved 5 items to elsewhere. Until')")
+    page.keyboard.press("u")
+    page.wait_for_selector(".toast:has-text('Returned 5 items to q.') >> nth=1")
+    assert operator.get("/api/queues/q")["items"] == 5
+    assert operator.get("/api/undo") == []
 
 
 def test_gets_are_paused_and_go_on(server: Server, opened: Opened, operator: Operator) -> None:

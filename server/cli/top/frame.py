@@ -42,7 +42,7 @@ def frame(
     """No larger than `size`, in columns and lines, `first` rows scrolled past. `prompt`: what is typed of a filter."""
     width, height = size
     now_ms = model.now_ms(ours_ms)
-    lines = [*_header(model, where, now_ms), *_table(model, width, now_ms, first, rows_on(height))]
+    lines = [*_header(model, where, now_ms, width), *_table(model, width, now_ms, first, rows_on(height))]
     lines = lines[: max(0, height - FOOTER_LINES)]
     lines += [Text()] * (height - FOOTER_LINES - len(lines))
     lines.append(_footer(model, prompt))
@@ -54,7 +54,7 @@ def frame(
 def whole(model: TopModel, where: str, width: int, ours_ms: int) -> list[Text]:
     """All rows, without the keys, for `--once`."""
     now_ms = model.now_ms(ours_ms)
-    lines = [*_header(model, where, now_ms), *_table(model, width, now_ms, 0, len(model.rows))]
+    lines = [*_header(model, where, now_ms, width), *_table(model, width, now_ms, 0, len(model.rows))]
     for line in lines:
         line.truncate(width)
         line.rstrip()
@@ -79,16 +79,16 @@ def rows_on(height: int) -> int:
     return max(0, height - HEADER_LINES - FOOTER_LINES)
 
 
-def _header(model: TopModel, where: str, now_ms: int) -> list[Text]:
+def _header(model: TopModel, where: str, now_ms: int, width: int) -> list[Text]:
     totals, load, disk = model.totals, model.load, model.disk
     uptime = f", up {human_duration(max(0, now_ms - model.server.started_at_ms))}" if model.server else ""
     title = Text.assemble(("staniel  ", "bold"), *_health(model), f"  {printable(where)}{uptime}")
     counts = f"{totals.queues:,} queues  {totals.items:,} items, {human_size(totals.bytes)}"
     rates = f"in {_rate(totals.put_rate)}/s  out {_rate(totals.get_rate)}/s"
-    people = f"{totals.open_reads:,} open  {totals.waiters:,} waiting"
+    people = [f"{totals.open_reads:,} open", f"{totals.waiters:,} waiting"]
     if load is not None:
-        people += f"  {load.connections:,} connections"
-    found = [Text(f"{counts}  {rates}  {people}")]
+        people.append(f"{load.connections:,} connections")
+    found = [_fitted([counts, rates, *people], width)]
     parts = [f"journals {human_size(totals.journal_bytes)}", f"unsynced {human_size(totals.unsynced_bytes)}"]
     if load is not None:
         if load.synced_at_ms:
@@ -96,8 +96,18 @@ def _header(model: TopModel, where: str, now_ms: int) -> list[Text]:
         parts.append(f"memory {human_size(load.memory_bytes)} of {human_size(load.memory_bytes_max)}")
     if disk is not None:
         parts.append(f"disk {human_size(disk.free_bytes)} free of {human_size(disk.bytes)}")
-    found.append(Text("  ".join(parts)))
+    found.append(_fitted(parts, width))
     return [title, *found]
+
+
+def _fitted(parts: list[str], width: int) -> Text:
+    """Those of the figures that fit: one that is cut off would be another figure."""
+    line = parts[0]
+    for part in parts[1:]:
+        if cell_len(line) + 2 + cell_len(part) > width:
+            break
+        line += f"  {part}"
+    return Text(line)
 
 
 def _health(model: TopModel) -> list[tuple[str, str]]:

@@ -171,6 +171,13 @@ def test_small_terminals_and_those_that_change(server: Server, opened: Callable[
     assert top.ends() == 0
 
 
+def test_no_figure_of_the_head_is_cut_off(server: Server, opened: Callable[..., Terminal]) -> None:
+    fill(server, work=1)
+    lines = opened(server, 60, 20).shows("work")
+    assert re.fullmatch(r".*  (\S+/s|\d+ (open|waiting|connections))", lines[1].rstrip()), lines[1]
+    assert re.fullmatch(r".*(ago|unsynced \S+ \w*B|of \S+ \w*B)", lines[2].rstrip()), lines[2]
+
+
 def test_no_name_steers_the_terminal(server: Server, opened: Callable[..., Terminal]) -> None:
     with Wire(server.address) as wire:
         for name in (b"caf\xc3\xa9", b"\xc2\x9b31m", b"\xff\xfe", "\u4e16\u754c".encode(), b"n" * 150):

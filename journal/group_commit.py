@@ -15,7 +15,7 @@ from staniel.journal.disk.failed_sync import FailedSyncMarker
 from staniel.journal.disk.fs import FULL_ERRNOS, SHORT_ERRNOS, File, JournalFailure, Region
 from staniel.journal.disk.open_files import OpenFiles
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
-from staniel.journal.redo.log import LogState, Piece, RedoLog
+from staniel.journal.redo.log import Binding, LogState, Piece, RedoLog
 
 __all__ = ["GroupCommit", "GroupMember", "JournalFailure", "SeparateDevice", "Sync", "is_stricter"]
 
@@ -124,7 +124,8 @@ class Sync(Struct):
                 self.redo.carry_out(left, self.pieces)
             if len(files) > FILES_ONE_BY_ONE_MAX:
                 self.fs.sync_all_with(self.spool, files)
-                files = tuple(file for file in files if isinstance(file, SeparateDevice))
+                others = [file for file in files if type(file) is not NamedFile]
+                files = tuple([file for file in others if isinstance(file, SeparateDevice)])
             for file in files:
                 file.sync()
             if self.folder and len(self.files) <= FILES_ONE_BY_ONE_MAX:
@@ -230,7 +231,8 @@ class GroupCommit:
         touched, self._touched = self._touched, []
         redo = self.redo
         is_logged, is_dormant = redo.state is LogState.IN_USE, redo.state is LogState.DORMANT
-        takes_now = is_logged and (redo.takes_data or bool(redo.bound))  # also of journals that answers wait for
+        takes_data = redo.takes_data
+        takes_now = is_logged and (takes_data or bool(redo.bound))  # also of journals that answers wait for
         for member in touched:
             try:
                 file = member.write()
@@ -238,8 +240,12 @@ class GroupCommit:
                 file = self._release_ballast_and_retry(error, member.write, member.path)
             if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
                 self._now[file] = None
-                if takes_now and (named := named_file(file)) is not None and (redo.takes_data or named.binding):
-                    redo.adopt(named, has_data=redo.takes_data)
+                if takes_now and (named := file if type(file) is NamedFile else named_file(file)) is not None:
+                    binding = named.binding
+                    # Most of them are known as they should be: a call for each would cost more than the rest of this.
+                    is_known = isinstance(binding, Binding) and binding.has_data is takes_data
+                    if not is_known and (takes_data or binding is not None):
+                        redo.adopt(named, has_data=takes_data)
             else:
                 self._sync_later(file, member.sync_ms, now_ms)
                 if is_logged and file not in self._unchecked:
@@ -347,7 +353,8 @@ class GroupCommit:
         """What the redo log has to do with a sync of what clients wait for."""
         redo = self.redo
         if redo.takes_data:
-            sync.files = tuple([file for file in sync.files if (f := named_file(file)) is None or not redo.covers(f)])
+            left = redo.uncovered(sync.files)
+            sync.files = tuple([file for file in left if (f := named_file(file)) is None or not redo.covers(f)])
         elif not redo.bound and not redo.has_pending:
             return
         sync.pieces = self._pieces(sync.files)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import NoReturn, Protocol, cast
 
 from staniel.journal.disk.fs import File, Fs, JournalFailure, SyncFailed
 
@@ -87,10 +87,7 @@ class NamedFile:
     def read(self, at: int, count: int) -> bytes:
         return self._file.read(at, count)
 
-    if TYPE_CHECKING:
-        size: int
-    else:
-        size = property(attrgetter("_file.size"), _set_size)
+    size = cast(int, property(attrgetter("_file.size"), _set_size))
 
     def sync(self) -> None:
         names, file = self._names, self._file
@@ -277,10 +274,12 @@ class UnsyncedNames:
 
     def sync_all_with(self, folder: str, files: Iterable[File]) -> None:
         """As `sync_all`, for the sake of `files`: what they have now is known to be safe then."""
-        written = [(file, file.size) for file in files if isinstance(file, NamedFile)]
+        named = [file for file in files if type(file) is NamedFile]
+        sizes = [file.size for file in named]
         self.sync_all(folder)
-        for file, size in written:
-            file.safe_bytes = max(size, file.safe_bytes)
+        for file, size in zip(named, sizes, strict=True):
+            if size > file.safe_bytes:
+                file.safe_bytes = size
 
     def sync_all(self, folder: str) -> None:
         within, before = f"{folder}/", self._steps

@@ -26,6 +26,7 @@ cdef class RedoLog:
     cdef public long long _files, _table_bytes, _piece_bytes, _pending_bytes, _sealed_bytes
 
     cpdef bint covers(self, file) except -1
+    cpdef list uncovered(self, files)
     @cython.locals(binding=Binding, at="long long")
     cpdef wrote(self, file, long long at, bytes data)
     @cython.locals(binding=Binding, at="long long", end="long long", safe_bytes="long long")

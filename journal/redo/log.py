@@ -18,17 +18,17 @@ as there is room for; background tasks sync other files and fill segments that a
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import Region
+from staniel.journal.disk.fs import File, Region
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
 from staniel.journal.redo import records
-from staniel.journal.redo.records import BLOCK_BYTES, DATA, BatchHead, data_head
+from staniel.journal.redo.records import BLOCK_BYTES, DATA, DATA_KIND, BatchHead, pack_data_head
 
 NAMES = ("redo.0", "redo.1")
 SEGMENTS = len(NAMES)
@@ -198,6 +198,10 @@ class RedoLog:
         binding = file.binding
         return isinstance(binding, Binding) and binding.has_data and file.safe_bytes >= binding.direct_bytes
 
+    def uncovered(self, files: Iterable[File]) -> list[File]:
+        """Those of `files` that must be synced themselves, as far as is seen here: others than the spool's own too."""
+        return [file for file in files if type(file) is not NamedFile or not self.covers(file)]
+
     def awake(self) -> None:
         """There is something to take down: make the log."""
         self.state = LogState.UNUSED
@@ -267,7 +271,7 @@ class RedoLog:
         size = len(data)
         safe_bytes = min(file.safe_bytes, at)
         if binding.has_data and size <= self._piece_bytes:
-            self._pending.append(data_head(binding.number, at, safe_bytes, size))
+            self._pending.append(pack_data_head(DATA_KIND, binding.number, at, safe_bytes, size))
             self._pending.append(data)
             self._pending_bytes += DATA.size + size
         else:

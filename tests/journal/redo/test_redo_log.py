@@ -192,7 +192,7 @@ def test_records_come_back_as_they_were_written() -> None:
     written = b"".join(
         (
             records.bind(1, 2**40, "caf\udcff+x"),
-            records.data_head(1, 2**40, 7, len(data)) + data,
+            records.pack_data_head(records.DATA_KIND, 1, 2**40, 7, len(data)) + data,
             records.extent(2, 2**63, 9, data),
             records.safe(2, 2**64 - 1),
             records.done(2**32 - 1),

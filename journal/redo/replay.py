@@ -239,7 +239,7 @@ def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Ite
             yield path, size
             continue
         for record in history.ranges:
-            if record.at < history.safe_bytes:
+            if record.at + record.length <= history.safe_bytes:
                 continue
             if record.kind is RedoKind.EXTENT:
                 left_bytes -= record.length

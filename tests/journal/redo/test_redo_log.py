@@ -366,3 +366,31 @@ def test_tools_are_told_which_journals_a_power_cut_has_left_behind() -> None:
     spool = Spool(left, "s")
     spool.finish_log()
     assert left.size("s/q") == size and version(left) == b"staniel-spool 1\n"
+
+
+def test_tools_are_told_of_a_piece_of_which_only_the_beginning_is_known_to_be_on_the_disk() -> None:
+    config = 'server.redo_log = "1MB"\nqueues.lax.sync_journal = "os"\n'
+    world = in_use(config)
+    world.client().puts("a" * 1000, "lax")
+    world.turn(ms=1)
+    world.sync()
+    world.client().puts("b" * 1000, "lax")  # of which the log has no checksum yet
+    while not (tasks := world.start_tasks()):
+        world.client().puts("x" * 60_000)
+        world.sync()
+    for task in tasks:
+        world.run_task(task)  # a segment is full, and everything is synced
+    world.client().puts("c" * 2000, "lax")
+    world.turn(ms=1000)
+    world.sync()
+    for task in tasks:
+        world.finish_task(task)
+    world.client().puts("y")
+    world.sync()
+    left = world.disk.crash(Crash.KEEP)
+    overwrite(left, "s/lax", left.size("s/lax") - 1000, bytes(500))
+    history = read_log(left, PATHS, world.broker.group.redo.spool_id).files["lax"]
+    assert any(each.at < history.safe_bytes < each.at + each.length for each in history.ranges)
+    assert [path for path, _ in unlike_log(left, "s", "s/.staniel")] == ["s/lax"]
+    left.boots = world.disk.boots  # a copy of the disk, without a boot in between
+    assert World(config, left, world.now_ms).items("lax") == [b"a" * 1000, b"b" * 1000]

@@ -195,7 +195,9 @@ class Spool:
             may_cut = content.found is Legibility.WHOLE
             # The machine may have been up all the time, and a file a copy of what was on its disk at some moment.
             is_other_boot = any(boot_id) and any(content.boot_id) and content.boot_id != boot_id
-            unlike = {path for path, _ in differences(self.fs, self.folder, content, COMPARED_BYTES_MAX)}
+            unlike: set[str] = set()
+            if not is_other_boot:
+                unlike.update(path for path, _ in differences(self.fs, self.folder, content, COMPARED_BYTES_MAX))
             for history in content.files.values():
                 if not history.is_done and (is_other_boot or f"{self.folder}/{history.path}" in unlike):
                     change = replay_file(self.fs, self.folder, history, f"{self.own}/damaged", may_cut=may_cut)

@@ -32,6 +32,7 @@ from staniel.journal.redo.records import (
 )
 
 COMPARED_BYTES_MAX = 64 << 20  # at a start after what is taken for a kill
+RUN_BYTES_MAX = 1 << 20  # records that follow one another are one read and one write: a full log has 100,000
 
 
 class Legibility(Enum):
@@ -203,17 +204,17 @@ def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_
     if size < at:
         change.why = f"it has {size} bytes, of which {at} were on the disk once"
         return change
-    for record in history.ranges:
-        end = record.at + record.length
-        if end <= at:
+    for run in _runs(history.ranges, at):
+        first, last = run[0], run[-1]
+        if last.at + last.length <= at:
             continue
-        if record.at > at:
+        if first.at > at:
             break
-        if record.kind is RedoKind.DATA:
-            change.written_bytes += _write_again(fs, path, record.at, bytes(record.data))
-        elif not _is_whole(fs, path, record):
+        if first.kind is RedoKind.DATA:
+            change.written_bytes += _write_again(fs, path, first.at, b"".join([record.data for record in run]))
+        elif not _is_whole(fs, path, first):
             break
-        at = end
+        at = last.at + last.length
     size = fs.size(path)
     if may_cut and at < size:
         change.cut_at, change.cut_bytes = at, size - at
@@ -238,22 +239,47 @@ def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Ite
         if size < history.safe_bytes:
             yield path, size
             continue
-        for record in history.ranges:
-            if record.at + record.length <= history.safe_bytes:
-                continue
-            if record.kind is RedoKind.EXTENT:
-                left_bytes -= record.length
+        for run in _runs(history.ranges, history.safe_bytes):
+            if run[0].kind is RedoKind.EXTENT:
+                left_bytes -= run[0].length
                 if left_bytes < 0:
                     continue
-            if not _is_there(fs, path, record):
-                yield path, record.at
+            if (differs_at := _first_difference(fs, path, run)) >= 0:
+                yield path, differs_at
                 break
 
 
-def _is_there(fs: Fs, path: str, record: RedoRecord) -> bool:
-    if record.kind is RedoKind.EXTENT:
-        return _is_whole(fs, path, record)
-    return fs.read(path, record.at, record.length) == record.data
+def _runs(ranges: list[RedoRecord], safe_bytes: int) -> Iterator[list[RedoRecord]]:
+    """Those that reach beyond `safe_bytes`: DATA records that follow one another in the file together, each other one
+    by itself.
+    """
+    run: list[RedoRecord] = []
+    run_bytes, expected = 0, -1
+    for record in ranges:
+        if record.at + record.length <= safe_bytes:
+            continue
+        joins = record.kind is RedoKind.DATA and record.at == expected and run_bytes + record.length <= RUN_BYTES_MAX
+        if run and not joins:
+            yield run
+            run, run_bytes = [], 0
+        run.append(record)
+        run_bytes += record.length
+        expected = record.at + record.length if record.kind is RedoKind.DATA else -1
+    if run:
+        yield run
+
+
+def _first_difference(fs: Fs, path: str, run: list[RedoRecord]) -> int:
+    """Where the first record begins that the file does not have; -1 if it has them all."""
+    first, last = run[0], run[-1]
+    if first.kind is RedoKind.EXTENT:
+        return -1 if _is_whole(fs, path, first) else first.at
+    data = memoryview(fs.read(path, first.at, last.at + last.length - first.at))
+    for record in run:
+        begin = record.at - first.at
+        if data[begin : begin + record.length] != record.data:
+            return record.at
+    return -1
 
 
 def _write_again(fs: Fs, path: str, at: int, data: bytes) -> int:

@@ -82,3 +82,8 @@ def safe_bytes_are_not_noted() -> Any:
 @mutant("a start believes what the redo log has a wrong checksum of", "checksums")
 def checksums_are_not_compared() -> Any:
     return replaced(replay, "_is_whole", lambda right: lambda fs, path, record: True)
+
+
+@mutant("what was synced in a close is not told to the redo log before the answer", "checksums")
+def pending_is_late() -> Any:
+    return replaced(RedoLog, "has_pending", lambda right: property(lambda self: False))

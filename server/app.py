@@ -48,8 +48,9 @@ CLIENTS_MIN = 16  # what a limit of 64 open files leaves them
 def greeting(bound: BoundSockets, config: Config, summary: RecoverySummary, took_ms: int) -> str:
     """The line that a start prints."""
     where = ", ".join(("tls:" if sock in bound.secure else "") + own_name(sock) for sock, _ in bound.sockets)
-    jobs = f", {summary.jobs} jobs" if config.all_addresses("workq") else ""
-    found = f"{summary.queues} queues, {summary.items} items{jobs} recovered in {took_ms} ms"
+    jobs = f", {summary.jobs} job{'s' * (summary.jobs != 1)}" if config.all_addresses("workq") else ""
+    found = f"{summary.queues} queue{'s' * (summary.queues != 1)}, {summary.items} item{'s' * (summary.items != 1)}"
+    found += f"{jobs} recovered in {took_ms} ms"
     found += f", {megabytes(summary.read_bytes)} MB read"
     if summary.spared_bytes:
         found += f", {megabytes(summary.spared_bytes)} MB spared by summaries"

@@ -17,7 +17,8 @@ from staniel.bench.harness.process import StartFailed, child_setup
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
 GREETING = re.compile(
-    r" listens on 127\.0\.0\.1:(?P<port>\d+), .*? (?P<items>\d+) items(?:, \d+ jobs)? recovered in (?P<took_ms>\d+) ms"
+    r" listens on 127\.0\.0\.1:(?P<port>\d+), .*?"
+    r" (?P<items>\d+) items?(?:, \d+ jobs?)? recovered in (?P<took_ms>\d+) ms"
 )
 PORT = re.compile(r"127\.0\.0\.1:(\d+)")
 

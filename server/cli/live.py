@@ -30,6 +30,7 @@ TAKEN_AT_ONCE = 16
 SHOWN_BYTES = 200
 TEXT, HEX, RAW = "text", "hex", "raw"
 AUDIT_HEADS = ("ID", "WHEN", "OPERATION", "ABOUT", "ITEMS", "RESULT", "CLIENT", "PROTOCOL", "WHY")
+ELSEWHERE = (("open_reads", "open with clients"), ("delayed_items", "in retry_delay"))
 STATUSES = ("up", "writeavoid", "readonly", "quiescent")
 Callback = Callable[..., Any]
 
@@ -366,8 +367,18 @@ def get(live: Live, queue: str, count: int | None, form: str | None) -> None:
             _print_items(data, form, count is not None)
     live.tell_json({"items": everything})
     if not taken:
-        click.echo(f"{printable(queue)} has nothing to give", err=True)
+        click.echo(_why_nothing(live.client.get(queue_path(queue)), queue), err=True)
         sys.exit(1)
+
+
+def _why_nothing(row: Answer, queue: str) -> str:
+    """Why a get took nothing: a pause hides what waits, and so do clients that hold all of it."""
+    name = printable(queue)
+    if row["paused"] in ("gets", "all"):
+        held = counted(row["items"], "item")
+        return f"{name} is paused: gets are held back, {held} waiting; `staniel resume` ends it"
+    elsewhere = [f"{row[key]:,} {what}" for key, what in ELSEWHERE if row[key]]
+    return f"{name} has nothing to give" + f": {', '.join(elsewhere)}" * bool(elsewhere)
 
 
 def _print_items(items: list[bytes], form: str, with_ends: bool) -> None:
@@ -413,10 +424,10 @@ def _tell_undo(live: Live, found: Answer) -> None:
 @click.argument("number", metavar="[ID]", required=False, type=click.IntRange(1))
 @click.option("--forget", is_flag=True, help="Have it be impossible to undo ID from now on.")
 def undo(live: Live, number: int | None, forget: bool) -> None:
-    """Bring back what purge or delete ID has removed, to the end of its queue; without ID, list what can be undone.
+    """Take purge, delete, move or redrive ID back; without ID, list what can be undone.
 
-    Of a move or a redrive, what still waits where it was moved to goes back to where it came from. The items keep the
-    times when they were put and when they expire.
+    What was removed comes back to the end of its queue. What was moved, and still waits where it was moved to, goes
+    back to where it came from. The items keep the times when they were put and when they expire.
     """
     if number is None:
         if forget:

@@ -19,7 +19,7 @@ HELD_BACK, SILENT = 3, 4  # exit codes; click's own are 1 and 2
 GROUPS = {
     "A server": ("serve", "ping", "health", "status", "clients", "audit", "reload", "stop"),
     "Queues": ("top", "queues", "peek", "open", "put", "get", "pause", "resume"),
-    "Queues, for good": ("abort", "move", "redrive", "purge", "undo", "delete"),
+    "Queues: what moves or removes items": ("abort", "move", "redrive", "purge", "undo", "delete"),
     "Files": ("selftest", "backup", "restore", "adopt", "config", "user", "journal", "pipeline"),
 }
 HELP = {"help_option_names": ["-h", "--help"]}

@@ -31,7 +31,7 @@ def test_a_kill_at_rest_changes_nothing(tmp_path: Path, sync: str) -> None:
             assert worker.get("jobs/open") == b"b"
             assert worker.get("jobs/close/open") == b"c"
             server.restart()
-        assert server.greeting.count("1 queues, 2 items recovered") == 1
+        assert server.greeting.count("1 queue, 2 items recovered") == 1
         assert look(server, "jobs") == [b"c", b"d"]
 
 

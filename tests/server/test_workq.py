@@ -50,7 +50,7 @@ def test_jobs_and_queues_live_in_one_server_and_survive_together(server: Server)
         worker.say(add(1) + add(2) + b"lease q 0\r\n")
         assert hears(worker, b"+OK\r\n+OK\r\n" + leased(1))
         server.restart()
-    assert "1 queues, 1 items, 2 jobs recovered" in server.greeting
+    assert "1 queue, 1 item, 2 jobs recovered" in server.greeting
     with Wire(server.address) as memcache, Wire(server.workq_address) as worker:
         assert memcache.get("items") == b"an item"
         worker.say(b"lease q 0\r\nlease q 0\r\n")
@@ -225,6 +225,6 @@ def test_what_a_kill_leaves_is_read_by_the_next_start_and_told_if_torn(tmp_path:
         segment = server.spool / ".staniel" / "cmdlog" / "000000001.log"
         segment.write_bytes(segment.read_bytes()[:-3])
         server.start()
-        assert "1 jobs recovered" in server.greeting and "warning cmdlog.torn" in server.stderr
+        assert "1 job recovered" in server.greeting and "warning cmdlog.torn" in server.stderr
         [kept] = (server.spool / ".staniel" / "damaged").iterdir()
         assert kept.name.startswith("000000001.log@")

@@ -28,7 +28,7 @@ POLL_SECONDS = 0.005
 GREETING = re.compile(
     r"staniel (?P<version>\S+) listens on (?P<host>\S+):(?P<port>\d+)(?:, \S+:(?P<second>\d+))?(?:, \S+)*"
     r", spool (?P<spool>/.*): "
-    r"(?P<queues>\d+) queues, (?P<items>\d+) items(?:, (?P<jobs>\d+) jobs)? recovered in (?P<took_ms>\d+) ms"
+    r"(?P<queues>\d+) queues?, (?P<items>\d+) items?(?:, (?P<jobs>\d+) jobs?)? recovered in (?P<took_ms>\d+) ms"
     r", (?P<read_mb>\d+) MB read.*\n"
 )
 STANIEL = (str(Path(sys.executable).with_name("staniel")),)

@@ -360,7 +360,7 @@ def redrive(exchange: Exchange, now_ms: int) -> None:
         origins = _origins(exchange.broker, found.name)
         if len(origins) != 1:
             which = f"{len(origins)} queues send" if origins else "no queue sends"
-            exchange.error(409, f'{which} dead letters to {found.name}: say where to move them with "to"')
+            exchange.error(409, f"{which} dead letters to {found.name}: say where to move them (`to`, --to)")
             return
         target = origins[0]
     _move(exchange, found, target, body.count, now_ms, "redrive")

@@ -165,6 +165,17 @@ def test_what_is_put_is_what_is_got_byte_by_byte(server: Server) -> None:
     assert refuses(run(server, "get", "q"), 1, "nothing to give")
 
 
+def test_a_get_that_takes_nothing_says_why(server: Server) -> None:
+    fill(server, "q", 2)
+    with Wire(server.address) as wire:
+        wire.get("q/open")
+        say(server, "pause", "q", "--gets")
+        assert refuses(run(server, "get", "q"), 1, "q is paused: gets are held back, 1 item waiting; `staniel resume")
+        say(server, "resume", "q", "--gets")
+        say(server, "get", "q")
+        assert refuses(run(server, "get", "q"), 1, "q has nothing to give: 1 open with clients")
+
+
 def test_get_takes_as_many_as_there_are(server: Server) -> None:
     fill(server, "q", 40)
     assert say(server, "get", "q", "-n", "35") == "".join(f"{number}\n" for number in range(35))

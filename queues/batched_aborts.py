@@ -43,13 +43,22 @@ class BatchedAborts:
         self._begin(rested, _ignore, now_ms, FOREVER_MS)
 
     def _begin(self, reads: list[Delivery], on_ended: OnEnded, now_ms: int, opened_until_ms: int) -> None:
-        self.groups.append((deque(reads), on_ended, opened_until_ms))
+        self.groups.append((deque(self._dying_last(reads)), on_ended, opened_until_ms))
         self.queue.begin_batched_aborts()
         if self.queue.timer is not None:
             self.queue.timer.soon(self)
             return
         while self.groups:
             self._step(now_ms)
+
+    def _dying_last(self, reads: list[Delivery]) -> list[Delivery]:
+        """Those that go to dead_letter_queue end first, the oldest of them before the others."""
+        queue = self.queue
+        if not queue.config.max_deliveries or queue.config.retry_delay_ms:
+            return reads
+        dying = {taken.xid for taken in reads if queue.dies(taken)}
+        last = [taken for taken in reversed(reads) if taken.xid in dying]
+        return [*(taken for taken in reads if taken.xid not in dying), *last]
 
     def due(self, now_ms: int) -> int:
         """Another step. Returns as how many dropped items it took."""

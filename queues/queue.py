@@ -321,11 +321,11 @@ class Queue:
         return ended
 
     def abort_together(self, reads: list[Delivery], now_ms: int) -> list[tuple[Delivery, Ended]]:
-        """Abort these, the oldest first; those that were open, in the order in which they ended. All are back before a
-        waiter gets one, so it is handed the oldest.
+        """Abort these, given the oldest first; those that were open, in the order in which they ended. All are back
+        before a waiter gets one, so it is handed the oldest.
         """
-        opened = [taken for taken in reversed(reads) if self.open_reads.get(taken.xid) is taken]
-        ended = [(taken, self.end_read(taken, now_ms)) for taken in opened]
+        opened = [taken for taken in reads if self.open_reads.get(taken.xid) is taken]
+        ended = self._end_reads(opened, now_ms)
         self._serve(now_ms)
         return ended
 
@@ -680,7 +680,7 @@ class Queue:
             self.batched_aborts.end(over, self._tell_timed_out, now_ms, now_ms - timeout_ms)
             return 0
         if over:
-            self._tell_timed_out([(taken, self.end_read(taken, now_ms)) for taken in reversed(over)], now_ms)
+            self._tell_timed_out(self._end_reads(over, now_ms), now_ms)
         rested = _until(self.delayed, now_ms)
         # Those of one moment were held by one client, which is gone: in the order that they had in the line.
         rested.sort(key=attrgetter("seq"))
@@ -705,6 +705,27 @@ class Queue:
         self._update_unrestricted()
         self.time_out(now_ms)
         self._arm()
+
+    def _end_reads(self, reads: list[Delivery], now_ms: int) -> list[tuple[Delivery, Ended]]:
+        """End these, the oldest first, which are open; in the order in which they ended. Those that go to
+        dead_letter_queue come there in their order; of the others the newest goes back first, to stand behind the rest.
+        """
+        if not self.config.max_deliveries:
+            return [(taken, self.end_read(taken, now_ms)) for taken in reversed(reads)]
+        ended: list[tuple[Delivery, Ended]] = []
+        left: list[Delivery] = []
+        for taken in reads:
+            if self.dies(taken):
+                ended.append((taken, self.end_read(taken, now_ms)))
+            else:
+                left.append(taken)
+        ended += [(taken, self.end_read(taken, now_ms)) for taken in reversed(left)]
+        return ended
+
+    def dies(self, taken: Delivery) -> bool:
+        """Whether the item goes to dead_letter_queue if its read ends now without a confirmation."""
+        sink = self.transfer_sink
+        return sink is not None and self.is_last(taken) and self._can_die(sink, taken)
 
     def end_read(self, taken: Delivery, now_ms: int) -> Ended:
         """An open read was not confirmed: its item goes back, now or later, or has had its last chance."""

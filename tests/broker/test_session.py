@@ -7,6 +7,7 @@ import pytest
 from staniel.broker import protocols
 from staniel.broker.session import OUT_BYTES_PER_TURN, REQUESTS_PER_TURN, SessionState
 from staniel.protocol.memcache.requests import Dialect
+from staniel.queues.batched_aborts import READS_PER_STEP
 from tests.support.world import Client, World
 
 MEMORY = "default.keep_journal = false"
@@ -24,6 +25,12 @@ def filled(world: World, *data: str) -> Client:
         client.puts(each)
     assert client.hears() == " ".join(["STORED"] * len(data))
     return client
+
+
+def rest(world: World) -> None:
+    """All that takes several turns is over."""
+    for _ in range(20):
+        world.turn()
 
 
 def test_an_item_is_read_once_in_order(world: World) -> None:
@@ -81,6 +88,28 @@ def test_waiters_get_what_a_client_that_hangs_up_held_in_its_original_order(worl
     client.hangs_up()
     assert [waiter.hears() for waiter in waiters] == [f"VALUE q/t=1000 0 1 {item} END" for item in "ab"]
     assert world.items() == [b"c"]
+
+
+@pytest.mark.parametrize("count", [3, READS_PER_STEP + 44])
+@pytest.mark.parametrize("end", ["hang up", "time out"])
+def test_dead_letters_of_one_client_come_in_their_order_and_what_is_spared_too(count: int, end: str) -> None:
+    queue = "[queues.q]\nmax_deliveries = 2\ndead_letter_queue = 'dead'\nopen_transaction_timeout = '10s'\n"
+    world = World(f"{MEMORY}\nserver.max_open_transactions = 1000\n{queue}")
+    items = [f"{number:03}" for number in range(2 * count)]
+    client = filled(world, *items).says(*["get q/open"] * count)  # once, and back at the head
+    rest(world)
+    client.hangs_up()
+    rest(world)
+    client = world.client().says(*["get q/open"] * (2 * count))
+    rest(world)
+    assert client.hears().count("VALUE") == 2 * count
+    if end == "hang up":
+        client.hangs_up()
+    else:
+        world.turn(11_000)
+    rest(world)
+    assert world.items("dead") == [item.encode() for item in items[:count]]
+    assert world.items() == [item.encode() for item in items[count:]]
 
 
 def test_waiters_get_what_an_operator_gives_back_in_its_original_order(world: World) -> None:

@@ -8,6 +8,7 @@ to the undo file and synced, before anything else changes the journal.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from staniel.broker.events import Level
@@ -38,12 +39,7 @@ class UndoRecovery:
 
     def read(self, now_ms: int) -> None:
         """Look at the files; those that cannot be undone any more go."""
-        try:
-            there = [name for name, regular in self.fs.list(self.undos.folder) if regular]
-            names = [name for name in there if name.isascii() and name.isdigit()]
-            remove_each(self.fs, self.undos.folder, [name for name in there if name.endswith(".new")])
-        except OSError:
-            return  # nothing was ever undone here, or it cannot be
+        names = [name for name in self._list() if name.isascii() and name.isdigit()]
         for name in sorted(names, key=int):
             path = f"{self.undos.folder}/{name}"
             self.broker.audit.know_id(int(name))  # no other operation gets the name of one that stays
@@ -60,6 +56,22 @@ class UndoRecovery:
                 self.undos.add(UndoRecord(path, content))  # the items are where they are; nothing has to be found out
             else:
                 self._unresolved.append(UndoRecord(path, content))
+
+    def _list(self) -> list[str]:
+        """The files that are there. A folder that cannot be read is set aside with all of them: after this run nobody
+        could tell any more which of their items are in their queues.
+        """
+        folder = self.undos.folder
+        try:
+            there = [name for name, regular in self.fs.list(folder) if regular]
+        except FileNotFoundError:
+            return []  # nothing was ever undone here
+        except OSError as error:
+            self._set_aside(folder, str(error))
+            return []
+        with suppress(OSError):  # they are in nobody's way
+            remove_each(self.fs, folder, [name for name in there if name.endswith(".new")])
+        return there
 
     def _read_file(self, path: str) -> UndoContent | None:
         """What it tells, cut off behind its last whole frame; None: nothing. A copy is kept of whatever cannot

@@ -286,6 +286,7 @@ class Disk:
         return len(self._inode(path).data)
 
     def list(self, folder: str) -> list[tuple[str, bool]]:
+        self.trip("list", folder)
         return sorted((name, isinstance(node, Inode)) for name, node in self._folder(folder).entries.items())
 
     def rename(self, old: str, new: str) -> None:

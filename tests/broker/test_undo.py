@@ -406,6 +406,28 @@ def test_a_start_that_cannot_use_an_undo_file_keeps_it(what: str) -> None:
     assert len(contents(again)) == 5 and not again.reported("undo.kept")
 
 
+def test_a_start_that_cannot_list_the_undo_files_keeps_them_out_of_the_next_one() -> None:
+    """A purge had put everything into its file, and no removal is known; the items are taken after that start."""
+    world = filled(5)
+    Admin(world).asks("POST", "/api/queues/q/purge")
+    world.turn(1)
+    for task in world.start_tasks():
+        world.run_task(task)
+    disk = world.disk.crash(Crash.KEEP)
+    disk.fail("list", "s/.staniel/undo", errno.EIO)
+    world = World("", disk)
+    assert len(world.items()) == 5 and asked(world, "GET", "/api/undo")[1] == []
+    (kept,) = world.reported("undo.kept")
+    assert [name for name, _ in disk.list(str(kept["saved_as"]))] == ["1"]
+    for _ in range(5):
+        world.client().says("get q")
+    settles(world)
+    again = World("", world.disk.crash(Crash.DROP), world.now_ms)
+    assert again.items() == [] and asked(again, "GET", "/api/undo")[1] == []
+    again.client().puts("x")
+    assert asked(again, "POST", "/api/queues/q/purge")[1]["undo"]
+
+
 def test_a_file_of_a_later_version_is_kept_and_its_number_is_not_given_again() -> None:
     world = filled(3)
     number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]

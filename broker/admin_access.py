@@ -76,9 +76,12 @@ class AdminAccess:
         """Whether this is the token; how long it takes does not depend on how much of it is right."""
         return bool(self._token) and hmac.compare_digest(given, self._token)
 
-    def cookie(self) -> str:
-        """What the browser keeps after a login: it shows that the token was known, and is not the token."""
-        return f"{COOKIE}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
+    def cookie(self, request: HttpRequest) -> str:
+        """What the browser keeps after a login: it shows that the token was known, and is not the token. One that has
+        come under TLS goes no other way.
+        """
+        is_secure = request.headers.get("origin", "").lower().startswith("https://")
+        return f"{COOKIE}={self._cookie}; Path=/; HttpOnly; SameSite=Strict" + "; Secure" * is_secure
 
     def _has_token(self, request: HttpRequest) -> bool:
         if not self._token:

@@ -136,6 +136,10 @@ class HttpParser(Parser):
         if sum([len(name) + len(value) for name, value in event.headers]) + len(event.target) > HEAD_BYTES_MAX:
             self._refuse(431, found)
             return
+        names = {name for name, _ in event.headers}
+        if b"content-length" in names and b"transfer-encoding" in names:
+            self._refuse(400, found)  # a proxy before us may see the end of this body elsewhere
+            return
         length = next((value for name, value in event.headers if name == b"content-length"), b"0")
         if len(length) > 9 or int(length) > BODY_BYTES_MAX:
             self._refuse(413, found)

@@ -95,7 +95,7 @@ def login(exchange: Exchange, now_ms: int) -> None:
         exchange.session.log_event("admin.refused", now_ms, status=401, why="a wrong token")
         exchange.error(401, "this is not the token of [admin] token_file")
         return
-    exchange.reply(200, b"{}\n", replies.JSON, {"set-cookie": access.cookie()})
+    exchange.reply(200, b"{}\n", replies.JSON, {"set-cookie": access.cookie(exchange.request)})
 
 
 def go_on(session: Session, request: HttpContinue, now_ms: int) -> None:

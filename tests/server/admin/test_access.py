@@ -40,7 +40,9 @@ def test_a_browser_gets_a_cookie_for_the_token(operator: Operator) -> None:
     reply = operator.ask("POST", "/login", {"token": TOKEN})
     cookie = reply.headers["set-cookie"]
     assert reply.status == 200 and TOKEN not in cookie
-    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Secure" not in cookie
+    secure = operator.ask("POST", "/login", {"token": TOKEN}, host="localhost", origin="https://localhost")
+    assert secure.headers["set-cookie"] == f"{cookie}; Secure"
     assert operator.get("/api/queues", cookie=f"other=1; {cookie.partition(';')[0]}") == []
 
 

@@ -58,8 +58,8 @@ class UndoRecovery:
                 self._unresolved.append(UndoRecord(path, content))
 
     def _list(self) -> list[str]:
-        """The files that are there. A folder that cannot be read is set aside with all of them: after this run nobody
-        could tell any more which of their items are in their queues.
+        """The files that are there. A folder that cannot be read is set aside with all of them: after this run
+        nothing would tell any more which of their items are in their queues.
         """
         folder = self.undos.folder
         try:
@@ -69,7 +69,7 @@ class UndoRecovery:
         except OSError as error:
             self._set_aside(folder, str(error))
             return []
-        with suppress(OSError):  # they are in nobody's way
+        with suppress(OSError):  # they do no harm
             remove_each(self.fs, folder, [name for name in there if name.endswith(".new")])
         return there
 

@@ -14,9 +14,8 @@ from staniel.server.backup.adopt import OldJournal, Survey, adopt, survey
 from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.restore import refuse_used
 from staniel.server.cli.backup import json_option, now_ms, steady_ms
-from staniel.server.cli.live_command import tolerate
 from staniel.server.cli.progress import Ticker
-from staniel.server.cli.text import counted, human_size, printable
+from staniel.server.cli.text import counted, human_size, printable, tolerate
 
 LOSSES, REFUSED = 1, 2  # exit codes, as those of `journal repair`
 SHOWN_NAMES_MAX = 20
@@ -47,6 +46,8 @@ def adopt_folder(old: str, new: str | None, dry_run: bool, as_json: bool) -> Non
         if new is not None:
             refuse_used(new)
         has_losses = _run(old, None if dry_run else new, as_json)
+    except BrokenPipeError:
+        raise  # click ends quietly
     except OSError as error:
         raise CannotAdopt(printable(f"cannot read {error.filename}: {error.strerror}")) from error
     except BackupError as error:

@@ -22,9 +22,9 @@ from staniel.server.backup.store import Store, open_store
 from staniel.server.backup.take import take
 from staniel.server.backup.tidy import remove
 from staniel.server.cli.admin_client import Unreachable
-from staniel.server.cli.live_command import Live, LiveCommand, confirm, tolerate
+from staniel.server.cli.live_command import Live, LiveCommand, confirm
 from staniel.server.cli.progress import Ticker
-from staniel.server.cli.text import counted, human_size, printable, table
+from staniel.server.cli.text import counted, human_size, printable, table, tolerate
 
 DAMAGED, NOT_CHECKED = 1, 2  # exit codes of verify, as those of `journal verify`
 TAKE = "take"

@@ -22,8 +22,8 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.server.certificates import make_context
 from staniel.server.cli.admin_client import queue_path
 from staniel.server.cli.import_kestrel import import_kestrel
-from staniel.server.cli.live_command import Live, LiveCommand, convert, tolerate
-from staniel.server.cli.text import counted, printable
+from staniel.server.cli.live_command import Live, LiveCommand, convert
+from staniel.server.cli.text import counted, printable, tolerate
 
 
 @click.group()

@@ -31,7 +31,7 @@ from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format
 from staniel.server.cli.journal_reading import at, history, stats
 from staniel.server.cli.journal_repair import repair
-from staniel.server.cli.text import printable, printable_bytes
+from staniel.server.cli.text import printable, printable_bytes, tolerate
 from staniel.server.cli.verify import verify
 
 LOCKS = (workq_files.APPEND_LOCK, workq_files.READ_LOCK)  # beside a command log's segments
@@ -87,6 +87,7 @@ class DumpOptions(Struct, frozen=True):
 @click.group()
 def journal() -> None:
     """Look into journal files, verify them, or change their format."""
+    tolerate()
 
 
 for each in (verify, stats, history, at, repair):
@@ -121,7 +122,9 @@ def dump(
     fs = OsFs()
     files = [file for path in paths for file in _files(fs, path, frozenset(queues))]
     if not files:
-        raise click.ClickException(f"no journal file {'of such a queue ' if queues else ''}in {', '.join(paths)}")
+        raise click.ClickException(
+            f"no journal file {'of such a queue ' if queues else ''}in {printable(', '.join(paths))}"
+        )
     whole = [dump_file(fs, path, options) for path in files]
     sys.exit(0 if all(whole) else 1)
 
@@ -143,14 +146,14 @@ def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
         spool.finish_log()
         whole = [_convert(spool, queue, Format(wanted)) for queue in queues]
     except (Refusal, SpoolError) as refused:
-        raise click.ClickException(str(refused)) from refused
+        raise click.ClickException(printable(str(refused))) from refused
     except Locked as locked:
-        raise click.ClickException(f"{locked.holder} has this spool; stop the server first") from locked
+        raise click.ClickException(f"{printable(locked.holder)} has this spool; stop the server first") from locked
     except OSError as error:
-        raise click.ClickException(f"nothing has been replaced: {error}") from error
+        raise click.ClickException(printable(f"nothing has been replaced: {error}")) from error
     except JournalFailure as failure:
         hint = "mend the disk, then do it again: what is to be trusted is written anew first"
-        raise click.ClickException(f"{failure}; {hint}") from failure
+        raise click.ClickException(printable(f"{failure}; {hint}")) from failure
     sys.exit(0 if all(whole) else 1)
 
 
@@ -158,17 +161,18 @@ def _convert(spool: Spool, queue: str, wanted: Format) -> bool:
     """Whether all of the old files could be read, but for ends that were being written when a server died."""
 
     def tell(what: str, done: int, total: int) -> None:
-        click.echo(f"{queue}: {what}, {done:,} of {total:,} items", err=True)
+        click.echo(printable(f"{queue}: {what}, {done:,} of {total:,} items"), err=True)
 
     now_ms = int(time() * 1000)
     conversion = Conversion(spool, queue, now_ms, tell)
     count = conversion.run(wanted)
     if count < 0:
-        click.echo(f"{queue}: {wanted.value} already")
+        click.echo(f"{printable(queue)}: {wanted.value} already")
         return True
-    click.echo(f"{queue}: {count:,} items moved to {wanted.value}; the old files are in {spool.own}/aside.{now_ms}")
+    old = f"the old files are in {spool.own}/aside.{now_ms}"
+    click.echo(printable(f"{queue}: {count:,} items moved to {wanted.value}; {old}"))
     for damage in conversion.left:
-        click.echo(f"{queue}: {damage.describe()}", err=True)
+        click.echo(printable(f"{queue}: {damage.describe()}"), err=True)
     return all(damage.is_torn for damage in conversion.left)
 
 
@@ -201,8 +205,10 @@ def dump_file(fs: Fs, path: str, options: DumpOptions) -> bool:
             return True
         dumper = next(make(magic) for recognises, make in FORMATS if recognises(magic))
         return _dump(fs, path, dumper, options)
+    except BrokenPipeError:
+        raise  # click ends quietly
     except OSError as error:
-        click.echo(f"{path}: {error.strerror}", err=True)
+        click.echo(printable(f"{path}: {error.strerror}"), err=True)
         return False
 
 
@@ -227,7 +233,7 @@ def _dump_cmdlog(fs: Fs, path: str, options: DumpOptions) -> bool:
             click.echo(json.dumps(record, default=str) if options.as_json else printable(workq_dump.line(record)))
     if options.quiet or not options.as_json:
         totals = {"file": path, "records": count, "bytes": size}
-        click.echo(json.dumps(totals) if options.as_json else f"{path}: {count} records, {size} bytes.")
+        click.echo(json.dumps(totals) if options.as_json else printable(f"{path}: {count} records, {size} bytes."))
     return whole
 
 
@@ -249,7 +255,9 @@ def _dump_redo_log(fs: Fs, path: str, options: DumpOptions) -> bool:
             click.echo(printable(f"{at:08x}  {line['op']:6} {more}"))
     if options.quiet or not options.as_json:
         totals = {"file": path, "batches": batches, "records": records}
-        click.echo(json.dumps(totals) if options.as_json else f"{path}: {batches} batches, {records} records.")
+        click.echo(
+            json.dumps(totals) if options.as_json else printable(f"{path}: {batches} batches, {records} records.")
+        )
     return batches > 0
 
 

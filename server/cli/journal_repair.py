@@ -50,6 +50,8 @@ def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
             _tell(folder, found, as_json)
     except CannotRepair as refused:
         raise CannotRead(printable(str(refused))) from refused
+    except BrokenPipeError:
+        raise  # click ends quietly
     except (OSError, JournalFailure) as error:
         ticker.clear()
         why = error.strerror if isinstance(error, OSError) else error

@@ -5,7 +5,6 @@ and how everything that goes wrong becomes one line and an exit code.
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import sys
@@ -26,7 +25,7 @@ from staniel.server.cli.admin_client import (
     TlsAddress,
     TlsFiles,
 )
-from staniel.server.cli.text import printable
+from staniel.server.cli.text import printable, tolerate
 
 if TYPE_CHECKING:
     from staniel.broker.config.load import Config
@@ -109,13 +108,6 @@ class LiveCommand(click.Command):
                 raise  # click ends quietly
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what was not written cannot be at the end either
             raise click.ClickException(f"cannot read or write: {error.strerror}") from error
-
-
-def tolerate() -> None:
-    """Print letters that the terminal's encoding does not have as escapes."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def complete_queue(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

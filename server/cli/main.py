@@ -176,8 +176,10 @@ def ping(host: str, port: int, path: str, timeout: float, alive: bool) -> None:
     """
     from staniel.server.cli.ping import Silent
     from staniel.server.cli.ping import ping as ping_server
+    from staniel.server.cli.text import printable, tolerate
 
-    where = f"unix:{path}" if path else f"{host}:{port}"
+    tolerate()
+    where = printable(f"unix:{path}" if path else f"{host}:{port}")
     try:
         answer = ping_server(host, port, timeout, path)
     except Silent:
@@ -185,7 +187,7 @@ def ping(host: str, port: int, path: str, timeout: float, alive: bool) -> None:
         click.echo(f"Error: no answer from {where} in {timeout:g} s, but {why}", err=True)
         sys.exit(SILENT)
     except OSError as error:
-        raise click.ClickException(f"no answer from {where}: {error}") from error
+        raise click.ClickException(f"no answer from {where}: {printable(str(error))}") from error
     held_back = f", {answer.held_back}" if answer.held_back else ""
-    click.echo(f"staniel {answer.version} answers on {where}{held_back}")
+    click.echo(printable(f"staniel {answer.version} answers on {where}{held_back}"))
     sys.exit(HELD_BACK if answer.held_back and not alive else 0)

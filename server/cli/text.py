@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Sequence
 
 SIZE_UNITS = ("B", "KB", "MB", "GB", "TB")
 DURATION_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def tolerate() -> None:
+    """Print letters that the terminal's encoding does not have as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def printable(text: str) -> str:

@@ -77,15 +77,18 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
         for found in inspect(fs, folder, frozenset(queues)):
             total.count(found)
             for flaw in () if quiet else found.flaws:
-                click.echo(_as_json(found, flaw) if as_json else flaw.describe(found.path))
+                click.echo(_as_json(found, flaw) if as_json else printable(flaw.describe(found.path)))
             for hint in () if quiet else found.hints:
-                click.echo(_as_json(found, hint, is_hint=True) if as_json else f"{hint.describe(found.path)}{NO_PROOF}")
+                said = printable(f"{hint.describe(found.path)}{NO_PROOF}")
+                click.echo(_as_json(found, hint, is_hint=True) if as_json else said)
+    except BrokenPipeError:
+        raise  # click ends quietly
     except OSError as error:
-        raise CannotVerify(f"cannot read {folder}: {error.strerror}") from error
+        raise CannotVerify(printable(f"cannot read {error.filename or folder}: {error.strerror}")) from error
     finally:
         fs.close()
     if not total.files:
-        raise CannotVerify(f"no journal file {'of such a queue ' if queues else ''}in {folder}")
+        raise CannotVerify(f"no journal file {'of such a queue ' if queues else ''}in {printable(folder)}")
     click.echo(json.dumps(structs.asdict(total)) if as_json else _summary(total))
     sys.exit(1 if total.damaged else 0)
 
@@ -100,10 +103,10 @@ def lock(fs: Fs, folder: str, what: str) -> None:
             fs.lock(path)
         except Locked as locked:
             holder = locked.holder or "another process"
-            raise CannotVerify(f"{holder} has {folder} open; stop it first, or {what} a copy") from None
+            raise CannotVerify(printable(f"{holder} has {folder} open; stop it first, or {what} a copy")) from None
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EROFS):
-                raise CannotVerify(f"cannot lock {path}: {error.strerror}") from error
+                raise CannotVerify(printable(f"cannot lock {path}: {error.strerror}")) from error
 
 
 def _as_json(found: Inspection, flaw: Flaw, is_hint: bool = False) -> str:

@@ -37,6 +37,8 @@ RECOVERY_STEPS = 15
 RENEWAL_STEPS = 90  # after a failed sync, files are written anew first
 RESTARTS_MAX = 8
 UNABLE = (JournalFailure, OSError, SpoolError)
+LOSS_EVENTS = frozenset(("journal.gone", "journal.shortened", "journal.stand_ins", "journal.unreadable_items"))
+"""What a server says of damaged files. No file is damaged here, and no accident takes what was synced."""
 
 
 class Outcome(Struct):
@@ -329,6 +331,7 @@ class History:
             raise Violation(Kind.NO_START, "even with room on the disk")
         self.is_starting = False
         self.transcript.append(("start", "", f"{self.world.summary.items} items"))
+        self._check_events()
 
     def _died(self, failure: Exception) -> Exception:
         """The process ends: only a disk that fails may cause that."""
@@ -382,12 +385,18 @@ class History:
                     self._finish(thread)
             world.turn()
             self.settled()
+            self._check_events()
             self._begin_threads()
         except (JournalFailure, OSError) as failure:
             raise self._died(failure) from failure
         for actor in list(self.actors_there):
             if actor.is_over:
                 self.forget(actor)
+
+    def _check_events(self) -> None:
+        """Raises Violation if the server says that something was lost."""
+        for event in LOSS_EVENTS.intersection(self.world.events):
+            raise Violation(Kind.FALSE_ALARM, f"{event}: {self.world.reported(event)[0]}")
 
     def clock(self, now_ms: int) -> None:
         """It is later."""

@@ -53,6 +53,7 @@ class ReadBehind:
         self._starved = False  # what has been read ahead ends inside a record
         self._lost_end = 0  # items before this seq cannot be read
         self._saves: list[int] = []  # of the SAVE_XID records in front of what is decoded next
+        self._wanted = 0  # items before this seq are in the line no more: passing them is no loss
         self._loses_stand_ins = False
 
     # the tail of a line
@@ -84,6 +85,8 @@ class ReadBehind:
         """(payload bytes, how many have an expiry) of all items before `seq`, as far as segments count them alike: in
         recovery only. Reads on from the next known place. Raises OSError.
         """
+        known = len(self.unreadable)
+        self._wanted = seq
         segment = self.segments.holding(seq)
         at, near, size, expiring = segment.index_entry(seq)
         if near < seq:
@@ -96,13 +99,20 @@ class ReadBehind:
             count -= len(found)
             size += sum([len(item.data) for item in found])
             expiring += sum([item.expires_ms not in (0, LOST_MS) for item in found])
+        self._take_back(known)
         return size, expiring
 
     def newest_id(self, seq: int, count: int) -> int:
         """From the end back to where the newest add time begins: those before it are taken for older, as they are
         unless the clock was set back. Raises OSError.
         """
-        end = at = seq + count
+        known = len(self.unreadable)
+        newest = self._newest_id(seq, seq + count)
+        self._take_back(known)
+        return newest
+
+    def _newest_id(self, seq: int, end: int) -> int:
+        at = end
         newest_ms, first = -1, end
         while at > seq:
             begin = max(seq, self.segments.holding(at - 1).index_entry(at - 1).seq)
@@ -112,6 +122,14 @@ class ReadBehind:
                 newest_ms, first = item.added_ms, number
             at = begin
         return (newest_ms << ID_SHIFT) + end - 1 - first
+
+    def _take_back(self, known: int) -> None:
+        """What has been met behind the first `known` losses was met while counting items that have left, or are going
+        to be read: then it is met once more, and told.
+        """
+        if len(self.unreadable) > known:
+            del self.unreadable[known:]
+            self.reset()
 
     def _between(self, seq: int, end: int) -> list[Item]:
         self._seek(seq)
@@ -205,6 +223,7 @@ class ReadBehind:
         return min(ITEMS_PER_SLICE, size * max(1, line.behind) // max(1, line.behind_bytes) + 1)
 
     def _seek(self, seq: int) -> None:
+        self._wanted = seq
         if seq == self._seq and self._segment is not None and not self._segment.is_replaced:
             return
         segment = self.segments.holding(seq)
@@ -298,7 +317,8 @@ class ReadBehind:
             stop = read_items(self._data, used, rest, found, count_max, self._saves, self._loses_stand_ins)
         except Corrupt as error:
             stop, why = error.at, error.why
-        if self._loses_stand_ins and (count := sum([item is LOST for item in found[before:]])):
+        loses = self._loses_stand_ins and self._seq >= self._wanted
+        if loses and (count := sum([item is LOST for item in found[before:]])):
             self.unreadable.append(UnreadableItems(segment.name, self._at, stop - used, count, STAND_INS))
         self._used = stop
         self._at += stop - used
@@ -346,4 +366,5 @@ class ReadBehind:
         else:
             self._begin(segment, self.segments.size(segment))
             self._lost_end = self.line.end
-        self.unreadable.append(UnreadableItems(segment.name, at, end - at, max(0, self._lost_end - self._seq), why))
+        count = max(0, self._lost_end - max(self._seq, self._wanted))
+        self.unreadable.append(UnreadableItems(segment.name, at, end - at, count, why))

@@ -431,6 +431,7 @@ class HubRun(History):
                 if not self.clients and not outside:
                     break
             self._rest()
+            self._check_events()
             world.look_for_leaks()
         except (JournalFailure, OSError) as failure:
             raise self._died(failure) from failure

@@ -6,10 +6,12 @@ from typing import Any
 
 from staniel.journal.disk.fs import File, Fs
 from staniel.journal.kestrel import pack
+from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.workq.cleaning import Rewrite
 from staniel.journal.workq.records import find_frame
 from staniel.journal.workq.segments import SegmentReader
+from staniel.queues.item import Item
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 
@@ -43,6 +45,18 @@ def leftover_met() -> Any:
 @mutant("stand-ins of a pack are handed out", "packs")
 def stand_ins_served() -> Any:
     return replaced(Recovery, "drop_stand_ins", lambda right: lambda self, recovered: None)
+
+
+@mutant("stand-ins in front of the item that is read back count as lost", "packing")
+def taken_counted_as_lost() -> Any:
+    def make(right: Any) -> Any:
+        def consume(self: ReadBehind, found: list[Item], count_max: int) -> Any:
+            self._wanted = 0
+            return right(self, found, count_max)
+
+        return consume
+
+    return replaced(ReadBehind, "_consume", make)
 
 
 __all__ = ["MUTANTS"]

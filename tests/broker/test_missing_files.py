@@ -13,10 +13,12 @@ from staniel.journal.dump import rows
 from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.dump import KestrelDumper
+from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.tools.verify import inspect
+from staniel.queues.line import PlainLine
 from staniel.sim.disk.disk import Disk
 from tests.broker.maintenance.test_packing import do_everything, half_read
-from tests.broker.maintenance.test_read_behind import SMALL, filled, got
+from tests.broker.maintenance.test_read_behind import SMALL, filled, got, log_of, queue_of
 from tests.broker.test_unreadable_files import drained, item, sealed
 from tests.support.streams import asks, fill
 from tests.support.world import World
@@ -176,6 +178,42 @@ def test_stand_ins_of_a_summary_reach_nobody_when_what_removes_them_is_lost(memo
     told = after.reported("journal.stand_ins") + after.reported("journal.unreadable_items")
     assert sum(int(str(each["items"])) for each in told) == items_with_stand_ins(disk)
     assert World(SMALL, after.disk.kill()).items() == []
+
+
+def half_taken_pack() -> tuple[Disk, int]:
+    """A spool after a clean stop: the queue's first file is a pack that begins with stand-ins of items that have all
+    been taken, and the next item is in it, too. And that item's number.
+    """
+    world = filled(SMALL.replace("max_memory_size = 200", "max_memory_size = 1200"), 150, size=60)
+    for _ in range(60):
+        got(world, 2)
+        checkpoint, left = log_of(world).segments.sealed[0].checkpoint, queue_of(world).line.left
+        if items_with_stand_ins(world.disk) and checkpoint is not None and left < checkpoint.end:
+            world.broker.shutdown(world.now_ms)
+            return world.disk.kill(), left
+    raise AssertionError("no pack is in that state")
+
+
+@pytest.mark.parametrize("memory", [200, 1200])
+def test_stand_ins_of_items_that_have_been_taken_are_no_loss(memory: int) -> None:
+    """They lie between the last known place in the file and the item that is read back first."""
+    disk, left = half_taken_pack()
+    world = World(SMALL.replace("max_memory_size = 200", f"max_memory_size = {memory}"), disk)
+    assert queue_of(world).line.behind == 150 - left, "a start has read nothing back yet"
+    assert got(world, 150) == list(range(left, 150))
+    assert not {"journal.unreadable_items", "journal.stand_ins"}.intersection(world.events)
+    assert ("damaged", False) not in world.disk.list("s/.staniel")
+
+
+def test_counting_what_is_dropped_unread_reports_no_loss_of_what_was_taken_before() -> None:
+    disk, left = half_taken_pack()
+    world = World(SMALL, disk)
+    line = queue_of(world).line
+    assert isinstance(line, PlainLine) and not line.fresh
+    assert line.drop_unread(2) == 2
+    line.settle()
+    assert len(line) == 150 - left - 2 and line.bytes == 60 * len(line)
+    assert isinstance(line.tail, ReadBehind) and line.tail.unreadable == []
 
 
 def sealed_names(disk: Disk) -> list[str]:

@@ -44,6 +44,7 @@ FROM = {
     "an intent is ended when the copy has landed": 18,
     "the first equal item is a copy, wherever it lies": 28,
     "a pack meets what an earlier one could not remove": 294,
+    "stand-ins in front of the item that is read back count as lost": 39,
     "no room is kept for the mark of a failed sync": 172,
     "a mark counts as whole before the start has synced what a killed process left": 235,
     "a torn mark forgets the names that archives have had before": 400_189,

@@ -123,6 +123,22 @@ def test_a_flipped_bit_costs_the_items_of_its_block_and_is_named(spool: Path, se
     served.stop()
 
 
+def test_items_taken_before_the_damage_is_met_are_not_counted_among_the_lost(spool: Path) -> None:
+    """A start reads on from the last known place in front of the next item, and meets it there."""
+    served = Served()
+    queue = served.world.broker.queues.by_name["q"]
+    assert [taken is not None for taken in (queue.take(served.world.now_ms) for _ in range(100))] == [True] * 100
+    served.world.broker.shutdown(served.world.now_ms)
+    served.stop()
+    flip(sealed_in(spool)[0], 8 * 1000)
+    served = Served()
+    found = served.drain()
+    assert found == sorted(set(found)) and found[0] > 100
+    (report,) = served.reports
+    assert report["items"] == COUNT - 100 - len(found) < LOST_MAX - 100
+    served.stop()
+
+
 def test_damage_is_kept_aside_before_a_pack_replaces_the_file(spool: Path) -> None:
     first, second = sealed_in(spool)[:2]
     flip(second, 8 * 300_000)

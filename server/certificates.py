@@ -107,10 +107,27 @@ def _read_key(context: ssl.SSLContext, tls: TlsSettings) -> None:
         # Without a password OpenSSL would ask on the terminal.
         context.load_cert_chain(tls.certificate, tls.key or None, password=lambda: b"")
     except (OSError, ValueError) as error:
-        where = f"{tls.certificate} and {tls.key}" if tls.key else tls.certificate
-        why = f"no certificate with its key, unencrypted, in {where}"
-        found = reason(error) if isinstance(error, ssl.SSLError) else str(error)
-        raise ConfigError("tls.certificate", f"{why}: {found}") from error
+        raise ConfigError("tls.certificate", _why_unusable(tls, error)) from error
+
+
+def _why_unusable(tls: TlsSettings, error: OSError | ValueError) -> str:
+    """OpenSSL does not say which of the files it is that it cannot read, nor why."""
+    where = f"{tls.certificate} and {tls.key}" if tls.key else tls.certificate
+    why = f"no certificate with its key, unencrypted, in {where}"
+    if not isinstance(error, ssl.SSLError) or error.reason:
+        return f"{why}: {reason(error) if isinstance(error, ssl.SSLError) else error}"
+    for path, kind in ((tls.certificate, b"CERTIFICATE-----"), (tls.key or tls.certificate, b"PRIVATE KEY-----")):
+        try:
+            with open(path, "rb") as file:
+                text = file.read()
+        except OSError as gone:
+            return _unreadable(path, gone)
+        if kind == b"PRIVATE KEY-----" and b"ENCRYPTED" in text:
+            return f"{why}: the key in {path} is encrypted"
+        if kind not in text:
+            what = "certificate" if kind == b"CERTIFICATE-----" else "private key"
+            return f"{why}: there is no {what} in PEM in {path}"
+    return f"{why}: one of them is damaged"
 
 
 def end_of(path: str) -> int | None:

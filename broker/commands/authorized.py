@@ -104,7 +104,7 @@ def _named(session: Session, request: memcache.DumpStats | memcache.DumpConfig, 
 def _statistics(session: Session, request: Any, now_ms: int) -> str:
     """They tell of all queues."""
     rights = rights_of(session)
-    return rights.refusal_of_all(Role.READ) and rights.refusal_of_all(Role.OPERATE)
+    return rights.refusal_of_all(Role.OPERATE) and rights.refusal_of_all(Role.READ)
 
 
 def _status(session: Session, request: memcache.Status, now_ms: int) -> str:
@@ -232,7 +232,7 @@ def path_refusal(rights: Rights, queues: Queues, method: str, path: str, names: 
     if method == "GET":
         if path.startswith(OF_QUEUE):
             return rights.refusal(Role.READ, names[0])
-        return rights.refusal_of_all(Role.READ) and rights.refusal_of_all(Role.OPERATE)
+        return rights.refusal_of_all(Role.OPERATE) and rights.refusal_of_all(Role.READ)
     if not path.startswith(OF_QUEUE):
         return rights.refusal_of_all(Role.ADMIN)
     if last in ("move", "redrive"):  # to any queue, and one that is not there is made

@@ -38,6 +38,10 @@ class Unreachable(AdminError):
     """No server could be asked."""
 
 
+class NotTrusted(OSError):
+    """A server answers, and what it shows under TLS is not accepted."""
+
+
 class SpoolAddress(Struct, frozen=True):
     """The abstract socket of a spool."""
 
@@ -280,6 +284,8 @@ def _unreachable(address: AdminAddress, error: Exception) -> str:
             return f"no server listens for the spool {spool}: {start}"
         return f"no server answers on the spool {spool}: {_why(error)}"
     where = printable(_spelled(address))
+    if isinstance(error, NotTrusted):
+        return f"{where} is not asked: {_why(error)}"
     return f"no server answers on {where}: {_why(error)}; start it, or name another with --url or --spool"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import ssl
 
-from staniel.server.cli.admin_client import AdminError, TlsAddress, TlsFiles
+from staniel.server.cli.admin_client import AdminError, NotTrusted, TlsAddress, TlsFiles
 from staniel.server.cli.text import printable
 
 
@@ -36,17 +36,17 @@ class SecureConnection(http.client.HTTPSConnection):
         self._shown = shown
 
     def connect(self) -> None:
-        """Raises OSError."""
+        """Raises OSError, NotTrusted among them."""
         try:
             super().connect()
         except ssl.SSLCertVerificationError as error:
             why = f"its certificate is not accepted: {error.verify_message}: name its authority with --ca"
-            raise OSError(None, why) from error
+            raise NotTrusted(None, why) from error
         assert isinstance(self.sock, ssl.SSLSocket)
         if self._shown and self.sock.getpeercert(binary_form=True) != self._shown:
             self.sock.close()
             why = "it shows another certificate than its configuration names: has it been reloaded? Or say --ca"
-            raise OSError(None, why)
+            raise NotTrusted(None, why)
 
 
 def _checked(path: str) -> str | None:

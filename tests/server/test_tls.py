@@ -17,6 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from staniel.broker.config.schema import TlsSettings
+from staniel.broker.config.toml import ConfigError
+from staniel.server.certificates import make_context
 from staniel.server.timeouts import Grace
 from staniel.server.tls_socket import (
     CONTROL_BYTES_MAX,
@@ -336,9 +339,31 @@ def test_a_reload_brings_a_new_certificate_and_a_broken_one_is_refused(place: Pl
         server.signal(signal.SIGHUP)
         assert until(lambda: "config.refused" in server.stderr)
         assert "tls.certificate: no certificate with its key" in server.stderr
+        assert f"there is no private key in PEM in {place.files.key}" in server.stderr
         assert serial(server) == second
         assert ask(before, b"reload\r\n").startswith(b"SERVER_ERROR tls.certificate")
         assert ask(before, b"version\r\n").startswith(b"VERSION ")
+
+
+ENCRYPTED = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("certificate", "", "there is no certificate in PEM in "),
+        ("certificate", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n", "there is no certificate in PEM in "),
+        ("certificate", "-----BEGIN CERTIFICATE-----\nAA", "one of them is damaged"),
+        ("key", "", "there is no private key in PEM in "),
+        ("key", ENCRYPTED, "the key in "),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_what_it_lacks(place: Place, name: str, text: str, why: str) -> None:
+    path = getattr(place.files, name)
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        make_context(TlsSettings(certificate=str(place.files.certificate), key=str(place.files.key)))
+    assert why in str(caught.value) and (not why.endswith(" in ") or str(path) in str(caught.value))
 
 
 def test_certificates_of_clients_are_asked_for_and_checked(place: Place) -> None:

@@ -173,6 +173,8 @@ def test_what_hurts_needs_a_role(server: Server, stack: ExitStack) -> None:
     assert both.ask("status") == "UP\r\n"
     assert operator.ask("delete orders1") == "NOT_FOUND\r\n"
     assert operator.ask("flush_all") == "CLIENT_ERROR user operator may not operate on all queues\r\n"
+    for line in ("stats", "dump_config", "dump_stats"):  # of all queues, for those who may read, or operate on, all
+        assert operator.ask(line) == "CLIENT_ERROR user operator may not read all queues\r\n"
     assert operator.ask("move orders1 other") == "CLIENT_ERROR user operator may not operate on other\r\n"
     assert boss.ask("flush_all") == "OK\r\n"
     assert boss.ask("reload") == "Reloaded config.\r\n"

@@ -88,6 +88,7 @@ def test_the_authority_must_be_trusted(place: Place) -> None:
     asked = ["--url", place.url, "--token-file", str(place.token), *shown(place.client)]
     told = run("queues", *asked)
     assert told.returncode == 1 and "its certificate is not accepted" in told.stderr and "--ca" in told.stderr
+    assert "no server answers" not in told.stderr and "start it" not in told.stderr
     told = run("queues", *asked, "--ca", str(Authority(place.folder, "stranger").path))
     assert told.returncode == 1 and "its certificate is not accepted" in told.stderr
 

@@ -29,8 +29,8 @@ def ok(name: str, text: str) -> CheckResult:
     return CheckResult(name, Verdict.OK, text)
 
 
-def warning(name: str, text: str, advice: str) -> CheckResult:
-    return CheckResult(name, Verdict.WARNING, text, advice)
+def warning(name: str, text: str, advice: str, *, breaks_syncs: bool = False) -> CheckResult:
+    return CheckResult(name, Verdict.WARNING, text, advice, breaks_syncs)
 
 
 def fail(name: str, text: str, advice: str, *, breaks_syncs: bool = False) -> CheckResult:
@@ -44,6 +44,8 @@ def conclusion(found: list[CheckResult]) -> str:
         return "not fit for a spool: " + ", ".join(each.name for each in failed if not each.breaks_syncs)
     if failed:
         return 'fit for sync_journal = "os" alone: what was answered may be gone after a power cut'
+    if any(each.breaks_syncs for each in found):
+        return 'fit for sync_journal = "os" alone: what was answered is gone after a restart of the machine'
     if any(each.name == "sync" and each.verdict is Verdict.WARNING for each in found):
         return "fit for every sync_journal as far as can be seen from here; look at the warning about syncs"
     return 'fit for every sync_journal, "always" too, if the disk does not lie about its cache'

@@ -52,7 +52,7 @@ def _file_system(folder: str, fs: OsFs, environment: Mapping[str, str]) -> Check
         advice = "take a folder on a local disk, mounted as usual; docs/durability.md, File systems"
         if flaw.breaks:
             return fail("file system", f"{flaw.text}: it breaks the promise of a sync", advice, breaks_syncs=True)
-        return warning("file system", flaw.text, advice)
+        return warning("file system", flaw.text, advice, breaks_syncs=True)
     options = ",".join(sorted(mount.options)) if mount is not None else ""
     return ok("file system", f"{named} ({options}): nothing is known against it")
 

@@ -45,7 +45,6 @@ DATA = Layout("<BIQQI")
 EXTENT = Layout("<BIQQII")
 DONE = Layout("<BI")
 SAFE = Layout("<BIQ")
-DATA_KIND = 2
 pack_data_head = DATA.pack  # for every write; a function of ours around it would take three times as long
 """What stands before the bytes: DATA_KIND, the file's number, at, bytes known to be on the disk, length."""
 
@@ -56,6 +55,14 @@ class RedoKind(Enum):
     EXTENT = 3
     DONE = 4
     SAFE = 5
+
+
+BIND_KIND, DATA_KIND, EXTENT_KIND, DONE_KIND, SAFE_KIND = (kind.value for kind in RedoKind)
+
+PlainRecord = tuple[int, int, int, int, int, int, int]
+"""A record's kind as a number, file, at, safe_bytes, length and crc, as in RedoRecord; and where its data or its path
+begins in the batch, 0 if it has none.
+"""
 
 
 class BatchHead(Struct, frozen=True):
@@ -159,11 +166,28 @@ def safe(file: int, safe_bytes: int) -> bytes:
 
 def decode(records: memoryview) -> Iterator[RedoRecord]:
     """The records of a batch. Raises BadBatch."""
+    for kind, file, at, safe_bytes, length, crc, begin in decode_plain(records):
+        data = records[begin : begin + length] if begin else b""
+        if kind == BIND_KIND:
+            yield RedoRecord(RedoKind.BIND, file, at, data=bytes(data))
+        else:
+            yield RedoRecord(RedoKind(kind), file, at, safe_bytes, length, crc, data)
+
+
+def decode_plain(records: memoryview) -> Iterator[PlainRecord]:
+    """The records of a batch, of which there are so many in a full log that each is a tuple. Raises BadBatch."""
     at, end = 0, len(records)
+    unpack_data, data_bytes = DATA.unpack_from, DATA.size
     try:
         while at < end:
-            record, size = _decode_one(records, at)
-            at += size
+            kind = records[at]
+            if kind == DATA_KIND:
+                _, file, where, safe_bytes, length = unpack_data(records, at)
+                begin = at + data_bytes
+                record = kind, file, where, safe_bytes, length, 0, begin
+                at = begin + length
+            else:
+                record, at = _decode_other(kind, records, at)
             if at > end:
                 raise BadBatch("a record reaches beyond its batch")
             yield record
@@ -171,21 +195,18 @@ def decode(records: memoryview) -> Iterator[RedoRecord]:
         raise BadBatch(str(error)) from error
 
 
-def _decode_one(records: memoryview, at: int) -> tuple[RedoRecord, int]:
-    kind = RedoKind(records[at])
-    if kind is RedoKind.DATA:
-        _, file, where, safe_bytes, length = DATA.unpack_from(records, at)
-        begin = at + DATA.size
-        record = RedoRecord(kind, file, where, safe_bytes, length, 0, records[begin : begin + length])
-        return record, DATA.size + length
-    if kind is RedoKind.EXTENT:
+def _decode_other(kind: int, records: memoryview, at: int) -> tuple[PlainRecord, int]:
+    """Any but DATA, and where the next one begins. Raises ValueError, LayoutError."""
+    if kind == EXTENT_KIND:
         _, file, where, safe_bytes, length, crc = EXTENT.unpack_from(records, at)
-        return RedoRecord(kind, file, where, safe_bytes, length, crc), EXTENT.size
-    if kind is RedoKind.BIND:
+        return (kind, file, where, safe_bytes, length, crc, 0), at + EXTENT.size
+    if kind == BIND_KIND:
         _, file, safe_bytes, length = BIND.unpack_from(records, at)
         begin = at + BIND.size
-        return RedoRecord(kind, file, safe_bytes, data=bytes(records[begin : begin + length])), BIND.size + length
-    if kind is RedoKind.DONE:
-        return RedoRecord(kind, DONE.unpack_from(records, at)[1]), DONE.size
-    _, file, safe_bytes = SAFE.unpack_from(records, at)
-    return RedoRecord(kind, file, safe_bytes), SAFE.size
+        return (kind, file, safe_bytes, 0, length, 0, begin), begin + length
+    if kind == DONE_KIND:
+        return (kind, DONE.unpack_from(records, at)[1], 0, 0, 0, 0, 0), at + DONE.size
+    if kind == SAFE_KIND:
+        _, file, safe_bytes = SAFE.unpack_from(records, at)
+        return (kind, file, safe_bytes, 0, 0, 0, 0), at + SAFE.size
+    raise BadBatch(f"a record of the unknown kind {kind}")

@@ -16,17 +16,20 @@ from msgspec import Struct, field
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import quarantine
+from staniel.journal.redo.names import may_be_logged
 from staniel.journal.redo.records import (
+    BIND_KIND,
     BLOCK_BYTES,
+    DATA_KIND,
+    DONE_KIND,
+    EXTENT_KIND,
     HEAD,
     BadBatch,
     BatchHead,
-    RedoKind,
-    RedoRecord,
     batch_bytes,
     crc_of,
-    decode,
     decode_head,
+    decode_plain,
     is_whole,
     other_version,
 )
@@ -44,13 +47,19 @@ class Legibility(Enum):
     NEWER = "newer"  # written by another version
 
 
+Range = tuple[int, int, int, memoryview | None]
+"""Which bytes of a file have been written: from, up to, their crc32c if the log has no more than that, and themselves
+if it has. A plain tuple, because a full log has 100,000 of them.
+"""
+
+
 class FileHistory(Struct):
-    """What the log says of one file. `ranges`: DATA and EXTENT records in their order."""
+    """What the log says of one file. `ranges`: what its DATA and EXTENT records say, in their order."""
 
     number: int
     path: str
     safe_bytes: int
-    ranges: list[RedoRecord] = field(default_factory=list)
+    ranges: list[Range] = field(default_factory=list)
     is_done: bool = False
 
 
@@ -100,8 +109,7 @@ def read_log(fs: Fs, paths: list[str], spool_id: bytes) -> LogContent:
         content.batches += 1
         content.bytes += head.records_bytes
         try:
-            for record in decode(records):
-                _follow(by_number, record)
+            _follow(by_number, records)
         except BadBatch:
             content.found = Legibility.DAMAGED
             break
@@ -169,25 +177,29 @@ def _row(found: dict[int, tuple[BatchHead, memoryview]], oldest: int, synced: in
     return numbers, is_damaged or expected <= synced
 
 
-def _follow(files: dict[int, FileHistory], record: RedoRecord) -> None:
-    if record.kind is RedoKind.BIND:
-        path = bytes(record.data).decode("utf-8", "surrogateescape")
-        known = files.get(record.file)
-        if known is None:
-            files[record.file] = FileHistory(record.file, path, record.at)
-        else:
-            known.safe_bytes = max(known.safe_bytes, record.at)
-        return
-    file = files.get(record.file)
-    if file is None:
-        return  # of a batch whose BIND is not needed any more: it was synced, and then left
-    if record.kind is RedoKind.DONE:
-        file.is_done = True
-    elif record.kind is RedoKind.SAFE:
-        file.safe_bytes = max(file.safe_bytes, record.at)
-    else:
-        file.safe_bytes = max(file.safe_bytes, record.safe_bytes)
-        file.ranges.append(record)
+def _follow(files: dict[int, FileHistory], records: memoryview) -> None:
+    """Put the records of one batch to their files. Raises BadBatch."""
+    for kind, number, at, safe_bytes, length, crc, begin in decode_plain(records):
+        file = files.get(number)
+        if kind == BIND_KIND:
+            path = bytes(records[begin : begin + length]).decode("utf-8", "surrogateescape")
+            if not may_be_logged(path):
+                raise BadBatch(f"{path!r} is not the name of a file that a redo log has")
+            if file is None:
+                files[number] = FileHistory(number, path, at)
+            elif at > file.safe_bytes:
+                file.safe_bytes = at
+        elif file is None:
+            continue  # of a batch whose BIND is not needed any more: it was synced, and then left
+        elif kind in (DATA_KIND, EXTENT_KIND):
+            if safe_bytes > file.safe_bytes:
+                file.safe_bytes = safe_bytes
+            data = records[begin : begin + length] if kind == DATA_KIND else None
+            file.ranges.append((at, at + length, crc, data))
+        elif kind == DONE_KIND:
+            file.is_done = True
+        elif at > file.safe_bytes:
+            file.safe_bytes = at
 
 
 def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_cut: bool) -> FileChange | None:
@@ -205,16 +217,16 @@ def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_
         change.why = f"it has {size} bytes, of which {at} were on the disk once"
         return change
     for run in _runs(history.ranges, at):
-        first, last = run[0], run[-1]
-        if last.at + last.length <= at:
+        begin, end = run[0][0], run[-1][1]
+        if end <= at:
             continue
-        if first.at > at:
+        if begin > at:
             break
-        if first.kind is RedoKind.DATA:
-            change.written_bytes += _write_again(fs, path, first.at, b"".join([record.data for record in run]))
-        elif not _is_whole(fs, path, first):
+        if (data := _data_of(run)) is not None:
+            change.written_bytes += _write_again(fs, path, begin, data)
+        elif not _is_whole(fs, path, run[0]):
             break
-        at = last.at + last.length
+        at = end
     size = fs.size(path)
     if may_cut and at < size:
         change.cut_at, change.cut_bytes = at, size - at
@@ -240,8 +252,9 @@ def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Ite
             yield path, size
             continue
         for run in _runs(history.ranges, history.safe_bytes):
-            if run[0].kind is RedoKind.EXTENT:
-                left_bytes -= run[0].length
+            begin, end, _, data = run[0]
+            if data is None:
+                left_bytes -= end - begin
                 if left_bytes < 0:
                     continue
             if (differs_at := _first_difference(fs, path, run)) >= 0:
@@ -249,37 +262,44 @@ def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Ite
                 break
 
 
-def _runs(ranges: list[RedoRecord], safe_bytes: int) -> Iterator[list[RedoRecord]]:
-    """Those that reach beyond `safe_bytes`: DATA records that follow one another in the file together, each other one
-    by itself.
+def _runs(ranges: list[Range], safe_bytes: int) -> Iterator[list[Range]]:
+    """Those that reach beyond `safe_bytes`: ranges of which the log has the bytes, and that follow one another in the
+    file, together, each other one by itself.
     """
-    run: list[RedoRecord] = []
-    run_bytes, expected = 0, -1
-    for record in ranges:
-        if record.at + record.length <= safe_bytes:
+    run: list[Range] = []
+    limit, expected = 0, -1
+    for each in ranges:
+        begin, end, _, data = each
+        if end <= safe_bytes:
             continue
-        joins = record.kind is RedoKind.DATA and record.at == expected and run_bytes + record.length <= RUN_BYTES_MAX
-        if run and not joins:
-            yield run
-            run, run_bytes = [], 0
-        run.append(record)
-        run_bytes += record.length
-        expected = record.at + record.length if record.kind is RedoKind.DATA else -1
+        if begin == expected and end <= limit and data is not None:
+            run.append(each)
+        else:
+            if run:
+                yield run
+            run = [each]
+            limit = begin + RUN_BYTES_MAX
+        expected = end if data is not None else -1
     if run:
         yield run
 
 
-def _first_difference(fs: Fs, path: str, run: list[RedoRecord]) -> int:
-    """Where the first record begins that the file does not have; -1 if it has them all."""
-    first, last = run[0], run[-1]
-    if first.kind is RedoKind.EXTENT:
-        return -1 if _is_whole(fs, path, first) else first.at
-    data = memoryview(fs.read(path, first.at, last.at + last.length - first.at))
-    for record in run:
-        begin = record.at - first.at
-        if data[begin : begin + record.length] != record.data:
-            return record.at
-    return -1
+def _data_of(run: list[Range]) -> bytes | None:
+    """The bytes of a run; None if the log has no more than their checksum."""
+    found = [data for _, _, _, data in run if data is not None]
+    return b"".join(found) if found else None
+
+
+def _first_difference(fs: Fs, path: str, run: list[Range]) -> int:
+    """Where the first range begins that the file does not have; -1 if it has them all."""
+    run_at, run_end = run[0][0], run[-1][1]
+    data = _data_of(run)
+    if data is None:
+        return -1 if _is_whole(fs, path, run[0]) else run_at
+    there = fs.read(path, run_at, run_end - run_at)
+    if there == data:
+        return -1
+    return next(at for at, end, _, _ in run if there[at - run_at : end - run_at] != data[at - run_at : end - run_at])
 
 
 def _write_again(fs: Fs, path: str, at: int, data: bytes) -> int:
@@ -293,6 +313,7 @@ def _write_again(fs: Fs, path: str, at: int, data: bytes) -> int:
     return len(data)
 
 
-def _is_whole(fs: Fs, path: str, record: RedoRecord) -> bool:
-    data = fs.read(path, record.at, record.length)
-    return len(data) == record.length and crc_of(data) == record.crc
+def _is_whole(fs: Fs, path: str, piece: Range) -> bool:
+    begin, end, crc, _ = piece
+    data = fs.read(path, begin, end - begin)
+    return len(data) == end - begin and crc_of(data) == crc

@@ -9,7 +9,7 @@ from staniel.journal.redo import records
 from staniel.journal.redo.dump import unlike_log
 from staniel.journal.redo.log import GrowSegment
 from staniel.journal.redo.records import BatchHead, RedoKind
-from staniel.journal.redo.replay import Legibility, _needed, read_log
+from staniel.journal.redo.replay import Legibility, _needed, read_log, replay_file
 from staniel.journal.spool import Spool, SpoolError
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
@@ -390,7 +390,61 @@ def test_tools_are_told_of_a_piece_of_which_only_the_beginning_is_known_to_be_on
     left = world.disk.crash(Crash.KEEP)
     overwrite(left, "s/lax", left.size("s/lax") - 1000, bytes(500))
     history = read_log(left, PATHS, world.broker.group.redo.spool_id).files["lax"]
-    assert any(each.at < history.safe_bytes < each.at + each.length for each in history.ranges)
+    assert any(begin < history.safe_bytes < end for begin, end, _, _ in history.ranges)
     assert [path for path, _ in unlike_log(left, "s", "s/.staniel")] == ["s/lax"]
     left.boots = world.disk.boots  # a copy of the disk, without a boot in between
     assert World(config, left, world.now_ms).items("lax") == [b"a" * 1000, b"b" * 1000]
+
+
+def write_log(disk: Disk, *parts: bytes) -> bytes:
+    """A log of one batch with these records, in use; its id."""
+    spool_id = bytes(range(1, 17))
+    written = b"".join(parts)
+    disk.make_folder("s/.staniel")
+    disk.fill(PATHS[0], 2 * records.BLOCK_BYTES)
+    overwrite(disk, PATHS[0], 0, records.encode_batch(BatchHead(len(written), 1, 1, 1, spool_id, spool_id), written))
+    return spool_id
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside", "/etc/passwd", "sub/q", "a/../../q", ".staniel/version", ".staniel/redo.1", "", ".", "..",
+        ".staniel/segments/../../../q", "q\0", "../000000001.log", "/jobs/000000001.log", "jobs//000000001.log",
+    ],
+)  # fmt: skip
+def test_a_batch_about_a_file_that_is_none_of_a_spool_is_refused(path: str) -> None:
+    disk = Disk()
+    data = b"overwritten"
+    write = records.DATA.pack(2, 1, 0, 0, len(data)) + data
+    spool_id = write_log(disk, records.bind(1, 0, path), write, records.bind(2, 0, "q"), write)
+    content = read_log(disk, PATHS, spool_id)
+    assert (content.found, content.files) == (Legibility.DAMAGED, {})
+
+
+@pytest.mark.parametrize("path", ["q", "q.123", "q+child", "caf\udcff", ".staniel/cmdlog/000000001.log", "j/k"])
+def test_the_log_knows_the_files_that_a_start_may_write_to(path: str) -> None:
+    disk = Disk()
+    spool_id = write_log(disk, records.bind(1, 5, path.replace("j/k", "jobs/000000001.log")))
+    content = read_log(disk, PATHS, spool_id)
+    assert content.found is Legibility.WHOLE and len(content.files) == 1
+
+
+def test_what_the_log_tells_twice_of_a_file_does_not_cut_off_what_follows() -> None:
+    disk = Disk()
+    disk.make_folder("s")
+    file = disk.append("s/q")
+    data = bytes(range(100))
+    file.write(data)
+    file.sync()
+    file.close()
+    again = records.extent(1, 0, 0, data[:50])
+    spool_id = write_log(disk, records.bind(1, 0, "q"), records.DATA.pack(2, 1, 0, 0, 100), data, again)
+    content = read_log(disk, PATHS, spool_id)
+    assert replay_file(disk, "s", content.files["q"], "s/.staniel/damaged", may_cut=True) is None
+    assert disk.read("s/q", 0, 200) == data
+
+
+def test_a_record_of_an_unknown_kind_is_damage() -> None:
+    disk = Disk()
+    assert read_log(disk, PATHS, write_log(disk, b"\x09" * 30)).found is Legibility.DAMAGED

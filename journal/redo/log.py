@@ -28,7 +28,6 @@ from staniel.journal.disk.fs import File, Region
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
 from staniel.journal.redo import records
-from staniel.journal.redo.names import may_be_logged
 from staniel.journal.redo.records import BLOCK_BYTES, DATA, DATA_KIND, BatchHead, pack_data_head
 
 NAMES = ("redo.0", "redo.1")
@@ -220,8 +219,6 @@ class RedoLog:
         if not self._may_bind(file, has_data=has_data):
             return False
         path = file.path[len(self.folder) + 1 :]
-        if not may_be_logged(path):  # a start would not use the log
-            return False
         self._files += 1
         binding = Binding(self._files, path, file, has_data=has_data)
         binding.since = self.taken + 1

@@ -164,6 +164,11 @@ def safe(file: int, safe_bytes: int) -> bytes:
     return SAFE.pack(5, file, safe_bytes)
 
 
+def is_below(path: str) -> bool:
+    """Whether `path` is that of a file in the spool, as the log has them: relative, and of plain names."""
+    return "\0" not in path and not {"", ".", ".."} & {*path.split("/")}
+
+
 def decode(records: memoryview) -> Iterator[RedoRecord]:
     """The records of a batch. Raises BadBatch."""
     for kind, file, at, safe_bytes, length, crc, begin in decode_plain(records):

@@ -16,7 +16,6 @@ from msgspec import Struct, field
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.quarantine import quarantine
-from staniel.journal.redo.names import may_be_logged
 from staniel.journal.redo.records import (
     BIND_KIND,
     BLOCK_BYTES,
@@ -30,6 +29,7 @@ from staniel.journal.redo.records import (
     crc_of,
     decode_head,
     decode_plain,
+    is_below,
     is_whole,
     other_version,
 )
@@ -183,8 +183,8 @@ def _follow(files: dict[int, FileHistory], records: memoryview) -> None:
         file = files.get(number)
         if kind == BIND_KIND:
             path = bytes(records[begin : begin + length]).decode("utf-8", "surrogateescape")
-            if not may_be_logged(path):
-                raise BadBatch(f"{path!r} is not the name of a file that a redo log has")
+            if not is_below(path):
+                raise BadBatch(f"{path!r} is no file of the spool")
             if file is None:
                 files[number] = FileHistory(number, path, at)
             elif at > file.safe_bytes:

@@ -409,11 +409,11 @@ def write_log(disk: Disk, *parts: bytes) -> bytes:
 @pytest.mark.parametrize(
     "path",
     [
-        "../outside", "/etc/passwd", "sub/q", "a/../../q", ".staniel/version", ".staniel/redo.1", "", ".", "..",
-        ".staniel/segments/../../../q", "q\0", "../000000001.log", "/jobs/000000001.log", "jobs//000000001.log",
+        "../outside", "/etc/passwd", "a/../../q", "", ".", "..", ".staniel/segments/../../../q", "q\0",
+        "../000000001.log", "/jobs/000000001.log", "jobs//000000001.log",
     ],
 )  # fmt: skip
-def test_a_batch_about_a_file_that_is_none_of_a_spool_is_refused(path: str) -> None:
+def test_a_batch_about_a_file_outside_the_spool_is_refused(path: str) -> None:
     disk = Disk()
     data = b"overwritten"
     write = records.DATA.pack(2, 1, 0, 0, len(data)) + data
@@ -422,10 +422,10 @@ def test_a_batch_about_a_file_that_is_none_of_a_spool_is_refused(path: str) -> N
     assert (content.found, content.files) == (Legibility.DAMAGED, {})
 
 
-@pytest.mark.parametrize("path", ["q", "q.123", "q+child", "caf\udcff", ".staniel/cmdlog/000000001.log", "j/k"])
-def test_the_log_knows_the_files_that_a_start_may_write_to(path: str) -> None:
+@pytest.mark.parametrize("path", ["q", "q.123", "q+child", "caf\udcff", ".staniel/cmdlog/000000001.log"])
+def test_the_log_knows_files_of_the_spool(path: str) -> None:
     disk = Disk()
-    spool_id = write_log(disk, records.bind(1, 5, path.replace("j/k", "jobs/000000001.log")))
+    spool_id = write_log(disk, records.bind(1, 5, path))
     content = read_log(disk, PATHS, spool_id)
     assert content.found is Legibility.WHOLE and len(content.files) == 1
 

@@ -54,7 +54,8 @@ def assert_kept(server: Server, stored: list[bytes]) -> None:
 
 
 def remove(server: Server) -> None:
-    shutil.rmtree(server.spool)
+    while server.spool.exists():  # the server may make a file meanwhile
+        shutil.rmtree(server.spool, ignore_errors=True)
 
 
 def remove_journals(server: Server) -> None:

@@ -109,6 +109,7 @@ def test_a_part_that_changes_by_itself_keeps_the_focus_and_loses_no_click(opened
 def test_a_slow_server_is_not_asked_again_before_it_has_answered(server: Server, opened: Opened) -> None:
     put(server, b"q", b"1")
     page = opened.go()
+    page.wait_for_selector("#queues .c-it:has-text('1')")  # else its page is made once more when the queue comes
     asked: list[Any] = []
     page.route("**/api/queues/q/waiters", lambda route: asked.append(route))  # no answer
     page.goto(opened.url + "#/queues/q/waiters")

@@ -498,7 +498,8 @@ class Broker:
         from staniel.broker.commands.authorized import handlers_for  # where there are users, or a network
 
         was_stranger = session.rights is STRANGER
-        session.user, session.rights, session.commands = user, rights, None
+        session.user = user
+        session.limit_to(rights)
         session.handlers = handlers_for(session.protocol, session.handlers, rights)
         if was_stranger:
             self.logged_in(session)
@@ -515,7 +516,7 @@ class Broker:
             known, found = before.by_name.get(session.user), users.by_name.get(session.user)
             if session.user and known is not None:
                 if found is not None and found.replaces(known):
-                    session.rights = found.rights
+                    session.limit_to(found.rights)
                     continue
             elif session.rights is users.strangers or users.knows_all(session.protocol, session.address):
                 is_by_token = session.rights is not None or not session.address.startswith(UNIX)

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from enum import Enum
 
+from staniel.protocol.memo import remember
+
+KNOWN_NAME_CHARS_MAX = 250
+"""With as many names as a memo holds 1.5 MB for a user and role at worst; 4.5 of thrift's, which may have characters of
+four bytes. Longer names are looked at each time.
+"""
+
 
 class Role(Enum):
     """None implies another, but `ADMIN`, which is all of them for all queues."""
@@ -25,6 +32,8 @@ WORDS = {
 class Rights:
     """Of one client. `queues` are names, or beginnings of names with a `*` behind them; `who` begins a refusal.
     `creates`: what it puts, and what it reads where reading makes a queue, may make one.
+
+    `readable`, `writable`: queues that were asked for and allowed. A reload makes other rights, which know nothing yet.
     """
 
     def __init__(self, who: str, roles: frozenset[Role], queues: tuple[str, ...], creates: bool = True) -> None:
@@ -36,12 +45,19 @@ class Rights:
         self._names = frozenset(each for each in patterns if not each.endswith("*"))
         self._prefixes = tuple(each[:-1] for each in patterns if each.endswith("*"))
         self.is_for_all = "" in self._prefixes
+        self.readable: dict[str, bool] = {}
+        self.writable: dict[str, bool] = {}
 
     def refusal(self, role: Role, queue: str) -> str:
         """Why this may not be done to `queue`; empty if it may."""
         if role in self.roles and (queue in self._names or queue.startswith(self._prefixes)):
             return ""
         return f"{self.who} {WORDS[role]} {queue}"
+
+    def remember(self, role: Role, queue: str) -> None:
+        """`refusal` has found nothing against it."""
+        if len(queue) <= KNOWN_NAME_CHARS_MAX:
+            remember(self.readable if role is Role.READ else self.writable, queue, True)
 
     def refusal_of_all(self, role: Role) -> str:
         """The same of what concerns all queues."""

@@ -15,14 +15,15 @@ cdef class Session:
     cdef public Replies replies
     cdef public ServerCounters counters
     cdef public GroupCommit group
-    cdef public dict handlers, reads, by_name
+    cdef public dict handlers, reads, by_name, readable, writable
     cdef public list out
     cdef public bytes stored
     cdef public FrequentCommands commands
     cdef public long long out_bytes, batch, max_open_reads
     cdef public int failures
-    cdef public bint creates, refuse_reads, refuse_writes, guarded, opens, peeks
+    cdef public bint creates, refuse_reads, refuse_writes, guarded, opens, peeks, makes
 
+    cpdef bint knows(self, dict allowed, str name) except -1
     cpdef execute(self, list requests, long long now_ms)
     @cython.locals(handlers=dict, commands=FrequentCommands, done=Py_ssize_t)
     cpdef _execute_many(self, list requests, long long now_ms)

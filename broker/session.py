@@ -30,6 +30,7 @@ from staniel.queues.registry import Later
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
     from staniel.broker.jobs import JobService
+    from staniel.broker.rights import Rights
 
 Answer = Callable[[Any, int], None]
 Reads = deque[tuple[Queue, Delivery]]
@@ -182,6 +183,7 @@ class Session:
         "group",
         "guarded",
         "handlers",
+        "makes",
         "max_open_reads",
         "number",
         "opens",
@@ -189,6 +191,7 @@ class Session:
         "out_bytes",
         "peeks",
         "protocol",
+        "readable",
         "reads",
         "refuse_reads",
         "refuse_writes",
@@ -200,6 +203,7 @@ class Session:
         "user",
         "waited_at",
         "workq",
+        "writable",
     )
 
     def __init__(self, broker: Broker, protocol: ProtocolSpec, address: str = "") -> None:
@@ -218,7 +222,10 @@ class Session:
         self.refuse_reads = False
         self.refuse_writes = False
         self.user = ""  # of the configuration; "": none
-        self.rights: Any = None  # a Rights, if not all is allowed
+        self.rights: Any = None  # a Rights, if not all is allowed; see `limit_to`
+        self.readable: dict[str, bool] | None = None  # queues that the rights are known to allow; None: all
+        self.writable: dict[str, bool] | None = None
+        self.makes = True  # queues that are not there
         self.failures = 0  # to log in
         self.guarded = False  # something may be refused to this session just now
         self.out: list[bytes] = []
@@ -234,6 +241,15 @@ class Session:
         self._answer: Answer | None = None
         self._queue: Source | None = None
         self._delivered: Any = None
+
+    def limit_to(self, rights: Rights) -> None:
+        """What its client may do from now on."""
+        self.rights, self.makes = rights, rights.creates
+        self.readable, self.writable = rights.readable, rights.writable
+
+    def knows(self, allowed: dict[str, bool] | None, name: str) -> bool:
+        """Whether the queue needs no look at the rights: it is in `allowed`, and will not be made against them."""
+        return allowed is None or (name in allowed and (self.makes or name in self.by_name))
 
     # called by the driver
 

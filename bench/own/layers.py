@@ -49,7 +49,7 @@ REDO = 'server.redo_log = "16MB"'
 USERS = """[users.me]
 roles = ["read", "write"]
 queues = ["jobs"]
-password_hash = "scrypt$14$8$1$AAAAAAAAAAAAAAAAAAAAAA==$aLJr313a4S4tKM+skUSPwmGcnRd98oRU1CnCPv6T4/Q="
+password_hash = "scrypt$1$1$1$c2VjcmV0Li4uLi4uLi4uLg==$tsLVQyrisk1Ja91BJT0ke1p2AFWoGzKJcNx+5y089rU="
 """
 LOGIN = b"set x 0 0 9\r\nme secret\r\n"
 BEHIND = "[default]\nmax_memory_size = 65536"
@@ -438,6 +438,13 @@ LAYERS: dict[str, Layer] = {
     "hub: reliable get": served("1s", RELIABLE, answer(b"jobs/close/open"), fill=1),
     "hub: put, of a user": served("1s", PUT, len(STORED), fill=-1, more=USERS),
     "hub: get, of a user": served("1s", GET, answer(b"jobs"), fill=1, more=USERS),
+    "hub: reliable get, of a user": served("1s", RELIABLE, answer(b"jobs/close/open"), fill=1, more=USERS),
+    "hub: put, 20 in flight, of a user": served(
+        "1s", PUT, len(STORED), fill=-1, connections=5, pipeline=20, more=USERS
+    ),
+    "hub: get, 20 in flight, of a user": served(
+        "1s", GET, answer(b"jobs"), fill=1, connections=5, pipeline=20, more=USERS
+    ),
     "hub: put, 20 in flight": served("1s", PUT, len(STORED), fill=-1, connections=5, pipeline=20),
     "hub: get, 20 in flight": served("1s", GET, answer(b"jobs"), fill=1, connections=5, pipeline=20),
     "hub: put, always": served("always", PUT, len(STORED), fill=-1),

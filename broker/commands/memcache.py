@@ -223,15 +223,15 @@ def invalid(session: Session, request: Invalid, now_ms: int) -> None:
 
 
 class MemcacheCommands(FrequentCommands):
-    """The same functions as in HANDLERS."""
+    """The same functions as in HANDLERS; of a queue that the client's rights have yet to allow, the table asks."""
 
     __slots__ = ()
 
     def serve(self, session: Session, request: Any, now_ms: int) -> None:
         kind = type(request)
-        if kind is Get:
+        if kind is Get and (session.readable is None or session.knows(session.readable, request.queue)):
             get(session, request, now_ms)
-        elif kind is Set:
+        elif kind is Set and (session.writable is None or session.knows(session.writable, request.queue)):
             set_item(session, request, now_ms)
         else:
             session.handlers[kind](session, request, now_ms)

@@ -63,6 +63,33 @@ def old_password() -> Any:
     return replaced(Remembered, "_digest", make)
 
 
+@mutant("what one user was allowed is remembered for all", "hub-users")
+def shared_memory() -> Any:
+    def make(right: Any) -> Any:
+        readable: dict[str, bool] = {}
+        writable: dict[str, bool] = {}
+
+        def init(self: Rights, *args: Any) -> None:
+            right(self, *args)
+            self.readable, self.writable = readable, writable
+
+        return init
+
+    return replaced(Rights, "__init__", make)
+
+
+@mutant("who was allowed to read a queue may write to it", "hub-users")
+def one_memory() -> Any:
+    def make(right: Any) -> Any:
+        def init(self: Rights, *args: Any) -> None:
+            right(self, *args)
+            self.writable = self.readable
+
+        return init
+
+    return replaced(Rights, "__init__", make)
+
+
 @mutant("who has not said who it is is any user's equal", "hub-users")
 def strangers_welcome() -> Any:
     def make(right: Any) -> Any:

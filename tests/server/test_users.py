@@ -157,6 +157,9 @@ def test_a_user_may_have_to_be_content_with_the_queues_that_are_there(tmp_path: 
         assert boss.ask("set q 0 0 1", "a") == "STORED\r\n"
         assert both.ask("get q", end=b"END\r\n").startswith("VALUE q ")
         assert "queue_q+child" not in boss.ask("stats", end=b"END\r\n")
+        assert both.ask("set q 0 0 1", "a") == "STORED\r\n"
+        assert boss.ask("delete q") == "DELETED\r\n"
+        assert both.ask("set q 0 0 1", "a") == f"{refused}q\r\n", "that it was allowed once does not make it again"
         reload_with(server, config.replace("create = false", "create = true"))
         assert both.ask("set q2 0 0 1", "a") == "STORED\r\n", "it has gained a right"
         reload_with(server, config)

@@ -168,6 +168,7 @@ def users(data: bytes) -> None:
 RAW, BEHIND_HELLO, BEHIND_HANDSHAKE, WITHIN = range(4)
 """Where the bytes of `tls` stand: instead of all else, behind the beginning of a handshake, between records, in them"""
 HELLO_MS = 11_000  # longer than a handshake may take
+PAUSES_MS = 2000  # longer than a listener pauses that found no descriptors left, some times over
 
 
 @cache
@@ -232,7 +233,7 @@ def _hello(context: ssl.SSLContext) -> bytes:
 def _shake_hands(world: HubWorld, link: SecureLink) -> None:
     for _ in range(200):
         link.pump()
-        world.turn(1)
+        world.turn(PAUSES_MS // 200)
         if link._is_open and not link.wire.to_server:
             return
     raise AssertionError("an honest handshake has no end")
@@ -240,7 +241,7 @@ def _shake_hands(world: HubWorld, link: SecureLink) -> None:
 
 def _is_served(world: HubWorld, link: Link) -> None:
     link.to_server += b"set tls-neighbour 0 0 2\r\nhi\r\nget tls-neighbour\r\n"
-    world.rest(world.now_ms + 100)
+    world.rest(world.now_ms + PAUSES_MS)
     assert bytes(link.to_client) == b"STORED\r\nVALUE tls-neighbour 0 2\r\nhi\r\nEND\r\n", (
         "another client is not served"
     )

@@ -279,7 +279,12 @@ class GroupCommit:
         """
         named = named_file(file)
         if named is not None:
-            due_ms = now_ms if self.redo.adopt(named, has_data=False) else now_ms + EXTENTS_MS
+            if named.binding is None and file in self._syncing:
+                # The running sync tells the log nothing of it. Known before that has ended, the file would be cut off
+                # where it began, whatever rests on this sync.
+                due_ms = now_ms
+            else:
+                due_ms = now_ms if self.redo.adopt(named, has_data=False) else now_ms + EXTENTS_MS
             self._unchecked[file] = None
             self._checks_due_ms = min(self._checks_due_ms, due_ms)
             self._next_due_ms = min(self._next_due_ms, due_ms)
@@ -381,6 +386,8 @@ class GroupCommit:
             file = next(iter(self._unchecked))
             named = named_file(file)
             assert named is not None
+            if named.binding is None:
+                self.redo.adopt(named, has_data=False)
             piece = self.redo.piece_of(named, left_bytes)
             if piece is None or piece.end == named.size:
                 del self._unchecked[file]

@@ -87,3 +87,16 @@ def checksums_are_not_compared() -> Any:
 @mutant("what was synced in a close is not told to the redo log before the answer", "checksums")
 def pending_is_late() -> Any:
     return replaced(RedoLog, "has_pending", lambda right: property(lambda self: False))
+
+
+@mutant("the redo log learns of a file while a sync runs that tells it nothing of that", "redo-faults")
+def file_is_bound_amid_its_sync() -> Any:
+    def make(right: Any) -> Any:
+        def check(self: GroupCommit, file: Any, now_ms: int) -> None:
+            syncing, self._syncing = self._syncing, {}
+            right(self, file, now_ms)
+            self._syncing = syncing
+
+        return check
+
+    return replaced(GroupCommit, "_check", make)

@@ -448,3 +448,21 @@ def test_what_the_log_tells_twice_of_a_file_does_not_cut_off_what_follows() -> N
 def test_a_record_of_an_unknown_kind_is_damage() -> None:
     disk = Disk()
     assert read_log(disk, PATHS, write_log(disk, b"\x09" * 30)).found is Legibility.DAMAGED
+
+
+def test_a_file_that_was_being_synced_when_the_log_came_into_use_is_not_cut_off() -> None:
+    world = World(f'{LOG}default.sync_journal = "1s"\n')
+    group = world.broker.group
+    world.client().puts("first")
+    world.turn(ms=1000)
+    running = world.start_sync()
+    assert running is not None and running.redo is None
+    world.do_tasks()
+    world.client().puts("second")
+    running.run()
+    world.finish_sync(running)
+    group.redo.carry_out(group.redo.take())  # as the name of another file is used again
+    assert world.crash(Crash.DROP).items() == [b"first", b"second"]
+    assert not group.redo.bound
+    world.turn()
+    assert world.sync() and list(group.redo.bound) == ["s/q"]

@@ -77,6 +77,15 @@ class Ledger:
             self.closed(key)
         return key
 
+    def heard_late(self, item: bytes) -> None:
+        """A client heard an item that it does not hold any more: who has it, and whether it is gone, is not said."""
+        key = key_of(item)
+        entry = self.entries.get(key)
+        if entry is not None:
+            entry.handed_out = True
+        if item != item_for(key, size_of(item)):
+            self.wrong.append(f"{self.queues[0]}: {text(key)} was never put like this")
+
     def released(self, key: bytes) -> None:
         """Its abort was sent, or its holder has hung up."""
         self.entries[key].holder = None

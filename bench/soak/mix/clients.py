@@ -11,9 +11,9 @@ import trio
 
 from staniel.bench.soak.clients import Broken
 from staniel.bench.soak.jobs import Book
-from staniel.bench.soak.ledger import Fate, Ledger, item_for
+from staniel.bench.soak.ledger import Fate, Ledger, item_for, key_of
 from staniel.bench.soak.mix.stage import FAMILIES, Stage
-from staniel.bench.soak.mix.wires import SPEAKERS, Gone, Link, Speaker
+from staniel.bench.soak.mix.wires import BRIEF_LEASE_MS, SPEAKERS, Gone, Link, Speaker
 
 BATCH_MAX = 8
 TAKEN_MAX = 5
@@ -204,7 +204,14 @@ class Consumer(Client):
         self, speaker: Speaker, ledger: Ledger, order: dict[bytes, int], *, is_brief: bool = False
     ) -> list[bytes]:
         """The keys of what is open now; if `is_brief`, they may come again from now on."""
+        began_s = monotonic()
         items = await speaker.take(self.random.randint(1, TAKEN_MAX), WAIT_MS, is_brief=is_brief)
+        if is_brief and monotonic() - began_s > BRIEF_LEASE_MS / 1000:
+            # The lease may be over: by the time that this is heard another may have the items, or have closed them.
+            for item in items:
+                ledger.heard_late(item)
+            self.shift.counts["opened, and heard when the lease may have been over"] += len(items)
+            return [key_of(item) for item in items]
         keys = [ledger.delivered(item, order, self) for item in items]
         if is_brief:
             for key in keys:

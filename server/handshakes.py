@@ -37,7 +37,7 @@ class Handshake:
         self.name = name
         self.listener = listener
         self.watched = select.EPOLLIN
-        self.heard_ms = 0
+        self.heard_ms = self.due_ms = 0
         self.grace = Grace(timeout_ms)
 
     def due(self, now_ms: int) -> None:
@@ -59,11 +59,15 @@ class Handshakes:
         return len(self._under_way)
 
     def time_out(self, handshake: Handshake, now_ms: int) -> None:
-        """The time is over, but for a client that has just been heard."""
+        """The time is over, but for a client that has just been heard, or has yet to be."""
+        if self._hub.heard_ms < handshake.due_ms:
+            self._timers.set(handshake, now_ms)
+            return
         heard_ms = now_ms if self._hub.is_postponed(handshake.fd) else handshake.heard_ms
         until_ms = handshake.grace.until_ms(heard_ms)
-        if until_ms > now_ms:
-            self._timers.set(handshake, until_ms)
+        if until_ms > self._hub.heard_ms:
+            handshake.due_ms = until_ms
+            self._timers.set(handshake, max(until_ms, now_ms))
             return
         self._hub.broker.limits.count("handshake_timeout")
         self.refuse(handshake, "no end of the handshake within [tls] handshake_timeout", now_ms)
@@ -77,7 +81,8 @@ class Handshakes:
         handshake = Handshake(self, sock, name, listener, security.timeout_ms)
         self._under_way[handshake.fd] = handshake
         self._hub.watch_fd(handshake.fd, handshake.watched, lambda now_ms: self._on_ready(handshake, now_ms))
-        self._timers.set(handshake, now_ms + security.timeout_ms)
+        handshake.due_ms = now_ms + security.timeout_ms
+        self._timers.set(handshake, handshake.due_ms)
 
     def close(self) -> None:
         """The server stops."""

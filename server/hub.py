@@ -101,6 +101,9 @@ class Hub:
         self._dropped: list[Sock] = []  # closed at the end of the turn
         self._postponed: dict[int, int] = {}
         self._is_cut = False  # perhaps more are ready than this turn was told of
+        self.heard_ms = 0
+        """All that clients said before has been read, but of those that are postponed."""
+        self._turn_ms = self._round_ms = self._looks_left = 0
         self._read_queue: OrderedDict[int, int] = OrderedDict()
         self._queue_read_ns = self._rest_ns = 0  # when the last of `_read_queue` was read, and what followed took
         self._group = broker.group
@@ -326,6 +329,12 @@ class Hub:
     def turn(self, events: list[tuple[int, int]]) -> None:
         """Serve what is ready now, once. What there is no time for is still ready, and comes first, in the next."""
         now_ms = self.clock.now_ms()
+        if len(events) < EVENTS_PER_TURN:
+            self.heard_ms = self._turn_ms
+            self._looks_left = 0
+        else:
+            self._count_full_look()
+        self._turn_ms = now_ms
         queued: dict[int, int] | None = None
         began_ns = 0
         if self._postponed or self._read_queue or self._pending.pressing:
@@ -383,6 +392,16 @@ class Hub:
             self._close_dropped()
         if queued:
             self._rest_ns = self._elapsed_ns() - self._queue_read_ns
+
+    def _count_full_look(self) -> None:
+        """Perhaps more are ready. The kernel tells of those first that it has not told of for longest."""
+        if not self._looks_left:
+            self._round_ms = self._turn_ms
+            watched = len(self._connections) + len(self.handshakes) + len(self._handlers)
+            self._looks_left = watched // EVENTS_PER_TURN + 1
+        self._looks_left -= 1
+        if not self._looks_left:
+            self.heard_ms = self._round_ms
 
     def _serve_sampled(self, events: list[tuple[int, int]], now_ns: int, now_ms: int) -> list[tuple[int, int]]:
         """Serve the first client alone, so that it is known what it has asked for, and time its answer. Returns the

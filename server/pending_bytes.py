@@ -103,10 +103,11 @@ class PendingBytes:
     def _cut_stuck(self, now_ms: int) -> None:
         """Drop clients that have made no progress for too long, though they could have."""
         timeout_ms = self._hub.broker.config.server.stall_timeout_ms
+        heard_ms = self._hub.heard_ms  # what was said later is perhaps not read yet
         for connection in list(self.tracked):
             self._count(connection, now_ms)
             pending = self.tracked.get(connection)
-            if pending is not None and timeout_ms and now_ms - pending.since_ms >= timeout_ms:
+            if pending is not None and timeout_ms and heard_ms - pending.since_ms >= timeout_ms:
                 self._hub.broker.limits.count("stall_timeout")
                 self._cut(connection, "no progress in a request, or in reading a reply, for stall_timeout", now_ms)
 

@@ -1,6 +1,8 @@
 """Time-outs of a connection: the client says or reads nothing for too long, or does not close its side.
 
-`due` is called by the broker's timers.
+`due` is called by the broker's timers. What a client said in time may still be unread when its time is over: a server
+that is stopped between a look at its sockets and its clock (SIGSTOP, a virtual machine that is moved) goes on with the
+clock. So a time is over when all has been read that was said in it, `Hub.heard_ms`: a turn later, if need be.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Grace:
 
     def until_ms(self, heard_ms: int) -> int:
         """The time is over: until when there is more, or a moment that has passed. `heard_ms`: when something was last
-        read.
+        read of the client.
         """
         self._renewals += 1
         return heard_ms + self._timeout_ms if self._renewals <= RENEWALS_MAX else 0
@@ -55,15 +57,20 @@ class LoginTimeout:
         self.connection = connection
         self._hub = hub
         self._grace = Grace(LOGIN_MS)
-        hub.broker.timers.set(self, now_ms + LOGIN_MS)
+        self._due_ms = now_ms + LOGIN_MS
+        hub.broker.timers.set(self, self._due_ms)
 
     def due(self, now_ms: int) -> None:
         if self.connection.state is CLOSED:
             return
+        if self._hub.heard_ms < self._due_ms:
+            self._hub.broker.timers.set(self, now_ms)
+            return
         has_more = self._hub.is_postponed(self.connection.fd)
         until_ms = self._grace.until_ms(now_ms if has_more else self.connection.active_ms)
-        if until_ms > now_ms:
-            self._hub.broker.timers.set(self, until_ms)
+        if until_ms > self._hub.heard_ms:
+            self._due_ms = until_ms
+            self._hub.broker.timers.set(self, max(until_ms, now_ms))
             return
         self._hub.broker.limits.tell("login_timeout", now_ms, client=self.connection.session.address)
         self._hub.hang_up(self.connection)
@@ -78,7 +85,7 @@ class IdleTimeout:
         self.connection = connection
         self._hub = hub
         self._had_unsent = False  # when the time-out was last set
-        self._since_ms = now_ms  # the client's time counts from here
+        self._since_ms = self._due_ms = now_ms  # the client's time counts from here
 
     def restart(self, now_ms: int) -> None:
         """Set the time-out anew."""
@@ -86,8 +93,8 @@ class IdleTimeout:
         self._had_unsent, connection.has_read = bool(connection.unsent), False
         if not self._is_idle:
             self._since_ms = now_ms  # what it waits for is ours to deliver
-        timeout_ms = self._hub.broker.config.server.client_timeout_ms
-        self._hub.broker.timers.set(self, self._active_ms + timeout_ms)
+        self._due_ms = self._active_ms + self._hub.broker.config.server.client_timeout_ms
+        self._hub.broker.timers.set(self, self._due_ms)
 
     @property
     def _is_idle(self) -> bool:
@@ -105,10 +112,15 @@ class IdleTimeout:
             return
         if not timeout_ms:
             connection.alarm = None  # no longer configured
+        elif self._hub.heard_ms < self._due_ms:
+            self._hub.broker.timers.set(self, now_ms)
         elif self._reads_nothing:
             self._hub.broker.limits.count("client_timeout")
             self._hub.drop(connection, now_ms)
         elif connection.state is OPEN and self._is_idle and now_ms - self._active_ms >= timeout_ms:
+            if self._hub.heard_ms - self._active_ms < timeout_ms:
+                self._hub.broker.timers.set(self, now_ms)
+                return
             self._hub.broker.limits.count("client_timeout")
             self._hub.hang_up(connection)
         else:

@@ -49,6 +49,10 @@ class Profile(Struct, frozen=True, kw_only=True):
     operators: int = 0  # of a hub: how many of a hundred new clients speak HTTP to the admin listener
     limits: bool = False  # of a hub: few may connect, open and wait
     users: bool = False  # of a hub: clients have to say who they are
+    stands_still: bool = False
+    """Of a hub: now and then its machine stops between a look at the sockets and one at the clock, for longer than
+    clients may be silent.
+    """
     undo: bool = False  # those purge queues, for good or not, and undo that
     slices: bool = False  # what is done in one go is little, and pipelines are long
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
@@ -241,6 +245,7 @@ PROFILES = {
         Profile(name="hub-redo", hub=True, redo_logs=REDO_LOGS, policies=("always",), clients=5),
         Profile(name="slices", slices=True, full_disk=10, operator=70, streams=300, large_items=120),
         Profile(name="hub-slices", hub=True, slices=True, policies=("always",), clients=4),
+        Profile(name="hub-stopped", hub=True, stands_still=True, policies=("always",), clients=5),
         Profile(name="everything", full_disk=20, short_write=5, eio=3, clock_jump=20, operator=70, large_items=120),
     )
 }

@@ -34,6 +34,8 @@ class Net:
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
+        self.tells_all = False
+        """As a kernel does. To be told of less must not hurt, but where it matters what has not been said."""
         self.open: dict[int, Watched] = {}
         self.meanwhile: Callable[[], None] = lambda: None
         self._interest: dict[int, int] = {}
@@ -82,7 +84,7 @@ class Net:
         rng = self.rng
         events = self.due()
         known = {fd for fd, _ in events}
-        if events and rng.random() < 0.2:
+        if events and not self.tells_all and rng.random() < 0.2:
             events = rng.sample(events, rng.randrange(1, len(events) + 1))
         if rng.random() < 0.1:
             events += self._false_alarms(known)

@@ -131,7 +131,7 @@ class HubRun(History):
     def _config(self) -> str:
         rng = self.rng
         small = rng.random() < 0.7
-        timeout = rng.choice(("", "", "", "400ms"))
+        timeout = rng.choice(("", "", "", "400ms")) if not self.profile.stands_still else "400ms"
         self.ends_silent = self.ends_silent or bool(timeout)
         lines = [
             f'server.expiration_timer_frequency = "{rng.choice(("100ms", "1s", "none"))}"',
@@ -156,7 +156,9 @@ class HubRun(History):
         self.clients = []
 
     def make_world(self) -> HubWorld:
-        return HubWorld(self.config, self.disk, self.now_ms, self.rng, self.clients_max)
+        world = HubWorld(self.config, self.disk, self.now_ms, self.rng, self.clients_max)
+        world.stands_still = world.net.tells_all = self.profile.stands_still
+        return world
 
     def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
         """Disconnect every client."""

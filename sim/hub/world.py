@@ -12,7 +12,7 @@ from staniel.broker.session import PULSE, SessionState
 from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
 from staniel.protocol.memcache.requests import Dialect
-from staniel.server.connection import ConnectionState
+from staniel.server.connection import Connection, ConnectionState
 from staniel.server.hub import Hub
 from staniel.server.listener import Reserve
 from staniel.server.timeouts import IdleTimeout, LingerTimeout
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 OWED_TO_PAGE_MAX = EVENT_BYTES_MAX + 4096
 LEAVING = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 BETWEEN_LOOKS_NS = (0, 0, 0, 0, 0, 0, 50_000, 300_000, 5_000_000)
+STANDS_STILL_MS = 1500
+HUNG_UP = (ConnectionState.DRAINING, ConnectionState.LINGERING, ConnectionState.CLOSED)
 ON_THE_SPOT_NS = (20_000, 60_000, 60_000, 200_000, 4_000_000)
 
 
@@ -83,6 +85,8 @@ class HubWorld(World):
         self._secure_links: list[SecureLink] = []
         self.workers = (self.machine.syncs, self.machine.tasks)
         self.turns = 0
+        self.stands_still = False
+        self._looked_ms = now_ms
 
     def connect(self) -> Link:
         link = Link()
@@ -125,13 +129,21 @@ class HubWorld(World):
         """Time passes, and the hub has a look at what has come."""
         self.now_ms += ms
         self.pump()
-        self.take(self.net.poll())
+        events = self.net.poll()
+        self._looked_ms = self.now_ms
+        if self.stands_still and self.net.rng.random() < 0.05:
+            for _ in range(4):
+                self.net.meanwhile()
+            self.now_ms += STANDS_STILL_MS
+        self.take(events)
 
     def take(self, events: list[tuple[int, int]]) -> None:
         """A turn of the hub with these events. Raises Violation if it did what no turn may do."""
         self.turns += 1
         counters, net = self.broker.counters, self.net
         before, meanwhile = counters.finished_but_add, net.meanwhile
+        silent_before = self.broker.limits.counts["client_timeout"]
+        unread = self._unread()
         only_known = self._leaves_while_it_waits(events)
         if only_known:
             net.meanwhile = lambda: None
@@ -139,6 +151,8 @@ class HubWorld(World):
             self.hub.turn(events)
         finally:
             net.meanwhile = meanwhile
+        if self.broker.limits.counts["client_timeout"] != silent_before:
+            self._look_for_unheard(unread)
         if only_known and counters.finished_but_add != before:
             raise Violation(Kind.LOST, "an item was handed to a client whose hang-up was known")
         if not self.broker.status.enforced.reads and any(queue.waiters for queue in self.broker.queues):
@@ -149,6 +163,24 @@ class HubWorld(World):
         for alarm in self.broker.timers._slot_of:
             if isinstance(alarm, IdleTimeout | LingerTimeout) and alarm.connection.state is ConnectionState.CLOSED:
                 raise Violation(Kind.LEAK, "an alarm keeps a connection that is gone")
+
+    def _unread(self) -> list[Connection]:
+        """Those whose clients have said something in time that has not been read yet."""
+        since_ms = self._looked_ms - self.broker.config.server.client_timeout_ms
+        return [
+            each
+            for each in self.hub._connections.values()
+            if each.state is ConnectionState.OPEN and each.active_ms > since_ms
+            if isinstance(each.sock, ServerSock) and each.sock.link.to_server
+        ]
+
+    def _look_for_unheard(self, unread: list[Connection]) -> None:
+        """Clients have been silent for too long. Raises Violation if they were not."""
+        for connection in unread:
+            sock = connection.sock
+            assert isinstance(sock, ServerSock)
+            if connection.state in HUNG_UP and sock.link.to_server and not sock.link.client_ended:
+                raise Violation(Kind.STOLEN, "a client is hung up on as silent, and what it has said is not read")
 
     def _leaves_while_it_waits(self, events: list[tuple[int, int]]) -> bool:
         """Whether these events tell of the end of a client that waits for an item to keep, and all that wait do. None

@@ -320,6 +320,18 @@ def page_piles_up() -> Any:
     return replaced(PageEvents, "_go_on", make)
 
 
+@mutant("a client's time is over before what it said in it has been read", "hub-stopped")
+def silence_is_believed() -> Any:
+    def make(right: Any) -> Any:
+        def turn(self: Hub, events: list[tuple[int, int]]) -> None:
+            self._turn_ms = self.clock.now_ms()
+            right(self, events)
+
+        return turn
+
+    return replaced(Hub, "turn", make)
+
+
 @mutant("an end that comes with the handshake hides what was said before it", "hub-tls")
 def early_end_hides() -> Any:
     """As it was: the end of the stream was looked for in the socket alone."""

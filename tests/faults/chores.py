@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from time import monotonic, sleep
 
 from staniel.bench.soak.ledger import Ledger, item_for
 from tests.server.admin.asking import Operator
@@ -82,6 +83,7 @@ class Chores:
         self._operate()
         with Wire(self.server.address) as wire:
             self._ask(wire, b"delete purged")
+            self._await_expiry(wire)
         self._work()
 
     def put(self, wire: Wire, queue: str) -> None:
@@ -106,6 +108,16 @@ class Chores:
         ledger.closing(key)
         if self._ask(wire, b"get %b/close" % queue.encode()) == b"END":
             ledger.closed(key)
+
+    def _await_expiry(self, wire: Wire) -> None:
+        """Until what is in `brief` is on its way to `late`. Raises HungUp, OSError."""
+        until_s = monotonic() + READ_SECONDS_MAX
+        while (head := self._ask(wire, b"get brief/peek")).startswith(b"VALUE "):
+            assert monotonic() < until_s, "what is to expire does not"
+            wire.hear(int(head.split()[3]))
+            wire.line()
+            wire.line()
+            sleep(0.02)
 
     def _ask(self, wire: Wire, request: bytes) -> bytes:
         answer = wire.ask(request)

@@ -42,7 +42,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         server.kill()
         for path in (server.spool / ".staniel").glob("segments/*"):
             path.unlink()  # a sidecar knows that a sealed file was longer; here the records have to tell
-        shutil.copytree(server.spool, folder / "spool", ignore=shutil.ignore_patterns("ballast"))
+        shutil.copytree(server.spool, folder / "spool", ignore=shutil.ignore_patterns("ballast", "*.new"))
     return folder / "spool"
 
 

@@ -435,8 +435,9 @@ def test_a_login_that_a_server_has_read_late_is_no_late_login() -> None:
     limits = SimpleNamespace(tell=lambda name, now_ms, client: told.append(name))
     timers = Timers()
     hub: Any = SimpleNamespace(
-        broker=SimpleNamespace(timers=timers, limits=limits), is_postponed=lambda fd: fd == 2, hang_up=hung_up.append
-    )
+        broker=SimpleNamespace(timers=timers, limits=limits), is_postponed=lambda fd: fd == 2, hang_up=hung_up.append,
+        heard_ms=0,
+    )  # fmt: skip
     read, postponed, silent = (
         SimpleNamespace(state=OPEN, fd=fd, active_ms=60_000 * (fd == 1), session=SimpleNamespace(address=""))
         for fd in (1, 2, 3)
@@ -444,7 +445,11 @@ def test_a_login_that_a_server_has_read_late_is_no_late_login() -> None:
     for connection in (read, postponed, silent):
         LoginTimeout(cast(Any, connection), hub, 0)
     timers.fire(60_000)
+    assert not hung_up  # what was said in the last minute is unread
+    hub.heard_ms = 60_000
+    timers.fire(60_100)
     assert hung_up == [silent] and told == ["login_timeout"]
+    hub.heard_ms = 90_000_000
     timers.fire(61_000 + LOGIN_MS)
     timers.fire(62_000 + 2 * LOGIN_MS)
     assert hung_up == [silent, read]

@@ -76,6 +76,7 @@ def test_a_power_loss_before_any_step_of_the_disk_breaks_no_promise(profile: str
         "hub",
         "hub-durable",
         "hub-slices",
+        "hub-stopped",
         "hub-admin",
         "hub-tls",
         "hub-limits",

@@ -176,6 +176,8 @@ class Screen:
             signal.SIGWINCH: signal.signal(signal.SIGWINCH, lambda number, at: self.wake()),
             signal.SIGTERM: signal.signal(signal.SIGTERM, _end),
             signal.SIGHUP: signal.signal(signal.SIGHUP, _end),
+            # A shell starts what it puts into the background with this one ignored.
+            signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
         }
         try:
             tty.setcbreak(keyboard)

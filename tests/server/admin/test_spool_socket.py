@@ -68,7 +68,7 @@ def test_the_socket_is_found_by_the_spool_and_nothing_of_it_is_in_there(tmp_path
         assert Operator(server.spool).get("/api/server")["spool"] == str(server.spool)
         (tmp_path / "link").symlink_to(server.spool)
         assert run_staniel("queues", "--spool", str(tmp_path / "link")).returncode == 0
-        shutil.copytree(server.spool, tmp_path / "copy", ignore=shutil.ignore_patterns("ballast"))
+        shutil.copytree(server.spool, tmp_path / "copy", ignore=shutil.ignore_patterns("ballast", "*.new"))
         with pytest.raises(ConnectionRefusedError):
             Operator(tmp_path / "copy").get("/api/server")
         server.restart()

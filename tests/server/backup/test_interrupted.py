@@ -21,7 +21,7 @@ def served(tmp_path: Path) -> Path:
     with running(tmp_path / "server", config=SMALL) as server:
         fill(server)
         server.stop()
-        shutil.copytree(server.spool, tmp_path / "spool", ignore=shutil.ignore_patterns("ballast"))
+        shutil.copytree(server.spool, tmp_path / "spool", ignore=shutil.ignore_patterns("ballast", "*.new"))
     return tmp_path / "spool"
 
 

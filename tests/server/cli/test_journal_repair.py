@@ -26,7 +26,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with Wire(server.address) as wire:
             assert wire.ask(b"status readonly") == b"END"
         server.stop()
-        shutil.copytree(server.spool, folder / "spool", ignore=shutil.ignore_patterns("ballast"))
+        shutil.copytree(server.spool, folder / "spool", ignore=shutil.ignore_patterns("ballast", "*.new"))
     return folder / "spool"
 
 

@@ -30,7 +30,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with running(folder / "server", config=CONFIG) as server:
         fill(server)
         server.stop()
-        shutil.copytree(server.spool, folder / "spool", ignore=shutil.ignore_patterns("ballast"))
+        shutil.copytree(server.spool, folder / "spool", ignore=shutil.ignore_patterns("ballast", "*.new"))
     return folder / "spool"
 
 

@@ -38,6 +38,7 @@ class Terminal:
         self.heard = b""
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # as where a shell has put the tests into the background
             os.environ.update({"TERM": "xterm-256color", **environment})
             os.execv(command[0], command)
         self.resize(columns, lines)

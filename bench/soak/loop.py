@@ -32,6 +32,7 @@ LIFE_SECONDS = (0.05, 0.45)
 OPERATIONS_MIN = 300  # a kill without load shows nothing
 WORK_SECONDS_MAX = 60.0
 READY_SECONDS_MAX = 2.0
+STOP_SECONDS_MAX = 2.0  # from the signal to the end of the process, whatever its clients do
 CLIENTS_MIN = 16
 PRODUCERS = (0, 1, 1, 2)  # of each source, by chance
 TAKERS = (1, 1, 2, 3)  # of each queue
@@ -87,8 +88,10 @@ class Loop:
         life_seconds: tuple[float, float] = LIFE_SECONDS,
         wrapper: tuple[str, ...] = (),
         journal_format: str = "kestrel",
+        reload_one_in: int = RELOAD_ONE_IN,
     ) -> None:
         self.random = Random(seed)
+        self.reload_one_in = reload_one_in
         self.journal_format = journal_format
         self.life_seconds = life_seconds
         self.sync = sync
@@ -117,7 +120,9 @@ class Loop:
         began_s = time.monotonic()
         reloads = self.work(crew, self.random.uniform(*self.life_seconds))
         seconds = time.monotonic() - began_s
+        died_s = time.monotonic()
         code = self.victim.end(self.death)
+        stop_s = time.monotonic() - died_s
         crew.hear_out()
         wrong = [line for ledger in self.ledgers for line in ledger.wrong]
         if code != (-self.death if self.death is signal.SIGKILL else 0):
@@ -128,17 +133,18 @@ class Loop:
         for ledger in self.ledgers:
             wrong += ledger.check(found)
             ledger.settle(found)
+        if stop_s > STOP_SECONDS_MAX:
+            wrong.append(f"it stopped after {stop_s:.2f} s")
         if "Traceback" in self.victim.said:
             wrong.append(self.victim.said[-2000:])
         count = sum(map(len, found.values()))
-        return Cycle(
-            crew.done, seconds, self.victim.ready_s, self.victim.recovery_s, count, watcher.seen, kills, reloads, wrong
-        )
+        ready_s, recovery_s = self.victim.ready_s, self.victim.recovery_s
+        return Cycle(crew.done, seconds, ready_s, recovery_s, count, watcher.seen, kills, reloads, wrong, stop_s)
 
     def work(self, crew: Crew, seconds: float) -> int:
         """Let the crew work, perhaps with a reload in the middle; how many reloads there were."""
         reloads = 0
-        if not self.random.randrange(RELOAD_ONE_IN):
+        if not self.random.randrange(self.reload_one_in):
             self.insist(crew, seconds / 2)
             self.victim.configure(self.config())
             self.victim.tell(signal.SIGHUP)
@@ -233,14 +239,19 @@ def _open_all(sock: socket.socket, line: Callable[[], bytes], read: Callable[[in
     "--life", type=click.FloatRange(min=0.1), default=LIFE_SECONDS[1], show_default=True, metavar="SECONDS",
     help="How long a life lasts at most; long ones meet what short ones do not.",
 )  # fmt: skip
+@click.option(
+    "--reload-one-in", type=click.IntRange(min=1), default=RELOAD_ONE_IN, show_default=True, metavar="LIVES",
+    help="How many lives have a reload in their middle; 1: each. Of queues.",
+)  # fmt: skip
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="So many loops side by side.")
 @click.option(
     "--dir", "folder", type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     default=Path(tempfile.gettempdir()), show_default=True, help="Where the spools are made.",
 )  # fmt: skip
 def main(
-    cycles: int, seed: int, sync: str, journal_format: str, serve: str, death: str, life: float, jobs: int, folder: Path
-) -> None:
+    cycles: int, seed: int, sync: str, journal_format: str, serve: str, death: str, life: float, reload_one_in: int,
+    jobs: int, folder: Path,
+) -> None:  # fmt: skip
     """Kill a server under load again and again; exit status 1 if a promise was broken, or a start took too long."""
     exit_on_signals()
     seed = seed or int.from_bytes(os.urandom(4), "big")
@@ -251,6 +262,7 @@ def main(
             f"--serve={serve}",
             f"--death={death}",
             f"--life={life}",
+            f"--reload-one-in={reload_one_in}",
             f"--dir={folder}",
         ]
         sys.exit(_side_by_side(cycles, seed, options, jobs))
@@ -260,7 +272,8 @@ def main(
     if serve == "jobs":
         loop = JobLoop(place, seed, sync, number)
     else:
-        loop = Loop(place, seed, sync, number, (LIFE_SECONDS[0], life), journal_format=journal_format)
+        lives = (LIFE_SECONDS[0], life)
+        loop = Loop(place, seed, sync, number, lives, journal_format=journal_format, reload_one_in=reload_one_in)
     try:
         totals = play(loop, cycles, lambda line: print(line, flush=True))
     except (Broken, StartFailed, OSError) as error:

@@ -169,9 +169,9 @@ class World:
 class Client:
     """One connection."""
 
-    def __init__(self, world: World, protocol: ProtocolSpec) -> None:
+    def __init__(self, world: World, protocol: ProtocolSpec, address: str = "") -> None:
         self.world = world
-        self.session = world.broker.connect(protocol)
+        self.session = world.broker.connect(protocol, address)
         self.parser = protocol.parser(Limits())
         self._held: deque[tuple[int, bytes]] = deque()
         self._heard = b""

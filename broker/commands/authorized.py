@@ -111,8 +111,13 @@ def _keys(session: Session, request: memcache.GetKeys, now_ms: int) -> str:
 
 
 def _move(session: Session, request: memcache.Move, now_ms: int) -> str:
-    why = _each(session, Role.OPERATE, {request.source, request.target})
-    return why or making_refusal(rights_of(session), session.broker.queues, request.target)
+    why = _refusal(session, Role.OPERATE, request.source)
+    return why or target_refusal(rights_of(session), session.broker.queues, request.target)
+
+
+def target_refusal(rights: Rights, queues: Queues, name: str) -> str:
+    """Why items may not be moved to `name`; one that is not there is made."""
+    return rights.refusal(Role.OPERATE, name) or making_refusal(rights, queues, name)
 
 
 def _named(session: Session, request: memcache.DumpStats | memcache.DumpConfig, now_ms: int) -> str:
@@ -242,7 +247,7 @@ OF_QUEUE = "/api/queues/{queue}"
 
 def path_refusal(rights: Rights, queues: Queues, method: str, path: str, names: tuple[str, ...]) -> str:
     """Why this path of the admin listener is not for a client with these rights; empty if it is. `path` is a route's,
-    `names` what its open parts are.
+    `names` what its open parts are. Where a move goes to stands in its body: it asks `target_refusal` besides.
     """
     if path in OPEN_PATHS:
         return ""
@@ -255,9 +260,6 @@ def path_refusal(rights: Rights, queues: Queues, method: str, path: str, names: 
         return rights.refusal_of_all(Role.OPERATE) and rights.refusal_of_all(Role.READ)
     if not path.startswith(OF_QUEUE):
         return rights.refusal_of_all(Role.ADMIN)
-    if last in ("move", "redrive"):  # to any queue, and one that is not there is made
-        why = rights.refusal_of_all(Role.OPERATE)
-        return why or ("" if rights.creates else f"{rights.who} may not create queues")
     role = {"put": Role.WRITE, "take": Role.READ}.get(last, Role.OPERATE)
     why, makes = rights.refusal(role, names[0]), role is Role.WRITE or (role is Role.READ and parent_of(names[0]))
     return why or (making_refusal(rights, queues, names[0]) if makes else "")

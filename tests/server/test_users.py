@@ -312,7 +312,7 @@ def test_tokens_of_users_have_their_rights_at_the_admin_port(server: Server) -> 
         ("POST", "/api/stop", 403),
         ("POST", "/api/reload", 403),
         ("POST", "/api/status", 403),
-        ("POST", "/api/queues/orders/move", 403),
+        ("POST", "/api/queues/other/move", 403),
         ("GET", "/api/audit", 403),
     ]:
         found = operator.ask(method, path, {} if method == "POST" else None, authorization=bearer)

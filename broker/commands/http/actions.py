@@ -16,6 +16,7 @@ from msgspec import Struct
 from staniel.broker import access
 from staniel.broker.commands import puts
 from staniel.broker.commands.admin import change_status
+from staniel.broker.commands.authorized import target_refusal
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.queries import find
 from staniel.broker.config.load import ReloadError
@@ -374,7 +375,10 @@ def _origins(broker: Broker, name: str) -> list[str]:
 
 
 def _move(exchange: Exchange, source: Queue, target: str, count: int | None, now_ms: int, operation: str) -> None:
-    queues = exchange.broker.queues
+    queues, rights = exchange.broker.queues, exchange.rights
+    if rights is not None and (why := target_refusal(rights, queues, target)):
+        exchange.forbid(why)
+        return
     if why := move_error(queues, source.name, target):
         exchange.error(400, why)
         return

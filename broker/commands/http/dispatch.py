@@ -73,12 +73,11 @@ def _serve(exchange: Exchange, rights: Rights | None, now_ms: int) -> None:
     route, names, others = find(request.method, request.path)
     if route is not None:
         exchange.names, exchange.operation, exchange.now_ms = names, route.operation, now_ms
+        exchange.rights = rights
         if rights is not None and (
             why := path_refusal(rights, exchange.broker.queues, route.method, route.path, names)
         ):
-            exchange.broker.logins.refused += 1
-            exchange.session.log_event("command.refused", now_ms, why=why)
-            exchange.error(403, why)
+            exchange.forbid(why)
             return
         route.serve(exchange, now_ms)
     elif others:

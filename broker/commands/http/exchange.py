@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from staniel.broker.operations.audit import Result
+from staniel.broker.rights import Rights
 from staniel.broker.session import Session
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import HttpRequest
@@ -21,13 +22,14 @@ class BadBody(Exception):
 
 
 class Exchange:
-    """`names` are the parts of the path that a route leaves open, in their order."""
+    """`names` are the parts of the path that a route leaves open, in their order. `rights` None: all."""
 
     def __init__(self, session: Session, request: HttpRequest, names: tuple[str, ...] = ()) -> None:
         self.session = session
         self.broker = session.broker
         self.request = request
         self.names = names
+        self.rights: Rights | None = None
         self.operation = ""  # what a refusal is called in the audit log; "": it is not taken down there
         self.now_ms = 0
         self._held: list[bytes] = []  # of a body in pieces
@@ -63,6 +65,12 @@ class Exchange:
                 self.session, self.operation, self.now_ms, queue=about, result=Result.REFUSED, why=why
             )
         self.send(replies.error_reply(self.request, status, why, more))
+
+    def forbid(self, why: str) -> None:
+        """The rights of who asks do not go so far."""
+        self.broker.logins.refused += 1
+        self.session.log_event("command.refused", self.now_ms, why=why)
+        self.error(403, why)
 
     def reply(self, status: int, body: bytes, content_type: str, more: dict[str, str] | None = None) -> None:
         self.send(replies.reply(self.request, status, body, content_type, more))

@@ -162,6 +162,10 @@ class UnsyncedNames:
             return self.write_log.unsynced_bytes(file)
         return file.size - file.safe_bytes
 
+    def has_its_name(self, file: NamedFile) -> bool:
+        """Whether `file` is the one at its path: it is not once it has been removed."""
+        return self._open.get(file.path) is file
+
     def find_misplaced(self) -> str:
         """The path of a file that is open for writing and was not there at two looks one after the other, or has been
         cut short; "" if there is none. Looks at some each time.

@@ -255,14 +255,17 @@ class RedoLog:
         file.bind(binding, tell=has_data)
 
     def _may_bind(self, file: NamedFile, *, has_data: bool) -> bool:
-        if not self.is_in_use or not file.path.startswith(f"{self.folder}/"):
+        if not self.is_in_use or not file.path.startswith(f"{self.folder}/") or not self.fs.has_its_name(file):
             return False
         if file.is_in_doubt or (has_data and file.size - file.safe_bytes > CATCH_UP_BYTES_MAX):
             return False
         # The table goes into the other segment as well, which may be the smaller one.
         if self._table_bytes + len(file.path) + records.BIND.size > self._piece_bytes:
             return False
-        return self.fs.is_same_device(file.path, self.folder)
+        try:
+            return self.fs.is_same_device(file.path, self.folder)
+        except FileNotFoundError:
+            return False  # another program has taken it away; the spool's own look tells
 
     def wrote(self, file: NamedFile, at: int, data: bytes) -> None:
         """`data` has just been written to `file`, which is bound, at byte `at`."""

@@ -416,6 +416,7 @@ class Disk:
         return self.ids.to_bytes(16)
 
     def is_same_device(self, path: str, folder: str) -> bool:
+        self._inode(path)
         return True
 
     def free_bytes(self, folder: str) -> tuple[int, int]:

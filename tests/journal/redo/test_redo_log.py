@@ -466,3 +466,23 @@ def test_a_file_that_was_being_synced_when_the_log_came_into_use_is_not_cut_off(
     assert not group.redo.bound
     world.turn()
     assert world.sync() and list(group.redo.bound) == ["s/q"]
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_file_that_was_removed_before_the_log_learned_of_it_is_nothing_to_the_log(is_made_again: bool) -> None:
+    world = World(f'{LOG}default.sync_journal = "1s"\n')
+    group, fs = world.broker.group, world.broker.group.fs
+    world.client().puts("first")
+    world.turn(ms=1000)
+    running = world.start_sync()
+    assert running is not None
+    world.do_tasks()
+    world.client().puts("second")
+    running.run()
+    world.finish_sync(running)
+    fs.remove("s/q")
+    if is_made_again:
+        fs.append("s/q").close()
+    world.turn()
+    world.sync()
+    assert group.redo.is_in_use and not group.redo.bound

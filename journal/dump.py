@@ -1,11 +1,11 @@
 """Journal files record by record, for people: rows, totals, and the loop that reads a file in pieces. Each format has a
-Dumper of its own.
+Dumper of its own. Who only wants to know whether a file can be read takes `runs`, which make no object for a record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -32,6 +32,19 @@ class Row(Struct, frozen=True):
     more: dict[str, int | list[int]] = {}
 
 
+class Run(Struct, frozen=True, gc=False):
+    """Whole records that follow each other: the first byte of the first in the file, how long and how many they are.
+    The last of them begins at byte `last_at` of `data`, and ends at byte `stop`.
+    """
+
+    at: int
+    size: int
+    records: int
+    data: bytes
+    last_at: int
+    stop: int
+
+
 class Dumper(Protocol):
     """Reads the files of one format."""
 
@@ -42,6 +55,12 @@ class Dumper(Protocol):
     def row(self, data: bytes, at: int, end: int, rest_bytes: int, offset: int) -> Row | None:
         """The record at byte `at` of `data`, which is byte `offset` of the file; None where the data ends before the
         file does. Raises NeedMore if it goes on behind `data`, Corrupt if it is damaged.
+        """
+
+    def skip(self, data: bytes, at: int, end: int) -> tuple[int, int, int]:
+        """Of the whole records that follow each other from byte `at` of `data` on and are as they should be: how many
+        they are, where the last begins, and where it ends. What is rare or damaged is left to `row`. A dumper that has
+        skipped records gives those behind them the wrong numbers, and nothing else that is wrong.
         """
 
     def summary(self, totals: Totals) -> str:
@@ -70,21 +89,42 @@ class Totals(Struct):
             self.last_id = row.number if self.last_id is None else max(self.last_id, row.number)
 
 
+Read = TypeVar("Read", Row, Run)
+
+
 def rows(fs: Fs, path: str, dumper: Dumper) -> Iterator[Row]:
     """Every record of a file. Raises Corrupt at the first that is damaged, with its byte in the file; OSError."""
+    return _pieces(fs, path, dumper.start, dumper.row)
+
+
+def runs(fs: Fs, path: str, dumper: Dumper) -> Iterator[Run]:
+    """As `rows`, as many records at a time as there are. Raises what `rows` raises."""
+
+    def read(data: bytes, at: int, end: int, rest_bytes: int, offset: int) -> Run | None:
+        count, last_at, stop = dumper.skip(data, at, end)
+        if count:
+            return Run(offset, stop - at, count, data, last_at, stop)
+        row = dumper.row(data, at, end, rest_bytes, offset)
+        return None if row is None else Run(offset, row.size, 1, data, at, at + row.size)
+
+    return _pieces(fs, path, dumper.start, read)
+
+
+def _pieces(fs: Fs, path: str, start: int, read: Callable[[bytes, int, int, int, int], Read | None]) -> Iterator[Read]:
+    """What `read` makes of a file from byte `start` on; its arguments are those of `Dumper.row`."""
     size = fs.size(path)
-    offset, want = dumper.start, PIECE_BYTES
+    offset, want = start, PIECE_BYTES
     while offset < size:
         piece = fs.read(path, offset, min(want, size - offset))
         at, end = 0, len(piece)
         rest_bytes = size - offset - end
         try:
             while at < end:
-                row = dumper.row(piece, at, end, rest_bytes, offset + at)
-                if row is None:
+                found = read(piece, at, end, rest_bytes, offset + at)
+                if found is None:
                     return
-                yield row
-                at += row.size
+                yield found
+                at += found.size
         except NeedMore:
             if not rest_bytes:
                 raise Truncated(at=offset + at) from None

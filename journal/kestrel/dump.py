@@ -6,13 +6,17 @@ from staniel.journal.dump import Row, Totals
 from staniel.journal.kestrel.records import (
     ADD,
     ADDX,
+    BLOCK_HEAD_BYTES,
     CONFIRM_REMOVE,
+    FIXED_BYTES,
     REMOVE,
     REMOVE_TENTATIVE,
     REMOVE_TENTATIVE_XID,
     SAVE_XID,
+    SIZE_END,
     STATE_DUMP,
     UNREMOVE,
+    XID_BODY,
     Record,
     decode,
 )
@@ -48,6 +52,25 @@ class KestrelDumper:
         if record.op == REMOVE:
             return Row(offset, size, NAMES[REMOVE])
         return Row(offset, size, NAMES[record.op], self._follow(record))
+
+    def skip(self, data: bytes, at: int, end: int) -> tuple[int, int, int]:
+        """ADDX, and all that hold no item."""
+        count, last_at, last_size_at = 0, at, end - SIZE_END
+        unpack, fixed_bytes = XID_BODY.unpack_from, FIXED_BYTES.get  # four bytes, as a size is
+        while at < end:
+            op = data[at]
+            if op == ADDX and at <= last_size_at:
+                (size,) = unpack(data, at + 1)
+                stop = at + SIZE_END + size
+                if size < BLOCK_HEAD_BYTES:
+                    break
+            else:
+                stop = at + fixed_bytes(op, end + 1)  # behind the end: that of another opcode
+            if stop > end:
+                break
+            count += 1
+            last_at, at = at, stop
+        return count, last_at, at
 
     def summary(self, totals: Totals) -> str:
         text = f"Journal size: {totals.bytes} bytes, with {totals.records} operations."

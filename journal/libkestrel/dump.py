@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from staniel.journal.dump import Row, Totals
 from staniel.journal.libkestrel.records import (
+    DATA_BYTES_MAX,
     MAGIC_BYTES,
+    PUT,
     PUT_COMMAND,
+    PUT_EXPIRING,
+    PUT_EXPIRING_HEAD,
     PUT_EXPIRING_WORDS,
+    PUT_HEAD,
+    PUT_PREFIX,
     READ_DONE_COMMAND,
     READ_HEAD_COMMAND,
     READER_MAGIC,
@@ -20,6 +26,8 @@ from staniel.journal.libkestrel.records import (
     decode_read_head,
     read_record,
 )
+
+PUT_HEAD_BYTES = {PUT: PUT_HEAD.size, PUT_EXPIRING: PUT_EXPIRING_HEAD.size}
 
 
 class LibkestrelDumper:
@@ -48,6 +56,19 @@ class LibkestrelDumper:
         if record.command == READ_DONE_COMMAND and self.of_reader:
             return Row(offset, size, "DONE", more={"ids": sorted(decode_read_done(data, record))})
         return Row(offset, size, "Unknown", more={"command": record.command})
+
+    def skip(self, data: bytes, at: int, end: int) -> tuple[int, int, int]:
+        """PUTs."""
+        count, last_at, last_head_at = 0, at, end - PUT_HEAD.size
+        unpack, head_bytes = PUT_PREFIX.unpack_from, PUT_HEAD_BYTES.get
+        while at <= last_head_at:
+            command, size, item_id = unpack(data, at)
+            stop = at + head_bytes(command, end + 1) + size  # behind the end: that of another command
+            if not 0 <= size <= DATA_BYTES_MAX or item_id <= 0 or stop > end:
+                break
+            count += 1
+            last_at, at = at, stop
+        return count, last_at, at
 
     def summary(self, totals: Totals) -> str:
         text = f"Journal size: {totals.records} operations, {totals.bytes} bytes."

@@ -30,6 +30,7 @@ WORD_BYTES = 4
 
 PUT_HEAD = struct.Struct("<Biiqq")
 PUT_EXPIRING_HEAD = struct.Struct("<Biiqqq")
+PUT_PREFIX = struct.Struct("<Bi4xq")  # command, data size and id of a PUT, at the same offsets in both its forms
 READ_HEAD_RECORD = struct.Struct("<Bq")
 READ_DONE_HEAD = struct.Struct("<Bi")
 SIZE_WORD = struct.Struct("<i")

@@ -19,6 +19,7 @@ from staniel.journal.libkestrel.records import (
     PUT_EXPIRING_HEAD,
     PUT_EXPIRING_WORDS,
     PUT_HEAD,
+    PUT_PREFIX,
     decode_put_id,
     read_record,
 )
@@ -28,9 +29,6 @@ MARK_ITEMS = 512
 MARK_BYTES = 256 << 10
 Records = list[bytes]
 STEP_ITEMS = 64  # of written records that are indexed together
-
-# Command, data size and id of a PUT, at the same offsets in both its forms.
-_PUT_PREFIX = struct.Struct("<Bi4xq")
 
 
 class ScanMark(Struct, gc=False):
@@ -128,7 +126,7 @@ class SegmentScan:
         mark = run.marks[-1]
         limit = min(end, mark.offset - self.offset + MARK_BYTES)
         expected, total, expiring = run.next_id, run.bytes, run.expiring
-        unpack = _PUT_PREFIX.unpack_from
+        unpack = PUT_PREFIX.unpack_from
         try:
             for _ in range(mark.index + MARK_ITEMS - run.count):
                 command, size, item_id = unpack(data, at)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct, field
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.dump import Dumper, Row, rows
+from staniel.journal.dump import Dumper, Row, Run, runs
 from staniel.journal.errors import CUT_SHORT, Corrupt, Flaw, Truncated
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
@@ -192,24 +192,25 @@ def _stream(fs: Fs, found: Inspection, is_written: bool, magic: bytes) -> None:
 def _records(fs: Fs, found: Inspection, dumper: Dumper, is_written: bool) -> int:
     """Count the records; where the last one ends."""
     end = dumper.start
-    last: Row | None = None
+    last: Run | None = None
     try:
-        for row in rows(fs, found.path, dumper):
-            found.records += 1
-            end = row.at + row.size
-            last = row
+        for last in runs(fs, found.path, dumper):
+            found.records += last.records
+            end = last.at + last.size
     except Corrupt as error:
         size = found.bytes - error.at
         found.flaws.append(Flaw(error.at, size, error.why, is_written and isinstance(error, Truncated)))
-    if is_written and last is not None and last.data:
-        _look_for_zeros(found, last, last.data)
+    if is_written and last is not None:
+        _look_for_zeros(found, dumper.row(last.data, last.last_at, last.stop, 0, end - (last.stop - last.last_at)))
     return end
 
 
-def _look_for_zeros(found: Inspection, last: Row, data: bytes) -> None:
+def _look_for_zeros(found: Inspection, last: Row | None) -> None:
     """A file system may know a file's new size before it has the bytes, and show zeros for them after power loss."""
-    zeros = len(data) - len(data.rstrip(b"\0"))
-    if zeros == len(data) or zeros >= ZEROS_MIN:
+    if last is None or not last.data:
+        return
+    zeros = len(last.data) - len(last.data.rstrip(b"\0"))
+    if zeros == len(last.data) or zeros >= ZEROS_MIN:
         end = last.at + last.size
         found.hints.append(Flaw(end - zeros, zeros, f"the last item, at byte {last.at}, ends in zeros"))
 

@@ -45,13 +45,14 @@ def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Sp
         name: files for name, files in libkestrel_files.group_by_queue(entries).items() if _is_stream(fs, folder, files)
     }
     mixed: dict[str, str] = {}
+    known = set[str]()
     for name, files in streams.items():
         if name in kestrel:
             if kestrel[name].current or kestrel[name].packs:
                 mixed[name] = MIXED
             del kestrel[name]
-        known = set(files.names())
-        foreign = [file_name for file_name in foreign if file_name not in known]
+        known.update(files.names())
+    foreign = [file_name for file_name in foreign if file_name not in known]
     for name in [name for name in kestrel if parent_of(name) in streams]:
         mixed[name] = mixed[parent_of(name)] = MIXED
         del kestrel[name]

@@ -78,24 +78,34 @@ class FrozenFs:
     set_aside = fill = free_bytes = memory_bytes = boot_id = unique_id = is_same_device = _refuse
     lock = is_locked = hold = _refuse
 
-    def __init__(self, fs: Fs, folder: str, wanted: Callable[[str], bool]) -> None:
+    def __init__(self, fs: Fs, folder: str, wanted: Callable[[str], bool], listed: list[str] | None = None) -> None:
+        """`listed`: their names, as they were a while ago. If they are all there still, nothing is listed: whether
+        others have come is the caller's to see.
+        """
         self._readers: dict[str, Reader] = {}
         self._sizes: dict[str, int] = {}
+        self._entries: list[tuple[str, bool]] = []
+        if listed is not None and self._open(fs, folder, listed):
+            return
         for _ in range(TRIES):
             names = self._listed(fs, folder, wanted)
-            try:
-                for name in names:
-                    path = f"{folder}/{name}"
-                    self._readers[path] = fs.reader(path)
-                    self._sizes[path] = fs.size(path)
-            except FileNotFoundError:
-                pass
-            else:
-                if self._listed(fs, folder, wanted) == names:
-                    self._entries = [(name, True) for name in names]
-                    return
+            if self._open(fs, folder, names) and self._listed(fs, folder, wanted) == names:
+                return
             self.close()
         raise OSError(EAGAIN, f"the files change faster than they can be opened, {TRIES} times in a row", folder)
+
+    def _open(self, fs: Fs, folder: str, names: list[str]) -> bool:
+        """False, and nothing is open, if one of them is not there."""
+        self._entries = [(name, True) for name in names]
+        try:
+            for name in names:
+                path = f"{folder}/{name}"
+                self._readers[path] = fs.reader(path)
+                self._sizes[path] = fs.size(path)
+        except FileNotFoundError:
+            self.close()
+            return False
+        return True
 
     def _listed(self, fs: Fs, folder: str, wanted: Callable[[str], bool]) -> list[str]:
         return [name for name, regular in fs.list(folder) if regular and wanted(name)]

@@ -45,6 +45,18 @@ class ReadSource:
         """Every queue that has files of its own, and each family of libkestrel's format, in order of their names."""
         return sorted([*self.listing.kestrel, *self.listing.streams])
 
+    def names(self) -> dict[str, list[str]]:
+        """The files of each of `queues()` as they are called now, by one listing. Raises OSError."""
+        found: dict[str, list[str]] = {queue: [] for queue in self.queues()}
+        for name, regular in self.fs.list(self.folder):
+            for queue, those in (
+                (kestrel_files.parse(name).queue, self.listing.kestrel),
+                (libkestrel_files.parse(name).queue, self.listing.streams),
+            ):
+                if regular and queue in those:
+                    found[queue].append(name)
+        return found
+
     def family(self, queue: str) -> str:
         """Under which name libkestrel's files of a queue stand; empty if it has none."""
         name = parent_of(queue) or queue
@@ -57,16 +69,16 @@ class ReadSource:
         if queue not in self.listing.kestrel and not self.family(queue):
             raise NotFound(f"there is no queue {queue} in {self.folder}")
 
-    def kestrel(self, queue: str) -> tuple[KestrelTrace, FrozenFs]:
-        """Raises OSError."""
-        frozen = FrozenFs(self.fs, self.folder, lambda name: kestrel_files.parse(name).queue == queue)
+    def kestrel(self, queue: str, listed: list[str] | None = None) -> tuple[KestrelTrace, FrozenFs]:
+        """`listed`: as for FrozenFs. Raises OSError."""
+        frozen = FrozenFs(self.fs, self.folder, lambda name: kestrel_files.parse(name).queue == queue, listed)
         files = kestrel_files.sort_out(frozen.list(self.folder))[0].get(queue)
         none = kestrel_files.Files(queue, {}, {}, [])
         return KestrelTrace(frozen, self.folder, files or none, self.progress), frozen
 
-    def stream(self, family: str) -> tuple[StreamTrace, FrozenFs]:
-        """Raises OSError."""
-        frozen = FrozenFs(self.fs, self.folder, lambda name: libkestrel_files.parse(name).queue == family)
+    def stream(self, family: str, listed: list[str] | None = None) -> tuple[StreamTrace, FrozenFs]:
+        """`listed`: as for FrozenFs. Raises OSError."""
+        frozen = FrozenFs(self.fs, self.folder, lambda name: libkestrel_files.parse(name).queue == family, listed)
         files = libkestrel_files.group_by_queue(frozen.list(self.folder)).get(family)
         none = libkestrel_files.StreamFiles(family, {}, {}, [])
         return StreamTrace(frozen, self.folder, files or none, self.progress), frozen

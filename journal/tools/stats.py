@@ -13,6 +13,8 @@ from staniel.journal.tools.contents import job_state, replayed
 from staniel.journal.tools.source import JOBS, FileFlaw, ReadSource, named
 from staniel.queues.jobs.times import NS_A_MS
 
+BATCHES = 16  # of queues: their files are listed before and after each, and not for each queue
+
 
 class LineStats(Struct):
     """The items of one queue, or the jobs of one name. Times are those of the additions, None where there are none.
@@ -48,21 +50,32 @@ class QueueStats(Struct):
 
     @property
     def packed_share(self) -> float:
-        return min(1.0, self.packed_bytes / self.bytes) if self.bytes else 1.0
+        return self.packed_bytes / self.bytes if self.bytes else 1.0
 
 
 def stats(source: ReadSource, now_ms: int, queues: frozenset[str] = frozenset()) -> Iterator[QueueStats]:
     """Of every queue, then of the command log; or of `queues` alone. Raises OSError."""
-    for name in source.queues():
-        if queues and name not in queues:
-            continue
-        yield _of_stream(source, name) if name in source.listing.streams else _of_kestrel(source, name)
+    names = [name for name in source.queues() if not queues or name in queues]
+    step = -(-len(names) // BATCHES)
+    before = source.names()
+    for at in range(0, len(names), step or 1):
+        found = [_of_queue(source, name, before[name]) for name in names[at : at + step]]
+        after = source.names()
+        for each in found:
+            # Files that have come or gone meanwhile may have been missed: these are looked at again, by themselves.
+            yield each if before[each.name] == after[each.name] else _of_queue(source, each.name, None)
+        before = after
     if source.cmdlog and not queues:
         yield _of_jobs(source, now_ms)
 
 
-def _of_kestrel(source: ReadSource, queue: str) -> QueueStats:
-    trace, files = source.kestrel(queue)
+def _of_queue(source: ReadSource, name: str, listed: list[str] | None) -> QueueStats:
+    of_format = _of_stream if name in source.listing.streams else _of_kestrel
+    return of_format(source, name, listed)
+
+
+def _of_kestrel(source: ReadSource, queue: str, listed: list[str] | None) -> QueueStats:
+    trace, files = source.kestrel(queue, listed)
     with closing(files):
         for _ in trace.steps():
             pass
@@ -80,8 +93,8 @@ def _of_kestrel(source: ReadSource, queue: str) -> QueueStats:
         )
 
 
-def _of_stream(source: ReadSource, family: str) -> QueueStats:
-    trace, files = source.stream(family)
+def _of_stream(source: ReadSource, family: str, listed: list[str] | None) -> QueueStats:
+    trace, files = source.stream(family, listed)
     with closing(files):
         done = {queue: trace.done(name) for queue, name in trace.readers().items()}
         if not done:

@@ -94,7 +94,8 @@ def _section(name: str, kind: type[Struct], settings: Struct, left_out: set[str]
     yield f"[{name}]"
     for spelled, key in keys_of(kind).items():
         if key.kind is PASSWORD_HASH:
-            yield "# password_hash is not shown"
+            if getattr(settings, key.attribute):
+                yield "# password_hash is not shown"
         elif spelled not in left_out:
             yield f"{spelled} = {_shown(key.kind, getattr(settings, key.attribute))}"
     yield ""
@@ -115,7 +116,8 @@ def _shown(kind: SettingKind, value: object) -> str:
 def diff(live: Live, config: str) -> None:
     """Show where the settings of a running server's queues differ from FILE, as after an edit without a reload.
 
-    The server is that of FILE's spool or [admin] address unless options name another.
+    The server is that of FILE's spool or [admin] address unless options name another. Exit code 0, with differences
+    or without; 1: no server could be asked, or FILE is wrong.
     """
     wanted = _load(config)
     names = {each["name"] for each in convert(live.client.get("/api/queues"), list[dict[str, Any]])}

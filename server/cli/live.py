@@ -526,12 +526,14 @@ def _move(
 def abort(live: Live, queue: str | None, xid: int | None, is_all: bool, number: int | None, is_sure: bool) -> None:
     """Give open reads back: their items are at the head again. `open` shows them.
 
-    Their client is not told and may still be working, so its work may be done twice.
+    Their client is not told and may still be working, so its work may be done twice. With --all, if more are open than
+    were shown when you answer, none is given back.
     """
     if (queue is None) == (number is None) or (queue is not None and (xid is None) == (not is_all)):
         raise click.UsageError("expected QUEUE XID, QUEUE --all, or --client NUMBER")
     if number is not None and (is_all or xid is not None):
         raise click.UsageError("--client is for all that one client holds")
+    body: dict[str, object] = {}
     if queue is None:
         path = f"/api/clients/{number}/abort"
     elif xid is not None:
@@ -541,7 +543,8 @@ def abort(live: Live, queue: str | None, xid: int | None, is_all: bool, number: 
         if not is_sure:
             held = _snapshot(live, queue).open_reads
             confirm(f"give back {counted(held, 'open read')} of {printable(queue)}", is_sure)
-    found = live.client.post(path)
+            body["expected"] = held
+    found = live.client.post(path, body)
     live.tell(found, f"gave back {counted(found['aborted'], 'open read')}")
 
 

@@ -12,12 +12,13 @@ import socket
 import subprocess
 import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from staniel.broker.config.load import parse
+from staniel.broker.passwords import hash_password
 from staniel.server.cli.text import human_duration, human_size, printable, printable_bytes
 from tests.server.admin.asking import Operator
 from tests.support.process import STANIEL, START_SECONDS_MAX, Server, run_staniel, running
@@ -267,19 +268,35 @@ def test_a_move_and_a_delete_are_undone_by_the_numbers_that_they_name(server: Se
     assert say(server, "delete", "q", "-y", "--no-undo") == "deleted q with 3 items\n"
 
 
-def test_a_purge_removes_no_more_than_was_shown(server: Server) -> None:
-    fill(server, "q", 2)
+def answered_late(server: Server, shown: str, meanwhile: Callable[[], object], *arguments: str) -> str:
+    """What a command says that is told to go on after something has changed since it asked; it refuses."""
     inner, outer = pty.openpty()
-    command = [*STANIEL, "purge", "q", "--spool", str(server.spool)]
+    command = [*STANIEL, *arguments, "--spool", str(server.spool)]
     child = subprocess.Popen(command, stdin=outer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert child.stderr is not None and child.stderr.read(len("This will remove 2")) == "This will remove 2"
-    fill(server, "q", 1)
+    assert child.stderr is not None and child.stderr.read(len(shown)) == shown
+    meanwhile()
     os.write(inner, b"y\n")
     _, said = child.communicate(timeout=START_SECONDS_MAX)
     os.close(inner)
     os.close(outer)
-    assert child.returncode == 1 and "3 items now, not 2: nothing was purged" in said
+    assert child.returncode == 1
+    return said
+
+
+def test_a_purge_removes_no_more_than_was_shown(server: Server) -> None:
+    fill(server, "q", 2)
+    said = answered_late(server, "This will remove 2", lambda: fill(server, "q", 1), "purge", "q")
+    assert "3 items now, not 2: nothing was purged" in said
     assert items(server, "q") == 3
+
+
+def test_abort_gives_back_no_more_than_was_shown(server: Server) -> None:
+    fill(server, "q", 2)
+    with Wire(server.address) as wire, Wire(server.address) as other:
+        assert wire.get("q/open") is not None
+        said = answered_late(server, "This will give back 1", lambda: other.get("q/open"), "abort", "q", "--all")
+        assert "2 open reads now, not 1: none was given back" in said
+        assert len(say(server, "open", "q").splitlines()) == 3
 
 
 def test_a_move_that_ends_early_says_so(server: Server) -> None:
@@ -531,6 +548,18 @@ def test_what_is_shown_of_a_configuration_means_the_same(tmp_path: Path) -> None
     assert parse(run_staniel("config", "show").stdout.encode(), "").resolved == parse(b"", "").resolved
 
 
+def test_a_password_hash_is_not_shown_and_none_is_not_spoken_of(tmp_path: Path) -> None:
+    hashed = hash_password(b"secret", bytes(16))
+    (tmp_path / "c.toml").write_text(f"users.a.password_hash = {json.dumps(hashed)}\nusers.b.uids = [1]\n")
+    lines = run_staniel("config", "show", str(tmp_path / "c.toml")).stdout.splitlines()
+    assert [line for line in lines[lines.index("[users.a]") :] if "password_hash" in line or line[:1] == "["] == [
+        "[users.a]",
+        "# password_hash is not shown",
+        "[users.b]",
+    ]
+    assert not [line for line in lines if hashed in line]
+
+
 def test_a_running_server_is_compared_with_a_file(server: Server, tmp_path: Path) -> None:
     fill(server, "q", 1)
     other = tmp_path / "other.toml"
@@ -539,3 +568,7 @@ def test_a_running_server_is_compared_with_a_file(server: Server, tmp_path: Path
     )
     assert say(server, "config", "diff", str(other)) == "small: max_items is 1 in the server, 2 in the file\n"
     assert json.loads(say(server, "config", "diff", str(other), "--json"))[0]["file"] == 2
+    other.write_text(f"server.spool = {json.dumps(str(server.spool))}\n{CONFIG}")
+    assert say(server, "config", "diff", str(other)) == "no difference in the settings of 1 queue\n"
+    server.stop()
+    assert refuses(run_staniel("config", "diff", str(other)), 1, "no server")

@@ -68,9 +68,13 @@ class AdminAccess:
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                 return 415, "expected Content-Type: application/json"
         is_open = request.path in OPEN_PATHS or request.path.startswith(PAGE_FILES)
-        if self._wants_token and not is_open and not is_known and not self._has_token(request):
+        if not is_open and self.is_stranger(request, is_known):
             return 401, "expected Authorization: Bearer TOKEN, with the token of [admin] token_file, or a user's"
         return 0, ""
+
+    def is_stranger(self, request: HttpRequest, is_known: bool) -> bool:
+        """Whether this is asked by who has not said who it is, and should have."""
+        return self._wants_token and not is_known and not self._has_token(request)
 
     def is_token(self, given: bytes) -> bool:
         """Whether this is the token; how long it takes does not depend on how much of it is right."""

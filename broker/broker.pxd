@@ -13,7 +13,7 @@ cdef class Broker:
     cdef public MaintenanceScheduler maintenance
     cdef public ServerCounters counters
     cdef public dict file_systems, stop_cause, _sessions
-    cdef public object has_sent_all, check_reload, certificate_ends_ms, logged_in, logins, users
+    cdef public object has_sent_all, check_reload, certificate_ends_ms, exposed_files, logged_in, logins, users
     cdef public bint serves_jobs, stopping
     cdef public long long expire_due_ms, started_ms, _ballast_due_ms, _look_due_ms
 

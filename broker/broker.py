@@ -94,6 +94,7 @@ class Broker:
         "counters",
         "deletions",
         "expire_due_ms",
+        "exposed_files",
         "file_systems",
         "fs",
         "group",
@@ -139,12 +140,12 @@ class Broker:
         self.file_systems: dict[str, FileSystemFlaw] = {}  # by folder: what the driver knows against them
         self.group = self.spool.group
         self.timers = Timers()
-        self._load = load
-        self._started_with = config
+        self._load, self._started_with = load, config
         # The driver's parts of a reload: what may refuse it with a ConfigError, and what takes it over.
         self.check_reload: Callable[[Config], None] = lambda config: None
         self.reloaded: Callable[[int], None] = lambda now_ms: None
         self.certificate_ends_ms: int | None = None  # of the driver's TLS listeners
+        self.exposed_files: list[str] = []  # of secrets, that every user of the machine can read
         self.logged_in: Callable[[Session], None] = lambda session: None  # the driver's part of it
         # The driver's, too: whether all that was answered to a client has been given to its socket.
         self.has_sent_all: Callable[[Session], bool] = lambda session: True

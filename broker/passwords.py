@@ -58,8 +58,10 @@ def parse_hash(text: str) -> PasswordHash:
         salt, key = b64decode(words[4], validate=True), b64decode(words[5], validate=True)
     except (Error, ValueError):
         raise ValueError("no hash of scrypt") from None
-    if len(salt) < SALT_BYTES or len(key) < KEY_BYTES:
-        raise ValueError("a salt or a key that is too short")
+    if len(salt) < SALT_BYTES:
+        raise ValueError(f"a salt of {len(salt)} bytes, and {SALT_BYTES} or more are needed")
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a key of {len(key)} bytes, and it has to have {KEY_BYTES}")
     return PasswordHash(ln, r, p, salt, key)
 
 
@@ -69,7 +71,16 @@ def _scrypt(password: bytes, salt: bytes, ln: int, r: int, p: int) -> bytes:
 
 
 NOBODYS = PasswordHash(LN, R, P, bytes(SALT_BYTES), bytes(KEY_BYTES))
-"""For names that are no user's: the answer to those takes as long."""
+
+
+def stand_in(name: str, hashes: list[PasswordHash]) -> PasswordHash:
+    """For a name that is no user's, or has no password. How long a refusal takes must not tell such names from those in
+    `hashes`: it costs as much as one of them, the same one each time, also after another start.
+    """
+    if not hashes:
+        return NOBODYS
+    like = max(hashes, key=lambda each: hmac.digest(each.key, name.encode(), "sha256"))
+    return PasswordHash(like.ln, like.r, like.p, NOBODYS.salt, NOBODYS.key)
 
 
 class PasswordCheck:

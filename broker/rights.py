@@ -65,6 +65,10 @@ class Rights:
             return ""
         return f"{self.who} {WORDS[role]}{'' if role is Role.ADMIN else ' all queues'}"
 
+    def refusal_to_look(self) -> str:
+        """The same of what tells of all queues."""
+        return self.refusal_of_all(Role.OPERATE) and self.refusal_of_all(Role.READ)
+
     def covers(self, other: Rights) -> bool:
         """Whether nothing that `other` allows is refused here."""
         if other.creates and not self.creates:

@@ -129,6 +129,12 @@ class Users:
         """Whether such a client may do everything without saying who it is."""
         return self.identify(protocol, address, ())[1] is None
 
+    def stand_in(self, name: str) -> PasswordHash:
+        """What a password for `name`, which has none, is compared with."""
+        from staniel.broker.passwords import stand_in
+
+        return stand_in(name, [user.password for user in self.by_name.values() if user.password is not None])
+
     def of_token(self, given: bytes) -> User | None:
         """Whose token this is. All are looked at, whichever it is."""
         import hmac  # loads OpenSSL

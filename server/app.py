@@ -35,6 +35,7 @@ from staniel.server.listener import Reserve
 from staniel.server.log import open_log
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, own_name, raise_file_limit
+from staniel.server.secret_files import watch_secrets
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 from staniel.server.spool_socket import allowed_clients
 from staniel.server.supervisor import Supervisor
@@ -115,6 +116,7 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
     machine = SystemMachine(clock)
     hub = Hub(broker, machine, clients)
     security = secure(broker) if bound.secure else None
+    watch_secrets(broker)
     for sock, wire in bound.all():
         try:
             sock.listen(config.server.connection_backlog or BACKLOG)

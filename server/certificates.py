@@ -4,10 +4,8 @@ reload. What cannot be read is refused, and the one before stays.
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
-import stat
 from binascii import a2b_base64
 from calendar import timegm
 from datetime import UTC, datetime
@@ -68,10 +66,6 @@ class Certificates:
             ends = datetime.fromtimestamp(ends_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             hint = "clients that check it refuse it from then on; renew it, then: staniel reload"
             self._report(Level.WARNING, "tls.certificate_expires", path=tls.certificate, ends=ends, hint=hint)
-        path = tls.key or tls.certificate
-        if os.stat(path).st_mode & stat.S_IROTH:
-            hint = "every user of this machine can read the private key"
-            self._report(Level.WARNING, "tls.key_readable", path=path, hint=hint)
 
 
 def make_context(tls: TlsSettings) -> ssl.SSLContext:

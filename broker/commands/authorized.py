@@ -127,9 +127,7 @@ def _named(session: Session, request: memcache.DumpStats | memcache.DumpConfig, 
 
 
 def _statistics(session: Session, request: Any, now_ms: int) -> str:
-    """They tell of all queues."""
-    rights = rights_of(session)
-    return rights.refusal_of_all(Role.OPERATE) and rights.refusal_of_all(Role.READ)
+    return rights_of(session).refusal_to_look()
 
 
 def _status(session: Session, request: memcache.Status, now_ms: int) -> str:
@@ -257,7 +255,7 @@ def path_refusal(rights: Rights, queues: Queues, method: str, path: str, names: 
     if method == "GET":
         if path.startswith(OF_QUEUE):
             return rights.refusal(Role.READ, names[0])
-        return rights.refusal_of_all(Role.OPERATE) and rights.refusal_of_all(Role.READ)
+        return rights.refusal_to_look()
     if not path.startswith(OF_QUEUE):
         return rights.refusal_of_all(Role.ADMIN)
     role = {"put": Role.WRITE, "take": Role.READ}.get(last, Role.OPERATE)

@@ -5,7 +5,7 @@ memcached 1.6 (proto_text.c), whose replies these are.
 from __future__ import annotations
 
 from staniel.broker.events import Level
-from staniel.broker.passwords import CHECKS_MAX, NOBODYS, PASSWORD_BYTES_MAX, PasswordCheck
+from staniel.broker.passwords import CHECKS_MAX, PASSWORD_BYTES_MAX, PasswordCheck
 from staniel.broker.session import PULSE, Session
 from staniel.protocol.memcache.item_requests import Set
 
@@ -49,7 +49,7 @@ def login(session: Session, request: Set, now_ms: int) -> None:
 
     session.suspend(answer)
     # Not urgent: clients that guess without end would keep packs and deletions from ever getting their turn.
-    session.broker.maintenance.tasks.submit(PasswordCheck(wanted or NOBODYS, password, then))
+    session.broker.maintenance.tasks.submit(PasswordCheck(wanted or users.stand_in(name), password, then))
 
 
 def succeed(session: Session, name: str) -> None:

@@ -44,7 +44,7 @@ class Health(Struct, frozen=True):
 
 def health(broker: Broker, now_ms: int) -> Health:
     """All reasons, the gravest first. Looks at each queue once: 0.1 us."""
-    reasons = [*_of_server(broker), *_of_certificate(broker, now_ms), *_of_disk(broker), *_of_queues(broker)]
+    reasons = [*_of_server(broker), *_of_secrets(broker, now_ms), *_of_disk(broker), *_of_queues(broker)]
     reasons.sort(key=lambda reason: reason.severity is Severity.WARNING)
     is_ready = all(reason.severity is Severity.WARNING for reason in reasons)
     return Health(is_ready, broker.status.reported.value.lower(), reasons)
@@ -74,6 +74,24 @@ def _of_server(broker: Broker) -> list[HealthReason]:
     if broker.serves_jobs and broker.workq.trouble:
         text = f"the command log of jobs cannot be read: {broker.workq.trouble}"
         found.append(HealthReason("jobs_unreadable", Severity.NOT_READY, text, "mend the file, then: staniel reload"))
+    return found
+
+
+def for_strangers(found: Health) -> Health:
+    """What a load balancer needs. The rest names queues, folders and files."""
+    reasons = [
+        HealthReason(each.name, each.severity, each.name.replace("_", " "), "ask with the token for what mends it")
+        for each in found.reasons
+    ]
+    return Health(found.ready, found.status, reasons)
+
+
+def _of_secrets(broker: Broker, now_ms: int) -> list[HealthReason]:
+    found = _of_certificate(broker, now_ms)
+    if exposed := broker.exposed_files:
+        text = f"every user of this machine can read {', '.join(exposed)}"
+        mend = f"chmod o-r {' '.join(exposed)}, and have new secrets in there, then: staniel reload"
+        found.append(HealthReason("secrets_readable", Severity.WARNING, text, mend))
     return found
 
 

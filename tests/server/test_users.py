@@ -415,7 +415,9 @@ def test_passwords_are_compared_in_turn_with_the_servers_own_work() -> None:
     tasks = TaskQueue()
     own = PasswordCheck(parse_hash(HASHES["both"]), b"", lambda is_right, now_ms: None)
     broker = SimpleNamespace(
-        users=SimpleNamespace(by_name={}), logins=Logins(bytes(32)), maintenance=SimpleNamespace(tasks=tasks)
+        users=SimpleNamespace(by_name={}, stand_in=lambda name: parse_hash(HASHES["both"])),
+        logins=Logins(bytes(32)),
+        maintenance=SimpleNamespace(tasks=tasks),
     )
     session: Any = SimpleNamespace(broker=broker, suspend=lambda answer: None)
     request: Any = SimpleNamespace(data=b"name guess")

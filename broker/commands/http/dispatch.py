@@ -14,7 +14,7 @@ from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.openapi import document
 from staniel.broker.commands.http.routes import find
 from staniel.broker.commands.memcache import invalid, more
-from staniel.broker.rights import Rights
+from staniel.broker.rights import STRANGER, Rights
 from staniel.broker.session import Session
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import HttpContinue, HttpRequest
@@ -40,6 +40,8 @@ def serve(session: Session, request: HttpRequest, now_ms: int) -> None:
             session.log_event("admin.refused", now_ms, status=status, why=why)
             exchange.error(status, why, BEARER if status == 401 else None)
             return
+        if access.is_stranger(request, is_known):
+            rights = STRANGER
     try:
         _serve(exchange, rights, now_ms)
     except BadBody as error:

@@ -10,7 +10,7 @@ from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.operations import browse, metrics, views
 from staniel.broker.operations.audit import KEPT
 from staniel.broker.operations.files import journal_view
-from staniel.broker.operations.health import health
+from staniel.broker.operations.health import for_strangers, health
 from staniel.broker.operations.history import SPANS
 from staniel.broker.operations.history import view as history_view
 from staniel.protocol.http import replies
@@ -30,7 +30,10 @@ def live(exchange: Exchange, now_ms: int) -> None:
 
 
 def ready(exchange: Exchange, now_ms: int) -> None:
-    found = health(exchange.broker, now_ms)
+    """All that is wrong, for those who may look at all queues; for others which kinds of things are."""
+    found, rights = health(exchange.broker, now_ms), exchange.rights
+    if rights is not None and rights.refusal_to_look():
+        found = for_strangers(found)
     exchange.json(found, 200 if found.ready else 503)
 
 

@@ -36,6 +36,7 @@ Ended = subprocess.CompletedProcess[str]
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
     with running(tmp_path, config=CONFIG) as server:
         yield server
 

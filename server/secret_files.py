@@ -1,0 +1,44 @@
+"""Files of secrets that every user of the machine can read: named at the start and at each reload, and to operators."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+from staniel.broker.broker import Broker
+from staniel.broker.config.load import Config
+from staniel.broker.events import Level
+
+
+def watch_secrets(broker: Broker) -> None:
+    """From now on."""
+    look(broker)
+    reloaded = broker.reloaded
+
+    def look_again(now_ms: int) -> None:
+        look(broker)
+        reloaded(now_ms)
+
+    broker.reloaded = look_again
+
+
+def look(broker: Broker) -> None:
+    broker.exposed_files = exposed_files(broker.config)
+    for path in broker.exposed_files:
+        hint = f"every user of this machine can read it: chmod o-r {path}, and have a new secret in it"
+        broker.report(Level.WARNING, "secret.readable", path=path, hint=hint)
+
+
+def exposed_files(config: Config) -> list[str]:
+    """By what the files themselves allow. One that is gone meanwhile is none."""
+    users = config.users.values()
+    named = [config.admin.token_file, *(user.token_file for user in users), *(user.password_file for user in users)]
+    if config.tls.certificate:
+        named.append(config.tls.key or config.tls.certificate)
+    found = []
+    for path in dict.fromkeys(each for each in named if each):
+        with suppress(OSError):
+            if os.stat(path).st_mode & stat.S_IROTH:
+                found.append(path)
+    return found

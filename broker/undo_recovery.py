@@ -51,7 +51,7 @@ class UndoRecovery:
             if content is None:
                 continue
             if content.began.until_ms <= now_ms:
-                self.undos.erase(path)
+                self._erase(path, is_settled=_is_settled(content))
             elif content.began.target:
                 self.undos.add(UndoRecord(path, content))  # the items are where they are; nothing has to be found out
             else:
@@ -86,7 +86,7 @@ class UndoRecovery:
             if size:
                 saved_as = quarantine(fs, path, 0, size, self._damaged)
                 self._report("undo.torn", path, content.value, saved_as=saved_as)
-            self.undos.erase(path)
+            self._erase(path, is_settled=True)
             return None
         if size > content.end:
             saved_as = quarantine(fs, path, content.end, size - content.end, self._damaged)
@@ -144,7 +144,7 @@ class UndoRecovery:
             if content.counts()[0]:
                 self.undos.add(record)
             else:
-                self.undos.erase(record.path)
+                self._erase(record.path, is_settled=True)
 
     def _look(self, record: UndoRecord, content: UndoContent) -> None:
         returning = content.returning
@@ -177,6 +177,20 @@ class UndoRecovery:
         finally:
             file.close()
 
+    def _erase(self, path: str, *, is_settled: bool) -> None:
+        """Nothing in it is to come back. One that cannot be removed stays for the next start to try. If that could take
+        it up and double something, should its clock be behind, it is set aside. Raises JournalFailure if it cannot.
+        """
+        try:
+            self.fs.truncate(path, 0)
+            self.fs.remove(path)
+        except OSError as error:
+            if is_settled:
+                hint = "nothing in it comes back; the next start tries again"
+                self.broker.report(Level.ERROR, "undo.unremoved", file=path, why=str(error), hint=hint)
+            else:
+                self._set_aside(path, str(error))
+
     def _set_aside(self, path: str, why: str, queue: str = "") -> None:
         """It must not be taken up when the journal of its queue has gone on, and is worth too much to be erased: it
         goes where no start looks for it. Raises JournalFailure if it cannot.
@@ -194,6 +208,11 @@ class UndoRecovery:
 
     def _report(self, event: str, path: str, why: str, **fields: object) -> None:
         self.broker.report(Level.WARNING, event, file=path, why=why, hint="staniel undo shows what is left", **fields)
+
+
+def _is_settled(content: UndoContent) -> bool:
+    """Whether it is known which of its items are in their queue, whatever becomes of the journal."""
+    return bool(content.began.target) or (content.is_over and content.returning is None)
 
 
 class Present:

@@ -406,6 +406,39 @@ def test_a_start_that_cannot_use_an_undo_file_keeps_it(what: str) -> None:
     assert len(contents(again)) == 5 and not again.reported("undo.kept")
 
 
+def test_a_file_whose_time_is_over_and_that_cannot_be_removed_stays() -> None:
+    world = filled(3)
+    number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    disk, path = world.disk.kill(), f"s/.staniel/undo/{number}"
+    for operation in "truncate", "remove":
+        disk.fail(operation, path, errno.EPERM)
+        started = World("", disk, world.now_ms + 3_600_000)
+        (left,) = started.reported("undo.unremoved")
+        assert left["file"] == path and not started.reported("undo.kept")
+        assert started.items() == [] and asked(started, "GET", "/api/undo")[1] == []
+        disk = started.disk.kill()
+    again = World("", disk, world.now_ms + 3_600_000)
+    assert not again.reported("undo.unremoved") and not disk.list("s/.staniel/undo")
+
+
+def test_one_that_is_not_settled_is_set_aside_instead_because_clocks_go_back() -> None:
+    """A purge had put everything into its file, and no removal is known."""
+    world = filled(5)
+    Admin(world).asks("POST", "/api/queues/q/purge")
+    world.turn(1)
+    for task in world.start_tasks():
+        world.run_task(task)
+    disk = world.disk.crash(Crash.KEEP)
+    disk.fail("truncate", "s/.staniel/undo/1", errno.EPERM)
+    started = World("", disk, world.now_ms + 3_600_000)
+    assert started.reported("undo.kept") and len(started.items()) == 5
+    for _ in range(5):
+        started.client().says("get q")
+    settles(started)
+    again = World("", started.disk.crash(Crash.DROP), world.now_ms)
+    assert again.items() == [] and asked(again, "GET", "/api/undo")[1] == []
+
+
 def test_a_start_that_cannot_list_the_undo_files_keeps_them_out_of_the_next_one() -> None:
     """A purge had put everything into its file, and no removal is known; the items are taken after that start."""
     world = filled(5)

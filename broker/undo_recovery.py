@@ -39,7 +39,13 @@ class UndoRecovery:
 
     def read(self, now_ms: int) -> None:
         """Look at the files; those that cannot be undone any more go."""
-        names = [name for name in self._list() if name.isascii() and name.isdigit()]
+        there = self._list()
+        if there is None:
+            return  # nothing was ever undone here
+        if not self.broker.audit.tells_numbers():
+            # Who has noted the number of an earlier operation must not undo another one by it.
+            self.broker.audit.know_id(now_ms // 1000)
+        names = [name for name in there if name.isascii() and name.isdigit()]
         for name in sorted(names, key=int):
             path = f"{self.undos.folder}/{name}"
             self.broker.audit.know_id(int(name))  # no other operation gets the name of one that stays
@@ -57,15 +63,15 @@ class UndoRecovery:
             else:
                 self._unresolved.append(UndoRecord(path, content))
 
-    def _list(self) -> list[str]:
-        """The files that are there. A folder that cannot be read is set aside with all of them: after this run
-        nothing would tell any more which of their items are in their queues.
+    def _list(self) -> list[str] | None:
+        """The files that are there; None: there is no folder. A folder that cannot be read is set aside with all of
+        them: after this run nothing would tell any more which of their items are in their queues.
         """
         folder = self.undos.folder
         try:
             there = [name for name, regular in self.fs.list(folder) if regular]
         except FileNotFoundError:
-            return []  # nothing was ever undone here
+            return None
         except OSError as error:
             self._set_aside(folder, str(error))
             return []

@@ -135,6 +135,15 @@ class Audit:
         self._load()
         self._last_id = max(self._last_id, number)
 
+    def tells_numbers(self) -> bool:
+        """Whether the newer file tells how far they have come."""
+        try:
+            size = self._fs.size(self._paths[0])
+            lines = self._fs.read(self._paths[0], max(0, size - READ_BYTES), READ_BYTES).split(b"\n")
+        except OSError:
+            return False
+        return any(_decoded([line]) for line in reversed(lines))
+
     def newest(self, offset: int, limit: int) -> list[AuditEntry]:
         """At most `limit` entries, the newest first, `offset` of them left out."""
         self._load()

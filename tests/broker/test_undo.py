@@ -476,6 +476,25 @@ def test_a_file_of_a_later_version_is_kept_and_its_number_is_not_given_again() -
     assert asked(again, "POST", "/api/queues/q/purge")[1]["undo"] > number + 7
 
 
+@pytest.mark.parametrize("loss", ["none is kept", "removed", "unreadable", "garbage", "nothing"])
+def test_a_number_is_not_given_again_where_the_audit_log_is_lost(loss: str) -> None:
+    config = f'admin.audit_log = "{"none" if loss == "none is kept" else "64KB"}"'
+    world = filled(3, config)
+    number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    assert number == 1 and asked(world, "POST", f"/api/undo/{number}")[1]["returned"] == 3
+    disk, path = world.disk.kill(), "s/.staniel/audit"
+    if loss in ("removed", "garbage"):
+        disk.remove(path)
+    if loss == "garbage":
+        disk.append(path).write(b"{}\nno line")
+    if loss == "unreadable":
+        disk.fail("read", path, errno.EIO, times=9)
+    again = World(config, disk, world.now_ms + 1)
+    assert asked(again, "POST", "/api/queues/q/purge")[1]["undo"] == (
+        again.now_ms // 1000 + 1 if loss != "nothing" else 3
+    )
+
+
 def test_what_is_cut_off_of_a_file_is_kept() -> None:
     world = filled(3)
     number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]

@@ -344,7 +344,8 @@ class GroupCommit:
                 return None
             files, self._now = self._now, {}
             sync = Sync(last, tuple(files), "", self.folder, self.fs, (), (), True)
-            if self.redo.state is LogState.IN_USE:
+            redo = self.redo
+            if redo.state is LogState.IN_USE and (redo.takes_data or redo.bound or redo.has_pending):
                 self._log_plain(sync)
         elif last == self._started and self._next_due_ms > now_ms and not self._then and not self._asked:
             return None
@@ -360,8 +361,6 @@ class GroupCommit:
         if redo.takes_data:
             left = redo.uncovered(sync.files)
             sync.files = tuple([file for file in left if (f := named_file(file)) is None or not redo.covers(f)])
-        elif not redo.bound and not redo.has_pending:
-            return
         sync.pieces = self._pieces(sync.files)
         # Pending without a piece: a file was synced and closed, or renamed, before this sync began.
         if redo.takes_data or sync.pieces or redo.has_pending:

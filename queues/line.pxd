@@ -19,6 +19,7 @@ cdef class Line:
     cpdef Delivery _pop_returned(self)
     @cython.locals(taken=Delivery)
     cpdef _drop_returned(self)
+    cpdef bint reaches(self, long long items, long long size_bytes) except -1
     cpdef long long weight_bytes(self) except? -1
     cpdef Py_ssize_t append(self, Item item) except -1
     cpdef Delivery pop(self)
@@ -32,6 +33,7 @@ cdef class PlainLine(Line):
     cdef public object _counted_id
     cdef public long long _unmeasured, _unmeasured_seq, _counted_seq, _counted_end
 
+    cpdef bint reaches(self, long long items, long long size_bytes) except -1
     cpdef long long weight_bytes(self) except? -1
     @cython.locals(size=Py_ssize_t)
     cpdef Py_ssize_t append(self, Item item) except -1

@@ -97,6 +97,10 @@ class Line:
     def __len__(self) -> int:
         return len(self.fresh) + len(self.returned) + self.behind
 
+    def reaches(self, items: int, size_bytes: int) -> bool:
+        """Whether it has so many items, or so many bytes of payload."""
+        return len(self) >= items or self.bytes >= size_bytes
+
     @property
     def end(self) -> int:
         """The seq of the item that comes next."""
@@ -264,6 +268,10 @@ class PlainLine(Line):
         self._counted_id = 0  # what the fresh item before this seq will get, if there is one
         self._counted_seq = 0
         self._counted_end = 0  # the seq behind the fresh items when they were counted last
+
+    def reaches(self, items: int, size_bytes: int) -> bool:
+        # In each put to a queue that has a limit: fields, as is said above.
+        return self.bytes >= size_bytes or len(self.fresh) + len(self.returned) + self.behind >= items
 
     def weight_bytes(self) -> int:
         return self.bytes - self.behind_bytes + ITEM_COST_BYTES * (len(self.fresh) + len(self.returned))

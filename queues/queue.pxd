@@ -16,10 +16,10 @@ cdef class Queue:
     cdef public QueueCounters counters
     cdef public Journal journal
     cdef public long long delayed_bytes, _armed_ms, created_ms, leaving_bytes, last_xid, last_removed_added_ms
-    cdef public long long _weight_limit_bytes, _max_item_bytes, _max_age_ms, max_open_reads
+    cdef public long long _weight_limit_bytes, _max_item_bytes, _max_age_ms, _max_items, _max_bytes, max_open_reads
     cdef public bint gets_paused, puts_paused, hidden, has_more_expired, expiry_is_ahead, had_children
     cdef public long long copies
-    cdef public bint puts_once, fanout_only, traces, guarded, _bounded, _unrestricted
+    cdef public bint puts_once, fanout_only, traces, guarded, _bounded, _weighed, _unrestricted
 
     cpdef bint add(self, Item item, long long now_ms, bint forced=*) except -1
     @cython.locals(taken=Delivery)
@@ -29,6 +29,7 @@ cdef class Queue:
     # `xid` is boxed once for both of its look-ups.
     @cython.locals(xid=object)
     cpdef bint confirm(self, Delivery taken) except -1
+    cpdef bint _is_full(self) except -1
     cpdef bint _find_live(self, long long now_ms) except -1
     cpdef _record(self, change)
     @cython.locals(xid="long long")

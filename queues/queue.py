@@ -96,8 +96,11 @@ class Queue:
         "_armed_ms",
         "_bounded",
         "_max_age_ms",
+        "_max_bytes",
         "_max_item_bytes",
+        "_max_items",
         "_unrestricted",
+        "_weighed",
         "_weight_limit_bytes",
         "batched_aborts",
         "children",
@@ -203,8 +206,10 @@ class Queue:
 
     def _update_bounded(self) -> None:
         config = self.config
+        self._max_items, self._max_bytes = config.max_items, config.max_bytes
         self._bounded = config.max_items < UNLIMITED_ITEMS or config.max_bytes < UNLIMITED_BYTES
-        self._bounded = self._bounded or self._weight_limit_bytes < UNLIMITED_BYTES
+        self._weighed = self._weight_limit_bytes < UNLIMITED_BYTES
+        self._bounded = self._bounded or self._weighed
 
     def pause(self, *, gets: bool, puts: bool) -> None:
         """Hold back gets (readers wait or find nothing) or puts (the caller refuses them), or let them go on."""
@@ -243,7 +248,7 @@ class Queue:
             return False
         if config.discard_old_when_full:
             return config.max_items > 0 and config.max_bytes > 0
-        return not self._is_full
+        return not self._is_full()
 
     # what clients do
 
@@ -255,7 +260,11 @@ class Queue:
         if not forced:
             if len(item.data) > self._max_item_bytes or self.state is CLOSED:
                 return False
-            if self._bounded and not self._make_room():
+            if (
+                self._bounded
+                and (self._weighed or line.reaches(self._max_items, self._max_bytes))
+                and not self._make_room()
+            ):
                 return False
         if line.expiring or self._max_age_ms:
             if self._max_age_ms:
@@ -772,22 +781,21 @@ class Queue:
         self.give_back(taken)
 
     def _make_room(self) -> bool:
-        if not self._is_full:
+        if not self._is_full():
             return True
         if not self.config.discard_old_when_full:
             return False
-        while len(self.line) and self._is_full:
+        while len(self.line) and self._is_full():
             self.drop_head()
             self.counters.discarded += 1
         # With max_items = 0 there is nothing left to drop and still no room.
-        return not self._is_full
+        return not self._is_full()
 
-    @property
     def _is_full(self) -> bool:
-        config, line = self.config, self.line
-        if len(line) >= config.max_items or line.bytes >= config.max_bytes:
+        line = self.line
+        if line.reaches(self._max_items, self._max_bytes):
             return True
-        return self._weight_limit_bytes < UNLIMITED_BYTES and line.weight_bytes() >= self._weight_limit_bytes
+        return self._weighed and line.weight_bytes() >= self._weight_limit_bytes
 
     def drop_head(self) -> None:
         """Remove the head for good."""

@@ -14,7 +14,7 @@ cdef class Hub:
     cdef public object handshakes
     cdef public dict _connections, _of_session, _handlers, _backlogged, _holding, _tracked, _postponed
     cdef public list _active, _listeners, _dropped, _sampled
-    cdef public long long heard_ms, _turn_ms, _round_ms, _looks_left, _queue_read_ns, _rest_ns, _sample_due_ns, _delivery_due_ns
+    cdef public long long heard_ms, _turn_ms, _round_ms, _heard_in_rounds_ms, _looks_left, _queue_read_ns, _rest_ns, _sample_due_ns, _delivery_due_ns
     cdef public bint _is_cut, _stopping
     cdef public GroupCommit _group
     cdef public ServerCounters _counters

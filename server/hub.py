@@ -103,7 +103,7 @@ class Hub:
         self._is_cut = False  # perhaps more are ready than this turn was told of
         self.heard_ms = 0
         """All that clients said before has been read, but of those that are postponed."""
-        self._turn_ms = self._round_ms = self._looks_left = 0
+        self._turn_ms = self._round_ms = self._heard_in_rounds_ms = self._looks_left = 0
         self._read_queue: OrderedDict[int, int] = OrderedDict()
         self._queue_read_ns = self._rest_ns = 0  # when the last of `_read_queue` was read, and what followed took
         self._group = broker.group
@@ -329,20 +329,15 @@ class Hub:
     def turn(self, events: list[tuple[int, int]]) -> None:
         """Serve what is ready now, once. What there is no time for is still ready, and comes first, in the next."""
         now_ms = self.clock.now_ms()
-        if len(events) < EVENTS_PER_TURN:
-            self.heard_ms = self._turn_ms
-            self._looks_left = 0
-        else:
+        self.heard_ms, self._turn_ms = self._turn_ms, now_ms
+        if len(events) >= EVENTS_PER_TURN:
             self._count_full_look()
-        self._turn_ms = now_ms
         queued: dict[int, int] | None = None
-        began_ns = 0
+        began_ns = read = 0
         if self._postponed or self._read_queue or self._pending.pressing:
             began_ns = self._elapsed_ns()
             events, queued = self._prioritize(events)
-        broker, group, tasks = self.broker, self._group, self._tasks
-        connections, active = self._connections, self._active
-        read = 0
+        broker, group, connections, active = self.broker, self._group, self._connections, self._active
         for _, mask in events:
             if mask != READABLE:
                 events = self._serve_rare(events, now_ms)
@@ -377,9 +372,8 @@ class Hub:
         broker.commit(now_ms)
         if (sync := group.start_sync(now_ms)) is not None:
             self._run_sync(sync, now_ms)
-        if tasks.is_due:
-            for task in tasks.start():
-                self._task_thread.start(task)
+        if self._tasks.is_due:
+            self._start_tasks()
         if broker.unsent.new:
             self._answer_with_items(now_ms)
         else:
@@ -393,15 +387,22 @@ class Hub:
         if queued:
             self._rest_ns = self._elapsed_ns() - self._queue_read_ns
 
+    def _start_tasks(self) -> None:
+        for task in self._tasks.start():
+            self._task_thread.start(task)
+
     def _count_full_look(self) -> None:
-        """Perhaps more are ready. The kernel tells of those first that it has not told of for longest."""
+        """Perhaps more are ready. The kernel tells of those first that it has not told of for longest: so many looks
+        later all are known that were ready before this one.
+        """
+        before_ms, self.heard_ms = self.heard_ms, self._heard_in_rounds_ms
         if not self._looks_left:
-            self._round_ms = self._turn_ms
+            self._round_ms = before_ms
             watched = len(self._connections) + len(self.handshakes) + len(self._handlers)
             self._looks_left = watched // EVENTS_PER_TURN + 1
         self._looks_left -= 1
         if not self._looks_left:
-            self.heard_ms = self._round_ms
+            self.heard_ms = self._heard_in_rounds_ms = self._round_ms
 
     def _serve_sampled(self, events: list[tuple[int, int]], now_ns: int, now_ms: int) -> list[tuple[int, int]]:
         """Serve the first client alone, so that it is known what it has asked for, and time its answer. Returns the

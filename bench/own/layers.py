@@ -52,6 +52,25 @@ queues = ["jobs"]
 password_hash = "scrypt$1$1$1$c2VjcmV0Li4uLi4uLi4uLg==$tsLVQyrisk1Ja91BJT0ke1p2AFWoGzKJcNx+5y089rU="
 """
 LOGIN = b"set x 0 0 9\r\nme secret\r\n"
+LIMITED = """
+server.max_connections = 10000
+server.max_connections_per_address = 1000
+server.client_timeout = "1m"
+server.stall_timeout = "1m"
+server.max_queues = 1000
+server.max_pending_size_total = "64MB"
+default.max_items = 1000000
+default.max_size = "1GB"
+default.max_item_size = "1MB"
+default.max_open_reads = 10000
+default.max_waiters = 1000
+"""
+UNLIMITED = """
+server.stall_timeout = "none"
+server.max_queues = "none"
+server.max_pending_size_total = "none"
+default.max_open_reads = "none"
+"""
 BEHIND = "[default]\nmax_memory_size = 65536"
 COUNT = 400
 CONNECTIONS = 20
@@ -436,6 +455,12 @@ LAYERS: dict[str, Layer] = {
     "hub: put": served("1s", PUT, len(STORED), fill=-1),
     "hub: get": served("1s", GET, answer(b"jobs"), fill=1),
     "hub: reliable get": served("1s", RELIABLE, answer(b"jobs/close/open"), fill=1),
+    "hub: put, limited": served("1s", PUT, len(STORED), fill=-1, more=LIMITED),
+    "hub: get, limited": served("1s", GET, answer(b"jobs"), fill=1, more=LIMITED),
+    "hub: reliable get, limited": served("1s", RELIABLE, answer(b"jobs/close/open"), fill=1, more=LIMITED),
+    "hub: put, unlimited": served("1s", PUT, len(STORED), fill=-1, more=UNLIMITED),
+    "hub: get, unlimited": served("1s", GET, answer(b"jobs"), fill=1, more=UNLIMITED),
+    "hub: reliable get, unlimited": served("1s", RELIABLE, answer(b"jobs/close/open"), fill=1, more=UNLIMITED),
     "hub: put, of a user": served("1s", PUT, len(STORED), fill=-1, more=USERS),
     "hub: get, of a user": served("1s", GET, answer(b"jobs"), fill=1, more=USERS),
     "hub: reliable get, of a user": served("1s", RELIABLE, answer(b"jobs/close/open"), fill=1, more=USERS),

@@ -21,7 +21,7 @@ cdef class RedoLog:
     cdef public Segment active
     cdef public dict bound, left, _unsynced
     cdef public list running, _pending, _sealed, _to_grow
-    cdef public bint takes_data, is_due, _has_pieces
+    cdef public bint takes_data, is_due, has_pending, _has_pieces
     cdef public long long segment_bytes_max, taken, durable_take, next_number, synced, _oldest, _oldest_unsynced
     cdef public long long _files, _table_bytes, _piece_bytes, _pending_bytes, _sealed_bytes
 

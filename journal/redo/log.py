@@ -180,6 +180,8 @@ class RedoLog:
         self._table_bytes = 0  # of BIND records for all that are bound
         self._piece_bytes = 0  # the most that goes into the log in one piece; a batch is of at most two such
         self._has_pieces = False  # some have been handed out since the last take
+        self.has_pending = False
+        """Whether something has been taken down that is not written yet."""
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._sealed: list[tuple[bytes, int]] = []  # whole batches: records, and the new oldest number or 0
@@ -281,6 +283,7 @@ class RedoLog:
             binding.direct_bytes = at + size
             self._note(records.extent(binding.number, at, safe_bytes, data))
         binding.taken = self.taken + 1
+        self.has_pending = True
         if self._pending_bytes > self._piece_bytes:
             self._seal()
 
@@ -358,8 +361,10 @@ class RedoLog:
     def _note(self, record: bytes) -> None:
         self._pending.append(record)
         self._pending_bytes += len(record)
+        self.has_pending = True
 
     def _seal(self, oldest: int = 0) -> None:
+        self.has_pending = True
         self._sealed.append((b"".join(self._pending), oldest))
         self._sealed_bytes += records.batch_bytes(self._pending_bytes)
         self._pending.clear()
@@ -391,17 +396,13 @@ class RedoLog:
         self._note(records.safe(binding.number, safe_bytes))
         return True
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether something has been taken down that is not written yet."""
-        return bool(self._pending or self._sealed)
-
     def take(self) -> list[tuple[bytes, int]]:
         """What has been taken down and is not written yet, for `carry_out`; pieces handed out belong to it."""
         if self._pending:
             self._seal()
         sealed, self._sealed = self._sealed, []
         self._sealed_bytes = 0
+        self.has_pending = False
         if sealed or self._has_pieces:
             self.taken += 1
             self._has_pieces = False

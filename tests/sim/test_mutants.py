@@ -50,7 +50,7 @@ FROM = {
     "a torn mark forgets the names that archives have had before": 400_189,
     "a client that waits behind a delete is not told that it is done": 126,
     "a file that is complete stays in the redo log as it was": 233,
-    "the redo log is not told what was synced before it knew the file": 103,
+    "the redo log is not told what was synced before it knew the file": 576,
     "a start believes what the redo log has a wrong checksum of": 241,
     "what was synced in a close is not told to the redo log before the answer": 241,
     "the redo log learns of a file while a sync runs that tells it nothing of that": 50_000_831,

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 from staniel.bench.soak.clients import Broken
-from staniel.bench.soak.totals import Cycle
+from staniel.bench.soak.totals import END_SECONDS_MAX, Cycle
 from staniel.bench.soak.victim import Victim
 
 WORKERS, PRODUCERS = 6, 3
@@ -222,16 +222,19 @@ class JobLoop:
             self.victim.start()
         segment = self.segments()
         operations, seconds = self.work()
+        end_s = self.victim.end_s
         kills = 1 + self.recover()
         found = self.look()
         wrong = self.book.judge(found)
+        if end_s > END_SECONDS_MAX:
+            wrong.append(f"it ended after {end_s:.2f} s")
         if "Traceback" in self.victim.said:
             wrong.append(self.victim.said[-2000:])
         self.book.settle(found)
         counted = {"journal_rotations": self.segments() - segment, "journal_rewrites": self.cleanings()}
         there = sum(state is not None for state in found.values())
         ready_s, recovery_s = self.victim.ready_s, self.victim.recovery_s
-        return Cycle(operations, seconds, ready_s, recovery_s, there, counted, kills, 0, wrong)
+        return Cycle(operations, seconds, ready_s, recovery_s, there, counted, kills, 0, wrong, end_s)
 
     @property
     def address(self) -> tuple[str, int]:

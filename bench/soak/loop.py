@@ -25,14 +25,13 @@ from staniel.bench.harness.process import StartFailed, exit_on_signals
 from staniel.bench.soak.clients import Broken, Crew, Producer, ReliableTaker, Taker, Vanisher, Watcher
 from staniel.bench.soak.jobs import JobLoop
 from staniel.bench.soak.ledger import Ledger
-from staniel.bench.soak.totals import Cycle, play
+from staniel.bench.soak.totals import END_SECONDS_MAX, Cycle, play
 from staniel.bench.soak.victim import Victim
 
 LIFE_SECONDS = (0.05, 0.45)
 OPERATIONS_MIN = 300  # a kill without load shows nothing
 WORK_SECONDS_MAX = 60.0
 READY_SECONDS_MAX = 2.0
-STOP_SECONDS_MAX = 2.0  # from the signal to the end of the process, whatever its clients do
 CLIENTS_MIN = 16
 PRODUCERS = (0, 1, 1, 2)  # of each source, by chance
 TAKERS = (1, 1, 2, 3)  # of each queue
@@ -120,9 +119,8 @@ class Loop:
         began_s = time.monotonic()
         reloads = self.work(crew, self.random.uniform(*self.life_seconds))
         seconds = time.monotonic() - began_s
-        died_s = time.monotonic()
         code = self.victim.end(self.death)
-        stop_s = time.monotonic() - died_s
+        end_s = self.victim.end_s
         crew.hear_out()
         wrong = [line for ledger in self.ledgers for line in ledger.wrong]
         if code != (-self.death if self.death is signal.SIGKILL else 0):
@@ -133,13 +131,13 @@ class Loop:
         for ledger in self.ledgers:
             wrong += ledger.check(found)
             ledger.settle(found)
-        if stop_s > STOP_SECONDS_MAX:
-            wrong.append(f"it stopped after {stop_s:.2f} s")
+        if end_s > END_SECONDS_MAX:
+            wrong.append(f"it ended after {end_s:.2f} s")
         if "Traceback" in self.victim.said:
             wrong.append(self.victim.said[-2000:])
         count = sum(map(len, found.values()))
         ready_s, recovery_s = self.victim.ready_s, self.victim.recovery_s
-        return Cycle(crew.done, seconds, ready_s, recovery_s, count, watcher.seen, kills, reloads, wrong, stop_s)
+        return Cycle(crew.done, seconds, ready_s, recovery_s, count, watcher.seen, kills, reloads, wrong, end_s)
 
     def work(self, crew: Crew, seconds: float) -> int:
         """Let the crew work, perhaps with a reload in the middle; how many reloads there were."""

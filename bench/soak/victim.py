@@ -39,6 +39,7 @@ class Victim:
         self.ports: tuple[int, ...] = ()  # of all that it listens on, that of jobs last
         self.ready_s = 0.0  # from the start of the process to its greeting, the last time
         self.recovery_s = 0.0  # what it says that its recovery took of that
+        self.end_s = 0.0  # from the last signal of `end` to the end of the process
         self._child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Victim:
@@ -105,8 +106,11 @@ class Victim:
 
     def end(self, number: signal.Signals) -> int:
         """Signal it and wait until it is dead; its exit code."""
+        began_s = time.monotonic()
         self.tell(number)
-        return self.wait()
+        code = self.wait()
+        self.end_s = time.monotonic() - began_s
+        return code
 
     def wait(self) -> int:
         """Its exit code, once it has ended."""

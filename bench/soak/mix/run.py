@@ -23,9 +23,9 @@ from staniel.bench.soak.ledger import Fate, Ledger
 from staniel.bench.soak.mix.accidents import Accidents, Say
 from staniel.bench.soak.mix.clients import Shift, hired, look
 from staniel.bench.soak.mix.jobs import delete_jobs, job_clients, look_at_jobs
-from staniel.bench.soak.mix.memos import fill_memos
 from staniel.bench.soak.mix.stage import FAMILIES, Figures, Stage
 from staniel.bench.soak.mix.verdict import Latency, Life, Seen
+from staniel.bench.soak.mix.warm_up import warm_up
 from staniel.bench.soak.mix.wires import Gone
 
 LONG_LIFE_SHARE = 0.4
@@ -94,7 +94,7 @@ class Run:
     async def live(self, until_s: float) -> None:
         """Phases of work, each with a rest behind it."""
         rests = self.seen.lives[-1].rests
-        await fill_memos(self.stage)
+        await warm_up(self.stage)
         while self.stage.now_s < until_s or len(rests) < PHASES_MIN:
             shift = self.new_shift()
             accidents = Accidents(shift, self.phase_s / 8, self.say)

@@ -3,7 +3,7 @@
 import { Chart, History, drawSoon, sparkPath } from './charts.js';
 import { command, fill, figure, h, icon, refill, say, setAttribute, setClass, setFigure, setText, svg } from './dom.js';
 import * as f from './format.js';
-import { ask, pause, purge } from './ask.js';
+import { ask, move, pause, purge } from './ask.js';
 import { openPalette } from './palette.js';
 import { get, isDeadLetters, now, store } from './store.js';
 import { go } from './main.js';
@@ -419,14 +419,15 @@ export function overview() {
       drawSoon();
     },
     key(event) {
-      const move = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -1e9, End: 1e9 }[event.key];
+      const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -1e9, End: 1e9 }[event.key];
       const row = table.current;
-      if (event.key === '/') { input.focus(); input.select(); } else if (move) table.move(move);
+      if (event.key === '/') { input.focus(); input.select(); } else if (step) table.move(step);
       else if (event.key === 'Escape') { keep.text = input.value = ''; chips[0].click(); } else if (event.key === 's') table.sortBy(nextSort());
       else if (!row) return false;
       else if (event.key === 'Enter') go('queues', row.name);
       else if (event.key === 'p') pause(row);
       else if (event.key === 'P') purge(row);
+      else if (event.key === 'm') move(row);
       else if (event.key === '.') openPalette(`${row.name} `, row.name);
       else return false;
       return true;

@@ -54,7 +54,8 @@ def check(path: str) -> None:
         Users(found, OsFs(), frozenset())  # reads secrets
     except ConfigError as error:
         raise click.ClickException(printable(f"{path}: {error}")) from error
-    click.echo(f"{printable(path)} is good: settings of {counted(len(found.queues), 'queue')} of their own")
+    own = f"{counted(len(found.queues), 'queue has', 'queues have')} settings of {'its' if len(found.queues) == 1 else 'their'} own"
+    click.echo(f"{printable(path)} is good: {own}")
 
 
 @config.command()
@@ -110,6 +111,15 @@ def _shown(kind: SettingKind, value: object) -> str:
     return kind.show(value)
 
 
+def _as_written(kind: SettingKind, value: object) -> str:
+    """As a file would say what a server answers: "16MB", where that is 16777216."""
+    if isinstance(value, bool) or value is None:  # None: a server that has no such setting
+        return json.dumps(value)
+    if isinstance(value, str):
+        return quoted(value or "none")
+    return kind.show(value)
+
+
 @config.command(cls=LiveCommand)
 @click.argument("config", metavar="FILE")
 @click.pass_obj
@@ -130,7 +140,8 @@ def diff(live: Live, config: str) -> None:
     if live.tell_json(found):
         return
     for each in found:
-        server, file = json.dumps(each["server"]), json.dumps(each["file"])
+        kind = keys_of(QueueSettings)[each["key"]].kind
+        server, file = (printable(_as_written(kind, each[where])) for where in ("server", "file"))
         click.echo(f"{printable(str(each['queue']))}: {each['key']} is {server} in the server, {file} in the file")
     if not found:
         click.echo(f"no difference in the settings of {counted(len(names), 'queue')}")

@@ -600,8 +600,8 @@ def _pause(live: Live, queue: str, path: str, gets: bool, puts: bool) -> None:
 def reload(live: Live) -> None:
     """Have the server read its configuration again."""
     found = live.client.post("/api/reload")
-    later = [printable(str(key)) for key in found["only_after_restart"]]
-    live.tell(found, "reloaded" + (f"; only a restart takes over {', '.join(later)}" if later else ""))
+    later = printable(str(found["only_after_restart"]))
+    live.tell(found, "reloaded" + (f"; only a restart takes over {later}" if later else ""))
 
 
 @live("stop")

@@ -232,6 +232,8 @@ def test_with_yes_nothing_is_asked(server: Server) -> None:
     fill(server, "dead", 2)
     assert say(server, "redrive", "dead", "-y").startswith("moved 2 items from dead to work\nuntil ")
     assert say(server, "reload") == "reloaded\n"
+    server.config.write_text(server.config.read_text() + "[server]\nconnection_backlog = 7\n[text]\nport = 0\n")
+    assert say(server, "reload") == "reloaded; only a restart takes over server.connection_backlog, text.port\n"
     assert "is stopping" in say(server, "stop", "-y")
     assert server.wait() == 0
 
@@ -569,6 +571,15 @@ def test_a_running_server_is_compared_with_a_file(server: Server, tmp_path: Path
     )
     assert say(server, "config", "diff", str(other)) == "small: max_items is 1 in the server, 2 in the file\n"
     assert json.loads(say(server, "config", "diff", str(other), "--json"))[0]["file"] == 2
+    settings = 'max_age = "1m"\nmax_size = "1MB"\nexpire_to_queue = "late"\nsync_journal = "50ms"\nkeep_journal = false\n'
+    other.write_text(f"{CONFIG}[queues.late]\n[queues.mails]\n{settings}")
+    assert say(server, "config", "diff", str(other)).splitlines() == [
+        'mails: max_size is "none" in the server, "1MB" in the file',
+        'mails: max_age is "none" in the server, "1m" in the file',
+        'mails: expire_to_queue is "none" in the server, "late" in the file',
+        "mails: keep_journal is true in the server, false in the file",
+        'mails: sync_journal is "always" in the server, "50ms" in the file',
+    ]
     other.write_text(f"server.spool = {json.dumps(str(server.spool))}\n{CONFIG}")
     assert say(server, "config", "diff", str(other)) == "no difference in the settings of 1 queue\n"
     server.stop()

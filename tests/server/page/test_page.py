@@ -289,6 +289,10 @@ def test_keys_reach_everything(server: Server, opened: Opened) -> None:
     page.keyboard.press("j")
     current = page.get_attribute("#queues", "aria-activedescendant")
     assert page.get_attribute(f"#{current}", "aria-selected") == "true"
+    page.keyboard.press("m")
+    page.wait_for_selector("dialog:has-text('Move items from b')")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
     page.keyboard.press("Enter")
     page.wait_for_selector("h1:has-text('b')")
     page.keyboard.press("4")

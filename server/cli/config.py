@@ -54,7 +54,7 @@ def check(path: str) -> None:
         Users(found, OsFs(), frozenset())  # reads secrets
     except ConfigError as error:
         raise click.ClickException(printable(f"{path}: {error}")) from error
-    own = f"{counted(len(found.queues), 'queue has', 'queues have')} settings of {'its' if len(found.queues) == 1 else 'their'} own"
+    own = counted(len(found.queues), "queue has settings of its own", "queues have settings of their own")
     click.echo(f"{printable(path)} is good: {own}")
 
 
@@ -140,7 +140,7 @@ def diff(live: Live, config: str) -> None:
     if live.tell_json(found):
         return
     for each in found:
-        kind = keys_of(QueueSettings)[each["key"]].kind
+        kind = keys_of(QueueSettings)[str(each["key"])].kind
         server, file = (printable(_as_written(kind, each[where])) for where in ("server", "file"))
         click.echo(f"{printable(str(each['queue']))}: {each['key']} is {server} in the server, {file} in the file")
     if not found:

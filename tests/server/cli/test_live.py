@@ -571,7 +571,9 @@ def test_a_running_server_is_compared_with_a_file(server: Server, tmp_path: Path
     )
     assert say(server, "config", "diff", str(other)) == "small: max_items is 1 in the server, 2 in the file\n"
     assert json.loads(say(server, "config", "diff", str(other), "--json"))[0]["file"] == 2
-    settings = 'max_age = "1m"\nmax_size = "1MB"\nexpire_to_queue = "late"\nsync_journal = "50ms"\nkeep_journal = false\n'
+    settings = (
+        'max_age = "1m"\nmax_size = "1MB"\nexpire_to_queue = "late"\nsync_journal = "50ms"\nkeep_journal = false\n'
+    )
     other.write_text(f"{CONFIG}[queues.late]\n[queues.mails]\n{settings}")
     assert say(server, "config", "diff", str(other)).splitlines() == [
         'mails: max_size is "none" in the server, "1MB" in the file',

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from staniel.broker.config.addresses import TcpAddress, is_loopback
+from staniel.broker.config.addresses import TcpAddress, format_address, is_loopback
 from staniel.broker.config.load import Config, ConfigError
 from staniel.broker.config.toml import joined
 from staniel.broker.rights import PASSER_BY, STRANGER, Rights
@@ -162,6 +162,19 @@ def is_unguarded(config: Config) -> bool:
     names = ("memcache", "text", "thrift", "workq")
     plain = [each for name in names for each in config.addresses(name) if isinstance(each, TcpAddress)]
     return any(not is_loopback(each.host) for each in plain) or config.tls.client_certificates != "required"
+
+
+def network_refusal(config: Config) -> str:
+    """Why no server starts so: other machines would be served without being asked who they are, and that is not said
+    to be meant. Empty if one does.
+    """
+    if config.server.open_network or not is_unguarded(config):
+        return ""
+    where = ", ".join(format_address(address) for address in open_addresses(config))
+    return (
+        f"{where} can be reached by other machines, and no client is asked who it is: give [users] or "
+        "[tls] client_certificates, or say that it is meant with [server] open_network = true or --open-network"
+    )
 
 
 def _secret(fs: Fs, path: str, key: str) -> str:

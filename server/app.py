@@ -16,7 +16,7 @@ from staniel.broker.config.load import Config, ConfigError
 from staniel.broker.events import EventSink, Level
 from staniel.broker.recovery import RecoverySummary, recover
 from staniel.broker.status import ServerStatus
-from staniel.broker.users import Logins, is_unguarded, open_addresses
+from staniel.broker.users import Logins, is_unguarded, network_refusal, open_addresses
 from staniel.broker.version import VERSION
 from staniel.compiled import BUILD
 from staniel.journal.disk.fs import Locked, Misplaced
@@ -93,12 +93,9 @@ def check_network(config: Config, report: EventSink) -> None:
     """Raises StartError if other machines would be served without being asked who they are, and that is not meant."""
     if not is_unguarded(config):
         return
+    if why := network_refusal(config):
+        raise StartError(why)
     where = ", ".join(format_address(address) for address in open_addresses(config))
-    if not config.server.open_network:
-        raise StartError(
-            f"{where} can be reached by other machines, and no client is asked who it is: give [users] or "
-            "[tls] client_certificates, or say that it is meant with [server] open_network = true or --open-network"
-        )
     hint = "give [users] or [tls] client_certificates; see docs/security.md"
     report(Level.WARNING, "network.open", address=where, hint=hint)
 

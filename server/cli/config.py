@@ -17,7 +17,7 @@ from staniel.broker.config.load import LISTENERS, Config, ConfigError, defaults,
 from staniel.broker.config.schema import SECTIONS, QueueSettings, UserSettings
 from staniel.broker.config.toml import joined, keys_of
 from staniel.broker.config.values import PASSWORD_HASH, SettingKind, quoted
-from staniel.broker.users import Users
+from staniel.broker.users import Users, network_refusal
 from staniel.journal.disk.os_fs import OsFs
 from staniel.server.certificates import make_context
 from staniel.server.cli.admin_client import queue_path
@@ -54,6 +54,8 @@ def check(path: str) -> None:
         Users(found, OsFs(), frozenset())  # reads secrets
     except ConfigError as error:
         raise click.ClickException(printable(f"{path}: {error}")) from error
+    if why := network_refusal(found):
+        raise click.ClickException(printable(f"{path}: {why}"))
     own = counted(len(found.queues), "queue has settings of its own", "queues have settings of their own")
     click.echo(f"{printable(path)} is good: {own}")
 

@@ -187,7 +187,10 @@ def ping(host: str, port: int, path: str, timeout: float, alive: bool) -> None:
         click.echo(f"Error: no answer from {where} in {timeout:g} s, but {why}", err=True)
         sys.exit(SILENT)
     except OSError as error:
-        raise click.ClickException(f"no answer from {where}: {printable(str(error))}") from error
+        why = printable(error.strerror or str(error))
+        if isinstance(error, ConnectionRefusedError | FileNotFoundError):
+            why += "; start it, or name another with --host, --port or --unix"
+        raise click.ClickException(f"no answer from {where}: {why}") from error
     held_back = f", {answer.held_back}" if answer.held_back else ""
     click.echo(printable(f"staniel {answer.version} answers on {where}{held_back}"))
     sys.exit(HELD_BACK if answer.held_back and not alive else 0)

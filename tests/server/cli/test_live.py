@@ -530,6 +530,10 @@ def test_a_configuration_is_checked_without_a_server(tmp_path: Path) -> None:
     assert run_staniel("config", "check", str(good)).returncode == 0
     assert refuses(run_staniel("config", "check", str(bad)), 1, 'did you mean "spool"?')
     assert refuses(run_staniel("config", "check", str(no_token)), 1, "admin.token_file: cannot be read")
+    good.write_text('server.host = "0.0.0.0"\n')
+    assert refuses(run_staniel("config", "check", str(good)), 1, "[server] open_network = true")
+    good.write_text('server.host = "0.0.0.0"\nserver.open_network = true\n[queues.a]\n[queues.b]\n')
+    assert run_staniel("config", "check", str(good)).stdout == f"{good} is good: 2 queues have settings of their own\n"
 
 
 def test_what_is_shown_of_a_configuration_means_the_same(tmp_path: Path) -> None:

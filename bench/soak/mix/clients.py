@@ -224,6 +224,8 @@ class Consumer(Client):
         if self.random.random() < 0.1:
             await trio.sleep(self.random.uniform(0, 0.02))
         if shift.is_dying:
+            for key in held:  # it hangs up, and another may be handed them before the server has ended
+                ledger.released(key)
             return
         if speaker.can_abort and not self.random.randrange(8):
             for key in held:

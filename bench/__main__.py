@@ -54,6 +54,7 @@ class Outcome(Struct, frozen=True):
 @click.option("--only", multiple=True, metavar="NAME", help="A workload of --list; may be given again.")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="How often each is run.")
 @click.option("--quick", is_flag=True, help=f"{QUICK_ROUNDS} rounds of 1/{QUICK_SHARE} the work, in two minutes.")
+@click.option("--times", type=click.IntRange(1, 100), default=1, show_default=True, help="So many times the work.")
 @click.option(
     "--dir",
     "folder",
@@ -71,6 +72,7 @@ def main(
     only: tuple[str, ...],
     rounds: int,
     quick: bool,
+    times: int,
     folder: Path,
     json_file: Path | None,
     chart_file: Path | None,
@@ -80,7 +82,7 @@ def main(
 
     Exit status: 0 all runs were sound; 1 items were lost, doubled or damaged, or a run failed; 2 wrong options.
     """  # fmt: skip
-    workloads = chosen_workloads(only)
+    workloads = [msgspec.structs.replace(one, ops=times * one.ops) for one in chosen_workloads(only)]
     if show_list:
         click.echo(figures.workload_list(workloads))
         return

@@ -327,6 +327,12 @@ def test_the_whole_benchmark_exits_1_when_an_item_was_lost(tmp_path: Path, monke
     assert "FAILED: ours, tiny, round 1: 1 items lost" in outcomes["loses"].output
 
 
+def test_a_workload_is_as_many_times_as_long_as_is_asked_for() -> None:
+    for times in (1, 10):
+        said = CliRunner().invoke(main, ["--list", "--only", "durable-10c", "--times", str(times)])
+        assert said.exit_code == 0 and str(times * 10_000) in said.output.split()
+
+
 @pytest.mark.programs("cc")
 def test_a_terminated_benchmark_leaves_no_server_and_no_folder(tmp_path: Path) -> None:
     generator.build()

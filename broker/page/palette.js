@@ -28,10 +28,21 @@ function found(text, name) {
   const wanted = text.trim().toLowerCase();
   const queues = [...store.rows.values()].filter((each) => each.name.toLowerCase().includes(wanted));
   queues.sort((a, b) => b.level - a.level || a.name.length - b.name.length);
-  const list = queues.slice(0, FOUND_MAX).map((each) => ({ label: f.oneLine(each.name), end: f.items(each.items), run: () => go('queues', each.name), row: each }));
+  const words = wanted.split(/\s+/);
+  const list = words.length === 2 ? operationsOf(...words) : queues.slice(0, FOUND_MAX).map((each) => ({ label: f.oneLine(each.name), end: f.items(each.items), run: () => go('queues', each.name), row: each }));
   const pages = [['All queues', 'g q', () => go()], ['Jobs', 'g j', () => go('jobs')], ['Light or dark', 't', switchTheme], ['Keys', '?', ask.keys]];
   for (const [label, end, run] of pages) if (label.toLowerCase().includes(wanted)) list.push({ label, end, run });
   return list;
+}
+
+/** "purge mails", as on a command line, or "mails purge": no queue has a blank in its name. */
+function operationsOf(first, second) {
+  const rows = [...store.rows.values()].sort((a, b) => a.name.length - b.name.length);
+  const has = (row, label, verb, part) => label.toLowerCase().startsWith(verb) && row.name.toLowerCase().includes(part);
+  const list = rows.flatMap((row) => operations(row)
+    .filter(([label]) => has(row, label, first, second) || has(row, label, second, first))
+    .map(([label, end, run]) => ({ label: `${f.oneLine(row.name)}: ${label}`, end, run })));
+  return list.slice(0, FOUND_MAX);
 }
 
 export function openPalette(text = '', name = '') {

@@ -63,4 +63,6 @@ def _flaw(store: Store, part: FilePart, progress: Progress) -> str:
         return str(error)
     if size != part.bytes:
         return f"{size:,} bytes, and {part.bytes:,} were copied"
-    return "" if hashed.hexdigest() == part.sha256 else "its bytes are not those that were copied"
+    if hashed.hexdigest() == part.sha256:
+        return ""
+    return f"its bytes are not those that were copied: remove {data_name(part.sha256)}, and the next backup mends it"

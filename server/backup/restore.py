@@ -143,7 +143,7 @@ def _write(store: Store, file: BackedUpFile, spool: NewSpool, progress: Progress
     except OSError as error:
         raise failure(error, spool.folder) from error
     if not is_good:
-        why = "is not what was copied: take another backup; `staniel backup verify` says which are sound"
+        why = "is not what was copied: name another with --backup; `staniel backup verify` says which are sound"
         raise BackupError(f"{file.name} in {store.where} {why}. {spool.folder} is not complete")
 
 

@@ -70,6 +70,16 @@ class Commands(click.Group):
             return COMMANDS[cmd_name]
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            from difflib import get_close_matches
+
+            if near := get_close_matches(args[0], self.list_commands(ctx), n=1):
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in GROUPS.items():
             rows = [(name, self.get_command(ctx, name)) for name in names]

@@ -124,10 +124,11 @@ def test_a_flipped_bit_or_a_missing_file_is_found_and_never_restored(busy: Serve
     whole = largest.read_bytes()
     largest.write_bytes(whole[:500] + bytes([whole[500] ^ 1]) + whole[501:])
     said = staniel("backup", "verify", dest, code=1)
-    assert "its bytes are not those that were copied" in said.stdout and said.stdout.endswith("; 1 fault\n")
+    mend = f"its bytes are not those that were copied: remove {largest.relative_to(dest)}, and the next backup mends it"
+    assert mend in said.stdout and said.stdout.endswith("; 1 fault\n")
     spool = tmp_path / "copy" / "spool"
     spool.parent.mkdir()
-    assert "is not what was copied" in staniel("restore", dest, spool, code=1).stderr
+    assert "is not what was copied: name another with --backup" in staniel("restore", dest, spool, code=1).stderr
     started = run_staniel("serve", "--port", "0", "--spool", str(spool))
     assert started.returncode == 1 and "is not complete" in started.stderr
     largest.unlink()

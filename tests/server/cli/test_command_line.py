@@ -38,6 +38,13 @@ def test_the_version_is_the_one_that_clients_are_told(server: Server, option: st
     assert said.stdout.split()[1] in server.greeting
 
 
+def test_a_mistyped_command_is_told_which_one_is_near() -> None:
+    said = run_staniel("purg", "q")
+    assert said.returncode == 2 and said.stderr.endswith("Error: No such command 'purg'. Did you mean 'purge'?\n")
+    said = run_staniel("zzz")
+    assert said.returncode == 2 and said.stderr.endswith("Error: No such command 'zzz'.\n")
+
+
 def test_ping_says_that_a_server_answers(server: Server) -> None:
     said = run_staniel("ping", "--port", str(server.port))
     assert said.returncode == 0

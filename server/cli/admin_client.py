@@ -286,7 +286,17 @@ def _unreachable(address: AdminAddress, error: Exception) -> str:
     where = printable(_spelled(address))
     if isinstance(error, NotTrusted):
         return f"{where} is not asked: {_why(error)}"
+    if isinstance(address, TlsAddress) and _is_tls(error):
+        ways = "a port without TLS is http://…, a server that asks for certificates gets --certificate"
+        return f"{where} and this command do not agree on TLS: {_why(error)}: {ways}"
     return f"no server answers on {where}: {_why(error)}; start it, or name another with --url or --spool"
+
+
+def _is_tls(error: Exception) -> bool:
+    """Whether somebody is there, and the handshake failed."""
+    from ssl import SSLError
+
+    return isinstance(error, SSLError)
 
 
 def _holder(spool: str) -> str:

@@ -376,7 +376,7 @@ def _why_nothing(row: Answer, queue: str) -> str:
     name = printable(queue)
     if row["paused"] in ("gets", "all"):
         held = counted(row["items"], "item")
-        return f"{name} is paused: gets are held back, {held} waiting; `staniel resume` ends it"
+        return f"{name} is paused: gets are held back, {held} waiting; `staniel resume {name}` ends it"
     elsewhere = [f"{row[key]:,} {what}" for key, what in ELSEWHERE if row[key]]
     return f"{name} has nothing to give" + f": {', '.join(elsewhere)}" * bool(elsewhere)
 

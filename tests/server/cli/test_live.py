@@ -172,7 +172,9 @@ def test_a_get_that_takes_nothing_says_why(server: Server) -> None:
     with Wire(server.address) as wire:
         wire.get("q/open")
         say(server, "pause", "q", "--gets")
-        assert refuses(run(server, "get", "q"), 1, "q is paused: gets are held back, 1 item waiting; `staniel resume")
+        assert refuses(
+            run(server, "get", "q"), 1, "q is paused: gets are held back, 1 item waiting; `staniel resume q` ends"
+        )
         say(server, "resume", "q", "--gets")
         say(server, "get", "q")
         assert refuses(run(server, "get", "q"), 1, "q has nothing to give: 1 open with clients")

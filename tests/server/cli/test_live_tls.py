@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,10 +95,23 @@ def test_the_authority_must_be_trusted(place: Place) -> None:
     assert told.returncode == 1 and "its certificate is not accepted" in told.stderr
 
 
+def refuse_one(plain: socket.socket) -> None:
+    """As a port without TLS answers a client that speaks it."""
+    client, _ = plain.accept()
+    with client:
+        client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
 def test_what_cannot_be_used_is_named(place: Place) -> None:
     asked = ["--url", place.url, "--token-file", str(place.token), "--ca", str(place.authority.path)]
     told = run("queues", *asked)
     assert told.returncode == 1 and "certificate required" in told.stderr.lower()
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        answers = threading.Thread(target=refuse_one, args=(plain,))
+        answers.start()
+        told = run("queues", "--url", f"https://127.0.0.1:{plain.getsockname()[1]}")
+        answers.join()
+    assert told.returncode == 1 and "a port without TLS is http://" in told.stderr and "start it" not in told.stderr
     told = run("queues", *asked, "--certificate", str(place.token))
     assert told.returncode == 1 and "expected a file in PEM" in told.stderr
     told = run("queues", *asked, "--key", str(place.client.key))

@@ -5,7 +5,7 @@ A batch is everything recorded between two writes. One sync serves every reply g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -376,8 +376,10 @@ class GroupCommit:
                 self._unchecked.pop(file, None)
         return pieces
 
-    def _pieces_due(self, now_ms: int) -> tuple[list[Piece], list[File]]:
-        """What the redo log is to have checksums of although its files are not synced, and these files."""
+    def _pieces_due(self, now_ms: int, synced: Container[File]) -> tuple[list[Piece], list[File]]:
+        """What the redo log is to have checksums of although its files are not synced, and these files. One that it has
+        not known may be among those that are `synced`: of that it gets all.
+        """
         pieces: list[Piece] = []
         files = []
         left_bytes = READ_BACK_BYTES_MAX
@@ -387,7 +389,7 @@ class GroupCommit:
             assert named is not None
             if named.binding is None:
                 self.redo.adopt(named, has_data=False)
-            piece = self.redo.piece_of(named, left_bytes)
+            piece = self.redo.piece_of(named, named.size if file in synced else left_bytes)
             if piece is None or piece.end == named.size:
                 del self._unchecked[file]
             if piece is not None:
@@ -414,7 +416,7 @@ class GroupCommit:
         redo = self.redo
         if redo.state is LogState.IN_USE:
             sync.pieces = self._pieces(files)
-            pieces, read_back = self._pieces_due(now_ms)
+            pieces, read_back = self._pieces_due(now_ms, files)
             sync.pieces += pieces
             sync.redo, sync.left = redo, [] if redo.stage() else redo.take()
             files |= dict.fromkeys(read_back)

@@ -486,3 +486,19 @@ def test_a_file_that_was_removed_before_the_log_learned_of_it_is_nothing_to_the_
     world.turn()
     world.sync()
     assert group.redo.is_in_use and not group.redo.bound
+
+
+def test_a_file_that_the_log_learns_of_with_its_sync_is_read_back_whole() -> None:
+    world = World('server.redo_log = "checksums"\ndefault.sync_journal = "1s"\n')
+    world.client().puts("first")
+    world.turn(ms=1000)
+    running = world.start_sync()
+    assert running is not None
+    running.run()
+    world.do_tasks()
+    for _ in range(6):  # more than is read back of others
+        world.client().puts("x" * 1_000_000)
+    world.turn(ms=1000)
+    world.finish_sync(running)
+    assert world.sync()
+    assert len(world.crash(Crash.DROP).items()) == 7

@@ -292,6 +292,8 @@ class UnsyncedNames:
             for path, step in notes.copy().items():
                 if step <= before and path.startswith(within):
                     notes.pop(path, None)
+                    if notes is self._unsynced and (file := self._open.get(path)) is not None:
+                        file.is_in_doubt = False  # it has been opened since
 
     def guard(self, work: Callable[[], None]) -> None:
         """Do `work`, in which something may be synced. Raises JournalFailure if that fails, or has failed before."""

@@ -502,3 +502,22 @@ def test_a_file_that_the_log_learns_of_with_its_sync_is_read_back_whole() -> Non
     world.finish_sync(running)
     assert world.sync()
     assert len(world.crash(Crash.DROP).items()) == 7
+
+
+def test_a_file_that_was_closed_before_its_sync_stays_in_the_log() -> None:
+    world = with_checksums()
+    redo = world.broker.group.redo
+    journal = world.broker.queues.find("q").journal
+    assert journal.try_close(force=True)
+    world.client().puts("third")
+    world.turn(ms=1000)
+    world.sync()
+    redo.active.at = redo.active.size  # it is full
+    world.client().puts("x", "r")
+    world.turn(ms=1000)
+    world.sync()
+    world.turn()
+    world.do_tasks()
+    assert "s/q" not in redo.bound  # everything is synced, and nothing more written
+    world.client().puts("fourth")
+    assert "s/q" in redo.bound

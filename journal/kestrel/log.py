@@ -398,7 +398,10 @@ class Log(Journal):
             self._file = None
 
     def _go_on_with(self, file: File) -> None:
-        self.group.close_after_sync(self.file)
+        if self._file is not None:
+            self.group.close_after_sync(self._file)
+        else:
+            self.group.open_files.opened(self)
         self._file = file
         self._size = file.size
 

@@ -120,3 +120,18 @@ def test_starting_over_empties_the_file_and_counts_on() -> None:
     service.open()
     service.commit()
     assert list(recovered_state(service.disk.crash(Crash.DROP))[1]) == [2]
+
+
+def test_a_journal_that_is_rewritten_while_closed_has_its_name_and_counts_as_open() -> None:
+    service = Service(new_disk(), QueueConfig())
+    service.start()
+    service.put(4)
+    service.commit()
+    log, group = service.log, service.spool.group
+    assert log.try_close(force=True)
+    log.rewrite({}, list(service.queue.line.items()), NOW_MS)
+    service.put()
+    service.commit()
+    assert group.fs.unsynced_bytes(log.path) == 0 and group.fs.has_its_name(log.file)
+    assert len(group.open_files) == 1
+    assert recovered_state(service.disk.crash(Crash.DROP)) == service.states[-1]

@@ -572,7 +572,9 @@ class RedoLog:
         for segment in self.segments:
             if segment.state is SegmentState.SAFE and segment.safe_take <= self.durable_take:
                 segment.state = SegmentState.FREE
-                self.left = {path: each for path, each in self.left.items() if each.taken > segment.take}
+                # What was taken down together with the end of this segment may be in the other one. A copy, because a
+                # background task may be removing a file.
+                self.left = {path: each for path, each in self.left.copy().items() if each.taken >= segment.take}
                 if segment.size < self.segment_bytes_max:
                     self._to_grow.append(segment)
                     self.is_due = True

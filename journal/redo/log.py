@@ -28,7 +28,7 @@ from staniel.journal.disk.fs import File, Region
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
 from staniel.journal.redo import records
-from staniel.journal.redo.records import BLOCK_BYTES, DATA, DATA_KIND, BatchHead, pack_data_head
+from staniel.journal.redo.records import BLOCK_BYTES, DATA, DATA_KIND, HEAD, BatchHead, pack_data_head
 
 NAMES = ("redo.0", "redo.1")
 SEGMENTS = len(NAMES)
@@ -460,9 +460,9 @@ class RedoLog:
             self._stage(batch, oldest)
 
     def _fits(self, size: int) -> bool:
-        """Whether a batch so large leaves room for what may have to end a segment: a batch about all files."""
+        """Whether a batch so large leaves room for what may have to end a segment: one without records."""
         active = self.active
-        return active.at + size + records.batch_bytes(self._table_bytes + BLOCK_BYTES) <= active.size
+        return active.at + size + BLOCK_BYTES <= active.size
 
     def _stage(self, batch: bytes, oldest: int = 0) -> None:
         """`oldest`: with what this batch says, none before that one is needed. Those that follow may say so once this
@@ -505,8 +505,7 @@ class RedoLog:
         self.fs.sync_all(self.folder)
         for binding, size in zip(bindings, sizes, strict=True):
             binding.mark_safe(size)
-        table = [records.safe(each.number, each.known_safe_bytes()) for each in bindings]
-        self._stage(b"".join(table), oldest=self.next_number)
+        self._stage(b"", oldest=self.next_number)  # the table that follows it says how much is safe
         self._sync()
 
     def _table(self) -> list[bytes]:
@@ -547,8 +546,9 @@ class RedoLog:
         self.state = LogState.IN_USE
 
     def measure(self) -> None:
-        """The segments have these sizes now."""
-        self._piece_bytes = min(segment.size for segment in self.segments) // PIECE_SHARE
+        """The segments have these sizes now. A table, two pieces and the batch that ends a segment fit into one."""
+        share = min(segment.size for segment in self.segments) // PIECE_SHARE // BLOCK_BYTES * BLOCK_BYTES
+        self._piece_bytes = share - HEAD.size - DATA.size
 
     def retired(self, segment: Segment, sizes: list[tuple[Binding, int]]) -> None:
         """All files have been synced since `segment` was full; they had these sizes before."""

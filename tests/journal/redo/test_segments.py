@@ -2,10 +2,59 @@
 
 from __future__ import annotations
 
+import pytest
+
 from staniel.journal.redo.log import SegmentState
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
 from tests.journal.redo.test_redo_log import in_use
+
+
+def put_to_many(world: World, queues: int) -> None:
+    """One item each, written and not synced."""
+    client = world.client()
+    for number in range(queues):
+        client.sends(f"set n{number} 0 0 1\r\na\r\n".encode())
+        if number % 10 == 9:
+            world.turn()
+
+
+def test_many_files_may_be_new_when_a_segment_is_full_and_the_other_still_needed() -> None:
+    world = in_use('server.redo_log = "1MB"\n')
+    redo = world.broker.group.redo
+    first = redo.active
+    while redo.active is first:
+        world.client().puts("x" * 60_000)
+        world.sync()
+    world.turn()
+    assert world.start_tasks() and first.state is SegmentState.RETIRING
+    for size in (60_000, 10):
+        while redo._fits(size + 4096):
+            world.client().puts("x" * size)
+            world.sync()
+    put_to_many(world, 1500)
+    assert redo.active is not first
+    world.sync()
+    assert redo.active is first
+    after = world.crash(Crash.DROP)
+    assert after.items("n0") == after.items("n1499") == [b"a"]
+
+
+@pytest.mark.parametrize("size", ["32KB", "40KB", "64KB", "100KB"])
+def test_a_small_log_has_room_for_a_full_table_and_the_largest_batch(size: str) -> None:
+    world = in_use(f'server.redo_log = "{size}"\n')
+    redo = world.broker.group.redo
+    put_to_many(world, 900)
+    world.sync()
+    unknown = [queue for queue in world.broker.queues if f"s/{queue.name}" not in redo.bound]
+    assert unknown  # the table is full
+    data = "x" * (redo._piece_bytes - 50)
+    for _ in range(12):
+        for _ in range(2):
+            world.client().puts(data)
+        world.sync()
+    after = world.crash(Crash.DROP)
+    assert len(after.items()) == 26 and after.items("n899") == [b"a"]
 
 
 def test_a_file_that_came_and_went_while_one_segment_ended_and_the_other_began_does_not_come_back() -> None:

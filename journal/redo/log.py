@@ -24,7 +24,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import File, Region
+from staniel.journal.disk.fs import File, Misplaced, Region
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
 from staniel.journal.redo import records
@@ -288,9 +288,10 @@ class RedoLog:
             self._seal()
 
     def opened(self, file: NamedFile) -> None:
-        """`file` has been opened under a name that is bound."""
+        """`file` has been opened under a name that is bound. Raises Misplaced."""
         binding = self.bound[file.path]
-        assert file.size == binding.size, f"{file.path} has been changed behind the log's back"
+        if file.size != binding.size:
+            raise Misplaced(f"{file.path} was removed, moved, cut short or written to by another program")
         file.safe_bytes = binding.safe_bytes
         binding.file = file
         file.bind(binding, tell=binding.has_data)

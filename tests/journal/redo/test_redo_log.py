@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from staniel.journal import group_commit
+from staniel.journal.disk.fs import Misplaced
 from staniel.journal.redo import records
 from staniel.journal.redo.dump import unlike_log
 from staniel.journal.redo.log import GrowSegment
@@ -521,3 +522,11 @@ def test_a_file_that_was_closed_before_its_sync_stays_in_the_log() -> None:
     assert "s/q" not in redo.bound  # everything is synced, and nothing more written
     world.client().puts("fourth")
     assert "s/q" in redo.bound
+
+
+def test_a_closed_journal_that_another_program_has_removed_is_misplaced() -> None:
+    world = with_checksums()
+    assert world.broker.queues.find("q").journal.try_close(force=True)
+    world.disk.remove("s/q")
+    with pytest.raises(Misplaced, match="s/q was removed"):
+        world.client().puts("third")

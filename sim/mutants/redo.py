@@ -16,6 +16,11 @@ __all__ = ["MUTANTS"]
 def log_is_not_synced() -> Any:
     def make(right: Any) -> Any:
         def sync(self: RedoLog) -> None:
+            for segment in self._unsynced:
+                region: Any = segment.region
+                for at, data in region._staged:
+                    region.write_at(at, data)
+                region._staged.clear()
             self._unsynced.clear()
 
         return sync

@@ -293,7 +293,7 @@ def _unreachable(address: AdminAddress, error: Exception) -> str:
 
 
 def _is_tls(error: Exception) -> bool:
-    """Whether somebody is there, and the handshake failed."""
+    """Whether the port is open, and the handshake failed."""
     from ssl import SSLError
 
     return isinstance(error, SSLError)

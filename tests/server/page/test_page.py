@@ -324,6 +324,19 @@ def test_keys_reach_everything(server: Server, opened: Opened) -> None:
     page.wait_for_selector("h1:has-text('Jobs')")
 
 
+def test_settings_are_shown_as_a_file_says_them(server: Server, operator: Operator, opened: Opened) -> None:
+    said = {"always": '"always"', "os": '"os"', "late": '"50ms"'}
+    text = server.config.read_text()
+    server.config.write_text(text + "".join(f"[queues.{name}]\nsync_journal = {said[name]}\n" for name in said))
+    operator.post("/api/reload", {})
+    fill(server, **dict.fromkeys(said, 1))
+    for name, shown in {"always": "always", "os": "os", "late": "50 ms"}.items():
+        page = opened.go(f"#/queues/{name}/settings")
+        page.wait_for_selector(f"h1:has-text('{name}')")
+        page.wait_for_selector(f"tr:has-text('sync_journal') td:text-is('{shown}')")
+        page.wait_for_selector("tr:has-text('max_deliveries') td:text-is('none')")
+
+
 @pytest.mark.parametrize("path", ["", "#/queues/q", "#/queues/q/open", "#/queues/q/journal", "#/queues/q/settings"])
 def test_a_phone_shows_it_within_its_width_and_controls_have_names(browser: Any, server: Server, path: str) -> None:
     fill(server, q=3)

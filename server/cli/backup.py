@@ -280,3 +280,4 @@ def restore(source: str, spool: str, backup_id: str | None, as_json: bool) -> No
     click.echo(f"restored backup {manifest.id} to {printable(spool)}: {files}")
     if manifest.queues != NOT_COUNTED:
         click.echo(f"  {counted(manifest.queues, 'queue')} with {counted(manifest.items, 'item')} at that moment")
+    click.echo(f"to start: staniel serve --spool {printable(spool)}")

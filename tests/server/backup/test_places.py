@@ -137,7 +137,7 @@ def test_a_flipped_bit_or_a_missing_file_is_found_and_never_restored(busy: Serve
     again = back_up(busy.spool, dest)
     assert again["copied_bytes"] == len(whole)
     assert "0 faults" in staniel("backup", "verify", dest).stdout
-    staniel("restore", dest, spool)
+    assert staniel("restore", dest, spool).stdout.endswith(f"\nto start: staniel serve --spool {spool}\n")
     assert len(drained(spool.parent, ("mail",))["mail"]) == 100
 
 

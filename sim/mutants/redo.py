@@ -99,16 +99,3 @@ def pending_is_late() -> Any:
         return start_sync
 
     return replaced(GroupCommit, "start_sync", make)
-
-
-@mutant("the redo log learns of a file while a sync runs that tells it nothing of that", "redo-faults")
-def file_is_bound_amid_its_sync() -> Any:
-    def make(right: Any) -> Any:
-        def check(self: GroupCommit, file: Any, now_ms: int) -> None:
-            syncing, self._syncing = self._syncing, {}
-            right(self, file, now_ms)
-            self._syncing = syncing
-
-        return check
-
-    return replaced(GroupCommit, "_check", make)

@@ -53,7 +53,6 @@ FROM = {
     "the redo log is not told what was synced before it knew the file": 1170,
     "a start believes what the redo log has a wrong checksum of": 507,
     "what was synced in a close is not told to the redo log before the answer": 241,
-    "the redo log learns of a file while a sync runs that tells it nothing of that": 50_000_831,
     "items go back though their answer has left, when a later one cannot": 34,
     "a slice counts as returned before the disk has it": 627,
     "what has arrived under TLS is decrypted a record at a time": 70,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -87,8 +88,8 @@ def tools(data: bytes) -> None:
     if not data:
         return
     files = (_kestrel, _libkestrel, _command_log)[data[0] % 3](data[1:])
-    fs = OsFs()
-    with tempfile.TemporaryDirectory(prefix="staniel-fuzz-", dir=MEMORY if Path(MEMORY).is_dir() else None) as folder:
+    where = MEMORY if Path(MEMORY).is_dir() else None
+    with closing(OsFs()) as fs, tempfile.TemporaryDirectory(prefix="staniel-fuzz-", dir=where) as folder:
         spool, target = f"{folder}/s", f"{folder}/t"
         fs.make_folder(f"{spool}/.staniel/cmdlog")
         fs.make_folder(f"{target}/.staniel")

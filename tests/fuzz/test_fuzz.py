@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -61,8 +62,10 @@ def test_what_breaks_a_promise_is_found_and_named(promise: str, found: str, tmp_
 
 
 def test_changed_inputs_reach_every_target() -> None:
+    before = len(os.listdir("/proc/self/fd"))
     result = CliRunner().invoke(mutate.main, ["--seconds", "6"])
     assert result.exit_code == 0, result.output
+    assert len(os.listdir("/proc/self/fd")) < before + 20
     tried = dict(re.findall(r"^([\w-]+): ([0-9]+) inputs$", result.output, re.MULTILINE))
     assert list(tried) == list(TARGETS) and all(int(count) > 0 for count in tried.values())
 

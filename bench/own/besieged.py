@@ -76,8 +76,7 @@ def crowd_slow(server: Served, count: int, over: Event) -> None:
 
 def handshakes(server: Served, count: int, over: Event) -> None:
     """Whole ones, one after the other."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context = trusting()
     while not over.is_set():
         with (
             suppress(OSError),
@@ -185,6 +184,13 @@ def attacking(attack: Attack, server: Served, over: Event) -> None:
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     attack.work(server, attack.count, over)
+
+
+def trusting() -> ssl.SSLContext:
+    """For a client that takes any certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def certificate(folder: Path) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,16 +21,8 @@ from msgspec import Struct
 from staniel.bench.harness.machine import busy_warning, others_cores, ticks
 from staniel.bench.harness.process import exit_on_signals
 from staniel.bench.harness.served import HEAR_SECONDS_MAX, OUR_CORE, Failed, Served, served
-from staniel.bench.own.besieged import certificate
+from staniel.bench.own.besieged import CONFIG, certificate, trusting
 
-CONFIG = """
-[default]
-sync_journal = "1s"
-[tls]
-certificate = "%s"
-[memcache]
-tls_port = 0
-"""
 TIMES_MAX = 2.5
 SIZES = (64, 1024, 16_384)
 PIPELINES = (1, 20)
@@ -59,8 +50,7 @@ class Row(Struct, frozen=True):
 @contextmanager
 def connected(server: Served, port: int) -> Iterator[list[socket.socket]]:
     """Connections to one of its ports; those to the second have shaken hands."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context = trusting()
     with ExitStack() as stack:
         socks = list[socket.socket]()
         for _ in range(CONNECTIONS):

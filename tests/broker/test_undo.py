@@ -15,6 +15,7 @@ from staniel.journal.group_commit import JournalFailure
 from staniel.journal.undo_file import AppendFrames, frame
 from staniel.protocol.limits import Limits
 from staniel.queues.item import Item
+from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
 
@@ -386,15 +387,19 @@ def test_an_expired_item_comes_back_to_expire() -> None:
     assert queue.take(world.now_ms) is None
 
 
-@pytest.mark.parametrize("what", ["write", "read"])
-def test_a_start_that_cannot_use_an_undo_file_keeps_it(what: str) -> None:
-    """A purge had put everything into its file, and no removal is known."""
+def purge_cut_off() -> tuple[Disk, int]:
+    """What a power cut leaves, and when it came: a purge had put five items into its file, and no removal is known."""
     world = filled(5)
     Admin(world).asks("POST", "/api/queues/q/purge")
     world.turn(1)
     for task in world.start_tasks():
         world.run_task(task)
-    disk = world.disk.crash(Crash.KEEP)
+    return world.disk.crash(Crash.KEEP), world.now_ms
+
+
+@pytest.mark.parametrize("what", ["write", "read"])
+def test_a_start_that_cannot_use_an_undo_file_keeps_it(what: str) -> None:
+    disk, _ = purge_cut_off()
     ((name, _),) = disk.list("s/.staniel/undo")
     content = disk.read(f"s/.staniel/undo/{name}", 0, 1 << 20)
     disk.fail(what, f"s/.staniel/undo/{name}", errno.EIO)
@@ -422,31 +427,20 @@ def test_a_file_whose_time_is_over_and_that_cannot_be_removed_stays() -> None:
 
 
 def test_one_that_is_not_settled_is_set_aside_instead_because_clocks_go_back() -> None:
-    """A purge had put everything into its file, and no removal is known."""
-    world = filled(5)
-    Admin(world).asks("POST", "/api/queues/q/purge")
-    world.turn(1)
-    for task in world.start_tasks():
-        world.run_task(task)
-    disk = world.disk.crash(Crash.KEEP)
+    disk, now_ms = purge_cut_off()
     disk.fail("truncate", "s/.staniel/undo/1", errno.EPERM)
-    started = World("", disk, world.now_ms + 3_600_000)
+    started = World("", disk, now_ms + 3_600_000)
     assert started.reported("undo.kept") and len(started.items()) == 5
     for _ in range(5):
         started.client().says("get q")
     settles(started)
-    again = World("", started.disk.crash(Crash.DROP), world.now_ms)
+    again = World("", started.disk.crash(Crash.DROP), now_ms)
     assert again.items() == [] and asked(again, "GET", "/api/undo")[1] == []
 
 
 def test_a_start_that_cannot_list_the_undo_files_keeps_them_out_of_the_next_one() -> None:
-    """A purge had put everything into its file, and no removal is known; the items are taken after that start."""
-    world = filled(5)
-    Admin(world).asks("POST", "/api/queues/q/purge")
-    world.turn(1)
-    for task in world.start_tasks():
-        world.run_task(task)
-    disk = world.disk.crash(Crash.KEEP)
+    """The items are taken after that start."""
+    disk, _ = purge_cut_off()
     disk.fail("list", "s/.staniel/undo", errno.EIO)
     world = World("", disk)
     assert len(world.items()) == 5 and asked(world, "GET", "/api/undo")[1] == []

@@ -8,13 +8,13 @@ import pytest
 
 from staniel.bench.harness.served import served
 from staniel.bench.own import encrypted
-from staniel.bench.own.besieged import certificate
+from staniel.bench.own.besieged import CONFIG, certificate
 from staniel.bench.own.encrypted import Cost, Row
 
 
 def test_puts_and_gets_are_measured_over_both_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encrypted, "OPERATIONS", 200)
-    with served(encrypted.CONFIG % certificate(tmp_path)) as server:
+    with served(CONFIG % certificate(tmp_path)) as server:
         rows = encrypted.measured(server, size=64, pipeline=2, rounds=1)
     assert [row.name for row in rows] == ["put, 64 B, 2 at a time", "get, 64 B, 2 at a time"]
     for row in rows:

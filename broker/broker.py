@@ -18,7 +18,7 @@ from staniel.broker.config.load import Config, ConfigError, ReloadError
 from staniel.broker.config.toml import joined
 from staniel.broker.counters import ServerCounters
 from staniel.broker.deletions import Deletions
-from staniel.broker.events import CLIENT_EVENTS_MAX, EventSink, Level, RateLimitedSink, discard
+from staniel.broker.events import CLIENT_EVENTS_MAX, DamageWatch, EventSink, Level, RateLimitedSink, discard
 from staniel.broker.latencies import Latencies
 from staniel.broker.leases import Lease, Leases
 from staniel.broker.limits_reached import LimitsReached
@@ -92,6 +92,7 @@ class Broker:
         "client_events",
         "config",
         "counters",
+        "damages",
         "deletions",
         "expire_due_ms",
         "exposed_files",
@@ -132,7 +133,7 @@ class Broker:
         self, config: Config, fs: Fs, report: EventSink = discard, load: Load | None = None, known: Logins | None = None
     ) -> None:
         self.config = config
-        self.report = report
+        self.damages = self.report = report = DamageWatch(report)
         self.rate_limited = RateLimitedSink(report)
         self.client_events = RateLimitedSink(report, CLIENT_EVENTS_MAX)
         self.spool = Spool(fs, config.server.spool, config.server.redo_log_bytes)

@@ -29,6 +29,30 @@ def discard(level: Level, event: str, /, **fields: object) -> None:
     """A sink for nothing."""
 
 
+DAMAGES = frozenset({
+    "cmdlog.damaged", "convert.plan_damaged", "intents.damaged", "intents.unreadable", "journal.damaged",
+    "journal.gone", "journal.shortened", "journal.unreadable_items", "pauses.damaged", "redo.damaged",
+    "redo.unusable", "spool.cleared",
+})  # fmt: skip
+"""Events about bytes of the spool that are lost or cannot be read, while the rest is served."""
+
+
+class DamageWatch:
+    """Hands every event on to `report`. `count`: how many of DAMAGES came by, `first`: one, and its file."""
+
+    def __init__(self, report: EventSink) -> None:
+        self.count = 0
+        self.first = ""
+        self._report = report
+
+    def __call__(self, level: Level, event: str, /, **fields: object) -> None:
+        if event in DAMAGES:
+            self.count += 1
+            if not self.first:
+                self.first = f"{event}: {fields.get('file') or fields.get('queue') or fields.get('spool')}"
+        self._report(level, event, **fields)
+
+
 class LineWindow(Struct):
     """What has come of one kind since `since_ms`: how many lines, and how many were left out before the next one."""
 

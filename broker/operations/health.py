@@ -115,7 +115,7 @@ def _of_disk(broker: Broker) -> list[HealthReason]:
         text = "the disk is full: puts are refused, gets go on"
         mend = f"make room on the disk of {broker.spool.folder}; puts are accepted within a second of that"
         return [HealthReason("disk_full", Severity.NOT_READY, text, mend)]
-    found = _of_file_systems(broker)
+    found = [*_of_file_systems(broker), *_of_damage(broker)]
     free, total = fs.free_bytes(broker.spool.folder)
     low = max(4 * group.ballast.bytes, total // 50)
     if free < low:
@@ -133,6 +133,19 @@ def _of_file_systems(broker: Broker) -> list[HealthReason]:
         HealthReason("file_system", Severity.WARNING, f"{folder}: {flaw.text}", mend)
         for folder, flaw in broker.file_systems.items()
     ]
+
+
+def _of_damage(broker: Broker) -> list[HealthReason]:
+    damages = broker.damages
+    if not damages.count:
+        return []
+    more = f", and {damages.count - 1} more" if damages.count > 1 else ""
+    text = f"bytes of the spool could not be read since the start: {damages.first}{more}; the rest is served"
+    mend = (
+        f"the log says what is lost, and where in {broker.spool.own}/damaged a copy of those bytes is; "
+        "look at the disk; the next start that can read everything ends this warning"
+    )
+    return [HealthReason("damage", Severity.WARNING, text, mend)]
 
 
 def _of_queues(broker: Broker) -> list[HealthReason]:

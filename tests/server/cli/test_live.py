@@ -143,6 +143,21 @@ def test_abort_wants_to_know_which_reads(server: Server, wrong: list[str]) -> No
     assert ended.returncode == 2 and "Error: " in ended.stderr
 
 
+def test_what_a_start_could_not_read_is_in_health_until_the_next_one(server: Server) -> None:
+    fill(server, "orders", 100)
+    server.kill()
+    journal = next(path for path in server.spool.iterdir() if path.name.startswith("orders"))
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:500] + b"\xff" * 20 + whole[520:])
+    server.start()
+    ended = run(server, "health")
+    assert ended.returncode == 0, ended.stdout
+    assert f"journal.damaged: {journal.name}" in ended.stdout and f"{server.spool}/.staniel/damaged" in ended.stdout
+    server.stop()
+    server.start()
+    assert say(server, "health") == "ready, status up\n"
+
+
 def test_health_and_status_tell_what_is_refused_and_what_mends_it(server: Server) -> None:
     assert say(server, "health") == "ready, status up\n"
     assert "status:        up\n" in say(server, "status")

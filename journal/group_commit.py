@@ -245,7 +245,7 @@ class GroupCommit:
                     # Most of them are known as they should be: a call for each would cost more than the rest of this.
                     is_known = isinstance(binding, Binding) and binding.has_data is takes_data
                     if not is_known and (takes_data or binding is not None):
-                        redo.adopt(named, has_data=takes_data)
+                        self._adopt_now(named, file, has_data=takes_data)
             else:
                 self._sync_later(file, member.sync_ms, now_ms)
                 if is_logged and file not in self._unchecked:
@@ -258,6 +258,14 @@ class GroupCommit:
             self._waited_for = False
             self.gathering += 1
         return touched
+
+    def _adopt_now(self, named: NamedFile, file: File, *, has_data: bool) -> None:
+        """The redo log is to know `file`, which clients wait for. One that the running sync takes to the disk itself is
+        left to the next: batches of what it has now would follow that sync, and a power cut between two of them would
+        cut it off where the first one ends.
+        """
+        if named.binding is not None or file not in self._syncing:
+            self.redo.adopt(named, has_data=has_data)
 
     def write_or_release_ballast(self, write: Callable[[], T], path: str) -> T:
         """Write what has been admitted, if need be at the ballast's cost. Raises JournalFailure."""
@@ -360,6 +368,9 @@ class GroupCommit:
         redo = self.redo
         if redo.takes_data:
             left = redo.uncovered(sync.files)
+            for file in left:
+                if (named := named_file(file)) is not None and named.binding is None:
+                    redo.adopt(named, has_data=True)
             sync.files = tuple([file for file in left if (f := named_file(file)) is None or not redo.covers(f)])
         sync.pieces = self._pieces(sync.files)
         # Pending without a piece: a file was synced and closed, or renamed, before this sync began.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from staniel.journal import group_commit
@@ -530,3 +532,31 @@ def test_a_closed_journal_that_another_program_has_removed_is_misplaced() -> Non
     world.disk.remove("s/q")
     with pytest.raises(Misplaced, match="s/q was removed"):
         world.client().puts("third")
+
+
+def first_batch_only(world: World) -> World:
+    """What a power cut leaves that comes amid the next write to the log, behind the first batch of it."""
+    sync = world.start_sync()
+    assert sync is not None and sync.redo is not None
+    region: Any = sync.redo.active.region
+    at, data = region._staged[0]
+    region._staged.clear()
+    region.write_at(at, data)
+    region.sync()
+    return world.crash(Crash.DROP)
+
+
+def test_an_answer_that_waited_for_its_journal_survives_a_power_cut_amid_what_the_log_learns_of_that() -> None:
+    world = World(LOG)
+    client = world.client()
+    client.puts("x" * 20_000)  # more than a batch
+    running = world.start_sync()
+    assert running is not None and running.redo is None
+    world.do_tasks()
+    world.client().puts("second")
+    running.run()
+    world.finish_sync(running)
+    assert client.hears() == "STORED"
+    assert [len(item) for item in first_batch_only(world).items()] == [20_000, 6]
+    world.sync()
+    assert list(world.broker.group.redo.bound) == ["s/q"]

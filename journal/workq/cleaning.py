@@ -219,7 +219,7 @@ class Rewrite:
         if self._dropped:
             # A dropped record may be of a job whose end is not synced yet. If a power cut took the end, the job would
             # be as it was before that record. Under "always" the group syncs what is recorded with the same request.
-            yield from self._sync(file if log.sync_ms == SYNC_ALWAYS else SyncCall(partial(self._sync_log, file)))
+            yield from self._sync(file if log.sync_ms == SYNC_ALWAYS else self._with_log(file))
         if self._dropped and self._kept:
             file.close()
             self._file = None
@@ -306,6 +306,13 @@ class Rewrite:
         self.log.group.ask_for_sync(request)
         while not request.is_done:
             yield
+
+    def _with_log(self, file: SuccessorFile) -> File:
+        """A sync of the successor and of everything that the log has written. The last segment is asked for as well:
+        the redo log has to have checksums of it before that sync, or a start after a power cut would cut its end off.
+        """
+        self.log.group.ask_for_sync(self.log)
+        return SyncCall(partial(self._sync_log, file))
 
     def _sync_log(self, file: File) -> None:
         """Sync the successor and everything that the log has written. Raises OSError."""

@@ -113,9 +113,11 @@ class Binding:
         return self.size if self.file is None else self.file.size
 
     def mark_safe(self, size: int) -> None:
-        """The first `size` bytes have been synced."""
+        """The first `size` bytes have been synced. Nothing is done if the file has been let go since that sync began:
+        it may have been cut.
+        """
         self.safe_bytes = max(self.safe_bytes, size)
-        if self.file is not None:
+        if self.file is not None and self.file.binding is self:
             self.file.safe_bytes = max(self.file.safe_bytes, size)
 
 

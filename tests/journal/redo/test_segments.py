@@ -78,3 +78,16 @@ def test_a_file_that_came_and_went_while_one_segment_ended_and_the_other_began_d
     assert full.state is SegmentState.FREE
     client.puts("new", "r")
     assert world.crash(Crash.KEEP).items("r") == [b"new"]
+
+
+def test_a_file_that_is_cut_while_all_are_being_synced_is_not_taken_for_longer_than_it_is() -> None:
+    world = in_use()
+    group = world.broker.group
+    redo, file = group.redo, group.fs._open["s/q"]
+    amid_a_write = file.size + 100  # of which half failed, for want of room
+    sizes = [(redo.bound["s/q"], amid_a_write)]
+    redo.free_name("s/q")
+    redo.retired(redo.segments[1], sizes)
+    world.client().puts("third")
+    world.sync()
+    assert world.crash(Crash.DROP).items() == [b"first", b"second", b"third"]

@@ -338,8 +338,10 @@ class GroupCommit:
         return self._running is None and bool(self._then or self._asked)
 
     def next_due_ms(self) -> int:
-        """When the next sync is due that no batch waits for; NEVER_MS if none is."""
-        return self._next_due_ms
+        """When the next sync is due that no batch waits for; NEVER_MS if none is, or while one runs: the turn that
+        hears of its end begins the next.
+        """
+        return self._next_due_ms if self._running is None else NEVER_MS
 
     def start_sync(self, now_ms: int) -> Sync | None:
         """What must go to the disk now; None if nothing must, or while another sync runs."""

@@ -112,6 +112,7 @@ class Handshakes:
         sock = handshake.sock
         try:
             is_done = sock.handshake(READ_BYTES)
+            names = sock.names() if is_done else ()
         except HandshakeError as error:
             self.refuse(handshake, str(error), now_ms)
             return
@@ -121,7 +122,7 @@ class Handshakes:
         if is_done and not sock.wants_write:
             self._forget(handshake)
             self.done += 1
-            self._hub.admit_secure(sock, handshake.name, handshake.listener, now_ms)
+            self._hub.admit_secure(sock, handshake.name, handshake.listener, names, now_ms)
             return
         if sock.read_bytes > HANDSHAKE_BYTES_MAX:
             self.refuse(handshake, f"more than {HANDSHAKE_BYTES_MAX} bytes before the end of the handshake", now_ms)

@@ -216,11 +216,13 @@ class Hub:
         if self.broker.config.server.client_timeout_ms:
             self._set_idle_timeout(connection, self.clock.now_ms())
 
-    def admit_secure(self, sock: SecureSock, name: str, listener: Listener, now_ms: int) -> None:
+    def admit_secure(
+        self, sock: SecureSock, name: str, listener: Listener, certificate: tuple[str, ...], now_ms: int
+    ) -> None:
         """Serve a client whose handshake is done. What it has asked may have come with the end of it: nothing but a
         read would tell.
         """
-        self.admit(sock, name, listener.protocol, listener.limits, now_ms, sock.names())
+        self.admit(sock, name, listener.protocol, listener.limits, now_ms, certificate)
         self._read(self._connections[sock.fileno()], now_ms)
 
     def discard(self, sock: Sock, client: str) -> None:

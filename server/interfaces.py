@@ -60,7 +60,7 @@ class SecureSock(Sock, Protocol):
         """Whether something waits for the socket to take it."""
 
     def names(self) -> tuple[str, ...]:
-        """What the client's certificate calls it; none without one."""
+        """What the client's certificate calls it; none without one. Raises HandshakeError."""
 
 
 class Security(Protocol):

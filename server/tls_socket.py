@@ -28,6 +28,7 @@ RECORD_HEADER_BYTES = 5
 NAME_KINDS = ("DNS", "email", "URI")
 HANDSHAKE = 0x16  # the first byte of a client that speaks TLS
 PLAIN_TEXT = "plain text on a TLS port"
+UNREADABLE = "its certificate holds text that is no UTF-8"
 
 
 class RecordEnds:
@@ -148,9 +149,12 @@ class TlsSocket:
 
     def names(self) -> tuple[str, ...]:
         """What the client's certificate calls it: common name, DNS names, addresses; none without one. It was signed by
-        `client_ca`, or the handshake would have failed.
+        `client_ca`, or the handshake would have failed. Raises HandshakeError.
         """
-        found: Any = self._tls.getpeercert() or {}
+        try:
+            found: Any = self._tls.getpeercert() or {}
+        except (ssl.SSLError, ValueError) as error:  # an authority may sign names that are no UTF-8
+            raise HandshakeError(UNREADABLE) from error
         names = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
         names += [value for kind, value in found.get("subjectAltName", ()) if kind in NAME_KINDS]
         return tuple(dict.fromkeys(names))

@@ -13,7 +13,9 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtensionOID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -384,6 +386,31 @@ def test_certificates_of_clients_are_asked_for_and_checked(place: Place) -> None
             with pytest.raises((ssl.SSLError, OSError)), connected(server, context(place, files)) as sock:
                 ask(sock, b"version\r\n")
             assert refused(server, why)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    ("oid", "text"),
+    [
+        (ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"\x82\x04caf\xe9"),  # a DNS name
+        (ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"\x81\x04caf\xe9"),  # an address of mail
+        (ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"\x86\x04caf\xe9"),  # a URI
+        (ExtensionOID.AUTHORITY_INFORMATION_ACCESS, b"\x30\x10\x06\x08+\x06\x01\x05\x05\x070\x01\x86\x04caf\xe9"),
+    ],
+)
+def test_a_clients_certificate_with_text_that_is_no_utf_8_ends_that_client_alone(
+    place: Place, version: ssl.TLSVersion, oid: x509.ObjectIdentifier, text: bytes
+) -> None:
+    value = b"\x30" + bytes([len(text)]) + text
+    files = place.authority.issue("worker", extension=x509.UnrecognizedExtension(oid, value))
+    with running(place.folder / "server", config=place.config(f'client_ca = "{place.authority.path}"')) as server:
+        odd = context(place, files)
+        odd.maximum_version = version
+        with pytest.raises((OSError, AssertionError)), connected(server, odd) as sock:
+            ask(sock, b"version\r\n")
+        assert refused(server, "text that is no UTF-8")
+        with connected(server, context(place)) as sock:
+            assert ask(sock, b"version\r\n").startswith(b"VERSION ")
 
 
 def test_a_clients_certificate_of_another_curve_is_taken_by_1_3_alone(place: Place) -> None:

@@ -44,12 +44,16 @@ class Authority:
         ends_in: timedelta = DAY,
         begins: datetime | None = None,
         ends: datetime | None = None,
+        extension: x509.UnrecognizedExtension | None = None,
     ) -> Files:
-        """For a server on 127.0.0.1, or for a client called `name`. `ends`: a moment, instead of `ends_in`."""
+        """For a server on 127.0.0.1, or for a client called `name`. `ends`: a moment, instead of `ends_in`.
+        `extension`: in place of the names of a server.
+        """
         own = ec.generate_private_key(curve or ec.SECP256R1())
         key = rsa.generate_private_key(65537, 2048) if is_rsa else own
         ends_in = -DAY if is_expired else ends_in
-        made = _certificate(name, key, self._name, self._key, begins=begins, ends=ends or datetime.now(UTC) + ends_in)
+        ends = ends or datetime.now(UTC) + ends_in
+        made = _certificate(name, key, self._name, self._key, begins=begins, ends=ends, extension=extension)
         return _write(self._folder, file or name, made, key)
 
 
@@ -67,6 +71,7 @@ def _certificate(
     is_authority: bool = False,
     begins: datetime | None = None,
     ends: datetime | None = None,
+    extension: x509.UnrecognizedExtension | None = None,
 ) -> x509.Certificate:
     now = datetime.now(UTC)
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -82,7 +87,7 @@ def _certificate(
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
     )
     if not is_authority:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        builder = builder.add_extension(extension or x509.SubjectAlternativeName(names), critical=False)
         builder = builder.add_extension(usage, critical=False)
     return builder.sign(signing, hashes.SHA256())
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from staniel.broker.events import Level
 from staniel.broker.passwords import CHECKS_MAX, PASSWORD_BYTES_MAX, PasswordCheck
-from staniel.broker.session import PULSE, Session
+from staniel.broker.session import PULSE, SUSPENDED, Session
 from staniel.protocol.memcache.item_requests import Set
 
 FAILURES_MAX = 3  # of a connection; then we hang up
@@ -33,11 +33,14 @@ def login(session: Session, request: Set, now_ms: int) -> None:
         session.refuse("too many logins at a time, try again")
         return
     logins.checks += 1
+    known_name = name if user is not None else ""
 
     def then(is_right: bool, now_ms: int) -> None:
         logins.checks -= 1
         if is_right and wanted is not None:
             logins.remembered.learn(name, wanted, password)
+        elif session.state is not SUSPENDED:  # a client that has left before the answer has guessed all the same
+            note_failure(session, known_name, now_ms)
         session.deliver(is_right and wanted is not None)
 
     def answer(is_right: bool, now_ms: int) -> None:
@@ -45,7 +48,7 @@ def login(session: Session, request: Set, now_ms: int) -> None:
         if is_right and current is not None and current.password == wanted:
             succeed(session, name)
         else:
-            fail(session, name if user is not None else "", now_ms)
+            fail(session, known_name, now_ms)
 
     session.suspend(answer)
     # Not urgent: clients that guess without end would keep packs and deletions from ever getting their turn.
@@ -59,12 +62,17 @@ def succeed(session: Session, name: str) -> None:
     session.out.append(session.stored)
 
 
-def fail(session: Session, name: str, now_ms: int) -> None:
-    """Answered late. `name` "": it is no user's, and might be a password in the wrong place: it is not logged."""
+def note_failure(session: Session, name: str, now_ms: int) -> None:
+    """`name` "": it is no user's, and might be a password in the wrong place: it is not logged."""
     broker = session.broker
     broker.logins.failed += 1
-    session.failures += 1
     broker.rate_limited(Level.WARNING, "login.failed", now_ms, client=session.address, user=name or "unknown")
+
+
+def fail(session: Session, name: str, now_ms: int) -> None:
+    """Answered late."""
+    note_failure(session, name, now_ms)
+    session.failures += 1
 
     def answer(_: object, now_ms: int) -> None:
         if session.failures < FAILURES_MAX:

@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -222,6 +223,21 @@ def test_three_failures_end_the_connection_and_are_logged_without_secrets(server
     assert "user=both" in server.stderr
     assert "mistake" not in server.stderr
     assert "my-secret" not in server.stderr
+
+
+def test_a_guess_is_counted_and_logged_though_its_client_does_not_wait_for_the_answer(
+    server: Server, stack: ExitStack
+) -> None:
+    """Else one could guess unseen: a right pair is known at once to the next who brings it."""
+    for _ in range(3):
+        client = connect(stack, server)
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.sock.sendall(b"version\r\nset auth 0 0 10\r\nboth wrong\r\n")
+        client.sock.recv(100)  # all of it was read; the comparison takes longer than to leave
+        client.sock.close()
+    assert until(lambda: "login.failed" in server.stderr)
+    boss = connect(stack, server, "boss")
+    assert until(lambda: "STAT logins_failed 3\r\n" in boss.ask("stats server", end=b"END\r\n"))
 
 
 def test_a_large_value_before_a_login_is_not_kept(server: Server, stack: ExitStack) -> None:

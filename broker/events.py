@@ -9,7 +9,8 @@ from msgspec import Struct
 
 SELDOM_MS = 10_000  # between two lines about the same
 CLIENT_EVENTS_MAX = 20  # lines about one thing that clients do, in that time
-KINDS_MAX = 64  # of lines that are told apart; then all begin anew
+KINDS_MAX = 64  # of lines that are told apart at a time; further ones share the lines of OTHERS
+OTHERS = object()
 
 
 class Level(Enum):
@@ -62,6 +63,9 @@ class LineWindow(Struct):
     left_out: int = 0
     is_exceeded: bool = False
 
+    def is_over(self, now_ms: int) -> bool:
+        return now_ms >= self.since_ms + self.length_ms
+
 
 class RateLimit:
     """At most `burst` lines of a kind in SELDOM_MS. Of a kind that goes on exceeding that the windows become twice as
@@ -75,12 +79,14 @@ class RateLimit:
 
     def admits(self, kind: object, now_ms: int) -> bool:
         """Whether a line of this kind would be written now; if not, it counts as left out."""
+        if kind not in self._windows and len(self._windows) >= KINDS_MAX:
+            self._windows = {each: window for each, window in self._windows.items() if not window.is_over(now_ms)}
+            if len(self._windows) >= KINDS_MAX:
+                kind = OTHERS
         window = self._windows.get(kind)
         if window is None:
-            if len(self._windows) >= KINDS_MAX:
-                self._windows.clear()
             self._windows[kind] = LineWindow(now_ms)
-        elif now_ms >= window.since_ms + window.length_ms:
+        elif window.is_over(now_ms):
             longer_ms = min(2 * window.length_ms, self._longest_ms) if window.is_exceeded else SELDOM_MS
             window.since_ms, window.length_ms, window.lines, window.is_exceeded = now_ms, longer_ms, 0, False
         elif window.lines >= self._burst:
@@ -91,7 +97,7 @@ class RateLimit:
 
     def count(self, kind: object) -> int:
         """A line of a kind that was admitted is written; how many were left out before it."""
-        window = self._windows[kind]
+        window = self._windows.get(kind) or self._windows[OTHERS]
         left_out, window.left_out = window.left_out, 0
         window.lines += 1
         return left_out
@@ -99,7 +105,8 @@ class RateLimit:
 
 class RateLimitedSink:
     """For events that clients cause as often as they like: at most `burst` lines in SELDOM_MS for each event and `why`.
-    The next line after those says in `left_out` how many were not written.
+    The next line after those says in `left_out` how many were not written. A `why` in which a client's own words stand
+    would make each of its lines one of another kind: there `of_kind` says what is counted together.
     """
 
     def __init__(self, report: EventSink, burst: int = 1) -> None:
@@ -107,14 +114,18 @@ class RateLimitedSink:
         self._limit = RateLimit(burst)
 
     def __call__(self, level: Level, event: str, now_ms: int, /, **fields: object) -> None:
-        if not self.is_wanted(event, now_ms, fields.get("why")):
+        self.of_kind(fields.get("why"), level, event, now_ms, **fields)
+
+    def of_kind(self, kind: object, level: Level, event: str, now_ms: int, /, **fields: object) -> None:
+        """The same, of lines that are counted together with those of that event and `kind`."""
+        if not self.is_wanted(event, now_ms, kind):
             return
-        if left_out := self._limit.count((event, fields.get("why"))):
+        if left_out := self._limit.count((event, kind)):
             fields["left_out"] = left_out
         self._report(level, event, **fields)
 
-    def is_wanted(self, event: str, now_ms: int, why: object = None) -> bool:
+    def is_wanted(self, event: str, now_ms: int, kind: object = None) -> bool:
         """Whether a line about this would be written now; if not, it counts as left out. For events whose fields take
         time to find.
         """
-        return self._limit.admits((event, why), now_ms)
+        return self._limit.admits((event, kind), now_ms)

@@ -460,6 +460,11 @@ class Session:
         """Log what this client has done; of each event a few lines in SELDOM_MS."""
         self.broker.client_events(Level.INFO, event, now_ms, client=self.address, **fields)
 
+    def log_refusal(self, why: str, now_ms: int) -> None:
+        """Log that the rights of this client do not go so far. `why` has the name of a queue, whichever it asks for."""
+        fields = {"client": self.address, "why": why}
+        self.broker.client_events.of_kind(self.user, Level.INFO, "command.refused", now_ms, **fields)
+
     def give_back(self, queue: Queue, taken: Delivery, now_ms: int) -> bool:
         """End an open read that was not confirmed; False if it was not open any more."""
         ended = queue.abort(taken, now_ms)

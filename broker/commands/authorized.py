@@ -295,7 +295,7 @@ def _guarded(handler: Handler, rule: Rule) -> Handler:
         if why := rule(session, request, now_ms):
             session.broker.logins.refused += 1
             if session.rights is not STRANGER:
-                session.log_event("command.refused", now_ms, why=why)
+                session.log_refusal(why, now_ms)
             refuse(session, request, why)
         else:
             handler(session, request, now_ms)

@@ -28,12 +28,26 @@ def test_one_line_a_reason_and_the_next_says_how_many_were_left_out() -> None:
     ]
 
 
-def test_reasons_without_end_are_not_remembered() -> None:
+def test_reasons_without_end_are_neither_written_nor_remembered_each() -> None:
     lines = Lines()
-    tell = RateLimitedSink(lines)
+    tell = RateLimitedSink(lines, burst=3)
     for number in range(10 * KINDS_MAX):
         tell(Level.INFO, "e", 1, why=str(number))
-    assert len(lines.seen) == 10 * KINDS_MAX and len(tell._limit._windows) <= KINDS_MAX
+        tell(Level.INFO, "e", 1, why="0")
+    assert len(lines.seen) == KINDS_MAX + 2 + 3, "one of each that is told apart, two more of one, the others together"
+    assert len(tell._limit._windows) == KINDS_MAX + 1
+    tell(Level.INFO, "e", 1 + SELDOM_MS, why="new")
+    assert lines.seen[-1] == {"event": "e", "why": "new"}, "who floods is not in another's way later"
+
+
+def test_lines_are_counted_together_by_what_is_said_to_be_their_kind() -> None:
+    lines = Lines()
+    tell = RateLimitedSink(lines)
+    for number in range(4):
+        tell.of_kind("one", Level.INFO, "e", 1, why=str(number))
+    tell.of_kind("other", Level.INFO, "e", 1, why="0")
+    tell.of_kind("one", Level.INFO, "e", 1 + SELDOM_MS, why="4")
+    assert [(line["why"], line.get("left_out")) for line in lines.seen] == [("0", None), ("0", None), ("4", 3)]
 
 
 def test_a_burst_of_lines_is_written_and_the_rest_counted() -> None:

@@ -240,6 +240,18 @@ def test_a_guess_is_counted_and_logged_though_its_client_does_not_wait_for_the_a
     assert until(lambda: "STAT logins_failed 3\r\n" in boss.ask("stats server", end=b"END\r\n"))
 
 
+def test_refusals_without_end_are_few_lines_whatever_names_they_have(server: Server, stack: ExitStack) -> None:
+    reader = connect(stack, server, "reader")
+    reader.sock.sendall(b"".join(b"get x%d\r\n" % number for number in range(500)) + b"get orders\r\n")
+    heard = b""
+    while not heard.endswith(b"END\r\n"):
+        heard += reader.sock.recv(65536)
+    assert heard.count(b"may not read") == 500
+    assert connect(stack, server, "writer").ask("get orders").startswith("CLIENT_ERROR")
+    assert until(lambda: "user writer may not read orders" in server.stderr), "another user's are told all the same"
+    assert server.stderr.count("command.refused") == 20 + 1
+
+
 def test_a_large_value_before_a_login_is_not_kept(server: Server, stack: ExitStack) -> None:
     client = connect(stack, server)
     assert "too large" in client.ask(f"set auth 0 0 {1 << 20}", "x" * (1 << 20))

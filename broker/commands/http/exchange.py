@@ -69,7 +69,7 @@ class Exchange:
     def forbid(self, why: str) -> None:
         """The rights of who asks do not go so far."""
         self.broker.logins.refused += 1
-        self.session.log_event("command.refused", self.now_ms, why=why)
+        self.session.log_refusal(why, self.now_ms)
         self.error(403, why)
 
     def reply(self, status: int, body: bytes, content_type: str, more: dict[str, str] | None = None) -> None:

@@ -4,8 +4,9 @@ folder.
 Every protocol's purges, flushes, deletes, moves, pauses, aborts, status changes, reloads and stops are in it, and the
 refusals of those that came over HTTP. The file is bounded: once it has grown, it becomes the older one of two. So that
 no client can wash out what others did, of each operation a protocol gets a few lines in ten seconds, and fewer the
-longer it floods. A line is written before the answer leaves, and synced within a second; one that cannot be written is
-told in the log, and what it tells of is done all the same: an operator must be able to make room on a full disk.
+longer it floods; operators, at the admin listener, get many, but for what they have no right to. A line is written
+before the answer leaves, and synced within a second; one that cannot be written is told in the log, and what it tells
+of is done all the same: an operator must be able to make room on a full disk.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ LONGEST_WINDOW_MS = 3_600_000
 KEPT = 1000  # entries in memory, for those who ask
 READ_BYTES = 512 << 10  # of each file, at the first question
 WHY_MAX = 300
+NAME_MAX = 255  # characters of a queue's: no file is called longer, and a request can name what is no queue
 SYNC_MS = 1000
 UNIX_CLIENT = re.compile(r"unix:pid=(\d+),uid=(\d+)")
 NO_FILE = 0
@@ -162,9 +164,13 @@ class Audit:
         result: Result = Result.DONE,
         why: str = "",
         number: int = 0,
+        is_forbidden: bool = False,
     ) -> int:
-        """Take down what a client has done; the number of the operation, `number` if it has one already."""
-        kind, limit = (operation, session.protocol, result), self._limits[session.protocol == OPERATORS]
+        """Take down what a client has done; the number of the operation, `number` if it has one already.
+        `is_forbidden`: it was refused because the client has no right to it.
+        """
+        kind = ("forbidden" if is_forbidden else operation, session.protocol, result)
+        limit = self._limits[session.protocol == OPERATORS and not is_forbidden]
         number = number or self.next_id()
         if limit.admits(kind, now_ms):
             left_out = limit.count(kind)
@@ -200,7 +206,7 @@ class Audit:
     ) -> None:
         found = UNIX_CLIENT.fullmatch(client)
         pid, uid = map(int, found.groups()) if found is not None else (-1, -1)
-        why = why[:WHY_MAX]
+        why, queue = why[:WHY_MAX], queue[:NAME_MAX]
         entry = AuditEntry(
             number, at_ms, operation, queue, target, items, result, why, client, protocol, uid, pid, left_out, user
         )

@@ -252,6 +252,20 @@ def test_refusals_without_end_are_few_lines_whatever_names_they_have(server: Ser
     assert server.stderr.count("command.refused") == 20 + 1
 
 
+def test_who_may_not_cannot_wash_out_the_audit_log(server: Server) -> None:
+    asking = Operator(int(server.greeting.split("127.0.0.1:")[2].split(",")[0]))
+    bearer = f"Bearer {TOKEN}"
+    assert asking.ask("DELETE", "/api/queues/orders1", authorization=bearer).status == 404
+    for number in range(200):
+        found = asking.ask("POST", f"/api/queues/{'x' * 1000}{number}/purge", {}, authorization=bearer)
+        assert found.status == 403
+        assert asking.ask("POST", "/api/status", {}, authorization=bearer).status == 403
+    lines = [json.loads(line) for line in (server.spool / ".staniel/audit").read_text().splitlines()]
+    assert (lines[0]["operation"], lines[0]["queue"]) == ("delete", "orders1")
+    assert [line["result"] for line in lines[1:]] == ["refused"] * 20
+    assert max(len(line["queue"]) for line in lines) == 255
+
+
 def test_a_large_value_before_a_login_is_not_kept(server: Server, stack: ExitStack) -> None:
     client = connect(stack, server)
     assert "too large" in client.ask(f"set auth 0 0 {1 << 20}", "x" * (1 << 20))

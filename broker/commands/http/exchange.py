@@ -59,18 +59,29 @@ class Exchange:
         self.send(replies.json_reply(self.request, status, value))
 
     def error(self, status: int, why: str, more: dict[str, str] | None = None) -> None:
-        if self.operation:
-            about = self.names[0] if self.names else ""
-            self.broker.audit.note(
-                self.session, self.operation, self.now_ms, queue=about, result=Result.REFUSED, why=why
-            )
+        self._note_refusal(why)
         self.send(replies.error_reply(self.request, status, why, more))
 
     def forbid(self, why: str) -> None:
         """The rights of who asks do not go so far."""
         self.broker.logins.refused += 1
         self.session.log_refusal(why, self.now_ms)
-        self.error(403, why)
+        self._note_refusal(why, is_forbidden=True)
+        self.send(replies.error_reply(self.request, 403, why))
+
+    def _note_refusal(self, why: str, *, is_forbidden: bool = False) -> None:
+        if not self.operation:
+            return
+        about = self.names[0] if self.names else ""
+        self.broker.audit.note(
+            self.session,
+            self.operation,
+            self.now_ms,
+            queue=about,
+            result=Result.REFUSED,
+            why=why,
+            is_forbidden=is_forbidden,
+        )
 
     def reply(self, status: int, body: bytes, content_type: str, more: dict[str, str] | None = None) -> None:
         self.send(replies.reply(self.request, status, body, content_type, more))

@@ -77,6 +77,7 @@ class Users:
                 self._give(self._by_certificate, each, user, "certificates")
             for uid in user.uids:
                 self._give(self._by_uid, uid, user, "uids")
+        self._tell_tokens_apart(config, fs)
         operators = config.server.operator_commands
         self.strangers: Rights | None = None
         if self.by_name:
@@ -105,6 +106,16 @@ class Users:
             why = f"expected one user for {key}, got {found[key].name} too"
             raise ConfigError(joined(joined("users", user.name), spelled), why)
         found[key] = user
+
+    def _tell_tokens_apart(self, config: Config, fs: Fs) -> None:
+        """Raises ConfigError if one is two users', or a user's and the admin listener's, which opens all."""
+        owners = {user.token: user.name for user in reversed(self.by_name.values()) if user.token}
+        if owners and any(isinstance(address, TcpAddress) for address in config.all_addresses("admin")):
+            owners[_secret(fs, config.admin.token_file, "admin.token_file").encode("latin-1")] = "[admin]"
+        for user in self.by_name.values():
+            if user.token and owners[user.token] != user.name:
+                why = f"expected a token of its own, got that of {owners[user.token]}"
+                raise ConfigError(joined(joined("users", user.name), "token_file"), why)
 
     def replace(self, other: Users) -> bool:
         """Whether each user of `other` is one here, with the same secrets and no right less."""

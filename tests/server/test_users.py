@@ -266,6 +266,23 @@ def test_who_may_not_cannot_wash_out_the_audit_log(server: Server) -> None:
     assert max(len(line["queue"]) for line in lines) == 255
 
 
+def test_a_token_is_one_users_alone(tmp_path: Path) -> None:
+    for name, text in [("token", TOKEN), ("same", f" {TOKEN}\n"), ("other", "another-token-of-another")]:
+        (tmp_path / name).write_text(text)
+    path = tmp_path / "staniel.toml"
+    second = '[users.second]\nroles = ["read"]\nqueues = ["q"]\ntoken_file = "{}"\n'
+    for tables, why in [
+        (second.format("same"), "users.second.token_file: expected a token of its own, got that of operator"),
+        (second.format("other"), ""),
+        ('[admin]\nport = 0\ntoken_file = "same"\n', "users.operator.token_file: expected a token of its own, got"),
+        ('[admin]\ntoken_file = "same"\n', ""),  # which nobody is asked for
+    ]:
+        path.write_text(users() + tables)
+        found = run_staniel("config", "check", str(path))
+        assert (found.returncode != 0) == bool(why) and why in found.stderr, found.stderr
+        assert TOKEN not in found.stderr
+
+
 def test_a_large_value_before_a_login_is_not_kept(server: Server, stack: ExitStack) -> None:
     client = connect(stack, server)
     assert "too large" in client.ask(f"set auth 0 0 {1 << 20}", "x" * (1 << 20))

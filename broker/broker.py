@@ -516,14 +516,15 @@ class Broker:
         has_lost = has_lost or not users.replace(before)
         for session in list(self._sessions):
             known, found = before.by_name.get(session.user), users.by_name.get(session.user)
+            is_by_token = session.rights is not None or not session.address.startswith(UNIX)
             if session.user and known is not None:
-                if found is not None and found.replaces(known):
+                stays = found is not None and found.replaces(known)
+                if found is not None and stays:
                     session.limit_to(found.rights)
-                    continue
-            elif session.rights is users.strangers or users.knows_all(session.protocol, session.address):
-                is_by_token = session.rights is not None or not session.address.startswith(UNIX)
-                if not (has_lost and session.protocol == "admin" and is_by_token):
-                    continue
+            else:
+                stays = session.rights is users.strangers or users.knows_all(session.protocol, session.address)
+            if stays and not (has_lost and session.protocol == "admin" and is_by_token):
+                continue
             self.client_events(Level.INFO, "client.expelled", now_ms, client=session.address, user=session.user)
             session.hang_up(b"")
 

@@ -391,6 +391,25 @@ def test_what_a_token_has_begun_ends_when_it_is_worth_less(server: Server, stack
     assert stream.read() is not None, "the stream ends"
 
 
+def test_what_a_token_has_begun_ends_on_a_connection_that_is_another_user_too(tmp_path: Path, stack: ExitStack) -> None:
+    authority = Authority(tmp_path)
+    files, worker = authority.issue("server"), authority.issue("worker.example")
+    (tmp_path / "token").write_text(TOKEN)
+    tables = f'[tls]\ncertificate = "{files.certificate}"\nkey = "{files.key}"\nclient_ca = "{authority.path}"\n'
+    tables += "[admin]\ntls_port = 0\n"
+    given = users().replace('roles = ["read", "operate"]\nqueues = ["orders*"]', 'roles = ["read"]\nqueues = ["*"]')
+    with running(tmp_path, config=given + tables) as server:
+        context = ssl.create_default_context(cafile=str(authority.path))
+        context.load_cert_chain(worker.certificate, worker.key)
+        plain = stack.enter_context(closing(socket.create_connection(("127.0.0.1", server.second_port), 10)))
+        page = stack.enter_context(closing(context.wrap_socket(plain, server_hostname="localhost")))
+        asked = f"GET /api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        page.sendall(asked.encode())
+        assert b"200" in page.recv(1000)
+        reload_with(server, users() + tables)
+        assert until(lambda: not page.recv(1 << 20)), "the stream ends"
+
+
 def test_the_audit_log_and_the_statistics_know_users(server: Server, stack: ExitStack) -> None:
     operator, boss = connect(stack, server, "operator"), connect(stack, server, "boss")
     assert operator.ask("delete orders1") == "NOT_FOUND\r\n"

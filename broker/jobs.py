@@ -5,6 +5,7 @@ from __future__ import annotations
 from staniel.broker.access import why_unreadable
 from staniel.broker.config.schema import WorkqSettings
 from staniel.broker.events import EventSink, Level
+from staniel.broker.rights import STRANGER
 from staniel.broker.session import Session
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import Locked
@@ -182,7 +183,7 @@ class JobService:
         """Refuse what `session` asks for, if it speaks workq: there is `trouble`."""
         from staniel.broker.commands.workq import BLOCKED  # which has this class's fields
 
-        if session.protocol == "workq":
+        if session.protocol == "workq" and session.rights is not STRANGER:  # who is told that it is one, and no more
             session.handlers = BLOCKED
 
     def unblock(self, session: Session) -> None:

@@ -168,6 +168,16 @@ def test_a_command_log_that_cannot_be_read_costs_the_jobs_alone_until_a_reload()
     assert len(start(disk.kill()).content["jobs"]) == 11
 
 
+def test_who_has_not_said_who_it_is_does_not_learn_why_there_are_no_jobs() -> None:
+    disk = rich().copy()
+    disk.fail("read", f"{OWN}/cmdlog/000000001.log", errno.EACCES, times=1 << 30)
+    world = Told(CONFIG + '[users.worker]\nroles = ["read"]\nqueues = ["work"]\nuids = [7]\n', disk, LATER_MS)
+    for address, why in [("192.0.2.1:7", "unauthenticated"), ("unix:pid=1,uid=7", "the command log is not available")]:
+        worker = Client(world, protocols.workq(), address)
+        world.clients.append(worker)
+        assert worker.says("lease work 0").hears().startswith(f"-SERVER-ERROR {why}")
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_start_on_a_spool_with_any_file_harmed_serves_the_rest_and_invents_nothing(seed: int) -> None:
     chance = Random(seed)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from staniel.broker.config.addresses import TcpAddress
-from staniel.broker.config.load import Config, ConfigError, ReloadError
+from staniel.broker.config.load import Config, ConfigError, ReloadError, check_admin
 from staniel.broker.config.toml import joined
 from staniel.broker.counters import ServerCounters
 from staniel.broker.deletions import Deletions
@@ -459,10 +459,14 @@ class Broker:
             retry_unreadable(self, now_ms)
             raise ReloadError("the server runs without a configuration file")
         try:
-            config = self._load()
+            given = self._load()
+            # Its listeners stay where they are until the restart: who reaches those decides what has to be asked.
+            config = given.listening_as(self._started_with)
             admin = admin_access(config, self.fs)
-            if self.admin is not None and (admin is None or (self.admin.has_token and not admin.has_token)):
-                admin = self.admin.kept_for(config)  # the listener stays as it is until the restart, so do its guards
+            if self.admin is not None and self.admin.has_token and admin is not None and not admin.has_token:
+                admin = self.admin.kept_for(config)  # so does what guards them
+            else:
+                check_admin(config)
             users = Users(config, self.fs, self.users.own_uids)
             self.check_reload(config)
         except ConfigError as error:
@@ -473,7 +477,7 @@ class Broker:
         self.admin = admin
         self._take_over(users, has_lost, now_ms)
         self.queues.config_of = config.queue
-        later = config.later_keys(self._started_with)
+        later = given.later_keys(self._started_with)
         self._limit_queues()
         for session in self._sessions:
             session.max_open_reads = config.server.max_open_transactions

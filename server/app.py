@@ -19,6 +19,7 @@ from staniel.broker.status import ServerStatus
 from staniel.broker.users import Logins, is_unguarded, network_refusal, open_addresses
 from staniel.broker.version import VERSION
 from staniel.compiled import BUILD
+from staniel.journal.disk.file_system import FileSystemFlaw
 from staniel.journal.disk.fs import Locked, Misplaced
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.group_commit import JournalFailure
@@ -80,7 +81,7 @@ async def serve(load: Callable[[], Config]) -> None:
     broker.group.open_files.allow(journals)
     report_flaws(found, report)
     broker.file_systems = found
-    broker.check_reload = partial(check_reload, found)
+    broker.check_reload = partial(check_again, found)
     with BoundSockets(config) as bound:
         if config.admin.socket and (error := bound.open_for_spool(broker.spool.own)) is not None:
             hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
@@ -98,6 +99,13 @@ def check_network(config: Config, report: EventSink) -> None:
     where = ", ".join(format_address(address) for address in open_addresses(config))
     hint = "give [users] or [tls] client_certificates; see docs/security.md"
     report(Level.WARNING, "network.open", address=where, hint=hint)
+
+
+def check_again(found: dict[str, FileSystemFlaw], config: Config) -> None:
+    """A reload may not bring what would keep a server from starting. Raises ConfigError."""
+    check_reload(found, config)
+    if why := network_refusal(config):
+        raise ConfigError("", why)
 
 
 async def open_service(config: Config, broker: Broker, bound: BoundSockets, clients: int) -> None:

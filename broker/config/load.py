@@ -116,6 +116,15 @@ class Config(Struct, frozen=True, kw_only=True):
                     found.append(joined(section, spelled))
         return found
 
+    def listening_as(self, started: Config) -> Config:
+        """This one at the addresses of `started`, which a server has until its restart."""
+        sections: dict[str, Any] = {"server": structs.replace(self.server, host=started.server.host)}
+        for name in LISTENERS:
+            theirs = getattr(started, name)
+            addresses = {"port": theirs.port, "listen": theirs.listen, "tls_port": theirs.tls_port}
+            sections[name] = structs.replace(getattr(self, name), **addresses)
+        return structs.replace(self, **sections)
+
     def overridden(
         self,
         *,
@@ -149,7 +158,7 @@ class Config(Struct, frozen=True, kw_only=True):
         workq = self._workq_with({name: value for name, value in (cmdlog or {}).items() if value is not None})
         changed = structs.replace(self, server=server, memcache=memcache, default=default, workq=workq)
         _check_ports(changed)
-        _check_admin(changed)
+        check_admin(changed)
         return structs.replace(changed, resolved=_resolve_all(default, self.queues))
 
     def _workq_with(self, options: dict[str, object]) -> WorkqSettings:
@@ -204,7 +213,7 @@ def parse(text: bytes, folder: str) -> Config:
     config = Config(**sections, resolved=resolved)
     _check_tls(config)
     _check_ports(config)
-    _check_admin(config)
+    check_admin(config)
     return _anchored(config, folder)
 
 
@@ -308,8 +317,8 @@ def _check_tls(config: Config) -> None:
         raise ConfigError("tls.client_ca", "expected a file, because client_certificates are required")
 
 
-def _check_admin(config: Config) -> None:
-    """Operations over a network need the token, or a user's."""
+def check_admin(config: Config) -> None:
+    """Operations over a network need the token, or a user's. Raises ConfigError."""
     has_token = config.admin.token_file or any(user.token_file for user in config.users.values())
     for address in config.all_addresses("admin"):
         if isinstance(address, TcpAddress) and not is_loopback(address.host) and not has_token:

@@ -568,3 +568,40 @@ def test_a_server_that_other_machines_reach_is_meant_to_be(tmp_path: Path, stack
         reload_with(server, '[server]\noperator_commands = "everywhere"\n')
         assert client.ask("delete q").startswith("CLIENT_ERROR"), "what it was when it came"
         assert connect(stack, server).ask("delete q") == "DELETED\r\n"
+
+
+REACHED = "can be reached by other machines"
+NO_TOKEN = "expected a file with a token, because [admin] listens on 0.0.0.0:0"
+
+
+@pytest.mark.parametrize(
+    ("admin", "then", "why"),
+    [
+        ("", '[server]\nhost = "0.0.0.0"\n', REACHED),
+        ("", "\n", REACHED),  # cut off while it was written, say: the addresses stay those of the start
+        ("", '[memcache]\nlisten = ["127.0.0.1:0"]\n', REACHED),
+        ("[admin]\nport = 0\n", "[server]\nopen_network = true\n", NO_TOKEN),
+    ],
+)
+def test_a_reload_opens_no_server_that_would_not_start_so(
+    tmp_path: Path, stack: ExitStack, admin: str, then: str, why: str
+) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    config = f'[server]\nhost = "0.0.0.0"\n{users()}{admin}'
+    with running(tmp_path, config=config) as server:
+        both = connect(stack, server, "both")
+        server.config.write_text(then)
+        server.signal(signal.SIGHUP)
+        assert until(lambda: "config.refused" in server.stderr)
+        assert why in server.stderr
+        assert connect(stack, server).ask("delete q") == "CLIENT_ERROR unauthenticated\r\n"
+        assert both.ask("set q 0 0 1", "a") == "STORED\r\n", "nothing has changed"
+        if admin:
+            assert Operator(server.second_port).ask("POST", "/api/stop", {}).status == 401
+
+
+def test_clients_of_a_network_stay_that_though_the_file_names_another_address(tmp_path: Path, stack: ExitStack) -> None:
+    with running(tmp_path, config='[server]\nhost = "0.0.0.0"\nopen_network = true\n') as server:
+        reload_with(server, "[server]\nopen_network = true\n")
+        assert "network.open" in server.stderr
+        assert connect(stack, server).ask("delete q").startswith("CLIENT_ERROR a client of the network")

@@ -118,17 +118,15 @@ def read_log(fs: Fs, paths: list[str], spool_id: bytes) -> LogContent:
     return content
 
 
-def _read_all(fs: Fs, path: str) -> bytes:
+def _read_all(fs: Fs, path: str) -> bytearray:
+    data = bytearray()  # it may have gigabytes, for which there is no room twice
     reader = fs.reader(path)
     try:
-        pieces = []
-        at = 0
-        while piece := reader.read(at, 1 << 20):
-            pieces.append(piece)
-            at += len(piece)
-        return b"".join(pieces)
+        while piece := reader.read(len(data), 1 << 20):
+            data += piece
     finally:
         reader.close()
+    return data
 
 
 def _batches(data: memoryview, spool_id: bytes) -> dict[int, tuple[BatchHead, memoryview]]:

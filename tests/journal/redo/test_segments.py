@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
+
 import pytest
 
+from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.redo.log import SegmentState
+from staniel.journal.redo.replay import Legibility, read_log
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
 from tests.journal.redo.test_redo_log import in_use
@@ -91,3 +96,15 @@ def test_a_file_that_is_cut_while_all_are_being_synced_is_not_taken_for_longer_t
     world.client().puts("third")
     world.sync()
     assert world.crash(Crash.DROP).items() == [b"first", b"second", b"third"]
+
+
+def test_a_start_has_the_log_in_memory_once(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("redo.0", "redo.1")]
+    for path in paths:
+        Path(path).write_bytes(bytes(8 << 20))
+    tracemalloc.start()
+    try:
+        assert read_log(OsFs(), paths, bytes(16)).found is Legibility.GONE
+        assert tracemalloc.get_traced_memory()[1] < 1.3 * 2 * (8 << 20)
+    finally:
+        tracemalloc.stop()

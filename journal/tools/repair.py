@@ -23,6 +23,8 @@ from staniel.journal.kestrel.recovery import Recovered, Recovery
 from staniel.journal.kestrel.sidecar import names_in
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.recovery import StreamRecovery
+from staniel.journal.redo.dump import unlike_log, used_log
+from staniel.journal.redo.log import UNUSED
 from staniel.journal.spool_listing import list_spool
 from staniel.journal.tools.convert import MEMORY_BYTES, PIECE_BYTES, finish_file
 from staniel.journal.tools.source import JOBS, FileFlaw, ReadSource
@@ -83,6 +85,7 @@ class Repair:
         fs, folder = self.fs, self.folder
         if _is_there(fs, kestrel_files.plan_path(f"{folder}/{OWN_FOLDER}")):
             raise CannotRepair(f"a conversion in {folder} is not finished: finish `staniel journal convert` first")
+        self._look_at_log()
         source = ReadSource(fs, folder)
         listing = source.listing
         fs.make_folder(kestrel_files.sidecar_folder(self.work))
@@ -101,6 +104,16 @@ class Repair:
         if self._names is None:
             self._copy_own()
         fs.sync_folder(self.target)
+
+    def _look_at_log(self) -> None:
+        """What the redo log has and a journal lacks would not be in the copy. Raises CannotRepair."""
+        unlike = unlike_log(self.fs, self.folder, f"{self.folder}/{OWN_FOLDER}")
+        lacking = [path for path, _ in unlike if self._names is None or path.rpartition("/")[2] in self._names]
+        if lacking:
+            raise CannotRepair(
+                f"a power cut has left {len(lacking)} journals, such as {lacking[0]}, so that they are not what the "
+                "redo log says: start a server on the spool once, it brings them up to date"
+            )
 
     # Kestrel's
 
@@ -286,6 +299,8 @@ class Repair:
         for name in names:
             if _is_there(self.fs, f"{own}/{name}"):
                 replace_file(self.fs, f"{new}/{name}", self.fs.read(f"{own}/{name}", 0, 1 << 30))
+        if used_log(self.fs, own) is not None:  # the copy has none
+            replace_file(self.fs, f"{new}/version", f"{UNUSED}\n".encode())
 
 
 def _is_lost(item: Item) -> bool:

@@ -57,3 +57,18 @@ def test_verify_says_that_a_redo_log_is_in_use(spool: Path) -> None:
     (spool / ".staniel" / "redo.0").write_bytes(bytes(4096))
     done = run_staniel("journal", "verify", str(spool))
     assert "a redo log is in use (gone, 0 batches" in done.stderr
+
+
+def test_repair_makes_no_copy_of_journals_that_lack_what_the_redo_log_has(spool: Path, tmp_path: Path) -> None:
+    journal = spool / "jobs"
+    journal.write_bytes(journal.read_bytes()[:-30])  # as a power cut may leave it
+    for what in (spool, journal):
+        done = run_staniel("journal", "repair", str(what), "--to", str(tmp_path / "new"))
+        assert done.returncode == 2 and not (tmp_path / "new").exists()
+        assert f"such as {journal}, so that they are not what the redo log says: start a server" in done.stderr
+
+
+def test_a_repaired_copy_has_no_redo_log_in_use(spool: Path, tmp_path: Path) -> None:
+    done = run_staniel("journal", "repair", str(spool), "--to", str(tmp_path / "new"))
+    assert done.returncode == 0 and "jobs: 5 items" in done.stdout, done.stderr
+    assert (tmp_path / "new" / ".staniel" / "version").read_text() == "staniel-spool 1\n"

@@ -78,6 +78,7 @@ class Users:
             for uid in user.uids:
                 self._give(self._by_uid, uid, user, "uids")
         self._tell_tokens_apart(config, fs)
+        self._sample = _sample([user.password for user in self.by_name.values() if user.password is not None])
         operators = config.server.operator_commands
         self.strangers: Rights | None = None
         if self.by_name:
@@ -144,7 +145,7 @@ class Users:
         """What a password for `name`, which has none, is compared with."""
         from staniel.broker.passwords import stand_in
 
-        return stand_in(name, [user.password for user in self.by_name.values() if user.password is not None])
+        return stand_in(name, self._sample)
 
     def of_token(self, given: bytes) -> User | None:
         """Whose token this is. All are looked at, whichever it is."""
@@ -155,6 +156,14 @@ class Users:
             if user.token and hmac.compare_digest(user.token, given):
                 found = user
         return found
+
+
+def _sample(hashes: list[PasswordHash]) -> list[PasswordHash]:
+    if not hashes:
+        return []
+    from staniel.broker.passwords import sample  # loads OpenSSL
+
+    return sample(hashes)
 
 
 def open_addresses(config: Config) -> list[TcpAddress]:

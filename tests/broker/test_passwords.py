@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections import Counter
+from hashlib import sha256
 
 import pytest
 
-from staniel.broker.passwords import NOBODYS, PasswordCheck, PasswordHash, parse_hash, stand_in
+from staniel.broker.passwords import NOBODYS, SAMPLE_MAX, PasswordCheck, PasswordHash, parse_hash, sample, stand_in
 from tests.support.world import World
 
 CHEAP, DEAR = 3, 5
@@ -48,6 +49,22 @@ def test_a_name_costs_the_same_each_time_whoever_else_is_there() -> None:
     assert all(stand_in(name, few) == stand_in(name, few[::-1]) for name in GUESSED)
     changed = [name for name in GUESSED if stand_in(name, few) != stand_in(name, many)]
     assert all(stand_in(name, many).ln == CHEAP for name in changed) and len(changed) < len(GUESSED) / 3
+
+
+def test_among_thousands_of_users_a_few_stand_for_all_and_every_cost_is_there() -> None:
+    """To look at each would take tens of milliseconds, which all clients wait, and which tell that a name is none."""
+
+    def many(*costs: int) -> list[PasswordHash]:
+        keys = [sha256(bytes([number % 256, number // 256])).digest() for number in range(3000)]
+        return [parse_hash(spelled(bytes(16), key, costs[at % len(costs)])) for at, key in enumerate(keys)]
+
+    assert len(sample(many(CHEAP))) == 1
+    mixed = sample(many(CHEAP, CHEAP, CHEAP, DEAR))
+    assert len(mixed) == SAMPLE_MAX and mixed == sample(many(CHEAP, CHEAP, CHEAP, DEAR)[::-1])
+    assert {stand_in(name, mixed).ln for name in GUESSED} == {CHEAP, DEAR}
+    rare = sample([*many(CHEAP, DEAR), parse_hash(spelled(bytes(16), b"\xff" * 32, 7))])
+    assert len(rare) == SAMPLE_MAX + 1 and {each.ln for each in rare} == {CHEAP, DEAR, 7}
+    assert sample([]) == []
 
 
 @pytest.mark.parametrize("name", ["stranger", "nameless"])

@@ -83,12 +83,14 @@ class RunningSource:
 
     def check(self) -> None:
         """Raises BackupError if the server is gone: what it held may have been another's meanwhile."""
+        from ssl import SSLWantReadError  # OpenSSL takes 30 ms to load
+
         self._sock.setblocking(False)
         try:
             while data := self._sock.recv(1 << 16):
                 if data.endswith(LAST_CHUNK):
                     break
-        except BlockingIOError:
+        except (BlockingIOError, SSLWantReadError):
             return
         except OSError:
             pass

@@ -142,14 +142,13 @@ class AdminClient:
         return self._read(status, found, address, also_good)
 
     def follow(self, path: str) -> tuple[http.client.HTTPResponse, socket.socket]:
-        """POST, and an answer that goes on: it is read from the first, and ends when the second is closed."""
+        """POST, and an answer that goes on: it is read from the first, whose end ends the second, too."""
         connection, address = self._connect()
         try:
             connection.request("POST", path, b"{}", self._headers(address))
-            sock = connection.sock.dup()  # the other goes with the connection
+            sock = connection.sock  # stays open as long as the answer; one under TLS has no dup()
             answer = connection.getresponse()
             if answer.status != 200:
-                sock.close()
                 self._read(answer.status, answer.read(), address, ())
             return answer, sock
         except (OSError, http.client.HTTPException) as error:

@@ -40,13 +40,23 @@ class SecureConnection(http.client.HTTPSConnection):
         try:
             super().connect()
         except ssl.SSLCertVerificationError as error:
-            why = f"its certificate is not accepted: {error.verify_message}: name its authority with --ca"
+            why = f"its certificate is not accepted: {error.verify_message.rstrip('.')}: {_mend(error)}"
             raise NotTrusted(None, why) from error
         assert isinstance(self.sock, ssl.SSLSocket)
         if self._shown and self.sock.getpeercert(binary_form=True) != self._shown:
             self.sock.close()
             why = "it shows another certificate than its configuration names: has it been reloaded? Or say --ca"
             raise NotTrusted(None, why)
+
+
+def _mend(error: ssl.SSLCertVerificationError) -> str:
+    match error.verify_code:
+        case 62 | 64:  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+            return "ask it by a name that is in its certificate (subjectAltName)"
+        case 9 | 10:  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+            return "renew it, or set the clock"
+        case _:
+            return "name its authority with --ca"
 
 
 def _checked(path: str) -> str | None:

@@ -95,6 +95,22 @@ def test_the_authority_must_be_trusted(place: Place) -> None:
     assert told.returncode == 1 and "its certificate is not accepted" in told.stderr
 
 
+def test_a_certificate_of_another_name_is_told_from_one_of_another_authority(place: Place) -> None:
+    asked = ["--token-file", str(place.token), "--ca", str(place.authority.path), *shown(place.client)]
+    told = run("queues", "--url", place.url.replace("127.0.0.1", "127.1"), *asked)  # the same address
+    assert told.returncode == 1 and "a name that is in its certificate" in told.stderr and "--ca" not in told.stderr
+
+
+def test_a_backup_is_taken_and_held_to_its_end(place: Place) -> None:
+    asked = ["--url", place.url, "--token-file", str(place.token), "--ca", str(place.authority.path)]
+    assert run("put", "kept", "hello", *asked, *shown(place.client)).returncode == 0
+    copy = str(place.folder / "copy")
+    told = run("backup", "take", copy, *asked, *shown(place.client))
+    assert told.returncode == 0, told.stderr
+    assert run("restore", copy, str(place.folder / "again")).returncode == 0
+    assert run("backup", "verify", copy).returncode == 0
+
+
 def refuse_one(plain: socket.socket) -> None:
     """As a port without TLS answers a client that speaks it."""
     client, _ = plain.accept()

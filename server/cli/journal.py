@@ -29,7 +29,7 @@ from staniel.journal.tools.verify import begun_stream, is_written_to
 from staniel.journal.workq import dump as workq_dump
 from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format
-from staniel.server.cli.journal_reading import at, history, stats
+from staniel.server.cli.journal_reading import CannotRead, at, history, stats
 from staniel.server.cli.journal_repair import repair
 from staniel.server.cli.text import printable, printable_bytes, tolerate
 from staniel.server.cli.verify import verify
@@ -138,22 +138,24 @@ def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
 
     The server must not run. The new files are read back before they replace the old ones, which are kept in the
     spool's .staniel folder. It may be interrupted at any time: then the queue is what it was, or what it is to be.
-    What cannot be read of a damaged file is kept, and named; the exit code is then 1.
+    What cannot be read of a damaged file is kept, and named.
     Afterwards set journal_format of the queue, so that new fan-out children are what you expect.
+
+    Exit code 0: the queues are in that format; 1: they are, but for what could not be read; 2: refused, or cut off.
     """
     try:
         spool = Spool(OsFs(), path)
         spool.finish_log()
         whole = [_convert(spool, queue, Format(wanted)) for queue in queues]
     except (Refusal, SpoolError) as refused:
-        raise click.ClickException(printable(str(refused))) from refused
+        raise CannotRead(printable(str(refused))) from refused
     except Locked as locked:
-        raise click.ClickException(f"{printable(locked.holder)} has this spool; stop the server first") from locked
+        raise CannotRead(f"{printable(locked.holder)} has this spool; stop the server first") from locked
     except OSError as error:
-        raise click.ClickException(printable(f"nothing has been replaced: {error}")) from error
+        raise CannotRead(printable(f"nothing has been replaced: {error}")) from error
     except JournalFailure as failure:
         hint = "mend the disk, then do it again: what is to be trusted is written anew first"
-        raise click.ClickException(printable(f"{failure}; {hint}")) from failure
+        raise CannotRead(printable(f"{failure}; {hint}")) from failure
     sys.exit(0 if all(whole) else 1)
 
 

@@ -99,6 +99,11 @@ def test_a_start_warns_of_it_with_file_place_and_size(spool: Path, sealed: bool)
     assert sealed or run_staniel("journal", "verify", str(spool)).returncode in (0, 2)
 
 
+def test_convert_tells_what_it_refuses_from_damage(spool: Path) -> None:
+    said = run_staniel("journal", "convert", str(spool), "--queue", "nonesuch", "--to", "libkestrel")
+    assert said.returncode == 2 and said.stderr.startswith("Error: "), said.stderr
+
+
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize(("queue", "wanted"), [("jobs", "libkestrel"), ("mail", "kestrel")])
 def test_convert_calls_it_no_failure_unless_the_file_is_sealed(

@@ -16,7 +16,7 @@ from staniel.server.cli.top.model import COLUMNS, TopModel
 
 INTERVAL_S = 2.0
 LOOK_S = 2.2  # for --once: a rate is what has happened between two looks, a second apart
-WIDTH_DEFAULT = 120  # where there is no terminal
+WIDTH_DEFAULT = 120  # where there is no terminal; more if a name is longer
 PERIOD = click.FloatRange(0.2, 3600)
 INSTALL = "top draws with rich, an extra: pip install 'staniel[top]'"
 SORTS = tuple(column.title.lower().removesuffix("/s") for column in COLUMNS)
@@ -87,11 +87,11 @@ def _look(live: Live, model: TopModel) -> None:
 def _print_once(live: Live, model: TopModel) -> None:
     from rich.console import Console
 
-    from staniel.server.cli.top.frame import whole
+    from staniel.server.cli.top.frame import whole, whole_width
 
     _look(live, model)
     terminal = Console()
-    width = terminal.width if terminal.is_terminal else WIDTH_DEFAULT
+    width = terminal.width if terminal.is_terminal else max(WIDTH_DEFAULT, whole_width(model))
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     for line in whole(model, live.client.where(), width, time.monotonic_ns() // 1_000_000):
         console.print(line, no_wrap=True, overflow="crop", soft_wrap=False)

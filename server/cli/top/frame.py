@@ -12,7 +12,7 @@ from rich.text import Text
 
 from staniel.broker.operations.health import Severity
 from staniel.broker.operations.sampler import QueueRow
-from staniel.server.cli.text import human_duration, human_size, printable
+from staniel.server.cli.text import counted, human_duration, human_size, printable
 from staniel.server.cli.top.model import COLUMNS, Column, LinkState, TopModel
 
 NAME_MIN = 12
@@ -61,6 +61,12 @@ def whole(model: TopModel, where: str, width: int, ours_ms: int) -> list[Text]:
     return lines
 
 
+def whole_width(model: TopModel) -> int:
+    """What all columns and the longest name need."""
+    names = [cell_len(printable(row.name)) for row in model.shown()]
+    return max([NAME_MIN, *names]) + sum([column.width + 1 for column in COLUMNS])
+
+
 def help_frame(size: tuple[int, int]) -> list[Text]:
     width, height = size
     lines = [Text("Keys", style="bold"), *[Text(f"  {keys:<24}{what}") for keys, what in HELP], Text()]
@@ -83,11 +89,11 @@ def _header(model: TopModel, where: str, now_ms: int, width: int) -> list[Text]:
     totals, load, disk = model.totals, model.load, model.disk
     uptime = f", up {human_duration(max(0, now_ms - model.server.started_at_ms))}" if model.server else ""
     title = Text.assemble(("staniel  ", "bold"), *_health(model), f"  {printable(where)}{uptime}")
-    counts = f"{totals.queues:,} queues  {totals.items:,} items, {human_size(totals.bytes)}"
+    counts = f"{counted(totals.queues, 'queue')}  {counted(totals.items, 'item')}, {human_size(totals.bytes)}"
     rates = f"in {_rate(totals.put_rate)}/s  out {_rate(totals.get_rate)}/s"
     people = [f"{totals.open_reads:,} open", f"{totals.waiters:,} waiting"]
     if load is not None:
-        people.append(f"{load.connections:,} connections")
+        people.append(counted(load.connections, "connection"))
     found = [_fitted([counts, rates, *people], width)]
     parts = [f"journals {human_size(totals.journal_bytes)}", f"unsynced {human_size(totals.unsynced_bytes)}"]
     if load is not None:

@@ -210,6 +210,14 @@ def test_one_frame_for_a_file(server: Server) -> None:
     assert '"name": "work"' in over_tcp.stdout and '"name": "other"' not in over_tcp.stdout
 
 
+def test_a_frame_for_a_file_has_names_whole(server: Server) -> None:
+    name = "long-" * 30
+    fill(server, **{name: 1})
+    told = run_staniel("top", "--once", STANIEL_SPOOL=str(server.spool)).stdout.splitlines()
+    assert told[1].startswith("1 queue  1 item, ")
+    assert told[4].split()[:2] == [name, "1"] and told[4].split()[-1] == "os"
+
+
 def test_what_is_missing_is_said(server: Server, tmp_path: Path) -> None:
     refused = run_staniel("top", STANIEL_SPOOL=str(server.spool))
     assert refused.returncode == 2 and "--once" in refused.stderr

@@ -75,6 +75,10 @@ def _white_list(session: Session, queue: Queue) -> str:
     return f"reads of {queue.name} are for {wanted} only" if wanted not in ("", session.client_id) else ""
 
 
+def puts_paused(name: str) -> str:
+    return f"puts to {name} are paused"
+
+
 def write_refusal(session: Session, queue: Queue | None) -> str:
     """Why this session may not write to `queue` (None: to any); empty if it may."""
     status = session.broker.status
@@ -85,7 +89,7 @@ def write_refusal(session: Session, queue: Queue | None) -> str:
     if queue is None:
         return ""
     if queue.puts_paused:
-        return f"puts to {queue.name} are paused"
+        return puts_paused(queue.name)
     wanted = queue.config.client_id_for_enqueue
     if wanted not in ("", session.client_id) and "+" not in queue.name:
         return f"puts to {queue.name} are for {wanted} only"

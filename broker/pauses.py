@@ -5,6 +5,8 @@ A damaged file is reported and ignored: a queue that serves is the smaller surpr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 from msgspec import Struct
 
@@ -44,6 +46,10 @@ class Pauses:
     def __len__(self) -> int:
         """How many queues are paused."""
         return len(self._pauses)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of queues that are paused."""
+        return iter(self._pauses)
 
     def change(self, queue: Queue, pause: QueuePause, now_ms: int) -> None:
         """Remember `pause`, then let it work: waiters of the queue are served at once. Raises OSError, and nothing

@@ -176,7 +176,7 @@ def put(exchange: Exchange, now_ms: int) -> None:
         result = puts.store(session, name, Item(data, now_ms, expires_ms, body.flags), now_ms)
     except Refused as refused:
         counters.cmd_set += 1
-        exchange.error(400 if refused.client else 503, refused.why)
+        exchange.error(400 if refused.client else 503, _with_mend(exchange, refused.why))
         return
     counters.cmd_set += 1
     if result is puts.STORED:
@@ -185,6 +185,12 @@ def put(exchange: Exchange, now_ms: int) -> None:
         exchange.error(413, f"the item has {len(data)} bytes, max_item_size of {name} is less")
     else:
         exchange.error(409, f"{name} is full (max_items or max_size)")
+
+
+def _with_mend(exchange: Exchange, why: str) -> str:
+    """A refusal as operators read it, with the command that ends it. Clients of other protocols have none."""
+    name = next((name for name in exchange.broker.pauses if why == access.puts_paused(name)), None)
+    return why if name is None else f"{why}; `staniel resume {name} --puts` ends that"
 
 
 def _data(body: PutBody) -> bytes:
@@ -392,7 +398,7 @@ def _move(exchange: Exchange, source: Queue, target: str, count: int | None, now
         if running.is_target_full:
             why = f"{target} is full (max_items or max_size)"
         if why and not moved:
-            exchange.error(409 if running.is_target_full else 503, why)
+            exchange.error(409 if running.is_target_full else 503, _with_mend(exchange, why))
         else:
             record = running.undo
             number, until_ms = (record.id, record.content.began.until_ms) if record is not None else (0, 0)

@@ -105,6 +105,24 @@ def test_a_paused_queue_holds_back_what_was_asked_for(server: Server, operator: 
     assert held_by(server, "q") == [b"0"]
 
 
+def test_a_put_or_a_move_to_a_paused_queue_is_told_what_ends_the_pause(server: Server, operator: Operator) -> None:
+    fill(server, "q", 1)
+    fill(server, "held", 1)
+    operator.post("/api/queues/held/pause", {"gets": False})
+    why = "puts to held are paused; `staniel resume held --puts` ends that"
+    assert operator.ask("POST", "/api/queues/held/put", {"data": "x"}).json["error"] == why
+    assert operator.ask("POST", "/api/queues/q/move", {"to": "held"}).json["error"] == why
+    with Wire(server.address) as wire:
+        assert wire.put("held", b"x") == b"SERVER_ERROR puts to held are paused"
+
+
+def test_settings_that_are_no_number_are_the_words_of_the_file(operator: Operator) -> None:
+    found = operator.get("/api/queues/any/config")
+    none = ("max_items", "max_size", "max_waiters", "max_age", "max_deliveries", "expire_to_queue", "retry_delay")
+    assert {found[key] for key in none} == {"none"}
+    assert (found["sync_journal"], found["max_item_size"], found["keep_journal"]) == ("always", 16 << 20, True)
+
+
 def test_open_reads_are_given_back_one_all_or_all_of_a_client(server: Server, operator: Operator) -> None:
     fill(server, "q", 3)
     with Wire(server.address) as one, Wire(server.address) as other:

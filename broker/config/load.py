@@ -39,6 +39,7 @@ from staniel.queues.names import parent_of
 __all__ = ["Config", "ConfigError", "ReloadError", "defaults", "load", "parse"]
 
 LISTENERS = ("memcache", "text", "thrift", "workq", "admin")
+WORDS = {values.shown(word): word for word in (values.NONE, "always", "os")}  # as kinds show numbers that are none
 BLOCK_BYTES = 4096  # of a file system
 # No queue has the empty name, so it stands for all that nothing is said about.
 _ANY = ""
@@ -77,6 +78,15 @@ class Config(Struct, frozen=True, kw_only=True):
             if key.kind is values.OPPOSITE_FLAG:
                 value = not value
             yield spelled, value.value if isinstance(value, Enum) else value
+
+    def worded(self, name: str) -> Iterator[tuple[str, object]]:
+        """The same with the file's words for what is no number: "none", "always", "os"."""
+        keys = keys_of(QueueSettings)
+        for spelled, value in self.describe(name):
+            if type(value) is int:
+                yield spelled, WORDS.get(keys[spelled].kind.show(value), value)
+            else:
+                yield spelled, values.NONE if value == "" else value
 
     @property
     def item_bytes_max(self) -> int:
@@ -160,6 +170,13 @@ class Config(Struct, frozen=True, kw_only=True):
         _check_ports(changed)
         check_admin(changed)
         return structs.replace(changed, resolved=_resolve_all(default, self.queues))
+
+    def absolute(self) -> Config:
+        """With the folders of its files as other programs find them: commands are run from anywhere."""
+        server = structs.replace(self.server, spool=os.path.abspath(self.server.spool))
+        path = self.workq.cmdlog_path
+        workq = structs.replace(self.workq, cmdlog_path=path and os.path.abspath(path))
+        return structs.replace(self, server=server, workq=workq)
 
     def _workq_with(self, options: dict[str, object]) -> WorkqSettings:
         workq = _with_options(self.workq, options)

@@ -127,16 +127,11 @@ export function journal(name) {
   });
 }
 
-const UNLIMITED = 2 ** 31 - 1;
-const MEANING = { sync_journal: { 0: 'always', '-1': 'os' }, max_deliveries: { 0: 'none' } };
 function settingText(key, value) {
-  const meaning = MEANING[key]?.[value];
-  if (meaning) return meaning;
-  if (value === null || value === '' || value === 'none' || (typeof value === 'number' && value >= UNLIMITED && !/_size/.test(key))) return 'none';
   if (typeof value === 'boolean') return value ? 'true' : 'false';
   if (typeof value !== 'number') return f.oneLine(typeof value === 'string' ? value : JSON.stringify(value));
-  if (/_size/.test(key)) return value >= 2 ** 53 ? 'none' : f.bytes(value);
-  if (/age|timeout|delay|sync/.test(key)) return value ? (value < 1000 ? `${value} ms` : f.duration(value)) : 'none';
+  if (/_size/.test(key)) return f.bytes(value);
+  if (/age|timeout|delay|sync/.test(key)) return value < 1000 ? `${value} ms` : f.duration(value);
   return f.count(value);
 }
 

@@ -118,7 +118,7 @@ def _as_written(kind: SettingKind, value: object) -> str:
     if isinstance(value, bool) or value is None:  # None: a server that has no such setting
         return json.dumps(value)
     if isinstance(value, str):
-        return quoted(value or "none")
+        return quoted(value)
     return kind.show(value)
 
 
@@ -136,7 +136,7 @@ def diff(live: Live, config: str) -> None:
     found = []
     for name in sorted(names | {*filter(None, wanted.resolved)}):
         has = convert(live.client.get(queue_path(name, "config")), dict[str, Any])
-        for key, value in wanted.describe(name):
+        for key, value in wanted.worded(name):
             if has.get(key) != value:
                 found.append({"queue": name, "key": key, "server": has.get(key), "file": value})
     if live.tell_json(found):

@@ -159,7 +159,7 @@ def serve(
             "log_format": log_format,
         }
         flags: dict[str, Any] = {"open_network": open_network, "trust_file_system": trust_file_system}
-        return config.overridden(port=port, cmdlog=jobs, **flags, **texts)
+        return config.overridden(port=port, cmdlog=jobs, **flags, **texts).absolute()
 
     sys.exit(run(read_config))
 

@@ -99,8 +99,10 @@ def waiters(exchange: Exchange, now_ms: int) -> None:
 
 
 def queue_config(exchange: Exchange, now_ms: int) -> None:
-    """The resolved settings of any name, under the keys of the file; sizes in bytes, durations in ms."""
-    exchange.json(dict(exchange.broker.config.describe(exchange.names[0])))
+    """The resolved settings of any name, under the keys of the file; sizes in bytes, durations in ms, "none" where
+    there is no limit.
+    """
+    exchange.json(dict(exchange.broker.config.worded(exchange.names[0])))
 
 
 def history(exchange: Exchange, now_ms: int) -> None:

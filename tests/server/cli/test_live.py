@@ -343,6 +343,16 @@ def test_the_port_is_asked_with_its_token(server: Server, tmp_path: Path) -> Non
     assert refuses(run(server, "queues", "--url", url, "--token-file", str(tmp_path / "none")), 1, "cannot be read")
 
 
+def test_a_spool_that_was_named_from_a_folder_is_found_from_every_other(tmp_path: Path) -> None:
+    spool = tmp_path / "server" / "spool"
+    with running(tmp_path / "server", "--spool", os.path.relpath(spool)) as server:
+        fill(server, "q", 1)
+        assert f"spool:         {spool}\n" in say(server, "status")
+        taken = [*STANIEL, "backup", "take", str(tmp_path / "copy"), "--spool", str(spool)]
+        told = subprocess.run(taken, capture_output=True, text=True, cwd="/", timeout=60, check=False)
+        assert told.returncode == 0, told.stderr
+
+
 def test_a_configuration_names_the_spool_or_the_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

@@ -18,7 +18,7 @@ class Limits(Struct, frozen=True):
 
     `line_bytes_max`: room for a multi-key get of every client we tried, and small enough for 10,000 connections that
     never end their line. `item_bytes_max`: the largest `max_item_size` of any queue; a longer block is skipped, not
-    kept. `may_log_in`: a `set` carries a name and a password.
+    kept. `may_log_in`: the client has yet to say who it is; a `set` carries a name and a password.
     """
 
     line_bytes_max: int = 16_384

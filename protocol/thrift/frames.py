@@ -19,7 +19,7 @@ class Frames:
     """The stream of one connection, cut into frames."""
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._frame_bytes_max = frame_bytes_max
+        self.bytes_max = frame_bytes_max
         self._buffer = bytearray()
 
     @property
@@ -42,7 +42,7 @@ class Frames:
             return None
         (size,) = _LENGTH.unpack_from(self._buffer)
         assert isinstance(size, int)
-        if not 0 < size <= self._frame_bytes_max:
+        if not 0 < size <= self.bytes_max:
             return size
         end = _LENGTH.size + size
         if len(self._buffer) < end:

@@ -78,14 +78,16 @@ class ThriftParser(Parser):
     """The reading half of one connection."""
 
     def __init__(self, limits: Limits, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._limits = limits
         self._frame_bytes_max = frame_bytes_max
-        self._frames = Frames(frame_bytes_max)
+        self._frames = Frames()
+        self.limit(limits)
         self._state = ThriftState.PLAIN
 
     def limit(self, limits: Limits) -> None:
-        """Other limits, for what has not been read yet."""
+        """Other limits, for what has not been read yet. A client that has yet to say who it is has no use for items."""
         self._limits = limits
+        most = self._frame_bytes_max
+        self._frames.bytes_max = min(most, limits.item_bytes_max) if limits.may_log_in else most
 
     @property
     def state(self) -> ThriftState:
@@ -133,7 +135,7 @@ class ThriftParser(Parser):
     def _bad_length(self, size: int) -> Invalid:
         if size >> 16 == int.from_bytes(TLS_HELLO, "big"):
             return TLS_REFUSED
-        return _hang_up(f"a frame of {size} bytes, at most {self._frame_bytes_max}")
+        return _hang_up(f"a frame of {size} bytes, at most {self._frames.bytes_max}")
 
     def _read(self, frame: bytes) -> ThriftRequest:
         client_id, at = "", 0

@@ -290,6 +290,21 @@ def test_a_large_value_before_a_login_is_not_kept(server: Server, stack: ExitSta
     assert client.ask(f"set q 0 0 {1 << 20}", "x" * (1 << 20)) == "STORED\r\n"
 
 
+def test_a_long_frame_of_a_client_that_is_no_user_is_not_kept(tmp_path: Path, stack: ExitStack) -> None:
+    with running(tmp_path, config=users().replace('token_file = "token"', "") + "[thrift]\nport = 0\n") as server:
+        for size in (64 << 10) + 1, 8 << 20:
+            client = Client(
+                stack.enter_context(closing(socket.create_connection(("127.0.0.1", server.second_port), 5)))
+            )
+            client.sock.sendall(struct.pack(">I", size) + b"x" * 1000)
+            assert client.sock.recv(100) == b"", "hung up on before it is all there"
+        client = Client(stack.enter_context(closing(socket.create_connection(("127.0.0.1", server.second_port), 5))))
+        client.sock.sendall(struct.pack(">I", 64 << 10) + b"x" * 1000)
+        client.sock.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            client.sock.recv(100)
+
+
 def reload_with(server: Server, config: str) -> None:
     count = server.stderr.count("config.reloaded")
     server.config.write_text(config)

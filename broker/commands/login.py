@@ -52,7 +52,8 @@ def login(session: Session, request: Set, now_ms: int) -> None:
 
     session.suspend(answer)
     # Not urgent: clients that guess without end would keep packs and deletions from ever getting their turn.
-    session.broker.maintenance.tasks.submit(PasswordCheck(wanted or users.stand_in(name), password, then))
+    check = PasswordCheck(wanted or users.stand_in(name), password, then, lambda: session.state is SUSPENDED)
+    session.broker.maintenance.tasks.submit(check)
 
 
 def succeed(session: Session, name: str) -> None:

@@ -20,6 +20,7 @@ from msgspec import structs
 
 from staniel.broker.commands.login import login
 from staniel.broker.passwords import PasswordCheck, hash_password, parse_hash
+from staniel.broker.session import CLOSED, SUSPENDED
 from staniel.broker.timers import Timers
 from staniel.broker.users import Logins
 from staniel.journal.background import TaskQueue
@@ -522,6 +523,30 @@ def test_passwords_are_compared_in_turn_with_the_servers_own_work() -> None:
         order += started
         tasks._running.clear()
     assert len(order) == 3 and order[1] is own
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_password_is_not_compared_for_a_client_that_is_gone(is_there: bool) -> None:
+    """Else clients that come and hang up would hold up all new logins, however few of them may be there at a time."""
+    tasks, wanted, failed = TaskQueue(), parse_hash(HASHES["both"]), list[str]()
+    broker = SimpleNamespace(
+        users=SimpleNamespace(by_name={"both": SimpleNamespace(password=wanted)}),
+        logins=Logins(bytes(32)),
+        maintenance=SimpleNamespace(tasks=tasks),
+        rate_limited=lambda level, event, now_ms, **fields: failed.append(event),
+    )
+    session: Any = SimpleNamespace(
+        broker=broker, address="", suspend=lambda answer: None, deliver=lambda is_right: None
+    )
+    request: Any = SimpleNamespace(data=b"both both-secret")
+    login(session, request, 0)
+    session.state = SUSPENDED if is_there else CLOSED
+    (check,) = tasks.start()
+    check.run()
+    tasks.finish(check, 0)
+    assert broker.logins.remembered.knows("both", wanted, b"both-secret") == is_there
+    assert failed == ([] if is_there else ["login.failed"])
+    assert broker.logins.checks == 0
 
 
 def test_a_login_that_a_server_has_read_late_is_no_late_login() -> None:

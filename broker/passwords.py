@@ -101,7 +101,7 @@ def stand_in(name: str, hashes: list[PasswordHash]) -> PasswordHash:
 
 class PasswordCheck:
     """A background task. `then(is_right, now_ms)` is called in the hub's thread, `is_awaited` in the other one, so it
-    only looks at a field; what nobody waits for any more is not compared, and holds up no other login.
+    only looks at a field; what no client waits for any more is not compared, and holds up no other login.
     """
 
     def __init__(

@@ -36,6 +36,8 @@ def exposed_files(config: Config) -> list[str]:
     named = [config.admin.token_file, *(user.token_file for user in users), *(user.password_file for user in users)]
     if config.tls.certificate:
         named.append(config.tls.key or config.tls.certificate)
+    if any(user.password_hash for user in users):
+        named.append(config.file)
     found = []
     for path in dict.fromkeys(each for each in named if each):
         with suppress(OSError):

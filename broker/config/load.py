@@ -51,7 +51,9 @@ class ReloadError(Exception):
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """All settings. `default` and `queues` are as given, `resolved` is what they amount to: ask `queue` instead."""
+    """All settings. `default` and `queues` are as given, `resolved` is what they amount to: ask `queue` instead.
+    `file`: where they are from; "" for none.
+    """
 
     server: ServerSettings
     memcache: MemcacheSettings
@@ -65,6 +67,7 @@ class Config(Struct, frozen=True, kw_only=True):
     queues: dict[str, QueueSettings]
     aliases: dict[str, tuple[str, ...]]
     resolved: dict[str, QueueConfig]
+    file: str = ""
 
     def queue(self, name: str) -> QueueConfig:
         """The settings of any queue, configured or not: its own, its fan-out parent's, [default]'s, ours."""
@@ -189,8 +192,9 @@ class Config(Struct, frozen=True, kw_only=True):
 def load(path: str) -> Config:
     """The configuration of the file at `path`; its folder is where relative paths count from. Raises ConfigError."""
     try:
-        disk = OsFs()
-        return parse(disk.read(path, 0, disk.size(path)), os.path.dirname(path))
+        disk, file = OsFs(), os.path.abspath(path)
+        found = parse(disk.read(path, 0, disk.size(path)), os.path.dirname(file))
+        return structs.replace(found, file=file)
     except OSError as wrong:
         raise ConfigError("", f"cannot be read: {wrong.strerror}", path) from wrong
     except ConfigError as wrong:

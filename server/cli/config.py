@@ -24,6 +24,7 @@ from staniel.server.cli.admin_client import queue_path
 from staniel.server.cli.import_kestrel import import_kestrel
 from staniel.server.cli.live_command import Live, LiveCommand, convert
 from staniel.server.cli.text import counted, printable, tolerate
+from staniel.server.secret_files import exposed_files
 
 
 @click.group()
@@ -45,7 +46,10 @@ def _load(path: str) -> Config:
 @config.command()
 @click.argument("path", metavar="FILE")
 def check(path: str) -> None:
-    """Say whether a server would start with FILE, and if not, which line or key is wrong. Exit code 0: it would."""
+    """Say whether a server would start with FILE, and if not, which line or key is wrong. Exit code 0: it would.
+
+    It would also with what a warning is about: files of secrets that others can read, settings without an effect.
+    """
     found = _load(path)
     try:
         AdminAccess(found, OsFs())  # reads the token
@@ -56,8 +60,28 @@ def check(path: str) -> None:
         raise click.ClickException(printable(f"{path}: {error}")) from error
     if why := network_refusal(found):
         raise click.ClickException(printable(f"{path}: {why}"))
+    for doubt in _doubts(found):
+        click.echo(printable(f"warning: {doubt}"), err=True)
     own = counted(len(found.queues), "queue has settings of its own", "queues have settings of their own")
     click.echo(f"{printable(path)} is good: {own}")
+
+
+def _doubts(found: Config) -> Iterator[str]:
+    """What a server starts with, and is hardly meant."""
+    for path in exposed_files(found):
+        yield f"every user of this machine can read {path}: chmod o-r {path}, and have a new secret in it"
+    has_tls = any(found.tls_addresses(name) for name in LISTENERS)
+    if found.tls.certificate and not has_tls:
+        yield "tls.certificate: no listener has a tls_port, so that nothing is served under TLS"
+    for name, user in found.users.items():
+        key = joined("users", name)
+        if not user.roles:
+            yield f"{key}.roles: there are none, so that this user may do nothing"
+        if user.certificates and not (has_tls and found.tls.client_ca):
+            yield f"{key}.certificates: no client is asked for one without [tls] client_ca and a tls_port"
+        ways = (user.password_hash, user.password_file, user.token_file)
+        if not (any(ways) or user.certificates or user.uids):
+            yield f"{key}: no client can be this user: give password_hash, certificates, uids or token_file"
 
 
 @config.command()

@@ -10,7 +10,7 @@ import pytest
 from tests.server.admin.asking import Operator
 from tests.server.test_users import HASHES
 from tests.support.certificates import Authority
-from tests.support.process import running, until
+from tests.support.process import run_staniel, running, until
 
 TOKEN = "a-token-of-the-operator"
 CONFIG = """
@@ -32,6 +32,19 @@ token_file = "token"
 password_file = "hash"
 """
 SECRETS = ("admin-token", "token", "hash", "key")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640])
+def test_a_configuration_with_a_hash_in_it_is_such_a_file(tmp_path: Path, mode: int) -> None:
+    text = f'[users.a]\nroles = ["read"]\nqueues = ["*"]\npassword_hash = {json.dumps(HASHES["both"])}\n'
+    (tmp_path / "one.toml").write_text(text)
+    (tmp_path / "one.toml").chmod(mode)
+    told = run_staniel("config", "check", str(tmp_path / "one.toml"))
+    assert told.returncode == 0 and ("can read" in told.stderr and "chmod o-r" in told.stderr) is (mode == 0o644)
+    with running(tmp_path / "server", "--config", str(tmp_path / "one.toml")) as server:
+        assert (f"secret.readable path={tmp_path}/one.toml " in server.stderr) is (mode == 0o644)
+    (tmp_path / "one.toml").write_text("[queues.a]\n")
+    assert run_staniel("config", "check", str(tmp_path / "one.toml")).stderr == ""
 
 
 @pytest.mark.parametrize("readable", [*((name,) for name in SECRETS), (), SECRETS])

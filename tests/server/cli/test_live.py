@@ -569,6 +569,23 @@ def test_a_configuration_is_checked_without_a_server(tmp_path: Path) -> None:
     assert run_staniel("config", "check", str(good)).stdout == f"{good} is good: 2 queues have settings of their own\n"
 
 
+def test_settings_without_an_effect_are_warned_of(tmp_path: Path) -> None:
+    text = """
+    users.idle = { roles = ["read"], queues = ["*"] }
+    users.none = { uids = [1] }
+    users.cert = { roles = ["admin"], certificates = ["a"] }
+    users.good = { roles = ["admin"], uids = [2] }
+    """
+    (tmp_path / "c.toml").write_text(text)
+    told = run_staniel("config", "check", str(tmp_path / "c.toml"))
+    assert told.returncode == 0
+    assert [line.split(": ")[1] for line in told.stderr.splitlines()] == [
+        "users.idle",
+        "users.none.roles",
+        "users.cert.certificates",
+    ]
+
+
 def test_what_is_shown_of_a_configuration_means_the_same(tmp_path: Path) -> None:
     text = """
     memcache.listen = ["127.0.0.1:1", "unix:/run/a.sock"]

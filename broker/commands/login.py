@@ -22,7 +22,7 @@ def login(session: Session, request: Set, now_ms: int) -> None:
         session.client_error(BAD_FORMAT)
         return
     users, logins = session.broker.users, session.broker.logins
-    name, password = words[0].decode("latin-1"), words[1]
+    name, password = words[0].decode("utf-8", "replace"), words[1]
     user = users.by_name.get(name)
     wanted = user.password if user is not None else None
     if user is not None and wanted is not None and logins.remembered.knows(name, wanted, password):

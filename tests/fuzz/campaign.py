@@ -78,6 +78,7 @@ def _run(command: list[str], seconds: float, said: Path, tally: Tally) -> str:
         alarm = Timer(seconds, process.kill)
         alarm.start()
         _, status, used = os.wait4(process.pid, 0)
+        is_late = not alarm.is_alive()
         alarm.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
     text = said.read_text("utf-8", "replace")
@@ -87,6 +88,8 @@ def _run(command: list[str], seconds: float, said: Path, tally: Tally) -> str:
     tally.points = max([tally.points, *map(int, re.findall(r" cov: (\d+) ", text))])
     if not process.returncode:
         return ""
+    if is_late:
+        return f"killed {SPARE_SECONDS} s after its end: an input that takes for ever, or a machine that is busy"
     why = WHY.search(text)
     return (why[0] if why else text.strip().rpartition("\n")[2] or f"exit status {process.returncode}")[:300]
 

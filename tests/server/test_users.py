@@ -213,6 +213,19 @@ def test_a_wrong_login_is_refused_in_memcacheds_words(server: Server, stack: Exi
     assert client.login("both") == "STORED\r\n"
 
 
+def test_names_of_users_are_utf_8(tmp_path: Path, stack: ExitStack) -> None:
+    user, secret = "jürgen-鳥", WORDS["both"].encode()
+    config = f'[users."{user}"]\nroles = ["read"]\nqueues = ["*"]\npassword_hash = "{HASHES["both"]}"\n'
+    with running(tmp_path, config=config) as server:
+        sock = connect(stack, server).sock
+        for name, wanted in ((user.encode("latin-1", "replace"), b"CLIENT_ERROR"), (user.encode(), b"STORED")):
+            said = name + b" " + secret
+            sock.sendall(b"set auth 0 0 %d\r\n%s\r\n" % (len(said), said))
+            assert sock.recv(100).startswith(wanted)
+        sock.sendall(b"set q 0 0 1\r\na\r\n")
+        assert sock.recv(100) == b"CLIENT_ERROR user j%FCrgen-%E9%B3%A5 may not write to q\r\n"
+
+
 def test_three_failures_end_the_connection_and_are_logged_without_secrets(server: Server, stack: ExitStack) -> None:
     client = connect(stack, server)
     for _ in range(3):

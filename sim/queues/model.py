@@ -182,6 +182,7 @@ class QueueModel:
         self.is_always = is_always
 
     def end(self) -> None:
+        self.note_settings()  # a reload may have come in the same tick
         self.facts.append(Fact(Verb.END))
         self.now.apply(self.facts[-1])
         for reading in self.readings.values():

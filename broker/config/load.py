@@ -39,7 +39,7 @@ from staniel.queues.names import parent_of
 __all__ = ["Config", "ConfigError", "ReloadError", "defaults", "load", "parse"]
 
 LISTENERS = ("memcache", "text", "thrift", "workq", "admin")
-WORDS = {values.shown(word): word for word in (values.NONE, "always", "os")}  # as kinds show numbers that are none
+WORDS = (values.NONE, "always", "os")  # for what is no number
 BLOCK_BYTES = 4096  # of a file system
 # No queue has the empty name, so it stands for all that nothing is said about.
 _ANY = ""
@@ -85,9 +85,10 @@ class Config(Struct, frozen=True, kw_only=True):
     def worded(self, name: str) -> Iterator[tuple[str, object]]:
         """The same with the file's words for what is no number: "none", "always", "os"."""
         keys = keys_of(QueueSettings)
+        words = {values.shown(word): word for word in WORDS}  # here: quoting loads json, which a start spares
         for spelled, value in self.describe(name):
             if type(value) is int:
-                yield spelled, WORDS.get(keys[spelled].kind.show(value), value)
+                yield spelled, words.get(keys[spelled].kind.show(value), value)
             else:
                 yield spelled, values.NONE if value == "" else value
 

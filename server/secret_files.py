@@ -26,8 +26,12 @@ def watch_secrets(broker: Broker) -> None:
 def look(broker: Broker) -> None:
     broker.exposed_files = exposed_files(broker.config)
     for path in broker.exposed_files:
-        hint = f"every user of this machine can read it: chmod o-r {path}, and have a new secret in it"
+        hint = f"every user of this machine can read it: {mend(path)}"
         broker.report(Level.WARNING, "secret.readable", path=path, hint=hint)
+
+
+def mend(path: str) -> str:
+    return f"chmod o-r {path}, and have a new secret in it"
 
 
 def exposed_files(config: Config) -> list[str]:

@@ -19,12 +19,12 @@ from staniel.broker.config.toml import joined, keys_of
 from staniel.broker.config.values import PASSWORD_HASH, SettingKind, quoted
 from staniel.broker.users import Users, network_refusal
 from staniel.journal.disk.os_fs import OsFs
+from staniel.server import secret_files
 from staniel.server.certificates import make_context
 from staniel.server.cli.admin_client import queue_path
 from staniel.server.cli.import_kestrel import import_kestrel
 from staniel.server.cli.live_command import Live, LiveCommand, convert
 from staniel.server.cli.text import counted, printable, tolerate
-from staniel.server.secret_files import exposed_files
 
 
 @click.group()
@@ -68,8 +68,8 @@ def check(path: str) -> None:
 
 def _doubts(found: Config) -> Iterator[str]:
     """What a server starts with, and is hardly meant."""
-    for path in exposed_files(found):
-        yield f"every user of this machine can read {path}: chmod o-r {path}, and have a new secret in it"
+    for path in secret_files.exposed_files(found):
+        yield f"every user of this machine can read {path}: {secret_files.mend(path)}"
     has_tls = any(found.tls_addresses(name) for name in LISTENERS)
     if found.tls.certificate and not has_tls:
         yield "tls.certificate: no listener has a tls_port, so that nothing is served under TLS"

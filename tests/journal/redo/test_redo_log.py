@@ -453,17 +453,22 @@ def test_a_record_of_an_unknown_kind_is_damage() -> None:
     assert read_log(disk, PATHS, write_log(disk, b"\x09" * 30)).found is Legibility.DAMAGED
 
 
+def put_amid_a_sync(world: World, item: str) -> None:
+    """Put `item` while a sync runs of which the log, which comes into use meanwhile, has been told nothing."""
+    running = world.start_sync()
+    assert running is not None and running.redo is None
+    world.do_tasks()
+    world.client().puts(item)
+    running.run()
+    world.finish_sync(running)
+
+
 def test_a_file_that_was_being_synced_when_the_log_came_into_use_is_not_cut_off() -> None:
     world = World(f'{LOG}default.sync_journal = "1s"\n')
     group = world.broker.group
     world.client().puts("first")
     world.turn(ms=1000)
-    running = world.start_sync()
-    assert running is not None and running.redo is None
-    world.do_tasks()
-    world.client().puts("second")
-    running.run()
-    world.finish_sync(running)
+    put_amid_a_sync(world, "second")
     group.redo.carry_out(group.redo.take())  # as the name of another file is used again
     assert world.crash(Crash.DROP).items() == [b"first", b"second"]
     assert not group.redo.bound
@@ -550,12 +555,7 @@ def test_an_answer_that_waited_for_its_journal_survives_a_power_cut_amid_what_th
     world = World(LOG)
     client = world.client()
     client.puts("x" * 20_000)  # more than a batch
-    running = world.start_sync()
-    assert running is not None and running.redo is None
-    world.do_tasks()
-    world.client().puts("second")
-    running.run()
-    world.finish_sync(running)
+    put_amid_a_sync(world, "second")
     assert client.hears() == "STORED"
     assert [len(item) for item in first_batch_only(world).items()] == [20_000, 6]
     world.sync()

@@ -80,6 +80,7 @@ def recover(
     if spool.used_log:  # before anything else gets a name that the log knows
         spool.settle()
         spool.end_log()
+    spool.remove_unused_log()
     for name in spool.orphans(found):
         hint = "with all other files of its queue; not told again"
         report(Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint)

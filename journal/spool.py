@@ -28,7 +28,7 @@ from staniel.journal.libkestrel.family import StreamJournals
 from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.redo import log as redo_log
-from staniel.journal.redo.log import IN_USE, UNUSED, RedoLog
+from staniel.journal.redo.log import IN_USE, UNUSED, LogState, RedoLog
 from staniel.journal.redo.replay import (
     COMPARED_BYTES_MAX,
     FileChange,
@@ -184,8 +184,8 @@ class Spool:
         done. What is damaged of it is copied to `damaged/`. Raises SpoolError.
         """
         paths = [f"{self.own}/{name}" for name in redo_log.NAMES]
+        content = self._read_log(paths)
         try:
-            content = read_log(self.fs, paths, self.used_log)
             if content.found is Legibility.NEWER:
                 raise SpoolError(f"{paths[0]} is of a later version of staniel; use the one that wrote it")
             changes: list[FileChange] = []
@@ -207,6 +207,15 @@ class Spool:
             raise SpoolError(f"{why}; mend that, then start again: it has what journals may lack") from error
         return content, changes
 
+    def _read_log(self, paths: list[str]) -> LogContent:
+        """Raises SpoolError."""
+        try:
+            return read_log(self.fs, paths, self.used_log)
+        except OSError as error:
+            why = f"cannot read the redo log of {self.folder}: {error}"
+            what = f"{error.filename or 'that file'} away, which after a power cut loses the last answered changes"
+            raise SpoolError(f"{why}; mend that and start again, or move {what}") from error
+
     def finish_log(self) -> None:
         """Before a tool changes journals: do what a start does about the redo log that the last server has left in use.
         Raises SpoolError, OSError, JournalFailure.
@@ -227,6 +236,12 @@ class Spool:
             replace_file(self.fs, f"{self.own}/version", f"{FORMAT_VERSION}\n".encode())
             self.used_log = b""
         self.redo.end()
+
+    def remove_unused_log(self) -> None:
+        """There is to be no redo log, and an earlier run has left its files. Those that cannot be removed stay."""
+        if self.redo.state is LogState.OFF and not self.used_log:
+            with suppress(OSError):
+                remove_each(self.fs.beneath, self.own, list(redo_log.NAMES))
 
     def listing(self) -> SpoolListing:
         """One listing: the files of each queue, and the names of what is left alone. Raises OSError."""

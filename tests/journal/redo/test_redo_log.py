@@ -152,6 +152,24 @@ def test_a_log_that_is_gone_is_told() -> None:
     assert after.items() == [b"first", b"second"]
 
 
+def test_a_log_that_cannot_be_read_refuses_the_start_and_says_what_may_be_moved_away() -> None:
+    world = in_use()
+    left = world.disk.crash(Crash.KEEP)
+    left.fail("read", "redo.1", 5)
+    with pytest.raises(SpoolError, match=r"redo\.1 away, which after a power cut loses"):
+        World(LOG, left, world.now_ms)
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_the_files_of_a_log_that_is_switched_off_are_removed(stop: bool) -> None:
+    world = in_use()
+    if stop:
+        world.broker.shutdown(world.now_ms)
+    left = world.disk.kill()
+    assert World('server.redo_log = "none"\n', left, world.now_ms).items() == [b"first", b"second"]
+    assert not [name for name, _ in left.list("s/.staniel") if name.startswith("redo")]
+
+
 def test_a_log_of_another_spool_is_not_used() -> None:
     world, other = in_use(), in_use()
     other.client().puts("foreign")

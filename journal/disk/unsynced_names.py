@@ -48,11 +48,12 @@ class WriteLog(Protocol):
 
 class NamedFile:
     """A File under the name that it has now. Its sync raises JournalFailure. `safe_bytes`: so many were there
-    when it was last synced, or opened; `is_in_doubt`: not even those may be on the disk. `binding`: what a WriteLog
-    knows of it; without one, what writes is the other file itself: that is done for every batch.
+    when it was last synced, or opened; `is_in_doubt`: not even those may be on the disk. `cuts`: how often it has been
+    made shorter. `binding`: what a WriteLog knows of it; without one, what writes is the other file itself: that is
+    done for every batch.
     """
 
-    __slots__ = ("_file", "_names", "binding", "is_in_doubt", "path", "safe_bytes", "write")
+    __slots__ = ("_file", "_names", "binding", "cuts", "is_in_doubt", "path", "safe_bytes", "write")
 
     def __init__(self, names: UnsyncedNames, path: str, file: File) -> None:
         self._file = file
@@ -60,6 +61,7 @@ class NamedFile:
         self.path = path
         self.safe_bytes = file.size
         self.is_in_doubt = False
+        self.cuts = 0
         self.binding: object = None
         self.write = file.write
 
@@ -81,6 +83,7 @@ class NamedFile:
         log.wrote(self, at, data)
 
     def _set_size(self, size: int) -> None:
+        self.cuts += 1
         self._file.size = size
         self.safe_bytes = min(size, self.safe_bytes)  # cut off: what is written there next is not safe
 
@@ -91,7 +94,7 @@ class NamedFile:
 
     def sync(self) -> None:
         names, file = self._names, self._file
-        size = file.size
+        cuts, size = self.cuts, file.size
         if names.failure:
             raise JournalFailure(names.failure)
         try:
@@ -100,8 +103,15 @@ class NamedFile:
             names.fail(error)
         if names.failure:
             raise JournalFailure(names.failure)
-        self.safe_bytes = size
+        self.mark_safe(size, cuts)
         self.is_in_doubt = False
+
+    def mark_safe(self, size: int, cuts: int) -> None:
+        """A sync has ended that began when the file had these. If it has been cut since then, `size` may be of a write
+        that was under way in the other thread, failed and was taken back.
+        """
+        if self.cuts == cuts and size > self.safe_bytes:
+            self.safe_bytes = size
 
     def is_at(self, path: str) -> bool:
         return self._file.is_at(path)
@@ -203,7 +213,7 @@ class UnsyncedNames:
 
     def append(self, path: str) -> File:
         log = self.write_log
-        if log is not None and path in log.left:
+        if log is not None and path in log.left and not self._has_content(path):
             log.free_name(path)
         file = NamedFile(self, path, self._fs.append(path))
         if file.size == 0:
@@ -213,6 +223,16 @@ class UnsyncedNames:
         if log is not None and path in log.bound:
             log.opened(file)
         return file
+
+    def _has_content(self, path: str) -> bool:
+        """Whether the file at `path`, which is in `left`, is still the one that the log knew: others come into being
+        empty, or by a rename, which frees the name. What ends it in the log has been taken down before anything that
+        is written to it from now on.
+        """
+        try:
+            return self._fs.size(path) > 0
+        except FileNotFoundError:
+            return False
 
     def closed(self, file: NamedFile) -> None:
         """`file` is about to be closed."""
@@ -254,7 +274,7 @@ class UnsyncedNames:
 
     def truncate(self, path: str, size: int) -> None:
         log = self.write_log
-        if log is not None and path in log.bound:
+        if log is not None and (path in log.bound or path in log.left):
             log.free_name(path)
         with self._change(path):
             self.guard(lambda: self._fs.truncate(path, size))
@@ -279,11 +299,10 @@ class UnsyncedNames:
     def sync_all_with(self, folder: str, files: Iterable[File]) -> None:
         """As `sync_all`, for the sake of `files`: what they have now is known to be safe then."""
         named = [file for file in files if type(file) is NamedFile]
-        sizes = [file.size for file in named]
+        before = [(file.cuts, file.size) for file in named]  # the size last: a cut in between is noticed
         self.sync_all(folder)
-        for file, size in zip(named, sizes, strict=True):
-            if size > file.safe_bytes:
-                file.safe_bytes = size
+        for file, (cuts, size) in zip(named, before, strict=True):
+            file.mark_safe(size, cuts)
 
     def sync_all(self, folder: str) -> None:
         within, before = f"{folder}/", self._steps

@@ -261,6 +261,8 @@ class RedoLog:
     def _may_bind(self, file: NamedFile, *, has_data: bool) -> bool:
         if not self.is_in_use or not file.path.startswith(f"{self.folder}/") or not self.fs.has_its_name(file):
             return False
+        if self._files >= records.FILES_MAX:  # only after months of a thousand new files a second
+            return False
         if file.is_in_doubt or (has_data and file.size - file.safe_bytes > CATCH_UP_BYTES_MAX):
             return False
         # The table goes into the other segment as well, which may be the smaller one.
@@ -328,6 +330,13 @@ class RedoLog:
         if binding is not None:
             self.left[path] = binding
 
+    def let_go(self, paths: Iterable[str]) -> None:
+        """Nothing more is written to the files at these paths, which a background task is about to remove or rename: it
+        must find nothing here to change.
+        """
+        for path in paths:
+            self.removed(path)
+
     def free_name(self, path: str) -> None:
         """`path` is about to be the name of another file, or the file there is about to be cut: see to it that no power
         cut brings bytes of the old one into it. Raises OSError, JournalFailure.
@@ -353,7 +362,8 @@ class RedoLog:
         binding = self.bound.pop(path, None)
         if binding is None:
             return None
-        self._table_bytes -= records.BIND.size + len(binding.path.encode("utf-8", "surrogateescape"))
+        size = records.BIND.size + len(binding.path.encode("utf-8", "surrogateescape"))
+        self._table_bytes -= size  # one step of the interpreter: a background task may be removing a file
         if binding.file is not None:
             binding.file.unbind()
         binding.taken = self.taken + 1

@@ -45,6 +45,7 @@ DATA = Layout("<BIQQI")
 EXTENT = Layout("<BIQQII")
 DONE = Layout("<BI")
 SAFE = Layout("<BIQ")
+FILES_MAX = 2**32 - 1  # numbers of files: 32 bits
 pack_data_head = DATA.pack  # for every write; a function of ours around it would take three times as long
 """What stands before the bytes: DATA_KIND, the file's number, at, bytes known to be on the disk, length."""
 

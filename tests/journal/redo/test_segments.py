@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
+from staniel.journal.libkestrel.family import RemoveSegments
 from staniel.journal.redo.log import SegmentState
 from staniel.journal.redo.replay import Legibility, read_log
+from staniel.sim.disk.disk import Disk, DiskFile
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
 from tests.journal.redo.test_redo_log import in_use
@@ -108,3 +111,90 @@ def test_a_start_has_the_log_in_memory_once(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1.3 * 2 * (8 << 20)
     finally:
         tracemalloc.stop()
+
+
+def test_a_journal_that_is_opened_again_after_a_while_costs_no_sync_in_the_turn() -> None:
+    world = in_use()
+    redo, fs = world.broker.group.redo, world.broker.group.fs
+    world.broker.group.settle(world.now_ms)
+    assert world.broker.queues.find("q").journal.try_close(force=True)
+    redo.retired(redo.active, [])
+    assert "s/q" in redo.left
+    before = len(world.disk.log)
+    fs.append("s/q").close()
+    assert not [op for op in world.disk.log[before:] if op.verb.startswith("sync")]
+    fs.remove("s/q")
+    fs.append("s/q").close()
+    assert [op.verb for op in world.disk.log[before:] if op.verb.startswith("sync")]
+    assert "s/q" not in redo.left
+
+
+def test_no_file_is_taken_in_once_the_numbers_have_run_out_and_answers_go_on() -> None:
+    world = in_use()
+    redo = world.broker.group.redo
+    redo._files = 2**32 - 2
+    for number in range(3):
+        world.client().puts("new", f"n{number}")
+        world.sync()
+    assert "s/n0" in redo.bound and "s/n2" not in redo.bound
+    assert world.crash(Crash.DROP).items("n2") == [b"new"]
+
+
+@pytest.mark.parametrize("of_all", [True, False])
+def test_a_sync_amid_a_write_that_is_taken_back_does_not_call_its_bytes_safe(of_all: bool) -> None:
+    disk = Disk()
+    disk.make_folder("s")
+    names = UnsyncedNames(disk)
+    file = names.append("s/q")
+    assert isinstance(file, NamedFile)
+    file.write(b"whole")
+    file.sync()
+    file.write(b"half")
+    sync_file, sync_all = DiskFile.sync, Disk.sync_all
+
+    def and_taken_back() -> None:
+        names.truncate("s/q", 5)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DiskFile, "sync", lambda self: (sync_file(self), and_taken_back()))
+        patch.setattr(Disk, "sync_all", lambda self, folder: (sync_all(self, folder), and_taken_back()))
+        if of_all:
+            names.sync_all_with("s", [file])
+        else:
+            file.sync()
+    file.write(b"other")
+    assert (file.size, file.safe_bytes) == (10, 5)
+
+
+@pytest.mark.parametrize("archive", ["", 'default.archive_path = "old"\n'])
+def test_segments_that_are_removed_in_the_background_have_left_the_log_before_that(
+    archive: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = in_use(
+        f'server.redo_log = "1MB"\n{archive}'
+        'queues.lib.sync_journal = "os"\nqueues.lib.journal_format = "libkestrel"\n'
+        'queues.lib.default_journal_size = "4KB"\n'
+    )
+    redo = world.broker.group.redo
+    work = RemoveSegments.work
+    states = []
+
+    def look_and_work(task: RemoveSegments) -> None:
+        for _ in range(2):
+            states.append((set(redo.bound), set(redo.left), redo._pending_bytes, redo._table_bytes))
+            if len(states) % 2:
+                work(task)
+
+    monkeypatch.setattr(RemoveSegments, "work", look_and_work)
+    client = world.client()
+    for _ in range(12):
+        client.puts("x" * 1000, "lib")
+        world.sync()
+    for _ in range(12):
+        client.says("get lib")
+        world.sync()
+    world.do_tasks()
+    assert states and states[0::2] == states[1::2]
+    if archive:
+        first = min(name for name, _ in world.disk.list("old"))
+        assert world.crash(Crash.DROP).disk.size(f"old/{first}") == world.disk.size(f"old/{first}") > 1000

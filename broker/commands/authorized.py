@@ -14,6 +14,7 @@ from staniel.broker.commands.login import login
 from staniel.broker.rights import STRANGER, Rights, Role
 from staniel.broker.session import Session
 from staniel.protocol.memcache import requests as memcache
+from staniel.protocol.memcache.replies import MEMCACHED
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.words import text
 from staniel.queues.names import parent_of
@@ -272,7 +273,7 @@ RULES: dict[str, Callable[[], dict[type, Rule]]] = {
 
 
 def refuse(session: Session, request: Any, why: str) -> None:
-    """In the words of the session's protocol."""
+    """In the words of the session's protocol; memcached's in Kestrel's dialect too, which has no users."""
     match session.protocol:
         case "text":
             from staniel.protocol.text.replies import TextReplies
@@ -287,7 +288,8 @@ def refuse(session: Session, request: Any, why: str) -> None:
 
             session.out.append(replies.server_error(why))
         case _:
-            session.client_error(why, noreply=getattr(request, "noreply", False))
+            if not getattr(request, "noreply", False):
+                session.out.append(MEMCACHED.client_error(why))
 
 
 def _guarded(handler: Handler, rule: Rule) -> Handler:

@@ -1,13 +1,18 @@
-"""memcached's ASCII authentication: the first `set`, of any key, carries "USER PASSWORD". Source: `authfile` of
-memcached 1.6 (proto_text.c), whose replies these are.
+"""memcached's ASCII authentication: the first `set`, of any key, carries "USER PASSWORD", or a user's token in the
+place of the password. Source: `authfile` of memcached 1.6 (proto_text.c), whose replies these are in either dialect:
+Kestrel has no users.
 """
 
 from __future__ import annotations
 
+from hmac import compare_digest
+
 from staniel.broker.events import Level
 from staniel.broker.passwords import CHECKS_MAX, PASSWORD_BYTES_MAX, PasswordCheck
 from staniel.broker.session import PULSE, SUSPENDED, Session
+from staniel.broker.users import Logins, User
 from staniel.protocol.memcache.item_requests import Set
+from staniel.protocol.memcache.replies import MEMCACHED
 
 FAILURES_MAX = 3  # of a connection; then we hang up
 FAILURE_MS = 500  # before the answer to the first, twice that before the second
@@ -19,18 +24,18 @@ def login(session: Session, request: Set, now_ms: int) -> None:
     """The client says who it is. What follows in its pipeline waits until that is known."""
     words = request.data.split()
     if len(words) != 2 or len(request.data) > PASSWORD_BYTES_MAX:
-        session.client_error(BAD_FORMAT)
+        session.out.append(MEMCACHED.client_error(BAD_FORMAT))
         return
     users, logins = session.broker.users, session.broker.logins
     name, password = words[0].decode("utf-8", "replace"), words[1]
     user = users.by_name.get(name)
     wanted = user.password if user is not None else None
-    if user is not None and wanted is not None and logins.remembered.knows(name, wanted, password):
+    if user is not None and _is_known_at_once(logins, user, password):
         succeed(session, name)
         session.yield_turn()  # what follows is served from another table
         return
     if logins.checks >= CHECKS_MAX:
-        session.refuse("too many logins at a time, try again")
+        session.out.append(MEMCACHED.server_error("too many logins at a time, try again"))
         return
     logins.checks += 1
     known_name = name if user is not None else ""
@@ -56,6 +61,15 @@ def login(session: Session, request: Set, now_ms: int) -> None:
     session.broker.maintenance.tasks.submit(check)
 
 
+def _is_known_at_once(logins: Logins, user: User, secret: bytes) -> bool:
+    """A token is long and nobody's choice, so that it need not be hashed; a password may be one that was right before.
+    A wrong secret of a user who has a token takes no other way than one of a user who has none.
+    """
+    if user.token and compare_digest(user.token, secret):
+        return True
+    return user.password is not None and logins.remembered.knows(user.name, user.password, secret)
+
+
 def succeed(session: Session, name: str) -> None:
     broker = session.broker
     broker.logins.succeeded += 1
@@ -77,9 +91,9 @@ def fail(session: Session, name: str, now_ms: int) -> None:
 
     def answer(_: object, now_ms: int) -> None:
         if session.failures < FAILURES_MAX:
-            session.client_error(FAILURE)
+            session.out.append(MEMCACHED.client_error(FAILURE))
         else:
-            session.hang_up(session.replies.client_error(FAILURE))
+            session.hang_up(MEMCACHED.client_error(FAILURE))
 
     until_ms = now_ms + (FAILURE_MS << (session.failures - 1))
     session.park(PULSE, until_ms, answer, opens=False, peeks=False)

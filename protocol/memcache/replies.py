@@ -169,7 +169,8 @@ class KestrelReplies(Replies):
         return b"SERVER_ERROR\r\n"
 
 
-_REPLIES: dict[Dialect, Replies] = {Dialect.MEMCACHED: Replies(), Dialect.KESTREL: KestrelReplies()}
+MEMCACHED = Replies()
+_REPLIES: dict[Dialect, Replies] = {Dialect.MEMCACHED: MEMCACHED, Dialect.KESTREL: KestrelReplies()}
 
 
 ITEM_REPLIES: dict[Dialect, Callable[[Get, bytes, int, int], bytes]] = {

@@ -182,7 +182,8 @@ def ping(host: str, port: int, path: str, timeout: float, alive: bool) -> None:
 
     Exit code 0: it does. 1: it does not. 4: nor does it, although its port is open: it has reached max_connections, or
     it hangs. 3: it answers, and its status is not up, or queues are paused or cannot be
-    read: the line says so, and a restart alone changes nothing about it.
+    read: the line says so, and a restart alone changes nothing about it. Nor is its status known if it has users, for
+    who must log in is told nothing; its own user is one on a Unix socket.
     """
     from staniel.server.cli.ping import Silent
     from staniel.server.cli.ping import ping as ping_server
@@ -202,5 +203,6 @@ def ping(host: str, port: int, path: str, timeout: float, alive: bool) -> None:
             why += "; start it, or name another with --host, --port or --unix"
         raise click.ClickException(f"no answer from {where}: {why}") from error
     held_back = f", {answer.held_back}" if answer.held_back else ""
-    click.echo(printable(f"staniel {answer.version} answers on {where}{held_back}"))
+    name = f"staniel {answer.version}" if answer.version else "a server"
+    click.echo(printable(f"{name} answers on {where}{held_back}"))
     sys.exit(HELD_BACK if answer.held_back and not alive else 0)

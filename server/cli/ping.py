@@ -8,6 +8,7 @@ from time import monotonic
 from msgspec import Struct
 
 STATUS_UP = "up"
+UNAUTHENTICATED = "CLIENT_ERROR unauthenticated"  # memcached says so too
 RECEIVE_BYTES = 1 << 16
 ANSWER_BYTES_MAX = 1 << 20  # a Kestrel shows all its queues
 COUNTS = ("paused_queues", "unreadable_queues", "unreadable_command_logs")
@@ -18,17 +19,22 @@ class Silent(TimeoutError):
 
 
 class PingAnswer(Struct, frozen=True):
-    """`status` and the numbers as in `stats`; as if all were well for a server that does not say."""
+    """`status` and the numbers as in `stats`; as if all were well for a server that does not say. `wants_login`: it has
+    users, and says nothing else to a client that is none.
+    """
 
     version: str
     status: str = STATUS_UP
     paused_queues: int = 0
     unreadable_queues: int = 0
     unreadable_command_logs: int = 0
+    wants_login: bool = False
 
     @property
     def held_back(self) -> str:
-        """What the server does not do just now; empty if it does everything."""
+        """What the server does not do just now, or that it cannot be known; empty if it does everything."""
+        if self.wants_login:
+            return "and wants a login, so its status is not known: ask with --unix PATH, or staniel health"
         found = [] if self.status == STATUS_UP else [f"status {self.status}"]
         if self.paused_queues:
             found.append(f"{self.paused_queues} paused queue{'s' * (self.paused_queues > 1)}")
@@ -49,11 +55,14 @@ def ping(host: str, port: int, timeout_s: float, unix_path: str = "") -> PingAns
             lines = _Lines(sock, until_s)
             lines.ask(b"version\r\n")
             try:
-                words = lines.next().split()
+                line = lines.next()
             except TimeoutError:
                 if lines.has_heard:
                     raise
                 raise Silent("timed out") from None
+            if line == UNAUTHENTICATED:
+                return PingAnswer("", wants_login=True)
+            words = line.split()
             if len(words) != 2 or words[0] != "VERSION":
                 raise OSError("the answer is not that of a memcache server")
             lines.ask(b"stats server\r\n")
@@ -106,7 +115,8 @@ def _read_stats(version: str, lines: _Lines) -> PingAnswer:
             status = words[2]
         elif len(words) == 3 and words[1] in counts and words[2].isdecimal():
             counts[words[1]] = int(words[2])
-    return PingAnswer(version, status, **counts)
+    paused, queues, logs = (counts[name] for name in COUNTS)
+    return PingAnswer(version, status, paused, queues, logs)
 
 
 class _Lines:

@@ -141,8 +141,9 @@ def test_a_sockets_mode_is_as_configured_whatever_the_umask(tmp_path: Path, more
         assert answers(tmp_path / "s")
 
 
-def test_ping_asks_a_server_that_has_no_port(tmp_path: Path) -> None:
-    with serving(*STANIEL, *options(tmp_path)):
+@pytest.mark.parametrize("users", ["", '[users.other]\nroles = ["admin"]\nuids = [4711]\n'])
+def test_ping_asks_a_server_that_has_no_port(tmp_path: Path, users: str) -> None:
+    with serving(*STANIEL, *options(tmp_path, users)):
         said = run_staniel("ping", "--unix", str(tmp_path / "s"))
         assert (said.returncode, said.stdout.partition("answers on ")[2]) == (0, f"unix:{tmp_path}/s\n")
     for path in (tmp_path / "s", tmp_path / ("d" * 120)):

@@ -213,6 +213,48 @@ def test_a_wrong_login_is_refused_in_memcacheds_words(server: Server, stack: Exi
     assert client.login("both") == "STORED\r\n"
 
 
+def test_a_token_is_a_password_too_but_for_its_own_user_alone(server: Server, stack: ExitStack) -> None:
+    """For programs: nothing is hashed."""
+    client = connect(stack, server)
+    assert client.login("operator", TOKEN) == "STORED\r\n"
+    assert client.ask("get orders1") == "END\r\n"
+    other = connect(stack, server)
+    for name in ("both", "nobody"):
+        assert other.login(name, TOKEN) == "CLIENT_ERROR authentication failure\r\n"
+    assert other.login("operator") == "STORED\r\n"
+    (server.folder / "token").write_text("another-token-of-the-operator\n")
+    assert run_staniel("reload", "--spool", str(server.folder / "spool")).returncode == 0
+    assert client.ask("get orders1") == "" == other.ask("get orders1")
+    assert connect(stack, server).login("operator", "another-token-of-the-operator") == "STORED\r\n"
+
+
+def test_kestrels_dialect_has_memcacheds_login_and_refusals_in_words(tmp_path: Path, stack: ExitStack) -> None:
+    config = f'[memcache]\ndialect = "kestrel"\n{users()}'.replace('token_file = "token"', "")
+    with running(tmp_path, config=config) as server:
+        client = connect(stack, server)
+        for line in ("version", "get orders", "stats", "monitor orders 1"):
+            assert client.ask(line) == "CLIENT_ERROR unauthenticated\r\n"
+        assert client.ask("set auth 0 0 4", "both") == "CLIENT_ERROR bad authentication token format\r\n"
+        assert client.login("reader", "mistaken") == "CLIENT_ERROR authentication failure\r\n"
+        assert client.login("reader") == "STORED\r\n"
+        assert client.ask("set orders 0 0 1", "a") == "CLIENT_ERROR user reader may not write to orders\r\n"
+        assert client.ask("get orders") == "END\r\n"
+        other = connect(stack, server)
+        for _ in range(3):
+            assert other.login("reader", "mistaken") == "CLIENT_ERROR authentication failure\r\n"
+        assert other.ask("version") == ""
+
+
+@pytest.mark.parametrize("dialect", ["memcached", "kestrel"])
+def test_a_health_check_without_a_login_sees_that_the_server_is_alive(tmp_path: Path, dialect: str) -> None:
+    config = f'[memcache]\ndialect = "{dialect}"\n{users()}'.replace('token_file = "token"', "")
+    with running(tmp_path, config=config) as server:
+        port = ("--port", str(server.port))
+        said, alive = run_staniel("ping", *port), run_staniel("ping", *port, "--alive")
+        assert said.returncode == 3 and "wants a login, so its status is not known" in said.stdout
+        assert alive.returncode == 0 and alive.stderr == ""
+
+
 def test_names_of_users_are_utf_8(tmp_path: Path, stack: ExitStack) -> None:
     user, secret = "jürgen-鳥", WORDS["both"].encode()
     config = f'[users."{user}"]\nroles = ["read"]\nqueues = ["*"]\npassword_hash = "{HASHES["both"]}"\n'
@@ -543,7 +585,7 @@ def test_a_password_is_not_compared_for_a_client_that_is_gone(is_there: bool) ->
     """Else clients that come and hang up would hold up all new logins, however few of them may be there at a time."""
     tasks, wanted, failed = TaskQueue(), parse_hash(HASHES["both"]), list[str]()
     broker = SimpleNamespace(
-        users=SimpleNamespace(by_name={"both": SimpleNamespace(password=wanted)}),
+        users=SimpleNamespace(by_name={"both": SimpleNamespace(name="both", password=wanted, token=b"")}),
         logins=Logins(bytes(32)),
         maintenance=SimpleNamespace(tasks=tasks),
         rate_limited=lambda level, event, now_ms, **fields: failed.append(event),

@@ -60,15 +60,21 @@ def selftest(folder: str, seconds: float, as_json: bool, write: bool, verify: bo
         elif verify:
             sys.exit(_conclude([*_shown(iter([power_cut.verify(folder, acknowledged)]), as_json)], as_json, False))
         else:
-            with _workplace(folder) as place:
-                sys.exit(_conclude([*_shown(_all(place, seconds), as_json)], as_json, True))
+            sys.exit(_conclude([*_shown(_all(folder, seconds), as_json)], as_json, True))
     except (ChildFailed, OSError) as error:
         raise NotTested(printable(f"nothing is known of {folder}: {error}")) from error
 
 
-def _all(place: str, seconds: float) -> Iterator[CheckResult]:
-    yield from machine.look(place, seconds, os.environ)
-    yield from crashes.crash(place, seconds, SystemRandom())
+def _all(folder: str, seconds: float) -> Iterator[CheckResult]:
+    """Raises OSError."""
+    try:
+        with _workplace(folder) as place:
+            yield from machine.look(place, seconds, os.environ)
+            yield from crashes.crash(place, seconds, SystemRandom())
+    except OSError as error:
+        if error.errno not in machine.FULL:
+            raise
+        yield machine.no_room(error)
 
 
 @contextmanager

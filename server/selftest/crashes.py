@@ -19,8 +19,10 @@ from staniel.broker.recovery import recover
 from staniel.journal.disk.fs import File, JournalFailure, SyncFailed
 from staniel.journal.disk.os_fs import OsFs
 from staniel.queues.item import Item
+from staniel.server.cli.text import human_size
 from staniel.server.selftest.child import CONFIG, QUEUES, Child, ChildFailed
-from staniel.server.selftest.findings import CheckResult, fail, ok, warning
+from staniel.server.selftest.findings import UNTRIED, CheckResult, Verdict, fail, ok, warning
+from staniel.server.selftest.machine import CRASH_BYTES_MIN, ROOM, has_room_for_crashes
 
 LIFE_S = (0.05, 0.4)
 LIVES_MIN = 3
@@ -41,17 +43,26 @@ QUEUE_OF_CUTS = "plain"
 
 
 def crash(folder: str, seconds: float, random: Random) -> Iterator[CheckResult]:
-    """Each of them in a folder of its own below `folder`."""
+    """Each of them in a folder of its own below `folder`. Raises OSError: the disk fails."""
+    if not has_room_for_crashes(folder):
+        text = f"not tried: the servers of this test take up to {human_size(CRASH_BYTES_MIN)}"
+        yield warning(UNTRIED, text, ROOM)
+        return
     for name, check in (
         ("kill -9", lambda place: kills(place, seconds * 0.6, random)),
         ("torn files", lambda place: torn_files(place, random)),
         ("a write fails", failed_write),
         ("a sync fails", failed_sync),
     ):
+        place = f"{folder}/{name.replace(' ', '_')}"
         try:
-            yield check(f"{folder}/{name.replace(' ', '_')}")
+            found = check(place)
         except (ChildFailed, OSError) as error:
-            yield fail(name, f"a server cannot work here: {error}", SOFTWARE)
+            found = fail(name, f"a server cannot work here: {error}", SOFTWARE)
+        if found.verdict is Verdict.FAIL and not has_room_for_crashes(folder):  # others have filled the disk meanwhile
+            found = fail(name, found.text, ROOM)
+        yield found
+        shutil.rmtree(place, ignore_errors=True)  # the next one has its room
 
 
 class Books:

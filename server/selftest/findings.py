@@ -6,6 +6,8 @@ from enum import Enum
 
 from msgspec import Struct
 
+UNTRIED = "crashes"
+
 
 class Verdict(Enum):
     OK = "ok"
@@ -40,9 +42,16 @@ def fail(name: str, text: str, advice: str, *, breaks_syncs: bool = False) -> Ch
 def conclusion(found: list[CheckResult]) -> str:
     """The last line: which `sync_journal` the folder is fit for."""
     failed = [each for each in found if each.verdict is Verdict.FAIL]
-    if any(not each.breaks_syncs for each in failed):
-        return "not fit for a spool: " + ", ".join(each.name for each in failed if not each.breaks_syncs)
-    if failed:
+    names = dict.fromkeys(each.name for each in failed if not each.breaks_syncs)
+    if names:
+        return f"not fit for a spool: {', '.join(names)}"
+    if any(each.name == UNTRIED for each in found):
+        return f"{_fitness(found)}; no crash was tried, for want of room"
+    return _fitness(found)
+
+
+def _fitness(found: list[CheckResult]) -> str:
+    if any(each.verdict is Verdict.FAIL for each in found):
         return 'fit for sync_journal = "os" alone: what was answered may be gone after a power cut'
     if any(each.breaks_syncs for each in found):
         return 'fit for sync_journal = "os" alone: what was answered is gone after a restart of the machine'

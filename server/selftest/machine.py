@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import resource
@@ -11,17 +12,20 @@ from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 
 from staniel.broker.config.load import defaults
-from staniel.journal.disk.ballast import BALLAST_BYTES_MAX
+from staniel.journal.disk.ballast import BALLAST_BYTES_MAX, SHARE_OF_DISK
 from staniel.journal.disk.fs import SyncFailed
 from staniel.journal.disk.os_fs import ALIGNED_BYTES, OsFs
 from staniel.server.cli.text import human_size
 from staniel.server.file_systems import flaws
-from staniel.server.selftest.findings import CheckResult, fail, ok, warning
+from staniel.server.selftest.findings import CheckResult, Verdict, fail, ok, warning
 
 # An SSD with capacitors needs 20 us and more for a flush that means something, others 0.1 ms to 1 ms.
 SUSPICIOUS_SYNC_MS = 0.015
 SLOW_SYNC_MS = 20.0
-SPACE_BYTES_MIN = 4 * BALLAST_BYTES_MAX
+SYNC_FILE_BYTES_MAX = 8 << 20  # begun anew then, so that a long test does not fill the disk
+CRASH_BYTES_MIN = 4 * BALLAST_BYTES_MAX  # what the servers of crashes.py need: reserves, journals and a copy
+FULL = (errno.ENOSPC, errno.EDQUOT)
+ROOM = "make room on this disk (see df and df -i), then run it again"
 FILES_MIN = 4096  # a quarter for journals, the rest for clients
 CLOCK_SKEW_S_MAX = 2.0
 EARLIEST_S = 1_767_225_600  # 2026-01-01
@@ -30,18 +34,32 @@ PLUG = "only a power cut can tell: staniel selftest DIR --write, pull the plug, 
 
 
 def look(folder: str, seconds: float, environment: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Every check of this file, in `folder`, which is removed afterwards by the caller."""
+    """Every check of this file, in `folder`, which is removed afterwards by the caller. On a full disk those that
+    write are left out. Raises OSError: the disk was filled meanwhile, or fails.
+    """
     fs = OsFs()
     try:
         yield _file_system(folder, fs, environment)
-        yield _space(folder, fs)
-        yield from _syncs(folder, fs, seconds)
-        yield _abilities(folder, fs)
+        yield (space := _space(folder, fs))
+        if space.verdict is not Verdict.FAIL:
+            yield from _syncs(folder, fs, seconds)
+            yield _abilities(folder, fs)
         yield _descriptors()
         yield _memory(fs)
         yield _clock(folder)
     finally:
         fs.close()
+
+
+def no_room(error: OSError) -> CheckResult:
+    """The disk, or the user's share of it, is so full that nothing can be made on it."""
+    return fail("space", f"nothing more can be written: {os.strerror(error.errno or errno.ENOSPC)}", ROOM)
+
+
+def has_room_for_crashes(folder: str) -> bool:
+    """Raises OSError."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize >= CRASH_BYTES_MIN
 
 
 def _file_system(folder: str, fs: OsFs, environment: Mapping[str, str]) -> CheckResult:
@@ -60,8 +78,10 @@ def _file_system(folder: str, fs: OsFs, environment: Mapping[str, str]) -> Check
 def _space(folder: str, fs: OsFs) -> CheckResult:
     free, total = fs.free_bytes(folder)
     text = f"{human_size(free)} of {human_size(total)} are free"
-    if free < SPACE_BYTES_MIN:
-        return fail("space", f"{text}: a server keeps 16 MB in reserve and refuses puts", "make room on this disk")
+    reserve = min(BALLAST_BYTES_MAX, total // SHARE_OF_DISK)
+    if free < 2 * reserve:
+        held = f"a server keeps {human_size(reserve)} in reserve, needs as much again, and refuses puts until it has"
+        return fail("space", f"{text}: {held}", ROOM)
     if free < total // 50:
         return warning("space", f"{text}: a server warns below 2 %", "make room before puts are refused")
     return ok("space", text)
@@ -78,14 +98,21 @@ def _took_ms(work: Callable[[], object], seconds: float) -> list[float]:
 
 
 def _syncs(folder: str, fs: OsFs, seconds: float) -> Iterator[CheckResult]:
-    block, file = bytes(ALIGNED_BYTES), fs.append(f"{folder}/sync")
+    path = f"{folder}/sync"
+    block, file = bytes(ALIGNED_BYTES), fs.append(path)
+
+    def write() -> None:
+        if file.size >= SYNC_FILE_BYTES_MAX:
+            fs.truncate(path, 0)
+            file.size = 0
+        file.write(block)
 
     def append() -> None:
-        file.write(block)
+        write()
         file.sync()
 
     def touch() -> None:
-        file.write(block)
+        write()
         fs.sync_all(folder)
 
     try:
@@ -100,7 +127,7 @@ def _syncs(folder: str, fs: OsFs, seconds: float) -> Iterator[CheckResult]:
     yield _judged_sync(each)
     text = f"syncfs takes {median(every):.3g} ms; it also writes what other programs have left to write on this disk"
     yield ok("sync of all", text)
-    fd = _open_through(f"{folder}/sync")
+    fd = _open_through(path)
     if fd >= 0:
         page = mmap.mmap(-1, ALIGNED_BYTES)
         through = _took_ms(lambda: os.pwrite(fd, page, 0), seconds / 20)
@@ -183,8 +210,7 @@ def _memory(fs: OsFs) -> CheckResult:
 
 def _clock(folder: str) -> CheckResult:
     path = f"{folder}/clock"
-    with open(path, "wb") as file:
-        file.write(b"1")
+    open(path, "wb").close()
     now_s = time.time()
     apart_s = abs(os.stat(path).st_mtime - now_s)
     if now_s < EARLIEST_S:

@@ -6,16 +6,18 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from staniel.bench.harness.small_disk import small_disk
 from staniel.server.selftest import crashes, machine, power_cut
 from staniel.server.selftest.child import QUEUES, Child
 from staniel.server.selftest.crashes import Books, item_for, number_of
-from staniel.server.selftest.findings import Verdict, conclusion, fail, ok, warning
+from staniel.server.selftest.findings import CheckResult, Verdict, conclusion, fail, ok, warning
 from tests.support.process import STANIEL, run_staniel
 
 SELFTEST_S_MAX = 240.0
@@ -25,8 +27,8 @@ CHECKS = [
 ]
 
 
-def selftest(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [*STANIEL, "selftest", *arguments]
+def selftest(*arguments: str, wrapper: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    command = [*wrapper, *STANIEL, "selftest", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=SELFTEST_S_MAX)
 
 
@@ -72,6 +74,50 @@ def test_numbers_that_were_acknowledged_are_there_after_the_end_and_missing_ones
     assert told.returncode == 0 and "are there, none is missing between them" in told.stdout
     lied = selftest(str(tmp_path), "--verify", "--acknowledged", "1000000", "--json")
     assert lied.returncode == 1 and "lies about its cache" in json.loads(lied.stdout.splitlines()[0])["advice"]
+
+
+@pytest.mark.programs("unshare", "nsenter", "mount")
+@pytest.mark.parametrize("has_inodes", [True, False])
+def test_a_full_disk_is_a_verdict_and_what_would_write_to_it_is_left_out(tmp_path: Path, has_inodes: bool) -> None:
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        number = 0
+        while disk.free_bytes():
+            disk.fill(0)
+        with suppress(OSError):
+            while not has_inodes:
+                (disk.view / f"f{number}").touch()
+                number += 1
+        said = selftest(str(disk.folder), "--json", wrapper=disk.wrapper)
+    *found, last = map(json.loads, said.stdout.splitlines())
+    failed = [each for each in found if each["verdict"] == "fail"]
+    assert said.returncode == 1 and said.stderr == "", said
+    assert {each["name"] for each in failed} == {"space"} and all("df -i" in each["advice"] for each in failed)
+    assert last == {"verdict": "fail", "text": "not fit for a spool: space"}
+    assert ("crashes" in [each["name"] for each in found]) is has_inodes
+
+
+@pytest.mark.programs("unshare", "nsenter", "mount")
+def test_a_small_disk_is_fit_but_no_crash_is_tried_on_it(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 20 << 20) as disk:
+        said = selftest(str(disk.folder), "--seconds", "2", "--json", wrapper=disk.wrapper)
+    *found, last = map(json.loads, said.stdout.splitlines())
+    assert said.returncode == 0 and found[-1]["name"] == "crashes" and "64 MB" in found[-1]["text"]
+    assert last["text"].endswith("no crash was tried, for want of room")
+
+
+def test_a_check_that_fails_once_others_have_filled_the_disk_asks_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: str) -> CheckResult:
+        monkeypatch.setattr(crashes, "has_room_for_crashes", lambda folder: False)
+        return fail("a sync fails", "puts are refused", crashes.SOFTWARE)
+
+    for name in ("kills", "torn_files", "failed_write"):
+        monkeypatch.setattr(crashes, name, lambda *arguments: ok("", ""))
+    monkeypatch.setattr(crashes, "failed_sync", full)
+    assert list(crashes.crash(str(tmp_path), 1, Random(1)))[-1] == fail(
+        "a sync fails", "puts are refused", machine.ROOM
+    )
 
 
 def test_what_cannot_be_tested_is_no_verdict(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ It never connects again by itself: only the program knows which requests may be 
 from __future__ import annotations
 
 import math
+import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from staniel.client.connection import Connection
 from staniel.client.errors import ConnectionLost, Full, NotAllStored, Refused
 from staniel.client.monitoring import Monitoring
 from staniel.protocol.client.conversation import read
+from staniel.protocol.client.login import login, must_log_in
 from staniel.protocol.client.replies import Answer, Error, Item, Reply, StatsReply, Text
 from staniel.protocol.client.requests import TTL_MS_END
 from staniel.protocol.memcache.item_requests import Set
@@ -30,22 +32,50 @@ WAIT_S_MAX = INT32_MAX // 1000
 
 @asynccontextmanager
 async def connect(
-    host: str = "127.0.0.1", port: int = 22133, *, connect_timeout_s: float = 10, answer_timeout_s: float = 30
+    host: str = "127.0.0.1",
+    port: int = 22133,
+    *,
+    tls: ssl.SSLContext | None = None,
+    user: str = "",
+    secret: str = "",
+    connect_timeout_s: float = 10,
+    answer_timeout_s: float = 30,
 ) -> AsyncIterator[Client]:
-    """A connected client, closed at the end of the block. Raises ConnectionLost if no server listens there.
+    """A connected client, closed at the end of the block. Raises ConnectionLost if no server listens there, or its
+    certificate is not accepted; Refused if it does not let `user` in; ValueError for a name or secret with blanks.
 
+    `tls`: for a `tls_port`; `ssl.create_default_context()` has the system's authorities, and checks that `host` is in
+    the certificate. `secret`: the password or token of `user`; only a server that asks for it is told.
     `answer_timeout_s`: a server that is silent for longer than it was asked to wait, plus this, counts as gone.
     """
+    request = login(user, secret.encode()) if user or secret else None
     try:
         with trio.fail_after(connect_timeout_s):
-            stream = await trio.open_tcp_stream(host, port)
-    except (OSError, trio.TooSlowError) as error:
-        raise ConnectionLost(f"no connection to {host}:{port}: {str(error) or 'too slow'}") from error
+            stream = await _open_stream(host, port, tls)
+    except (OSError, trio.TooSlowError, trio.BrokenResourceError) as error:
+        why = str(error.__cause__ or error) or "too slow"
+        raise ConnectionLost(f"no connection to {host}:{port}: {why}") from error
     client = Client(stream, answer_timeout_s=answer_timeout_s)
     try:
+        if request is not None:
+            await client._log_in(request)
         yield client
     finally:
         await client.aclose()
+
+
+async def _open_stream(host: str, port: int, tls: ssl.SSLContext | None) -> trio.abc.Stream:
+    """Raises OSError, trio.BrokenResourceError."""
+    plain = await trio.open_tcp_stream(host, port)
+    if tls is None:
+        return plain
+    secure = trio.SSLStream(plain, tls, server_hostname=host)
+    try:
+        await secure.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(secure)
+        raise
+    return secure
 
 
 class Client:
@@ -63,6 +93,13 @@ class Client:
     async def aclose(self) -> None:
         """Close the connection. Open reads go back to the head of their queues."""
         await self._connection.close("closed by this program")
+
+    async def _log_in(self, request: Set) -> None:
+        (reply,) = await self._connection.request([Version()])
+        if must_log_in(reply):
+            (reply,) = await self._connection.request([request])
+            if isinstance(reply, Error):
+                raise _refused(reply)
 
     # put
 

@@ -19,6 +19,8 @@ from staniel.pipeline.lake.folders import SCHEME, absolute
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from staniel.pipeline.sources.live_options import LiveOptions
+
 
 class UsageError(click.ClickException):
     """An error shown as one line, without click's usage text."""
@@ -149,12 +151,35 @@ def one_line() -> Iterator[None]:
         raise
 
 
-def reach(servers: list[str]) -> None:
-    """Check that the servers answer before anything is started. Raises ServerLost."""
+ACCESS = (
+    ("user", "user", "The user to log in as, at servers that have users."),
+    ("token-file", "tokenFile", "A file whose first line is that user's token or password."),
+    ("ca", "caFile", "The authority of the servers' certificates, in PEM; implies --tls. [default: the system's]"),
+    ("certificate", "certificateFile", "A certificate to show to the servers, in PEM; implies --tls."),
+    ("key", "keyFile", "Its key, if it is in another file."),
+)
+
+
+def of_servers(command: Command) -> Command:
+    """The options by which live servers are reached: `access` for the command, as options of the source."""
+
+    @functools.wraps(command)
+    def given(*args: Any, tls: bool, **options: Any) -> Any:
+        found = {option: options.pop(option) for _, option, _ in ACCESS}
+        access = {option: text if option == "user" else os.path.abspath(text) for option, text in found.items() if text}
+        return command(*args, access=access | ({"tls": "true"} if tls else {}), **options)
+
+    for name, option, text in reversed(ACCESS):
+        given = click.option(f"--{name}", option, default="", help=text)(given)
+    return click.option("--tls", is_flag=True, help="Talk TLS: --server names tls_ports.")(given)
+
+
+def reach(options: LiveOptions) -> None:
+    """Check that the servers answer before anything is started. Raises ServerLost, ServerRefused, AccessError."""
     from staniel.pipeline.sources.connection import BlockingConnection
 
-    for server in servers:
-        BlockingConnection(server).close()
+    for server in options.servers:
+        BlockingConnection(server, options.timeout_s, options.access).close()
 
 
 def reason(text: str) -> str:
@@ -253,6 +278,7 @@ def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt:
 @click.option("--until", default="", help="Only items added before this time.")
 @click.option("--parquet/--spool", default=True, show_default=True, help="What SOURCE is: an archive, or journals.")
 @click.option("--everything", is_flag=True, help="Of journals, every item ever added, not only what is still queued.")
+@of_servers
 @on_spark
 def replay(
     source: str,
@@ -265,6 +291,7 @@ def replay(
     until: str,
     parquet: bool,
     everything: bool,
+    access: dict[str, str],
     **spark_options: Any,
 ) -> None:
     """Put the items of an archive or of journals into live queues again, oldest first."""
@@ -272,12 +299,12 @@ def replay(
     from staniel.pipeline.sources.live_options import SinkOptions
     from staniel.pipeline.tasks.refill import items_of, refill
 
-    options = {"servers": ",".join(servers or ("127.0.0.1:22133",))} | ({"queue": to} if to else {})
+    options = {"servers": ",".join(servers or ("127.0.0.1:22133",))} | ({"queue": to} if to else {}) | access
     with one_line():
         for text, what in ((since, "since"), (until, "until")):
             if text:
                 moment_ms(text, what)
-        reach(SinkOptions(options).servers)
+        reach(SinkOptions(options))
     with spark_on(**spark_options) as spark:
         reading = source_options(() if parquet else queues, form, "fail") | {"view": "ops" if everything else "state"}
         rows = items_of(spark, source, parquet, reading)
@@ -291,19 +318,26 @@ def replay(
 @click.option("--queue", "-q", "queues", multiple=True, required=True, help="What to drain.")
 @click.option("--follow/--once", default=False, show_default=True, help="Go on for ever, or end with what is there.")
 @click.option("--batch", default=50_000, show_default=True, help="Items a batch.")
+@of_servers
 @on_spark
 def drain(
-    out: str, servers: tuple[str, ...], queues: tuple[str, ...], follow: bool, batch: int, **spark_options: Any
+    out: str,
+    servers: tuple[str, ...],
+    queues: tuple[str, ...],
+    follow: bool,
+    batch: int,
+    access: dict[str, str],
+    **spark_options: Any,
 ) -> None:
     """Take the items of live queues into Parquet tables in OUT. None is lost; at most a batch comes twice, same id."""
     from staniel.pipeline.sources.live_options import LiveOptions
     from staniel.pipeline.sources.options import as_option
     from staniel.pipeline.tasks.drain_to_lake import drain as job
 
-    options = {"queues": as_option(queues), "maxItemsPerTrigger": str(batch)}
+    options = {"queues": as_option(queues), "maxItemsPerTrigger": str(batch)} | access
     options |= {"servers": ",".join(servers)} if servers else {}
     with one_line():
-        reach(LiveOptions(options).servers)
+        reach(LiveOptions(options))
     with spark_on(**spark_options) as spark:
         rows = job(spark, out, options, not follow, show_progress("items"))
     tell(f"{rows:,} items drained to {out}")

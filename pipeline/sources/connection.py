@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator, Sequence
+import re
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
+from staniel.pipeline.sources.access import ANYBODY, Access
 from staniel.protocol.client.conversation import Conversation
-from staniel.protocol.client.replies import Answer, Error, Item, ProtocolViolation, Reply, StatsReply
+from staniel.protocol.client.login import must_log_in
+from staniel.protocol.client.replies import Answer, Dump, Error, Item, ProtocolViolation, Reply, StatsReply
 from staniel.protocol.client.requests import read
+from staniel.protocol.escaping import ascii_word
 from staniel.protocol.memcache import requests as memcache
 
 PORT = 22133
 RECEIVE_BYTES = 1 << 18
+QUEUE_HEAD = re.compile(r"queue '(.*)' \{")
 
 
 class ServerLost(Exception):
@@ -20,7 +25,7 @@ class ServerLost(Exception):
 
 
 class ServerRefused(Exception):
-    """The server refused a request; the text is the server's."""
+    """The server refused a request, in its own words, or the connection: the same again would be refused again."""
 
 
 def address(text: str) -> tuple[str, int]:
@@ -36,14 +41,36 @@ def address(text: str) -> tuple[str, int]:
 class BlockingConnection:
     """One socket. Raises ServerLost from every method; after that it is closed."""
 
-    def __init__(self, server: str, timeout_s: float = 30.0) -> None:
+    def __init__(self, server: str, timeout_s: float = 30.0, access: Access = ANYBODY) -> None:
+        """Raises ServerRefused too: another try would not help. AccessError: a file of `access` cannot be used."""
         self.server = server
         self._conversation = Conversation()
         try:
-            self._socket = socket.create_connection(address(server), timeout_s)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = access.connect(address(server), timeout_s)
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            raise ServerLost(f"{server} hung up amid the TLS handshake; is that its tls_port?") from error
+        except ssl.SSLCertVerificationError as error:
+            why = f"{server}: its certificate is not accepted: {error.verify_message.rstrip('.')}"
+            raise ServerRefused(f"{why}; caFile names its authority") from error
+        except ssl.SSLError as error:
+            raise ServerRefused(f"{server}: no TLS: {error.reason or error}; is that its tls_port?") from error
         except OSError as error:
             raise ServerLost(f"no answer from {server}: {error}") from error
+        try:
+            self._log_in(access)
+        except BaseException:
+            self.close()
+            raise
+
+    def _log_in(self, access: Access) -> None:
+        (version,) = self.ask(memcache.Version())
+        if not must_log_in(version):
+            return
+        if not access.user:
+            raise ServerRefused(f"{self.server} asks who its clients are: give user and tokenFile, or certificateFile")
+        (reply,) = self.ask(access.login())
+        if isinstance(reply, Error):
+            raise ServerRefused(f"{self.server} does not let {access.user} in: {reply.fault.value} {reply.why}")
 
     def send(self, requests: Sequence[memcache.Request]) -> None:
         """Send, without waiting for replies."""
@@ -119,8 +146,34 @@ class BlockingConnection:
             if reply is not Answer.END:
                 raise ServerRefused(f"{self.server}: {reply}")
 
-    def stats(self) -> dict[str, str]:
+    def queue_items(self, queues: Sequence[str]) -> dict[str, int]:
+        """How many items the server says it has, of those queues that it has. Raises ServerRefused."""
         (reply,) = self.ask(memcache.Stats())
-        if not isinstance(reply, StatsReply):
-            raise ServerLost(f"{self.server}: no stats: {reply}")
-        return reply.values
+        if isinstance(reply, StatsReply):
+            stats = reply.values
+            counts = {queue: _item_count(stats, queue) for queue in queues}
+            return {queue: int(count) for queue, count in counts.items() if count}
+        (reply,) = self.ask(memcache.DumpStats(tuple(queues)))  # for users who may not read all queues
+        if isinstance(reply, Dump):
+            found = _dumped_items(reply.lines)
+            return {queue: found[ascii_word(queue)] for queue in queues if ascii_word(queue) in found}
+        if isinstance(reply, Error):
+            raise ServerRefused(f"{self.server}: {reply.fault.value} {reply.why}")
+        raise ServerLost(f"{self.server}: no stats: {reply}")
+
+
+def _item_count(stats: Mapping[str, str], queue: str) -> str | None:
+    name = f"queue_{queue}_items"
+    return stats.get(ascii_word(name)) or stats.get(name)  # Kestrel escapes nothing
+
+
+def _dumped_items(lines: Sequence[str]) -> dict[str, int]:
+    """By names as they are printed; a queue that is not there has a block without lines."""
+    found: dict[str, int] = {}
+    queue = ""
+    for line in lines:
+        if head := QUEUE_HEAD.fullmatch(line.strip()):
+            queue = head[1]
+        elif line.strip().startswith("items="):
+            found[queue] = int(line.strip().removeprefix("items="))
+    return found

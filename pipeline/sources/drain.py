@@ -13,10 +13,10 @@ from functools import partial
 
 from msgspec import Struct
 
+from staniel.pipeline.sources.access import ANYBODY, Access
 from staniel.pipeline.sources.connection import BlockingConnection, ServerLost
 from staniel.pipeline.sources.drain_spool import Drained, DrainSpool
 from staniel.protocol.client.replies import Item
-from staniel.protocol.escaping import ascii_word
 
 OPEN_READS = 100  # a server's own default of how many one connection may have open in one queue
 FIRST_ITEMS = 16  # of a queue whose items may be huge, for all we know
@@ -56,11 +56,12 @@ class BatchLimits(Struct):
 class ServerQueue:
     """One queue of one server, over several connections, because a server limits the open reads of each."""
 
-    def __init__(self, server: str, queue: str, connections: int, timeout_s: float) -> None:
+    def __init__(self, server: str, queue: str, connections: int, timeout_s: float, access: Access = ANYBODY) -> None:
         self.server = server
         self.queue = queue
         self.count = connections
         self.timeout_s = timeout_s
+        self.access = access
         self.mean_bytes = ROUND_BYTES // FIRST_ITEMS
         self.open_reads = OPEN_READS
         self.lost: str = ""
@@ -72,7 +73,7 @@ class ServerQueue:
     def request_reads(self, limits: BatchLimits, wait_ms: int) -> None:
         """Request as many reads as the limits and memory seem to allow. Raises ServerLost."""
         while len(self._connections) < self.count:
-            self._connections.append(BlockingConnection(self.server, self.timeout_s))
+            self._connections.append(BlockingConnection(self.server, self.timeout_s, self.access))
         budget = min(limits.items, max(1, min(limits.bytes, ROUND_BYTES) // max(self.mean_bytes, 1)))
         self._held = []
         for connection in self._connections:
@@ -148,12 +149,14 @@ class Drain:
         connections: int = 8,
         timeout_s: float = 30.0,
         after: Callable[[DrainStep], None] = lambda step: None,
+        access: Access = ANYBODY,
     ) -> None:
         self.server_queues = [
-            ServerQueue(server, queue, connections, timeout_s) for server in servers for queue in queues
+            ServerQueue(server, queue, connections, timeout_s, access) for server in servers for queue in queues
         ]
         self.spool = spool
         self.timeout_s = timeout_s
+        self.access = access
         self.after = after
         self._known = False  # whether the queues were asked for
         self._first = 0  # the queue that is asked first; rotated, so that each gets room when there is little
@@ -193,24 +196,21 @@ class Drain:
         """How many items the servers say are there. Raises ServerLost if one does not answer, UnknownQueue if none has
         one of the queues."""
         servers = list(dict.fromkeys(each.server for each in self.server_queues))
-        replies = [self._stats(server) for server in servers]
-        total = 0
-        for queue in dict.fromkeys(each.queue for each in self.server_queues):
-            name = f"queue_{queue}_items"
-            counts = [stats.get(ascii_word(name)) or stats.get(name) for stats in replies]  # Kestrel escapes nothing
-            if not any(counts):
+        queues = list(dict.fromkeys(each.queue for each in self.server_queues))
+        found = [self._items_of(server, queues) for server in servers]
+        for queue in queues:
+            if not any(queue in each for each in found):
                 raise UnknownQueue(f"there is no queue {queue} on {' and '.join(servers)}")
-            total += sum(int(count) for count in counts if count)
         self._known = True
-        return total
+        return sum(sum(each.values()) for each in found)
 
-    def _stats(self, server: str) -> dict[str, str]:
+    def _items_of(self, server: str, queues: list[str]) -> dict[str, int]:
         until = time.monotonic() + self.timeout_s
         while True:
             try:
-                connection = BlockingConnection(server, self.timeout_s)
+                connection = BlockingConnection(server, self.timeout_s, self.access)
                 try:
-                    return connection.stats()
+                    return connection.queue_items(queues)
                 finally:
                     connection.close()
             except ServerLost:

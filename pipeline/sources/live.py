@@ -154,6 +154,8 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _draining(self, spool: DrainSpool) -> Drain:
         options = self.options
         if self._drain is None:
-            self._drain = Drain(options.servers, options.queues, spool, options.connections, options.timeout_s)
+            self._drain = Drain(
+                options.servers, options.queues, spool, options.connections, options.timeout_s, access=options.access
+            )
         self._drain.spool = spool
         return self._drain

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from staniel.pipeline.sources.access import Access
 from staniel.pipeline.sources.connection import address
 from staniel.pipeline.sources.options import Options
 
-READING = {
-    "servers",
+OF_SERVERS = {"servers", "serverTimeoutMs", "user", "tokenFile", "tls", "caFile", "certificateFile", "keyFile"}
+READING = OF_SERVERS | {
     "queue",
     "queues",
     "spoolPath",
@@ -18,17 +19,14 @@ READING = {
     "minPartitions",
     "connections",
     "pollTimeoutMs",
-    "serverTimeoutMs",
 }
-WRITING = {
-    "servers",
+WRITING = OF_SERVERS | {
     "queue",
     "onFull",
     "fullTimeoutMs",
     "windowItems",
     "guardPath",
     "appId",
-    "serverTimeoutMs",
     "maxItemsPerSecond",
 }
 
@@ -49,6 +47,21 @@ class LiveOptions:
         for server in self.servers:
             address(server)
         self.timeout_s = options.number("serverTimeoutMs", 30_000, 1) / 1000
+        self.access = _access(options)
+
+
+def _access(options: Options) -> Access:
+    """Raises ValueError."""
+    user, token_file = options.text("user"), options.text("tokenFile")
+    if bool(user) != bool(token_file):
+        raise ValueError("user and tokenFile belong together: the file's first line is the user's token or password")
+    files = [options.text(name) for name in ("caFile", "certificateFile", "keyFile")]
+    has_tls = options.switch("tls", any(files))
+    if any(files) and not has_tls:
+        raise ValueError("caFile, certificateFile and keyFile are for TLS, and tls is false")
+    if files[2] and not files[1]:
+        raise ValueError("keyFile is the key of certificateFile, which is not given")
+    return Access(user, token_file, has_tls, *files)
 
 
 class DrainOptions(LiveOptions):

@@ -46,11 +46,12 @@ def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, 
 def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: Mapping[str, str], rate: int) -> int:
     """Put the rows that are meant; how many. `queues`: names or shell patterns, empty for all. One task, so that order
     and rate hold. Raises ValueError for no time and for a queue that is not there; ServerLost, with nothing put, if one
-    of the servers does not answer."""
+    of the servers does not answer; ServerRefused if one does not let us in."""
     from pyspark.sql import functions as F
 
-    for server in SinkOptions(options).servers:
-        BlockingConnection(server).close()
+    sink_options = SinkOptions(options)
+    for server in sink_options.servers:
+        BlockingConnection(server, sink_options.timeout_s, sink_options.access).close()
     if since:
         rows = rows.filter(F.col("addTime") >= F.timestamp_millis(F.lit(moment_ms(since, "since"))))
     if until:

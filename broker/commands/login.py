@@ -62,8 +62,8 @@ def login(session: Session, request: Set, now_ms: int) -> None:
 
 
 def _is_known_at_once(logins: Logins, user: User, secret: bytes) -> bool:
-    """A token is long and nobody's choice, so that it need not be hashed; a password may be one that was right before.
-    A wrong secret of a user who has a token takes no other way than one of a user who has none.
+    """A token is long and chosen by a machine, so that it need not be hashed; a password may be one that was right
+    before. A wrong secret of a user who has a token takes no other way than one of a user who has none.
     """
     if user.token and compare_digest(user.token, secret):
         return True

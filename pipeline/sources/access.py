@@ -59,12 +59,12 @@ class Access(Struct, frozen=True):
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if own := self.certificate_file:
             key = self.key_file or None
-            # One with a password is refused: nobody is there to ask.
+            # One with a password is refused: a job has no terminal to ask for it.
             _read(f"{own} {key or ''}".strip(), lambda: context.load_cert_chain(own, key, password=""))
         return context
 
 
-ANYBODY = Access()
+PLAIN = Access()
 
 
 def _first_line(path: str) -> bytes:

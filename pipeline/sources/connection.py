@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
-from staniel.pipeline.sources.access import ANYBODY, Access
+from staniel.pipeline.sources.access import PLAIN, Access
 from staniel.protocol.client.conversation import Conversation
 from staniel.protocol.client.login import must_log_in
 from staniel.protocol.client.replies import Answer, Dump, Error, Item, ProtocolViolation, Reply, StatsReply
@@ -41,7 +41,7 @@ def address(text: str) -> tuple[str, int]:
 class BlockingConnection:
     """One socket. Raises ServerLost from every method; after that it is closed."""
 
-    def __init__(self, server: str, timeout_s: float = 30.0, access: Access = ANYBODY) -> None:
+    def __init__(self, server: str, timeout_s: float = 30.0, access: Access = PLAIN) -> None:
         """Raises ServerRefused too: another try would not help. AccessError: a file of `access` cannot be used."""
         self.server = server
         self._conversation = Conversation()

@@ -13,7 +13,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from staniel.pipeline.sources.access import ANYBODY, Access
+from staniel.pipeline.sources.access import PLAIN, Access
 from staniel.pipeline.sources.connection import BlockingConnection, ServerLost
 from staniel.pipeline.sources.drain_spool import Drained, DrainSpool
 from staniel.protocol.client.replies import Item
@@ -56,7 +56,7 @@ class BatchLimits(Struct):
 class ServerQueue:
     """One queue of one server, over several connections, because a server limits the open reads of each."""
 
-    def __init__(self, server: str, queue: str, connections: int, timeout_s: float, access: Access = ANYBODY) -> None:
+    def __init__(self, server: str, queue: str, connections: int, timeout_s: float, access: Access = PLAIN) -> None:
         self.server = server
         self.queue = queue
         self.count = connections
@@ -149,7 +149,7 @@ class Drain:
         connections: int = 8,
         timeout_s: float = 30.0,
         after: Callable[[DrainStep], None] = lambda step: None,
-        access: Access = ANYBODY,
+        access: Access = PLAIN,
     ) -> None:
         self.server_queues = [
             ServerQueue(server, queue, connections, timeout_s, access) for server in servers for queue in queues

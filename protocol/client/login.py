@@ -1,7 +1,7 @@
 """Saying who one is, from the client's side: memcached's ASCII authentication.
 
-A server without users would store a login as an item, the secret with it. So it is asked for its version first:
-whoever must log in gets no other answer than a refusal.
+A server without users would store a login as an item, the secret with it. So it is asked for its version first: a
+client that has to log in gets no other answer than a refusal.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from staniel.pipeline import sessions
 from staniel.pipeline.cli import pipeline
-from staniel.pipeline.sources.access import ANYBODY, Access, AccessError
+from staniel.pipeline.sources.access import PLAIN, Access, AccessError
 from staniel.pipeline.sources.connection import BlockingConnection, ServerLost, ServerRefused
 from staniel.pipeline.sources.drain import BatchLimits, Drain, UnknownQueue
 from staniel.pipeline.sources.drain_spool import DrainSpool
@@ -96,7 +96,7 @@ def test_who_is_not_let_in_is_told_why_at_once(place: Guarded, tmp_path: Path) -
     wrong.write_text("not-the-token-of-the-analyst")
     right = SinkOptions(options_of(place)).access
     for server, access, why in (
-        (plain, ANYBODY, "asks who its clients are: give user and tokenFile"),
+        (plain, PLAIN, "asks who its clients are: give user and tokenFile"),
         (plain, Access("analyst", str(wrong)), "does not let analyst in: CLIENT_ERROR authentication failure"),
         (place.tls_address, Access(has_tls=True), "its certificate is not accepted: .*; caFile names its authority"),
         (plain, right, "hung up amid the TLS handshake; is that its tls_port"),

@@ -134,7 +134,9 @@ class AdminClient:
             again = "" if method == "GET" else "; it may still be doing what it was asked to: look before you ask again"
             raise AdminError(f"{describe(address)} does not answer within {self._timeout_s:g} s{again}") from None
         except http.client.HTTPException as error:
-            raise AdminError(f"{describe(address)}: {NO_STANIEL}: {_shortened(str(error))}") from error
+            hung_up = isinstance(error, http.client.RemoteDisconnected) and isinstance(address, TcpAddress)
+            hint = "; if that is its tls_port, say https://" if hung_up else ""
+            raise AdminError(f"{describe(address)}: {NO_STANIEL}: {_shortened(str(error))}{hint}") from error
         except (OSError, ValueError) as error:
             raise AdminError(f"{describe(address)}: {_why(error)}") from error
         finally:
@@ -169,8 +171,9 @@ class AdminClient:
         if status == 200 or status in also_good:
             return found
         if status == 401:
-            wants = "this is not its token" if self._token else "it wants a token"
-            raise AdminError(f"{describe(address)}: {wants}: name its [admin] token_file with --token-file")
+            wants = "this is none of its tokens" if self._token else "it wants a token"
+            mend = "name the token_file of [admin], or of a user, with --token-file"
+            raise AdminError(f"{describe(address)}: {wants}: {mend}")
         why = found.get("error") if isinstance(found, dict) else None
         raise AdminError(_shortened(why) if isinstance(why, str) else f"{describe(address)}: HTTP status {status}")
 

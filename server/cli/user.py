@@ -19,7 +19,8 @@ def user() -> None:
 def hash_() -> None:
     """Read a password and print its hash, for [users.NAME] password_hash or the first line of password_file.
 
-    From a terminal it is asked for twice, and not shown; else it is the first line of standard input.
+    From a terminal it is asked for twice, and not shown; else it is the first line of standard input. 1 to 512 bytes,
+    and no blanks, for a client sends USER PASSWORD in one line.
     """
     if sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True).encode()

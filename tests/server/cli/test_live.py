@@ -337,9 +337,11 @@ def test_the_port_is_asked_with_its_token(server: Server, tmp_path: Path) -> Non
     ended = run_staniel("queues", STANIEL_URL=url, STANIEL_TOKEN_FILE=token)
     assert ended.returncode == 0 and ended.stdout.count("\n") == 2
     assert "q " in say(server, "queues", "--url", url, "--config", str(server.config))
-    assert refuses(run(server, "queues", "--url", url), 1, "it wants a token: name its [admin] token_file")
+    assert refuses(run(server, "queues", "--url", url), 1, "it wants a token: name the token_file of [admin]")
     (tmp_path / "wrong").write_text("fedcba9876543210")
-    assert refuses(run(server, "queues", "--url", url, "--token-file", str(tmp_path / "wrong")), 1, "not its token")
+    assert refuses(
+        run(server, "queues", "--url", url, "--token-file", str(tmp_path / "wrong")), 1, "none of its tokens"
+    )
     assert refuses(run(server, "queues", "--url", url, "--token-file", str(tmp_path / "none")), 1, "cannot be read")
 
 

@@ -72,6 +72,11 @@ def test_a_url_with_an_authority_and_a_certificate(place: Place) -> None:
     assert "q" in run("queues", *asked, *shown(place.client)).stdout
 
 
+def test_a_url_without_the_s_is_named(place: Place) -> None:
+    told = run("queues", "--url", place.url.replace("https", "http"), "--token-file", str(place.token))
+    assert told.returncode == 1 and "if that is its tls_port, say https://" in told.stderr
+
+
 def test_a_configuration_says_where_it_is_and_what_it_shows(place: Place) -> None:
     told = run("health", "--config", str(place.config), *shown(place.client))
     assert (told.returncode, told.stdout.startswith("ready")) == (0, True), told.stderr

@@ -102,6 +102,7 @@ def operators() -> Iterator[bytes]:
     head = "Host: staniel\r\nContent-Type: application/json\r\n"
     for path in LOOKS:
         yield puts + f"GET /{path} HTTP/1.1\r\n{head}\r\n".encode()
+    yield puts + f"GET /api/queues HTTP/1.0\r\n{head}\r\n".encode()  # a body that ends with the connection
     for act, body in ACTS:
         text = f"POST /api/queues/q/{act} HTTP/1.1\r\n{head}Content-Length: {len(body)}\r\n\r\n{body}"
         yield puts + text.encode() + f"POST /api/undo/1 HTTP/1.1\r\n{head}\r\n".encode()

@@ -107,6 +107,8 @@ def _read_replies(data: bytes) -> None:
                 data = data[int(size, 16) + 2 :]
                 if not int(size, 16):
                     break
+        elif b"content-length" not in headers and headers.get(b"connection") == b"close":
+            return  # for HTTP/1.0, which has no pieces: the rest is the body
         elif not data.startswith(b"HTTP/1.1 "):
             length = int(headers.get(b"content-length", b"0"))
             assert len(data) in (0, length) or len(data) > length, "a reply that is cut short"

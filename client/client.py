@@ -48,13 +48,14 @@ async def connect(
     the certificate. `secret`: the password or token of `user`; only a server that asks for it is told.
     `answer_timeout_s`: a server that is silent for longer than it was asked to wait, plus this, counts as gone.
     """
-    request = login(user, secret.encode()) if user or secret else None
+    request = login(user, secret.encode("utf-8", "surrogateescape")) if user or secret else None
     try:
         with trio.fail_after(connect_timeout_s):
             stream = await _open_stream(host, port, tls)
-    except (OSError, trio.TooSlowError, trio.BrokenResourceError) as error:
-        why = str(error.__cause__ or error) or "too slow"
-        raise ConnectionLost(f"no connection to {host}:{port}: {why}") from error
+    except trio.BrokenResourceError as error:  # of the handshake
+        raise ConnectionLost(f"no connection to {host}:{port}: {error.__cause__ or error}") from error
+    except (OSError, trio.TooSlowError) as error:
+        raise ConnectionLost(f"no connection to {host}:{port}: {str(error) or 'too slow'}") from error
     client = Client(stream, answer_timeout_s=answer_timeout_s)
     try:
         if request is not None:
@@ -69,11 +70,11 @@ async def _open_stream(host: str, port: int, tls: ssl.SSLContext | None) -> trio
     plain = await trio.open_tcp_stream(host, port)
     if tls is None:
         return plain
-    secure = trio.SSLStream(plain, tls, server_hostname=host)
     try:
+        secure = trio.SSLStream(plain, tls, server_hostname=host)
         await secure.do_handshake()
     except BaseException:
-        await trio.aclose_forcefully(secure)
+        await trio.aclose_forcefully(plain)
         raise
     return secure
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from staniel.journal.background import CallbackTask, TaskQueue
 from staniel.journal.disk.fs import Fs, remove_each
-from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.libkestrel.files import StreamFiles, archived_name
 from staniel.journal.libkestrel.position import Position
@@ -25,12 +24,10 @@ from staniel.queues.stream.stream import Stream
 
 
 class RemoveSegments(CallbackTask):
-    """A background task that removes segments, or moves them to the folder `archive` if that is not empty. No redo log
-    knows them any more.
-    """
+    """A background task that removes segments, or moves them to the folder `archive` if that is not empty."""
 
     def __init__(
-        self, fs: UnsyncedNames, folder: str, names: list[str], archive: str, tell: Callable[[str, OSError], None]
+        self, fs: Fs, folder: str, names: list[str], archive: str, tell: Callable[[str, OSError], None]
     ) -> None:
         super().__init__(self._finished)
         self._tell = tell
@@ -50,16 +47,10 @@ class RemoveSegments(CallbackTask):
         self._fs.sync_folder(self._folder)
 
     def _remove_one(self, name: str) -> None:
-        path = f"{self._folder}/{name}"
-        if not self._archive:
-            self._fs.remove(path)
-            return
-        region = self._fs.overwrite(path)  # under its other name a redo log does not bring it up to date
-        try:
-            self._fs.guard(region.sync)
-        finally:
-            region.close()
-        self._fs.rename(path, f"{self._archive}/{archived_name(name)}")
+        if self._archive:
+            self._fs.rename(f"{self._folder}/{name}", f"{self._archive}/{archived_name(name)}")
+        else:
+            self._fs.remove(f"{self._folder}/{name}")
 
     def _finished(self, error: OSError | None, now_ms: int) -> None:
         """Report what failed. A segment that stays is removed after the next start."""
@@ -234,8 +225,7 @@ class StreamJournal:
             gone_names = [segment.name for segment in gone]
             there = {name for name, _ in self.fs.list(self.folder)} if self._being_removed else set()
             self._being_removed = [*(name for name in self._being_removed if name in there), *gone_names]
-            self.group.redo.let_go([f"{self.folder}/{name}" for name in gone_names])
-            self.tasks.submit(RemoveSegments(self.group.fs, self.folder, gone_names, self.archive, self.on_stuck))
+            self.tasks.submit(RemoveSegments(self.fs, self.folder, gone_names, self.archive, self.on_stuck))
 
     def close(self) -> None:
         """Everything must have been written and synced."""

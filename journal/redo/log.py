@@ -280,8 +280,8 @@ class RedoLog:
         size = len(data)
         safe_bytes = min(file.safe_bytes, at)
         if binding.has_data and size <= self._piece_bytes:
-            self._pending.append(pack_data_head(DATA_KIND, binding.number, at, safe_bytes, size))
-            self._pending.append(data)
+            # Both at once: a background task that renames a file may have a record of its own to add.
+            self._pending += (pack_data_head(DATA_KIND, binding.number, at, safe_bytes, size), data)
             self._pending_bytes += DATA.size + size
         else:
             binding.direct_bytes = at + size
@@ -330,13 +330,6 @@ class RedoLog:
         if binding is not None:
             self.left[path] = binding
 
-    def let_go(self, paths: Iterable[str]) -> None:
-        """Nothing more is written to the files at these paths, which a background task is about to remove or rename: it
-        must find nothing here to change.
-        """
-        for path in paths:
-            self.removed(path)
-
     def free_name(self, path: str) -> None:
         """`path` is about to be the name of another file, or the file there is about to be cut: see to it that no power
         cut brings bytes of the old one into it. Raises OSError, JournalFailure.
@@ -372,16 +365,17 @@ class RedoLog:
     # what is taken down
 
     def _note(self, record: bytes) -> None:
+        size = len(record)  # without a call in what follows: a background task may be renaming a file
         self._pending.append(record)
-        self._pending_bytes += len(record)
+        self._pending_bytes += size
         self.has_pending = True
 
     def _seal(self, oldest: int = 0) -> None:
         self.has_pending = True
-        self._sealed.append((b"".join(self._pending), oldest))
-        self._sealed_bytes += records.batch_bytes(self._pending_bytes)
-        self._pending.clear()
-        self._pending_bytes = 0
+        pending, self._pending, self._pending_bytes = self._pending, [], 0  # at once: see `_note`
+        batch = b"".join(pending)
+        self._sealed.append((batch, oldest))
+        self._sealed_bytes += records.batch_bytes(len(batch))
 
     def piece_of(self, file: NamedFile, bytes_max: int) -> Piece | None:
         """What the next sync is to take down of a file of which the log has no data, up to `bytes_max` bytes of it;

@@ -10,7 +10,7 @@ from typing import NoReturn
 from staniel.pipeline.sources.access import PLAIN, Access
 from staniel.protocol.client.conversation import Conversation
 from staniel.protocol.client.login import must_log_in
-from staniel.protocol.client.replies import Answer, Dump, Error, Item, ProtocolViolation, Reply, StatsReply
+from staniel.protocol.client.replies import Answer, Dump, Error, Fault, Item, ProtocolViolation, Reply, StatsReply
 from staniel.protocol.client.requests import read
 from staniel.protocol.escaping import ascii_word
 from staniel.protocol.memcache import requests as memcache
@@ -63,14 +63,22 @@ class BlockingConnection:
             raise
 
     def _log_in(self, access: Access) -> None:
-        (version,) = self.ask(memcache.Version())
+        try:
+            (version,) = self.ask(memcache.Version())
+        except ServerLost as lost:
+            refusal = lost.__cause__  # in TLS 1.3 a client hears only now what the server says to its certificate
+            if isinstance(refusal, ssl.SSLError) and not isinstance(refusal, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+                why = f"{self.server} refuses TLS: {refusal.reason or refusal}"
+                raise ServerRefused(f"{why}; give certificateFile, or another one") from refusal
+            raise
         if not must_log_in(version):
             return
         if not access.user:
             raise ServerRefused(f"{self.server} asks who its clients are: give user and tokenFile, or certificateFile")
         (reply,) = self.ask(access.login())
         if isinstance(reply, Error):
-            raise ServerRefused(f"{self.server} does not let {access.user} in: {reply.fault.value} {reply.why}")
+            why = f"{self.server} does not let {access.user} in: {reply.fault.value} {reply.why}"
+            raise ServerLost(why) if reply.fault is Fault.SERVER else ServerRefused(why)  # too many logins: again
 
     def send(self, requests: Sequence[memcache.Request]) -> None:
         """Send, without waiting for replies."""
@@ -89,7 +97,7 @@ class BlockingConnection:
             try:
                 data = self._socket.recv(RECEIVE_BYTES)
             except OSError as error:
-                self._fail(f"{self.server}: {error}")
+                self._fail(f"{self.server}: {error}", error)
             if not data:
                 self._fail(f"{self.server} hung up")
             replies = self._conversation.receive(data)
@@ -104,9 +112,9 @@ class BlockingConnection:
     def close(self) -> None:
         self._socket.close()
 
-    def _fail(self, why: str) -> NoReturn:
+    def _fail(self, why: str, cause: OSError | None = None) -> NoReturn:
         self.close()
-        raise ServerLost(why)
+        raise ServerLost(why) from cause
 
     # what the pipeline asks for
 
@@ -156,7 +164,8 @@ class BlockingConnection:
         (reply,) = self.ask(memcache.DumpStats(tuple(queues)))  # for users who may not read all queues
         if isinstance(reply, Dump):
             found = _dumped_items(reply.lines)
-            return {queue: found[ascii_word(queue)] for queue in queues if ascii_word(queue) in found}
+            counts_of = {queue: found.get(ascii_word(queue), found.get(queue)) for queue in queues}  # as in _item_count
+            return {queue: count for queue, count in counts_of.items() if count is not None}
         if isinstance(reply, Error):
             raise ServerRefused(f"{self.server}: {reply.fault.value} {reply.why}")
         raise ServerLost(f"{self.server}: no stats: {reply}")

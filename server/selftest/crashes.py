@@ -18,11 +18,12 @@ from staniel.broker.config.load import load
 from staniel.broker.recovery import recover
 from staniel.journal.disk.fs import File, JournalFailure, SyncFailed
 from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.spool import SpoolError
 from staniel.queues.item import Item
 from staniel.server.cli.text import human_size
 from staniel.server.selftest.child import CONFIG, QUEUES, Child, ChildFailed
 from staniel.server.selftest.findings import UNTRIED, CheckResult, Verdict, fail, ok, warning
-from staniel.server.selftest.machine import CRASH_BYTES_MIN, ROOM, has_room_for_crashes
+from staniel.server.selftest.machine import CRASH_BYTES_MIN, CRASH_FILES_MIN, ROOM, has_room_for_crashes
 
 LIFE_S = (0.05, 0.4)
 LIVES_MIN = 3
@@ -45,7 +46,9 @@ QUEUE_OF_CUTS = "plain"
 def crash(folder: str, seconds: float, random: Random) -> Iterator[CheckResult]:
     """Each of them in a folder of its own below `folder`. Raises OSError: the disk fails."""
     if not has_room_for_crashes(folder):
-        text = f"not tried: the servers of this test take up to {human_size(CRASH_BYTES_MIN)}"
+        text = (
+            f"not tried: the servers of this test take up to {human_size(CRASH_BYTES_MIN)} and {CRASH_FILES_MIN} files"
+        )
         yield warning(UNTRIED, text, ROOM)
         return
     for name, check in (
@@ -57,7 +60,7 @@ def crash(folder: str, seconds: float, random: Random) -> Iterator[CheckResult]:
         place = f"{folder}/{name.replace(' ', '_')}"
         try:
             found = check(place)
-        except (ChildFailed, OSError) as error:
+        except (ChildFailed, SpoolError, OSError) as error:
             found = fail(name, f"a server cannot work here: {error}", SOFTWARE)
         if found.verdict is Verdict.FAIL and not has_room_for_crashes(folder):  # others have filled the disk meanwhile
             found = fail(name, found.text, ROOM)

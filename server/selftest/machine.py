@@ -24,6 +24,7 @@ SUSPICIOUS_SYNC_MS = 0.015
 SLOW_SYNC_MS = 20.0
 SYNC_FILE_BYTES_MAX = 8 << 20  # begun anew then, so that a long test does not fill the disk
 CRASH_BYTES_MIN = 4 * BALLAST_BYTES_MAX  # what the servers of crashes.py need: reserves, journals and a copy
+CRASH_FILES_MIN = 200
 FULL = (errno.ENOSPC, errno.EDQUOT)
 ROOM = "make room on this disk (see df and df -i), then run it again"
 FILES_MIN = 4096  # a quarter for journals, the rest for clients
@@ -59,7 +60,8 @@ def no_room(error: OSError) -> CheckResult:
 def has_room_for_crashes(folder: str) -> bool:
     """Raises OSError."""
     status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize >= CRASH_BYTES_MIN
+    has_inodes = not status.f_files or status.f_favail >= CRASH_FILES_MIN  # some file systems do not count them
+    return has_inodes and status.f_bavail * status.f_frsize >= CRASH_BYTES_MIN
 
 
 def _file_system(folder: str, fs: OsFs, environment: Mapping[str, str]) -> CheckResult:

@@ -97,5 +97,29 @@ async def test_a_login_that_cannot_be_said_is_a_value_error_without_the_secret(u
     assert not secret or secret not in str(caught.value)
 
 
+async def test_a_context_that_is_none_of_a_client_leaves_no_socket_behind() -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host=LOCAL)
+    async with listener:
+        port = listener.socket.getsockname()[1]
+        with pytest.raises(ConnectionLost, match="PROTOCOL_TLS_SERVER"):
+            async with staniel.client.connect(LOCAL, port, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)):
+                pass
+        async with await listener.accept() as stream:
+            assert await stream.receive_some(1) == b""
+
+
+async def test_a_port_where_nothing_listens_is_named_in_the_systems_words() -> None:
+    with pytest.raises(ConnectionLost, match=rf"^no connection to {LOCAL}:1: all attempts to connect .* failed$"):
+        async with staniel.client.connect(LOCAL, 1):
+            pass
+
+
+async def test_a_secret_of_any_bytes_is_not_shown(server: Server) -> None:
+    secret = "x" * 20 + "\udcff"  # as a file is read whose bytes are no text
+    async with staniel.client.connect(*server.address, user="analyst", secret=secret):
+        pass
+    assert login("a", secret.encode("utf-8", "surrogateescape")).data == b"a " + b"x" * 20 + b"\xff"
+
+
 def test_names_and_secrets_are_utf_8() -> None:
     assert login("jürgen", b"geheim").data == "jürgen geheim".encode()

@@ -18,6 +18,7 @@ from staniel.pipeline.sources.drain_spool import DrainSpool
 from staniel.pipeline.sources.live_options import DrainOptions, SinkOptions
 from staniel.protocol.client.replies import Answer
 from staniel.protocol.memcache import requests as memcache
+from tests.support.certificates import Authority
 from tests.support.guarded import Guarded, guarded
 from tests.support.process import running
 
@@ -105,6 +106,28 @@ def test_who_is_not_let_in_is_told_why_at_once(place: Guarded, tmp_path: Path) -
             BlockingConnection(server, 10, access)
     with pytest.raises(ServerLost, match="hung up"):
         BlockingConnection(place.tls_address, 10)
+
+
+def test_a_certificate_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
+    """A client of TLS 1.3 hears of it after the handshake."""
+    authority = Authority(tmp_path)
+    own = authority.issue("server")
+    tls = f'[tls]\ncertificate = "{own.certificate}"\nkey = "{own.key}"\nclient_ca = "{authority.path}"\n'
+    config = f'{tls}client_certificates = "required"\n[memcache]\ntls_port = 0\n'
+    with running(tmp_path / "server", config=config) as server:
+        address = f"localhost:{server.second_port}"
+        given = {"servers": address, "caFile": str(authority.path), "queue": "jobs", "spoolPath": "s"}
+        with DrainSpool(str(tmp_path / "spool")) as spool, pytest.raises(ServerRefused, match="give certificateFile"):
+            Drain([address], ["jobs"], spool, access=DrainOptions(given).access).waiting()
+
+
+def test_names_that_kestrels_dialect_prints_as_they_are(tmp_path: Path) -> None:
+    with guarded(tmp_path, "kestrel") as place:
+        access = SinkOptions(options_of(place)).access
+        connection = BlockingConnection(place.tls_address, 10, access)
+        assert set(connection.ask(memcache.Set("jobs%", b"a"), memcache.Set("jobs", b"b"))) == {Answer.STORED}
+        assert connection.queue_items(["jobs%", "jobs", "jobs2"]) == {"jobs%": 1, "jobs": 1}
+        connection.close()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
-from staniel.journal.libkestrel.family import RemoveSegments
 from staniel.journal.redo.log import SegmentState
 from staniel.journal.redo.replay import Legibility, read_log
 from staniel.sim.disk.disk import Disk, DiskFile
@@ -164,37 +163,3 @@ def test_a_sync_amid_a_write_that_is_taken_back_does_not_call_its_bytes_safe(of_
             file.sync()
     file.write(b"other")
     assert (file.size, file.safe_bytes) == (10, 5)
-
-
-@pytest.mark.parametrize("archive", ["", 'default.archive_path = "old"\n'])
-def test_segments_that_are_removed_in_the_background_have_left_the_log_before_that(
-    archive: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = in_use(
-        f'server.redo_log = "1MB"\n{archive}'
-        'queues.lib.sync_journal = "os"\nqueues.lib.journal_format = "libkestrel"\n'
-        'queues.lib.default_journal_size = "4KB"\n'
-    )
-    redo = world.broker.group.redo
-    work = RemoveSegments.work
-    states = []
-
-    def look_and_work(task: RemoveSegments) -> None:
-        for _ in range(2):
-            states.append((set(redo.bound), set(redo.left), redo._pending_bytes, redo._table_bytes))
-            if len(states) % 2:
-                work(task)
-
-    monkeypatch.setattr(RemoveSegments, "work", look_and_work)
-    client = world.client()
-    for _ in range(12):
-        client.puts("x" * 1000, "lib")
-        world.sync()
-    for _ in range(12):
-        client.says("get lib")
-        world.sync()
-    world.do_tasks()
-    assert states and states[0::2] == states[1::2]
-    if archive:
-        first = min(name for name, _ in world.disk.list("old"))
-        assert world.crash(Crash.DROP).disk.size(f"old/{first}") == world.disk.size(f"old/{first}") > 1000

@@ -13,9 +13,10 @@ from random import Random
 
 import pytest
 
-from staniel.bench.harness.small_disk import small_disk
+from staniel.bench.harness.small_disk import TMPFS, small_disk
+from staniel.journal.spool import SpoolError
 from staniel.server.selftest import crashes, machine, power_cut
-from staniel.server.selftest.child import QUEUES, Child
+from staniel.server.selftest.child import QUEUES, Child, ChildFailed
 from staniel.server.selftest.crashes import Books, item_for, number_of
 from staniel.server.selftest.findings import CheckResult, Verdict, conclusion, fail, ok, warning
 from tests.support.process import STANIEL, run_staniel
@@ -103,6 +104,30 @@ def test_a_small_disk_is_fit_but_no_crash_is_tried_on_it(tmp_path: Path) -> None
     *found, last = map(json.loads, said.stdout.splitlines())
     assert said.returncode == 0 and found[-1]["name"] == "crashes" and "64 MB" in found[-1]["text"]
     assert last["text"].endswith("no crash was tried, for want of room")
+
+
+@pytest.mark.programs("unshare", "nsenter", "mount")
+def test_a_disk_of_few_files_is_no_place_for_crashes(tmp_path: Path) -> None:
+    script = TMPFS.replace("size=", "nr_inodes=40,size=")
+    with small_disk(tmp_path / "disk", 200 << 20, script) as disk:
+        said = selftest(str(disk.folder), "--seconds", "1", "--json", wrapper=disk.wrapper)
+    *found, last = map(json.loads, said.stdout.splitlines())
+    assert said.returncode == 0 and said.stderr == "" and "200 files" in found[-1]["text"]
+    assert last["text"].endswith("no crash was tried, for want of room")
+
+
+@pytest.mark.parametrize("error", [SpoolError("cannot use it"), ChildFailed("no"), OSError(28, "No space left")])
+def test_a_check_that_cannot_be_made_is_a_finding(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: object) -> CheckResult:
+        raise error
+
+    for name in ("kills", "torn_files", "failed_write", "failed_sync"):
+        monkeypatch.setattr(crashes, name, fails)
+    found = list(crashes.crash(str(tmp_path), 1, Random(1)))
+    assert [each.verdict for each in found] == [Verdict.FAIL] * 4
+    assert all(each.text == f"a server cannot work here: {error}" for each in found)
 
 
 def test_a_check_that_fails_once_others_have_filled_the_disk_asks_for_room(

@@ -19,8 +19,6 @@ from staniel.pipeline.lake.folders import SCHEME, absolute
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from staniel.pipeline.sources.live_options import LiveOptions
-
 
 class UsageError(click.ClickException):
     """An error shown as one line, without click's usage text."""
@@ -174,14 +172,6 @@ def of_servers(command: Command) -> Command:
     return click.option("--tls", is_flag=True, help="Talk TLS: --server names tls_ports.")(given)
 
 
-def reach(options: LiveOptions) -> None:
-    """Check that the servers answer before anything is started. Raises ServerLost, ServerRefused, AccessError."""
-    from staniel.pipeline.sources.connection import BlockingConnection
-
-    for server in options.servers:
-        BlockingConnection(server, options.timeout_s, options.access).close()
-
-
 def reason(text: str) -> str:
     """The line of a Spark error that says what is wrong; our own exceptions are last in a Python traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -304,7 +294,7 @@ def replay(
         for text, what in ((since, "since"), (until, "until")):
             if text:
                 moment_ms(text, what)
-        reach(SinkOptions(options))
+        SinkOptions(options).reach()
     with spark_on(**spark_options) as spark:
         reading = source_options(() if parquet else queues, form, "fail") | {"view": "ops" if everything else "state"}
         rows = items_of(spark, source, parquet, reading)
@@ -337,7 +327,7 @@ def drain(
     options = {"queues": as_option(queues), "maxItemsPerTrigger": str(batch)} | access
     options |= {"servers": ",".join(servers)} if servers else {}
     with one_line():
-        reach(LiveOptions(options))
+        LiveOptions(options).reach()
     with spark_on(**spark_options) as spark:
         rows = job(spark, out, options, not follow, show_progress("items"))
     tell(f"{rows:,} items drained to {out}")

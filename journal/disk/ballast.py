@@ -12,12 +12,18 @@ from staniel.journal.disk.fs import Fs
 
 BALLAST_BYTES_MAX = 16 << 20
 SHARE_OF_DISK = 8  # on a small disk the reserve is an eighth of it
+ROOM_FACTOR = 2  # it is made where there is room for as much again
 RECORD_OVERHEAD_BYTES = 64  # heads and flags around an item's data, generously
 
 
 class Space(Enum):
     AMPLE = "ample"  # the ballast stands
     FULL = "full"  # let go: puts are refused until it stands again
+
+
+def reserve_bytes(disk_bytes: int) -> int:
+    """How large the ballast is on a disk of that size."""
+    return min(BALLAST_BYTES_MAX, disk_bytes // SHARE_OF_DISK)
 
 
 class Ballast:
@@ -28,7 +34,7 @@ class Ballast:
         self.folder = folder
         self.path = path
         self.space = Space.FULL
-        self.bytes = min(BALLAST_BYTES_MAX, fs.free_bytes(folder)[1] // SHARE_OF_DISK)
+        self.bytes = reserve_bytes(fs.free_bytes(folder)[1])
 
     @property
     def budget_bytes(self) -> int:
@@ -43,7 +49,7 @@ class Ballast:
             self.fs.remove(self.path)
         except FileNotFoundError:
             pass
-        if self.fs.free_bytes(self.folder)[0] < 2 * self.bytes:
+        if self.fs.free_bytes(self.folder)[0] < ROOM_FACTOR * self.bytes:
             return False
         try:
             self.fs.allocate(self.path, self.bytes)

@@ -159,30 +159,28 @@ class BlockingConnection:
         (reply,) = self.ask(memcache.Stats())
         if isinstance(reply, StatsReply):
             stats = reply.values
-            counts = {queue: _item_count(stats, queue) for queue in queues}
-            return {queue: int(count) for queue, count in counts.items() if count}
+            return {queue: int(count) for queue in queues if (count := _printed(stats, f"queue_{queue}_items"))}
         (reply,) = self.ask(memcache.DumpStats(tuple(queues)))  # for users who may not read all queues
         if isinstance(reply, Dump):
             found = _dumped_items(reply.lines)
-            counts_of = {queue: found.get(ascii_word(queue), found.get(queue)) for queue in queues}  # as in _item_count
-            return {queue: count for queue, count in counts_of.items() if count is not None}
+            return {queue: int(count) for queue in queues if (count := _printed(found, queue))}
         if isinstance(reply, Error):
             raise ServerRefused(f"{self.server}: {reply.fault.value} {reply.why}")
         raise ServerLost(f"{self.server}: no stats: {reply}")
 
 
-def _item_count(stats: Mapping[str, str], queue: str) -> str | None:
-    name = f"queue_{queue}_items"
-    return stats.get(ascii_word(name)) or stats.get(name)  # Kestrel escapes nothing
+def _printed(values: Mapping[str, str], name: str) -> str | None:
+    """The value under `name` as a server prints it: Kestrel escapes nothing."""
+    return values.get(ascii_word(name)) or values.get(name)
 
 
-def _dumped_items(lines: Sequence[str]) -> dict[str, int]:
-    """By names as they are printed; a queue that is not there has a block without lines."""
-    found: dict[str, int] = {}
+def _dumped_items(lines: Sequence[str]) -> dict[str, str]:
+    """How many items, by names as they are printed; a queue that is not there has a block without lines."""
+    found: dict[str, str] = {}
     queue = ""
     for line in lines:
         if head := QUEUE_HEAD.fullmatch(line.strip()):
             queue = head[1]
         elif line.strip().startswith("items="):
-            found[queue] = int(line.strip().removeprefix("items="))
+            found[queue] = line.strip().removeprefix("items=")
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from staniel.pipeline.sources.access import Access
-from staniel.pipeline.sources.connection import address
+from staniel.pipeline.sources.connection import BlockingConnection, address
 from staniel.pipeline.sources.options import Options
 
 OF_SERVERS = {"servers", "serverTimeoutMs", "user", "tokenFile", "tls", "caFile", "certificateFile", "keyFile"}
@@ -48,6 +48,15 @@ class LiveOptions:
             address(server)
         self.timeout_s = options.number("serverTimeoutMs", 30_000, 1) / 1000
         self.access = _access(options)
+
+    def connect(self, server: str) -> BlockingConnection:
+        """Raises ServerLost, ServerRefused, AccessError."""
+        return BlockingConnection(server, self.timeout_s, self.access)
+
+    def reach(self) -> None:
+        """Check that all servers answer and let us in, before anything is started. Raises as `connect` does."""
+        for server in self.servers:
+            self.connect(server).close()
 
 
 def _access(options: Options) -> Access:

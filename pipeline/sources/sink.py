@@ -332,7 +332,7 @@ class WindowWriter:
         until = time.monotonic() + self.options.timeout_s
         while True:
             try:
-                return BlockingConnection(server, self.options.timeout_s, self.options.access)
+                return self.options.connect(server)
             except ServerLost:
                 if time.monotonic() > until:
                     raise

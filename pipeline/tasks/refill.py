@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from staniel.pipeline.sources.connection import BlockingConnection
 from staniel.pipeline.sources.journal_options import moment_ms
 from staniel.pipeline.sources.live_options import SinkOptions
 from staniel.pipeline.sources.options import Options, QueuePatterns, as_option
@@ -49,9 +48,7 @@ def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: 
     of the servers does not answer; ServerRefused if one does not let us in."""
     from pyspark.sql import functions as F
 
-    sink_options = SinkOptions(options)
-    for server in sink_options.servers:
-        BlockingConnection(server, sink_options.timeout_s, sink_options.access).close()
+    SinkOptions(options).reach()
     if since:
         rows = rows.filter(F.col("addTime") >= F.timestamp_millis(F.lit(moment_ms(since, "since"))))
     if until:

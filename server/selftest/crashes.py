@@ -46,10 +46,8 @@ QUEUE_OF_CUTS = "plain"
 def crash(folder: str, seconds: float, random: Random) -> Iterator[CheckResult]:
     """Each of them in a folder of its own below `folder`. Raises OSError: the disk fails."""
     if not has_room_for_crashes(folder):
-        text = (
-            f"not tried: the servers of this test take up to {human_size(CRASH_BYTES_MIN)} and {CRASH_FILES_MIN} files"
-        )
-        yield warning(UNTRIED, text, ROOM)
+        need = f"{human_size(CRASH_BYTES_MIN)} and {CRASH_FILES_MIN} files"
+        yield warning(UNTRIED, f"not tried: the servers of this test take up to {need}", ROOM)
         return
     for name, check in (
         ("kill -9", lambda place: kills(place, seconds * 0.6, random)),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 
 from staniel.broker.config.load import defaults
-from staniel.journal.disk.ballast import BALLAST_BYTES_MAX, SHARE_OF_DISK
+from staniel.journal.disk.ballast import BALLAST_BYTES_MAX, ROOM_FACTOR, reserve_bytes
 from staniel.journal.disk.fs import SyncFailed
 from staniel.journal.disk.os_fs import ALIGNED_BYTES, OsFs
 from staniel.server.cli.text import human_size
@@ -54,7 +54,7 @@ def look(folder: str, seconds: float, environment: Mapping[str, str]) -> Iterato
 
 def no_room(error: OSError) -> CheckResult:
     """The disk, or the user's share of it, is so full that nothing can be made on it."""
-    return fail("space", f"nothing more can be written: {os.strerror(error.errno or errno.ENOSPC)}", ROOM)
+    return fail("space", f"nothing more can be written: {error.strerror}", ROOM)
 
 
 def has_room_for_crashes(folder: str) -> bool:
@@ -80,8 +80,8 @@ def _file_system(folder: str, fs: OsFs, environment: Mapping[str, str]) -> Check
 def _space(folder: str, fs: OsFs) -> CheckResult:
     free, total = fs.free_bytes(folder)
     text = f"{human_size(free)} of {human_size(total)} are free"
-    reserve = min(BALLAST_BYTES_MAX, total // SHARE_OF_DISK)
-    if free < 2 * reserve:
+    reserve = reserve_bytes(total)
+    if free < ROOM_FACTOR * reserve:
         held = f"a server keeps {human_size(reserve)} in reserve, needs as much again, and refuses puts until it has"
         return fail("space", f"{text}: {held}", ROOM)
     if free < total // 50:

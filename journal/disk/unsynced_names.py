@@ -103,15 +103,11 @@ class NamedFile:
             names.fail(error)
         if names.failure:
             raise JournalFailure(names.failure)
-        self.mark_safe(size, cuts)
-        self.is_in_doubt = False
-
-    def mark_safe(self, size: int, cuts: int) -> None:
-        """A sync has ended that began when the file had these. If it has been cut since then, `size` may be of a write
-        that was under way in the other thread, failed and was taken back.
-        """
+        # Of a file that has been cut meanwhile `size` may be of a write that was under way in the other thread, failed
+        # and was taken back.
         if self.cuts == cuts and size > self.safe_bytes:
             self.safe_bytes = size
+        self.is_in_doubt = False
 
     def is_at(self, path: str) -> bool:
         return self._file.is_at(path)
@@ -302,7 +298,8 @@ class UnsyncedNames:
         before = [(file.cuts, file.size) for file in named]  # the size last: a cut in between is noticed
         self.sync_all(folder)
         for file, (cuts, size) in zip(named, before, strict=True):
-            file.mark_safe(size, cuts)
+            if file.cuts == cuts and size > file.safe_bytes:  # as in `NamedFile.sync`
+                file.safe_bytes = size
 
     def sync_all(self, folder: str) -> None:
         within, before = f"{folder}/", self._steps

@@ -11,7 +11,7 @@ import select
 from typing import TYPE_CHECKING
 
 from staniel.broker.events import CLIENT_EVENTS_MAX, EventSink, Level, RateLimitedSink
-from staniel.server.interfaces import HandshakeError, SecureSock, Security
+from staniel.server.interfaces import HandshakeError, SecureSock, Security, Sock
 from staniel.server.timeouts import Grace
 
 if TYPE_CHECKING:
@@ -72,15 +72,25 @@ class Handshakes:
         self._hub.broker.limits.count("handshake_timeout")
         self.refuse(handshake, "no end of the handshake within [tls] handshake_timeout", now_ms)
 
-    def begin(self, listener: Listener, security: Security, sock: SecureSock, name: str, now_ms: int) -> None:
+    def begin(self, listener: Listener, security: Security, plain: Sock, name: str, now_ms: int) -> None:
         """A client has connected."""
+        try:
+            sock = security.wrap(plain)
+        except OSError as error:
+            self._tell(listener, name, error.strerror or str(error), now_ms)
+            self._hub.discard(plain, name)
+            return
         if len(self._under_way) >= HANDSHAKES_MAX:
             oldest = next(iter(self._under_way.values()))
             self._hub.broker.limits.count("max_handshakes")
             self.refuse(oldest, "too many handshakes at a time, and this was the oldest", now_ms)
         handshake = Handshake(self, sock, name, listener, security.timeout_ms)
         self._under_way[handshake.fd] = handshake
-        self._hub.watch_fd(handshake.fd, handshake.watched, lambda now_ms: self._on_ready(handshake, now_ms))
+        try:
+            self._hub.watch_fd(handshake.fd, handshake.watched, lambda now_ms: self._on_ready(handshake, now_ms))
+        except OSError as error:
+            self.refuse(handshake, f"cannot watch its socket: {error.strerror}", now_ms)
+            return
         handshake.due_ms = now_ms + security.timeout_ms
         self._timers.set(handshake, handshake.due_ms)
 
@@ -130,15 +140,21 @@ class Handshakes:
         wanted = select.EPOLLOUT if sock.wants_write else select.EPOLLIN
         if wanted != handshake.watched:
             handshake.watched = wanted
-            self._hub.watch_fd_for(handshake.fd, wanted)
+            try:
+                self._hub.watch_fd_for(handshake.fd, wanted)
+            except OSError as error:
+                self.refuse(handshake, f"cannot watch its socket: {error.strerror}", now_ms)
 
     def refuse(self, handshake: Handshake, why: str, now_ms: int) -> None:
         """Log why, and hang up."""
-        self.refused += 1
-        address = handshake.listener.acceptor.name
-        self._rate_limited(Level.WARNING, "tls.refused", now_ms, client=handshake.name, address=address, why=why)
+        self._tell(handshake.listener, handshake.name, why, now_ms)
         self._forget(handshake)
         self._hub.discard(handshake.sock, handshake.name)
+
+    def _tell(self, listener: Listener, client: str, why: str, now_ms: int) -> None:
+        self.refused += 1
+        address = listener.acceptor.name
+        self._rate_limited(Level.WARNING, "tls.refused", now_ms, client=client, address=address, why=why)
 
     def _forget(self, handshake: Handshake) -> None:
         del self._under_way[handshake.fd]

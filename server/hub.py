@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import ReloadError
+from staniel.broker.events import Level
 from staniel.broker.latencies import SAMPLE_NS, Histogram, ShownItem
 from staniel.broker.rights import STRANGER
 from staniel.broker.session import CLOSING, PARKED, READY, ProtocolSpec, Session
@@ -35,8 +36,8 @@ from staniel.server.connection import (
     Connection,
 )
 from staniel.server.handshakes import Handshakes
-from staniel.server.interfaces import Acceptor, Machine, SecureSock, Security, Sock
-from staniel.server.listener import Listener, Reserve
+from staniel.server.interfaces import Acceptor, Machine, SecureSock, Security, Sock, close_quietly
+from staniel.server.listener import UNWATCHED_HINT, Listener, Reserve
 from staniel.server.pending_bytes import PendingBytes
 from staniel.server.sync_latency import ONE_JOURNAL_NS, SEVERAL_JOURNALS_NS, SyncLatency
 from staniel.server.timeouts import IdleTimeout, LingerTimeout, LoginTimeout
@@ -201,7 +202,11 @@ class Hub:
         connection = Connection(sock, session, protocol.parser(limits), self._pending.changed)
         self._connections[connection.fd] = connection
         self._of_session[connection.session] = connection
-        self._poller.register(connection.fd, READABLE_OR_ENDED)
+        try:
+            self._poller.register(connection.fd, READABLE_OR_ENDED)
+        except OSError as error:
+            self._drop_unwatched(connection, error, now_ms)
+            return
         if session.rights is STRANGER:
             connection.alarm = LoginTimeout(connection, self, now_ms)
         elif self.broker.config.server.client_timeout_ms:
@@ -223,7 +228,9 @@ class Hub:
         read would tell.
         """
         self.admit(sock, name, listener.protocol, listener.limits, now_ms, certificate)
-        self._read(self._connections[sock.fileno()], now_ms)
+        connection = self._connections.get(sock.fileno())
+        if connection is not None:
+            self._read(connection, now_ms)
 
     def discard(self, sock: Sock, client: str) -> None:
         """Close a socket that has become no client's. There is room for another."""
@@ -245,16 +252,24 @@ class Hub:
         return self._elapsed_ns()
 
     def watch_fd(self, fd: int, mask: int, on_ready: Callable[[int], None]) -> None:
-        """Watch what is neither a client's nor a listener's."""
+        """Watch what is neither a client's nor a listener's. Raises OSError."""
         self._handlers[fd] = on_ready
         self._poller.register(fd, mask)
 
     def watch_fd_for(self, fd: int, mask: int) -> None:
+        """Raises OSError."""
         self._poller.modify(fd, mask)
 
     def unwatch_fd(self, fd: int) -> None:
         del self._handlers[fd]
-        self._poller.unregister(fd)
+        self._unregister(fd)
+
+    def _unregister(self, fd: int) -> None:
+        """Stop watching. Where epoll_ctl(2) fails, closing the descriptor has the same effect."""
+        try:
+            self._poller.unregister(fd)
+        except OSError:
+            pass
 
     def hang_up(self, connection: Connection) -> None:
         """Close a connection once its replies have left."""
@@ -262,11 +277,15 @@ class Hub:
         self._active.append(connection)
 
     def watch(self, listener: Listener) -> None:
-        self._poller.register(listener.acceptor.fileno(), select.EPOLLIN)
+        """Raises OSError."""
+        try:
+            self._poller.register(listener.acceptor.fileno(), select.EPOLLIN)
+        except FileExistsError:
+            pass  # an `unwatch` failed before
 
     def unwatch(self, listener: Listener, until_ms: int) -> None:
         """Stop watching; call the listener's `due` at `until_ms`, if that is not 0."""
-        self._poller.unregister(listener.acceptor.fileno())
+        self._unregister(listener.acceptor.fileno())
         if until_ms:
             self.broker.timers.set(listener, until_ms)
 
@@ -300,7 +319,7 @@ class Hub:
         """Stop accepting, answer every waiting client, leave every journal synced, close every socket."""
         now_ms = self.clock.now_ms()
         for listener in self._listeners:
-            listener.acceptor.close()
+            close_quietly(listener.acceptor)
         self._listeners.clear()  # a connection that is dropped from here on makes no room
         if self._sync is not None:
             self._end_sync(self._sync_thread.wait(), now_ms)
@@ -324,7 +343,7 @@ class Hub:
                 connection.send()
         except OSError:
             pass  # the client is gone
-        connection.sock.close()
+        close_quietly(connection.sock)
 
     # a turn
 
@@ -495,7 +514,10 @@ class Hub:
         """As far as is known; before the first read, by what has arrived."""
         connection = self._connections[fd]
         if connection.is_new and not connection.sends_much:
-            connection.sends_much = self._waiting_bytes(fd) > FIRST_BYTES_MAX
+            try:
+                connection.sends_much = self._waiting_bytes(fd) > FIRST_BYTES_MAX
+            except OSError:
+                return False  # the read fails, too, and ends it
         return connection.sends_much
 
     def _read_short(self, events: list[tuple[int, int]], until_ns: int, now_ms: int) -> None:
@@ -659,9 +681,9 @@ class Hub:
             connection.session.run_backlog(now_ms)
         self._active.append(connection)
         if not connection.session.backlog:
-            self._resume_reading(connection)
+            self._resume_reading(connection, now_ms)
         if not connection.may_continue:
-            del self._backlogged[connection]
+            self._backlogged.pop(connection, None)
 
     def _resume(self, session: Session, now_ms: int) -> None:
         """A parked session has gone on: it has something to say, and perhaps more to do."""
@@ -672,13 +694,13 @@ class Hub:
             if session.backlog:
                 self._backlogged[connection] = None
             elif connection.unread_bytes or connection.events != READABLE_OR_ENDED:
-                self._resume_reading(connection)
+                self._resume_reading(connection, now_ms)
 
-    def _resume_reading(self, connection: Connection) -> None:
+    def _resume_reading(self, connection: Connection, now_ms: int) -> None:
         """All that has been read of this client is done. `Connection.answer_now` does not set the events."""
         connection.unread_bytes = 0
         if connection.events != READABLE_OR_ENDED:
-            self._watch(connection)
+            self._watch(connection, now_ms)
 
     def _answer(self, connection: Connection, durable: int, now_ms: int, *, may_send: bool = True) -> int:
         """Send what may leave, keep the rest, and watch for what the connection needs next. Returns how many bytes the
@@ -702,15 +724,27 @@ class Hub:
             self._finish(connection, now_ms)
         elif connection.session.backlog and connection.may_continue:
             self._backlogged[connection] = None
-        self._watch(connection)
+        self._watch(connection, now_ms)
         return sent
 
-    def _watch(self, connection: Connection) -> None:
+    def _watch(self, connection: Connection, now_ms: int) -> None:
         if connection.state is not CLOSED:
             events = connection.wanted_events
             if events != connection.events:
-                self._poller.modify(connection.fd, events)
-                connection.events = events
+                self._watch_for(connection, events, now_ms)
+
+    def _watch_for(self, connection: Connection, events: int, now_ms: int) -> None:
+        try:
+            self._poller.modify(connection.fd, events)
+            connection.events = events
+        except OSError as error:
+            self._drop_unwatched(connection, error, now_ms)
+
+    def _drop_unwatched(self, connection: Connection, error: OSError, now_ms: int) -> None:
+        """The poller cannot watch a client's socket: that client is lost, and no other."""
+        why = f"cannot watch its socket: {error.strerror}; {UNWATCHED_HINT}"
+        self.broker.client_events(Level.WARNING, "client.dropped", now_ms, client=connection.session.address, why=why)
+        self.drop(connection, now_ms)
 
     # the end of a connection
 
@@ -719,8 +753,7 @@ class Hub:
         if connection.session.state is PARKED:
             self._on_peer_end(connection, now_ms)
             return
-        connection.events &= ~ENDED
-        self._poller.modify(connection.fd, connection.events)
+        self._watch_for(connection, connection.events & ~ENDED, now_ms)
 
     def _on_peer_end(self, connection: Connection, now_ms: int) -> None:
         """The client has sent its last byte. What it has asked for is still done, unless it would have to wait."""
@@ -772,12 +805,12 @@ class Hub:
         self._read_queue.pop(connection.fd, None)
         del self._connections[connection.fd]
         del self._of_session[connection.session]
-        self._poller.unregister(connection.fd)
+        self._unregister(connection.fd)
         self.discard(connection.sock, session.address)
 
     def _close_dropped(self) -> None:
         for sock in self._dropped:
-            sock.close()
+            close_quietly(sock)
         self._dropped.clear()
 
     # the disk

@@ -17,7 +17,9 @@ class Clock(Protocol):
 
 
 class Poller(Protocol):
-    """Which descriptors are ready, as epoll has it: level-triggered, errors and hang-ups always reported."""
+    """Which descriptors are ready, as epoll has it: level-triggered, errors and hang-ups always reported. Each call
+    raises OSError.
+    """
 
     def register(self, fd: int, mask: int) -> None: ...
 
@@ -41,6 +43,26 @@ class Sock(Protocol):
     def shutdown(self, how: int, /) -> None: ...
 
     def close(self) -> None: ...
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+def close_quietly(sock: Closable) -> None:
+    """Close a socket. close(2) releases the descriptor even where it reports an error."""
+    try:
+        sock.close()
+    except OSError:
+        pass
+
+
+class ClientRefused(Exception):
+    """A client that has connected is not served, and its socket is closed; the text says why."""
+
+    def __init__(self, client: str, why: str) -> None:
+        super().__init__(why)
+        self.client = client
 
 
 class HandshakeError(OSError):
@@ -82,8 +104,8 @@ class Acceptor(Protocol):
     def fileno(self) -> int: ...
 
     def accept(self) -> tuple[Sock, str]:
-        """A client's socket, ready for use, and the client's address. Raises BlockingIOError; PermissionError with the
-        name of a client that may not use it; OSError.
+        """A client's socket, ready for use, and the client's address. Raises BlockingIOError; ClientRefused; OSError,
+        where the system call on the listening socket fails.
         """
 
     def close(self) -> None: ...

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from staniel.broker.events import EventSink, Level, RateLimitedSink
 from staniel.broker.session import ProtocolSpec
 from staniel.protocol.limits import Limits
-from staniel.server.interfaces import Acceptor, Security, Sock
+from staniel.server.interfaces import Acceptor, ClientRefused, Security, Sock
 
 if TYPE_CHECKING:
     from staniel.server.hub import Hub
@@ -23,6 +23,13 @@ ACCEPTS_PER_TURN = 8  # of each address: 0.1 ms each; the others are accepted in
 PAUSE_MS = 200
 FIRST_BYTES = 64 << 10
 OUT_OF_FILES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+FORBIDDEN = frozenset((errno.EACCES, errno.EPERM))
+# Errors that accept(2) passes on from the pending connection, which is gone with them: the next one may be sound.
+OF_ONE_CLIENT = frozenset((
+    errno.ECONNABORTED, errno.ENETDOWN, errno.EPROTO, errno.ENOPROTOOPT, errno.EHOSTDOWN, errno.ENONET,
+    errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EINTR,
+))  # fmt: skip
+UNWATCHED_HINT = "see fs.epoll.max_user_watches and the machine's memory"
 
 
 class Reserve(IntEnum):
@@ -62,6 +69,7 @@ class Listener:
         """Accept pending connections."""
         if not self.watched:
             return
+        failed = 0
         for _ in range(ACCEPTS_PER_TURN):
             if not self.hub.has_room(self.reserve):
                 self.hub.broker.limits.count("max_connections")
@@ -71,22 +79,21 @@ class Listener:
                 sock, name = self.acceptor.accept()
             except BlockingIOError:
                 return
-            except PermissionError as refused:
-                client, why = refused.filename or "", refused.strerror
-                self.rate_limited(Level.WARNING, "client.refused", now_ms, client=client, why=why)
+            except ClientRefused as refused:
+                self.rate_limited(Level.WARNING, "client.refused", now_ms, client=refused.client, why=str(refused))
                 continue
             except OSError as error:
-                if error.errno in OUT_OF_FILES:
-                    self.hub.broker.limits.count("open_files")
-                    hint = f"{error.strerror}: raise the limit of open files (ulimit -n)"
-                    self._pause(now_ms, now_ms + PAUSE_MS, "accept.failed", hint)
+                failed += 1
+                if error.errno in OF_ONE_CLIENT and failed < ACCEPTS_PER_TURN:
+                    continue
+                self._pause_after(error, now_ms)
                 return
             if self.hub.has_many(name, self.reserve):
                 self._refuse(sock, name, now_ms)
                 continue
             self.hub.addresses.add(name)
             if self.security is not None:
-                self.hub.handshakes.begin(self, self.security, self.security.wrap(sock), name, now_ms)
+                self.hub.handshakes.begin(self, self.security, sock, name, now_ms)
             else:
                 self.hub.admit(sock, name, self.protocol, self.limits, now_ms)
 
@@ -105,12 +112,29 @@ class Listener:
 
     def resume(self) -> None:
         """Watch for connections, again, if one may be accepted."""
-        if not self.watched and self.hub.has_room(self.reserve):
-            self.watched = True
+        if self.watched or not self.hub.has_room(self.reserve):
+            return
+        try:
             self.hub.watch(self)
+            self.watched = True
+        except OSError as error:
+            now_ms = self.hub.clock.now_ms()
+            self.hub.broker.timers.set(self, now_ms + PAUSE_MS)
+            hint = f"cannot watch for connections: {error.strerror}; {UNWATCHED_HINT}"
+            self.rate_limited(Level.WARNING, "accept.failed", now_ms, address=self.acceptor.name, hint=hint)
 
     def due(self, now_ms: int) -> None:
         self.resume()
+
+    def _pause_after(self, error: OSError, now_ms: int) -> None:
+        """`accept` failed, and would fail again at once."""
+        why = error.strerror or str(error)
+        if error.errno in OUT_OF_FILES:
+            self.hub.broker.limits.count("open_files")
+            why += ": raise the limit of open files (ulimit -n)"
+        elif error.errno in FORBIDDEN:
+            why += ": a firewall rule or security module forbids it"
+        self._pause(now_ms, now_ms + PAUSE_MS, "accept.failed", why)
 
     def _pause(self, now_ms: int, until_ms: int, event: str, hint: str) -> None:
         self.watched = False

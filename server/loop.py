@@ -15,6 +15,7 @@ from staniel.server.hub import EVENTS_PER_TURN, Hub
 from staniel.server.machine import SystemMachine
 
 BRIEF_WAIT_S = 0.001
+UNWATCHED_WAIT_S = 0.01
 TURNS_A_CHECKPOINT = 32  # under load trio's other tasks (signals) run after so many turns
 
 
@@ -61,4 +62,7 @@ class Loop:
         self._collector.idle(hub.broker.maintenance.memory.used_bytes, hub.broker.queues.deleted, now_ms)
         seconds = (hub.next_ms() - now_ms) / 1000
         with trio.move_on_after(max(0.0, seconds) if seconds < 1e9 else inf) as self._wait_scope:
-            await trio.lowlevel.wait_readable(self._machine.poller.fileno())
+            try:
+                await trio.lowlevel.wait_readable(self._machine.poller.fileno())
+            except OSError:  # trio's own epoll cannot watch ours: no memory, or no watch left for this user
+                await trio.sleep(UNWATCHED_WAIT_S)

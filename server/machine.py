@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import resource
 import select
@@ -13,7 +12,7 @@ from time import perf_counter_ns
 
 from staniel.journal.background import BackgroundTask
 from staniel.server.client_socket import client_socket
-from staniel.server.interfaces import Clock, Sock
+from staniel.server.interfaces import ClientRefused, Clock, Sock, close_quietly
 from staniel.server.kernel_sync import SyncWorker
 from staniel.server.spool_socket import credentials
 from staniel.server.sync_thread import WorkerThread
@@ -54,16 +53,21 @@ class ListeningSocket:
         return self._sock.fileno()
 
     def accept(self) -> tuple[Sock, str]:
-        """A client's socket and its name. Raises BlockingIOError, PermissionError, OSError."""
+        """A client's socket and its name. Raises BlockingIOError, ClientRefused, OSError."""
         sock, _ = self._sock.accept()
-        if self._uids is not None and credentials(sock)[1] not in self._uids:
-            name = peer_name(sock)
-            sock.close()
-            raise PermissionError(errno.EACCES, "a program of another user", name)
-        sock.setblocking(False)
-        if sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return client_socket(sock), peer_name(sock)
+        name = peer_name(sock)
+        try:
+            if self._uids is not None and credentials(sock)[1] not in self._uids:
+                raise ClientRefused(name, "a program of another user")
+            sock.setblocking(False)
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except (OSError, ClientRefused) as error:
+            close_quietly(sock)
+            if isinstance(error, OSError):  # of this socket: the next client's may be sound
+                raise ClientRefused(name, f"its socket cannot be set up: {error.strerror}") from error
+            raise
+        return client_socket(sock), name
 
     def close(self) -> None:
         self._sock.close()

@@ -69,7 +69,10 @@ class WorkerThread(Generic[E]):
         if self._nice:
             # On Linux each thread has its own. One that is nicer already, as the process is, may not take that back.
             own = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, own, max(self._nice, os.getpriority(os.PRIO_PROCESS, own)))
+            try:
+                os.setpriority(os.PRIO_PROCESS, own, max(self._nice, os.getpriority(os.PRIO_PROCESS, own)))
+            except OSError:
+                pass  # a sandbox forbids it: the tasks run all the same
         while (task := self._started.get()) is not None:
             error: BaseException | None = None
             began_ns = perf_counter_ns()

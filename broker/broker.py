@@ -336,6 +336,7 @@ class Broker:
         """What is due by now: waits that end, expired items, another try for the ballast. Raises JournalFailure."""
         if now_ms >= self._look_due_ms:
             self._look_due_ms = now_ms + (LOOK_MS if self.spool.look() else LOOK_AGAIN_MS)
+            self._remake_lost_files(now_ms)
             if self._starved:
                 self._read_on()
         self.queues.allowance = QUEUES_PER_TURN
@@ -362,6 +363,23 @@ class Broker:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             if self.group.restore_ballast():
                 self.report(Level.WARNING, "disk.space", spool=self.spool.folder, hint="puts are accepted again")
+
+    def _remake_lost_files(self, now_ms: int) -> None:
+        """Write again the files that hold no items and that another program has removed. Raises JournalFailure."""
+        redo = self.group.redo
+        for kept in [kept for kept in self.spool.kept if kept.is_lost()]:
+            try:
+                kept.make()
+            except OSError as error:
+                hint = "another program has removed it; it is tried again each second"
+                self.rate_limited(Level.ERROR, "spool.lost", now_ms, file=kept.path, why=str(error), hint=hint)
+            else:
+                why = "another program had removed it or cut it short"
+                self.report(Level.WARNING, "spool.remade", file=kept.path, why=why)
+        if not redo.takes_data and (path := redo.find_lost()):
+            why = "another program has removed it"
+            hint = "restart: until then a power cut may leave a part of an item in queues that are synced later"
+            self.rate_limited(Level.WARNING, "redo.lost", now_ms, file=path, why=why, hint=hint)
 
     def next_ms(self) -> int:
         """When `tick` or `start_sync` has something to do again, if nothing else happens."""
@@ -633,6 +651,7 @@ class Broker:
         status = StatusControl(self.fs, path, default, server.status_change_grace_ms)
         if status.trouble:
             self.report(Level.WARNING, "status.unknown", why=status.trouble, hint=f"starting as {default.value}")
+        self.spool.kept += [self.pauses.kept, status.kept]
         return status
 
     def _guard(self, session: Session) -> None:

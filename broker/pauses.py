@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from staniel.broker.events import EventSink, Level
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import Fs, is_missing
 from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
 from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.own_files import KeptFile
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues, Refused
 
@@ -72,6 +73,15 @@ class Pauses:
             self._write(self._pauses)
         except OSError as error:
             self.report(Level.ERROR, "pauses.unwritten", file=self.path, why=str(error))
+
+    @property
+    def kept(self) -> KeptFile:
+        """The file, while there are pauses."""
+        return KeptFile(
+            self.path,
+            lambda: bool(self._pauses) and is_missing(self.fs, self.path, 1),
+            lambda: self._write(self._pauses),
+        )
 
     def restore(self, queues: Queues, now_ms: int) -> None:
         """Pause what an earlier run had paused, before clients are served. A queue that held nothing is made for it."""

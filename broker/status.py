@@ -7,8 +7,9 @@ from __future__ import annotations
 from enum import Enum
 
 from staniel.broker.timers import NEVER_MS
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import Fs, is_missing
 from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.own_files import KeptFile
 
 
 class ServerStatus(Enum):
@@ -50,6 +51,7 @@ class StatusControl:
         self.grace_ms = grace_ms
         self.reported = self.enforced = default
         self.due_ms = NEVER_MS  # when what is reported is enforced, if it is not yet
+        self._is_kept = False
         self.trouble = self._remember()
 
     @property
@@ -74,6 +76,15 @@ class StatusControl:
             self.due_ms = now_ms + self.grace_ms
         return True
 
+    @property
+    def kept(self) -> KeptFile:
+        """The file, once a status has been set."""
+        return KeptFile(
+            self.path,
+            lambda: self._is_kept and is_missing(self.fs, self.path, 1),
+            lambda: self._write(self.reported),
+        )
+
     def due(self, now_ms: int) -> None:
         """The grace period is over."""
         self.enforced = self.reported
@@ -91,9 +102,11 @@ class StatusControl:
         if status is None:
             return f"{self.path} says {text!r}, which is no status"
         self.reported = self.enforced = status
+        self._is_kept = True
         return ""
 
     def _write(self, status: ServerStatus) -> None:
         folder, _, _ = self.path.rpartition("/")
         self.fs.make_folder(folder)
         replace_file(self.fs, self.path, f"{status.value}\n".encode())
+        self._is_kept = True

@@ -21,6 +21,7 @@ from staniel.journal.journals import append_log, next_write_position, removal_lo
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
+from staniel.journal.own_files import KeptFile
 from staniel.journal.spool import Spool
 from staniel.journal.transfer_log import TransferLog
 from staniel.queues.interfaces import Admission, Reason
@@ -63,6 +64,9 @@ class Transfers:
         self.transfer_log = TransferLog(spool.fs, f"{spool.own}/intents")
         self.transfer_log.close_after_sync = self.group.close_after_sync
         self.transfer_log.on_pending = self._on_pending_intents
+        spool.kept.append(
+            KeptFile(self.transfer_log.path, lambda: self.transfer_log.is_lost, self.transfer_log.write_anew)
+        )
         self.recovery = TransferRecovery(queues, spool, self.transfer_log, report)
         self.rate_limited = RateLimitedSink(report)
         self._waiting: deque[Transfer] = deque()

@@ -13,7 +13,7 @@ from contextlib import suppress
 from staniel.journal.convert_plan import UNREADABLE, UnreadablePlan, carry_out
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
-from staniel.journal.disk.fs import Fs, JournalFailure, Locked, Misplaced, remove_each
+from staniel.journal.disk.fs import Fs, JournalFailure, Locked, Misplaced, is_missing, remove_each
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
@@ -27,6 +27,7 @@ from staniel.journal.kestrel.sidecar import names_in, prune
 from staniel.journal.libkestrel.family import StreamJournals
 from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.libkestrel.reader import ReaderLog
+from staniel.journal.own_files import LOSSES, KeptFile, Loss
 from staniel.journal.redo import log as redo_log
 from staniel.journal.redo.log import IN_USE, UNUSED, LogState, RedoLog
 from staniel.journal.redo.replay import (
@@ -95,6 +96,13 @@ class Spool:
         self.redo = RedoLog(fs, folder, self.own, redo_log_bytes)
         ballast = Ballast(fs, folder, f"{self.own}/ballast")
         self.group = GroupCommit(fs, folder, ballast, self.failed_sync, self.redo)
+        self.kept = [
+            KeptFile(f"{self.own}/version", self._has_lost_version, self._write_version),
+            KeptFile(f"{self.own}/{MARK}{ROOM_SUFFIX}", lambda: self.failed_sync.has_lost_room, self._remake_room),
+            KeptFile(ballast.path, lambda: ballast.is_lost, self._remake_ballast),
+        ]
+        """Files that are made again when another program removes them; other parts add theirs."""
+        fs.unwatched = tuple(f"{self.own}/{name}" for name, loss in LOSSES.items() if loss is not Loss.ENDS)
         self.recovery = Recovery(fs, folder)
         self.streams = StreamJournals(fs, folder, f"{self.own}/damaged", self.group)
         self._kestrel: dict[str, set[str]] = {}  # queues with files in Kestrel's format, by fan-out parent
@@ -161,9 +169,33 @@ class Spool:
             return True
         if not is_here:
             raise Misplaced(f"the spool {self.folder} was removed, moved, unmounted or mounted over: {lock} is another")
-        if path := self.fs.find_misplaced():
+        path = self.fs.find_misplaced()
+        if not path and self.redo.takes_data:
+            path = self.redo.find_lost()
+        if path:
             raise Misplaced(f"{path} was removed, moved or cut short by another program")
         return self.fs.suspect is None
+
+    def _has_lost_version(self) -> bool:
+        # While the log is being made or ended, its own task writes the file.
+        is_settled = self.redo.state is not LogState.BEING_MADE
+        return is_settled and is_missing(self.fs, f"{self.own}/version", 1)
+
+    def _write_version(self) -> None:
+        """Raises OSError, JournalFailure."""
+        number = self.redo.spool_id if self.redo.state is LogState.IN_USE else self.used_log
+        line = f"{IN_USE} {number.hex()}" if number else FORMAT_VERSION
+        replace_file(self.fs, f"{self.own}/version", f"{line}\n".encode())
+
+    def _remake_room(self) -> None:
+        self.failed_sync.set_room_aside()
+
+    def _remake_ballast(self) -> None:
+        """Raises OSError: the disk has no room for it, and puts are refused."""
+        ballast = self.group.ballast
+        ballast.release()
+        if not self.group.restore_ballast():
+            raise OSError(errno.ENOSPC, "there is no room for the reserve", ballast.path)
 
     def _check_version(self, path: str) -> None:
         try:

@@ -10,6 +10,7 @@ again, and must find both as it says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import Enum
 from zlib import crc32
 
@@ -302,12 +303,34 @@ class TransferLog:
         self._file = self.fs.append(self.path)
         self.fs.sync_folder(self.path.rpartition("/")[0])
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether another program has removed, replaced or cut the file."""
+        with suppress(OSError):  # the disk does not tell
+            return self._file is not None and not self._file.is_at(self.path)
+        return False
+
+    def write_anew(self) -> None:
+        """Write what has not ended to a new file, durably, in place of one that is lost. Raises OSError,
+        JournalFailure.
+        """
+        file = self.file
+        replace_file(self.fs, self.path, self._unended())
+        self._pending.clear()
+        self._unwritten = b""
+        self._must_sync = False
+        self._file = None
+        self.close_after_sync(file)
+
+    def _unended(self) -> bytes:
+        """The lines of all intents whose end has not been recorded."""
+        return b"".join([*(encode(intent) for intent in self.kept.values()), *self._begun.values()])
+
     def _go_on_in_another_file(self, file: File) -> None:
         """All is written: what has not ended goes into a file of its own, and that in this one's place. There may be
         something under way at all times. Raises OSError.
         """
-        lines = [*(encode(intent) for intent in self.kept.values()), *self._begun.values()]
-        data = b"".join(lines)
+        data = self._unended()
         try:
             replace_file(self.fs, self.path, data)
         except OSError as error:

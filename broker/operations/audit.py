@@ -96,6 +96,9 @@ class NewFile(SeparateDevice):
             self._fs.sync_folder(self._folder)
             self._is_named = True
 
+    def is_at(self, path: str) -> bool:
+        return self._file.is_at(path)
+
     def close(self) -> None:
         self._file.close()
 
@@ -229,6 +232,8 @@ class Audit:
             )
 
     def _write(self, line: bytes, now_ms: int) -> None:
+        if self._file is not None and not self._file.is_at(self._paths[0]):
+            self._leave(self._file, now_ms)
         if self._file is None:
             self._file = self._open()
             self._is_torn = self._file.size > 0 and self._fs.read(self._paths[0], self._file.size - 1, 1) != b"\n"
@@ -238,6 +243,14 @@ class Audit:
         self._file.write(b"\n" * self._is_torn + line)
         self._is_torn = False
         self._group.include(self._file, SYNC_MS, now_ms)
+
+    def _leave(self, file: File, now_ms: int) -> None:
+        """Another program, such as logrotate, has moved, removed or cut the file: the next line begins another."""
+        self._file = None
+        self._group.seal(file, now_ms)
+        why = "another program has moved, removed or cut it"
+        hint = "a new file is begun; it needs no logrotate: [admin] audit_log bounds it"
+        self._report(Level.WARNING, "audit.replaced", now_ms, file=self._paths[0], why=why, hint=hint)
 
     def _open(self) -> File:
         path = self._paths[0]

@@ -203,8 +203,9 @@ class Undos:
         """No later start may find anything in it. Raises JournalFailure if that cannot be made sure of."""
         fs = self.broker.spool.fs
         try:
-            fs.truncate(path, 0)
-            fs.remove(path)
+            with suppress(FileNotFoundError):  # another program has removed it
+                fs.truncate(path, 0)
+                fs.remove(path)
         except OSError as error:
             raise self.broker.group.failure(f"cannot remove {path}", error) from error
 

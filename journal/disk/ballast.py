@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import Fs, is_missing
 
 BALLAST_BYTES_MAX = 16 << 20
 SHARE_OF_DISK = 8  # on a small disk the reserve is an eighth of it
@@ -65,6 +65,11 @@ class Ballast:
             self.fs.remove(self.path)
         except FileNotFoundError:
             pass
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another program has removed it."""
+        return self.space is Space.AMPLE and is_missing(self.fs, self.path)
 
     def has_room_for(self, size: int) -> bool:
         """Whether `size` bytes, more than a tick's budget, fit on the disk beside the ballast."""

@@ -26,7 +26,7 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct, field, structs
 
-from staniel.journal.disk.fs import FULL_ERRNOS
+from staniel.journal.disk.fs import FULL_ERRNOS, is_missing
 from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
@@ -81,6 +81,7 @@ class FailedSyncMarker:
         self._reserve = reserve
         self._within = f"{folder}/" if folder else ""
         self._said: tuple[list[str], list[str]] | None = None
+        self._has_room = False
         self.is_complete = False
         """Whether everything that earlier processes have left in the caches is on the disk: a start has synced it."""
         fs.failed = self.record_failure
@@ -106,9 +107,16 @@ class FailedSyncMarker:
 
     def set_room_aside(self) -> None:
         """Room for the next mark, whatever else fills the disk. Where that cannot be had, the reserve has to do."""
+        self._has_room = False
         with suppress(OSError):
             size = min(ROOM_BYTES, self._fs.free_bytes(self._folder)[1] // ROOM_SHARE_OF_DISK)
             self._fs.set_aside(self._path if self.exists else self._room, size)
+            self._has_room = True
+
+    @property
+    def has_lost_room(self) -> bool:
+        """Whether another program has removed the file whose room was set aside."""
+        return self._has_room and not self.exists and is_missing(self._fs, self._room)
 
     @property
     def exists(self) -> bool:

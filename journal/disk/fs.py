@@ -77,6 +77,9 @@ class Region(Protocol):
     def sync(self) -> None:
         """Raises SyncFailed."""
 
+    def is_at(self, path: str) -> bool:
+        """Whether `path` is this file. Raises OSError if the disk does not tell."""
+
     def close(self) -> None: ...
 
 
@@ -172,6 +175,16 @@ def remove_each(fs: Fs, folder: str, names: list[str]) -> None:
     for name in names:
         with suppress(FileNotFoundError):
             fs.remove(f"{folder}/{name}")
+
+
+def is_missing(fs: Fs, path: str, least_bytes: int = 0) -> bool:
+    """Whether there is no file at `path`, or a shorter one. A disk that does not tell is no loss."""
+    with suppress(OSError):
+        try:
+            return fs.size(path) < least_bytes
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+    return False
 
 
 def write_whole(fs: Fs, path: str, file: File, data: bytes) -> None:

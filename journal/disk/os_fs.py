@@ -178,6 +178,9 @@ class OsRegion:
         os.fdatasync(self.fd)
         self._is_dirty = False
 
+    def is_at(self, path: str) -> bool:
+        return _is_named(self.fd, path)
+
     @staticmethod
     def _write(fd: int, at: int, data: memoryview) -> None:
         written = os.pwrite(fd, data, at)

@@ -139,6 +139,8 @@ class UnsyncedNames:
         self._to_look_at: list[str] = []
         self._changing: set[str] = set()
         """Paths that this process is renaming, removing or cutting at this moment: the disk may be ahead of `_open`."""
+        self.unwatched: tuple[str, ...] = ()
+        """Beginnings of paths of files that `find_misplaced` leaves out: no reply rests on them."""
         self.suspect: tuple[str, NamedFile] | None = None
         """A file that was not at its path when it was looked for."""
         self.read, self.reader, self.size, self.list = fs.read, fs.reader, fs.size, fs.list
@@ -190,7 +192,7 @@ class UnsyncedNames:
 
     def _is_misplaced(self, path: str) -> NamedFile | None:
         """The open file that should be at `path` and is not."""
-        file = self._open.get(path)
+        file = None if path.startswith(self.unwatched) else self._open.get(path)
         try:
             if file is None or file.is_at(path):
                 return None

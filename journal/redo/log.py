@@ -539,6 +539,14 @@ class RedoLog:
         self.running += tasks
         return tasks
 
+    def find_lost(self) -> str:
+        """The path of a segment that another program has removed or replaced; "" if there is none."""
+        for segment in self.segments:
+            with suppress(OSError):  # the disk does not tell
+                if segment.file is not None and not segment.file.is_at(segment.path):
+                    return segment.path
+        return ""
+
     def begin(self) -> None:
         """The segments are there, and the first of them has one batch, which says nothing."""
         for segment in self.segments:

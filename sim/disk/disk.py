@@ -136,6 +136,9 @@ class DiskRegion:
                 raise SyncFailed(error.errno, error.strerror) from error
         self._disk.sync_inode(self._inode)
 
+    def is_at(self, path: str) -> bool:
+        return self._disk.inode_at(path) is self._inode
+
     def close(self) -> None:
         self._inode.handles -= 1
         self._disk.forget_if_dead(self._inode)

@@ -1,0 +1,54 @@
+"""The server's own files in `.staniel`: what a running server does when another program removes or cuts one.
+
+docs/operating.md has the same table for operators; tests/broker/test_lost_own_files.py takes each file away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from msgspec import Struct
+
+
+class Loss(Enum):
+    """What the loss of a file does to a running server."""
+
+    ENDS = "ends the server"  # exit code 3: it guards or holds what replies rest on
+    REMADE = "made again"  # with a warning
+    NOTHING = "nothing"  # a running server does not need it
+
+
+LOSSES = {
+    "lock": Loss.ENDS,
+    "version": Loss.REMADE,
+    "failed_sync": Loss.NOTHING,
+    "failed_sync.room": Loss.REMADE,
+    "ballast": Loss.REMADE,
+    "intents": Loss.REMADE,
+    "paused": Loss.REMADE,
+    "status": Loss.REMADE,
+    "audit": Loss.REMADE,
+    "audit.1": Loss.NOTHING,
+    "redo.0": Loss.ENDS,
+    "redo.1": Loss.ENDS,
+    "convert.plan": Loss.NOTHING,
+    "cmdlog": Loss.ENDS,
+    "segments": Loss.NOTHING,
+    "undo": Loss.NOTHING,
+    "held": Loss.NOTHING,
+    "convert": Loss.NOTHING,
+    "repair": Loss.NOTHING,
+    "quarantine": Loss.NOTHING,
+    "damaged": Loss.NOTHING,
+    "aside.*": Loss.NOTHING,
+}
+"""By name in the own folder, files first; a folder stands for the files in it."""
+
+
+class KeptFile(Struct, frozen=True):
+    """A file whose content this process knows. `make` writes it again; it raises OSError, JournalFailure."""
+
+    path: str
+    is_lost: Callable[[], bool]
+    make: Callable[[], None]

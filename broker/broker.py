@@ -24,6 +24,7 @@ from staniel.broker.leases import Lease, Leases
 from staniel.broker.limits_reached import LimitsReached
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Audit
+from staniel.broker.operations.running import Operations
 from staniel.broker.operations.undo import Undos
 from staniel.broker.pauses import Pauses
 from staniel.broker.recovery import retry_unreadable
@@ -107,6 +108,7 @@ class Broker:
         "logged_in",
         "logins",
         "maintenance",
+        "operations",
         "pauses",
         "queues",
         "rate_limited",
@@ -163,6 +165,7 @@ class Broker:
         self.deletions = Deletions(self)
         self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report)
         self.undos = Undos(self)
+        self.operations = Operations()
         self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
         self.status = self._new_status()
         self.admin = admin_access(config, fs)

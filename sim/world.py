@@ -275,7 +275,7 @@ def _undo_all(world: World) -> None:
     for record in list(undos.by_id.values()):
         session = world.client().session
         if record.target:
-            RunningReturn(session, record, lambda undone: None).step(world.now_ms)
+            RunningReturn(session, record, lambda undone: None, world.now_ms).step(world.now_ms)
         else:
             undo(session, record, world.now_ms, lambda count, why, now_ms: None)
         while undos.running or record.mover is not None:

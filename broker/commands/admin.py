@@ -197,4 +197,4 @@ def move(session: Session, request: memcache.Move, now_ms: int) -> None:
         else:
             session.out.append(session.replies.moved(moved))
 
-    RunningMove(session, source, request.target, request.count, finish).begin(now_ms)
+    RunningMove(session, source, request.target, request.count, finish, now_ms).begin(now_ms)

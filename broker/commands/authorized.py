@@ -242,13 +242,14 @@ ADMIN_PATHS = frozenset(
     ("/api/status", "/api/reload", "/api/stop", "/api/backup", "/api/audit", "/api/clients/{number}/abort")
 )
 OF_QUEUE = "/api/queues/{queue}"
+OF_OPERATION = "/api/operations/{number}"  # `queries.find_operation` asks for rights: they are those of its queue
 
 
 def path_refusal(rights: Rights, queues: Queues, method: str, path: str, names: tuple[str, ...]) -> str:
     """Why this path of the admin listener is not for a client with these rights; empty if it is. `path` is a route's,
     `names` what its open parts are. Where a move goes to stands in its body: it asks `target_refusal` besides.
     """
-    if path in OPEN_PATHS:
+    if path in OPEN_PATHS or path.startswith(OF_OPERATION):
         return ""
     if path in ADMIN_PATHS:
         return rights.refusal_of_all(Role.ADMIN)

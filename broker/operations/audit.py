@@ -129,6 +129,10 @@ class Audit:
         else:
             self._askers.pop(session, None)
 
+    def asker(self, session: Session) -> str:
+        """The user that sent the request that is being served, or the client's address."""
+        return self._askers.get(session, session.user) or session.address
+
     def next_id(self) -> int:
         """The number of a new operation. They rise over restarts."""
         self._load()

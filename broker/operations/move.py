@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from staniel.broker import access
 from staniel.broker.operations.audit import Result
+from staniel.broker.operations.running import CANCELLED
 from staniel.broker.operations.undo import UndoRecord
 from staniel.broker.session import Session, SessionState
 from staniel.journal.disk.fs import take_back
@@ -52,11 +53,12 @@ class RunningMove:
         target: str,
         count: int | None,
         finish: Callable[[int, str], None],
+        now_ms: int,
         operation: str = "move",
     ) -> None:
         self.session = session
         self.operation = operation
-        self.number = 0  # in the audit log, once it is there
+        self.number = session.broker.audit.next_id()
         self.source = source
         self.target = target
         self.finish = finish
@@ -66,6 +68,9 @@ class RunningMove:
         self.is_ahead = False  # of the disk: as much of the source as may be is under way
         self.is_target_full = False  # which ended it early
         self.undo: UndoRecord | None = None
+        self.progress = session.broker.operations.begin(
+            self.number, operation, source.name, target, self.left, session.broker.audit.asker(session), now_ms
+        )
         self._is_begun = False  # the audit log knows of it
         self._is_noted = False  # the undo file is told of each slice
         self._slice: list[Delivery] = []  # set aside, and not sent yet
@@ -75,7 +80,6 @@ class RunningMove:
         """The first slice; `undoably`: if there is room for that."""
         broker = self.session.broker
         if undoably and self.left and broker.undos.can_note(self.left):
-            self.number = broker.audit.next_id()
             self._make_record(now_ms)
         self.step(now_ms)
 
@@ -92,6 +96,10 @@ class RunningMove:
     def step(self, now_ms: int) -> None:
         """Send a slice; then yield to other clients, or finish."""
         why = ""
+        self.progress.advance(self.moved, now_ms)
+        if self.progress.is_cancelled and self.left:
+            self._end(CANCELLED, now_ms)
+            return
         try:
             more = self._take_slice(now_ms)
         except Refused as refused:
@@ -125,6 +133,10 @@ class RunningMove:
             else:
                 undos.drop(record, "")
                 self.undo = None
+        if self.undo is not None:
+            self.progress.undo, self.progress.undo_until_ms = self.undo.id, self.undo.content.began.until_ms
+        self.progress.advance(self.moved, now_ms)
+        self.session.broker.operations.end(self.progress, now_ms, "the queue is full" if self.is_target_full else why)
         self.finish(self.moved, why)
         self._note(now_ms, Result.REFUSED if why and not self.moved else Result.DONE, self.moved, why)
         if self.moved or not why:

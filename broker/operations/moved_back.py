@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from staniel.broker import access
 from staniel.broker.operations.audit import Result
+from staniel.broker.operations.running import CANCELLED
 from staniel.broker.operations.undo import UndoRecord
 from staniel.broker.session import PULSE, Session, SessionState
 from staniel.journal.background import ReadPiece
@@ -96,7 +97,7 @@ class RunningReturn:
     `finish` is called with what came of it.
     """
 
-    def __init__(self, session: Session, record: UndoRecord, finish: Callable[[MoveUndone], None]) -> None:
+    def __init__(self, session: Session, record: UndoRecord, finish: Callable[[MoveUndone], None], now_ms: int) -> None:
         self.session = session
         self.broker = session.broker
         self.record = record
@@ -106,10 +107,22 @@ class RunningReturn:
         self._unread = record.content.left
         self._lookup = Lookup()
         record.mover = session
+        self.progress = session.broker.operations.begin(
+            self.number,
+            "undo",
+            record.target,
+            record.queue,
+            record.content.counts()[0],
+            session.broker.audit.asker(session),
+            now_ms,
+        )
 
     def step(self, now_ms: int) -> None:
         """Read what is to be looked for, look for it, or end."""
-        if self._unread and self._lookup.count < ITEMS_PER_STEP:
+        self.progress.advance(self.returned, now_ms)
+        if self.progress.is_cancelled and (self._unread or self._lookup.count):
+            self._end(CANCELLED, now_ms)
+        elif self._unread and self._lookup.count < ITEMS_PER_STEP:
             self._read_next(now_ms)
         elif self._lookup.count:
             try:
@@ -290,4 +303,7 @@ class RunningReturn:
             why=why,
             number=self.number,
         )
+        self.progress.open, self.progress.gone = self.open, self.gone
+        self.progress.advance(self.returned, now_ms)
+        broker.operations.end(self.progress, now_ms, why)
         self.finish(MoveUndone(self.returned, self.open, self.gone, why))

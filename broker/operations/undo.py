@@ -23,6 +23,7 @@ from msgspec import Struct
 from staniel.broker.access import DISK_FULL
 from staniel.broker.events import Level
 from staniel.broker.operations.audit import Result
+from staniel.broker.operations.running import CANCELLED, Operation
 from staniel.broker.session import SUSPENDED, Session, SessionState
 from staniel.broker.transfers import Pinned
 from staniel.journal.background import CallbackTask, ReadPiece
@@ -260,6 +261,19 @@ class UndoOperation:
         self._file: File | None = None
         self._pinned: Pinned = self.broker.transfers.pin(queue)
         self._why = ""
+        self.progress: Operation | None = None
+
+    def watch(self, number: int, operation: str, total: int, now_ms: int) -> None:
+        """Have operators see it."""
+        queue, by = self.queue.name, self.broker.audit.asker(self.session)
+        self.progress = self.broker.operations.begin(number, operation, queue, "", total, by, now_ms)
+
+    def is_cancelled(self, now_ms: int) -> bool:
+        """Asked between slices, and tells how far it is."""
+        if self.progress is None:
+            return False
+        self.progress.advance(self.count, now_ms)
+        return self.progress.is_cancelled
 
     def wait(self) -> None:
         """The client waits until `_end`."""
@@ -286,9 +300,15 @@ class UndoOperation:
         else:
             self.broker.group.after(log, then)
 
-    def end(self, why: str) -> None:
+    def end(self, why: str, now_ms: int) -> None:
         """It is over: its file is closed, and the client goes on."""
         self.task = None
+        if (progress := self.progress) is not None:
+            progress.advance(self.count, now_ms)
+            record = self.undos.by_id.get(progress.id)
+            if record is not None:
+                progress.undo, progress.undo_until_ms = record.id, record.content.began.until_ms
+            self.broker.operations.end(progress, now_ms, why)
         self._why = why
         if self._file is not None:
             self._file.close()
@@ -311,6 +331,7 @@ class RunningPurge(UndoOperation):
         record = session.broker.undos.make(number, operation, queue, now_ms)
         super().__init__(session, queue, record, finish)
         self._last = self._newest()
+        self.watch(number, operation, len(queue.line), now_ms)
         self._began = frame(record.content.began)
         self._slice: list[Delivery] = []
         self.undos.running[self] = None
@@ -341,6 +362,10 @@ class RunningPurge(UndoOperation):
     def _next(self, now_ms: int) -> None:
         """The next slice, or the end."""
         queue, size = self.queue, 0
+        if self.is_cancelled(now_ms) and self._is_wanted():
+            self._why = CANCELLED
+            self._remove_rest(now_ms)
+            return
         if queue.state is QueueState.CLOSED or self.undos.is_stopping:
             self._remove_rest(now_ms)
             return
@@ -431,7 +456,7 @@ class RunningPurge(UndoOperation):
             why=self._why,
             number=record.id,
         )
-        self.end(self._why)
+        self.end(self._why, now_ms)
 
 
 class RunningUndo(UndoOperation):
@@ -449,6 +474,7 @@ class RunningUndo(UndoOperation):
 
     def begin(self, now_ms: int) -> None:
         """Raises nothing: what goes wrong is told at the end."""
+        self.watch(self.number, "undo", self.record.content.counts()[0], now_ms)
         self._read_next(now_ms)
 
     def _read_next(self, now_ms: int) -> None:
@@ -459,6 +485,9 @@ class RunningUndo(UndoOperation):
             return
         if self.undos.is_stopping:
             self._stop_early("the server stops", now_ms)
+            return
+        if self.is_cancelled(now_ms):
+            self._stop_early(CANCELLED, now_ms)
             return
         place = content.slices[content.left[0]]
         try:
@@ -557,7 +586,7 @@ class RunningUndo(UndoOperation):
             why=why,
             number=self.number,
         )
-        self.end(why)
+        self.end(why, now_ms)
 
 
 def undo(session: Session, record: UndoRecord, now_ms: int, finish: Finish) -> None:

@@ -159,13 +159,15 @@ class Stage:
     def spelled(self, protocol: str, name: str, said: Any, queue: str) -> bytes:
         """The bytes of a command about `queue`."""
         found = self.world.broker.queues.find(queue)
+        undos = self.world.broker.undos.by_id.values()
+        of_queue = [each.id for each in undos if each.queue == queue] or [each.id for each in undos]
         blanks = {
             "queue": queue,
             "base64": b64encode(queue.encode()).decode(),
             "job": job_id(QUEUES.index(queue)) if queue in QUEUES else job_id(9998),
             "fresh": job_id(9999),
             "xid": str(next(iter(found.open_reads), 0)) if found is not None else "0",
-            "number": str(max(self.world.broker.undos.by_id, default=self.holder.session.number)),
+            "number": str(max(of_queue, default=self.holder.session.number)),
         }
         if protocol == "thrift":
             blanks["leases"] = set(self.world.broker.leases._leases)

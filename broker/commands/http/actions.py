@@ -18,7 +18,7 @@ from staniel.broker.commands import puts
 from staniel.broker.commands.admin import change_status
 from staniel.broker.commands.authorized import target_refusal
 from staniel.broker.commands.http.exchange import BadBody, Exchange
-from staniel.broker.commands.http.queries import find
+from staniel.broker.commands.http.queries import find, find_operation
 from staniel.broker.config.load import ReloadError
 from staniel.broker.operations import changes
 from staniel.broker.operations.browse import as_text
@@ -312,9 +312,9 @@ def undo(exchange: Exchange, now_ms: int) -> None:
             exchange.json(Undone(count, name, why, is_open, gone))
 
     if record.target:
-        RunningReturn(session, record, lambda each: finish(each.returned, each.why, 0, each.open, each.gone)).step(
-            now_ms
-        )
+        RunningReturn(
+            session, record, lambda each: finish(each.returned, each.why, 0, each.open, each.gone), now_ms
+        ).step(now_ms)
         return
     try:
         begin_undo(session, record, now_ms, finish)
@@ -347,6 +347,19 @@ def _undo_record(exchange: Exchange) -> UndoRecord | None:
     else:
         return record
     return None
+
+
+def cancel(exchange: Exchange, now_ms: int) -> None:
+    """End an operation early, between two items: what was done stays done, and can be undone."""
+    found = find_operation(exchange)
+    if found is None:
+        return
+    if found.ended_ms:
+        exchange.error(409, f"operation {found.id} has ended: {found.state.value}")
+        return
+    found.is_cancelled = True
+    exchange.broker.audit.note(exchange.session, "cancel", now_ms, queue=found.queue, target=str(found.id))
+    exchange.json(found.view(now_ms))
 
 
 def move(exchange: Exchange, now_ms: int) -> None:
@@ -404,7 +417,7 @@ def _move(exchange: Exchange, source: Queue, target: str, count: int | None, now
             number, until_ms = (record.id, record.content.began.until_ms) if record is not None else (0, 0)
             exchange.json(MoveResult(moved, target, why, number, until_ms))
 
-    running = RunningMove(exchange.session, source, target, count, finish, operation)
+    running = RunningMove(exchange.session, source, target, count, finish, now_ms, operation)
     running.begin(now_ms, undoably=True)
 
 

@@ -13,6 +13,8 @@ from staniel.broker.operations.files import journal_view
 from staniel.broker.operations.health import for_strangers, health
 from staniel.broker.operations.history import SPANS
 from staniel.broker.operations.history import view as history_view
+from staniel.broker.operations.running import Operation
+from staniel.broker.rights import Role
 from staniel.protocol.http import replies
 from staniel.queues.queue import Queue
 
@@ -156,6 +158,16 @@ def undos(exchange: Exchange, now_ms: int) -> None:
     exchange.json(exchange.broker.undos.views())
 
 
+def operations(exchange: Exchange, now_ms: int) -> None:
+    exchange.json(exchange.broker.operations.views(now_ms))
+
+
+def operation(exchange: Exchange, now_ms: int) -> None:
+    found = find_operation(exchange)
+    if found is not None:
+        exchange.json(found.view(now_ms))
+
+
 def prometheus(exchange: Exchange, now_ms: int) -> None:
     """The format wants all samples of a metric together, so they are collected queue by queue, then sent."""
     broker = exchange.broker
@@ -184,6 +196,19 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
         exchange.session.yield_turn(collect.step)
 
     BatchCommand(exchange.session, broker.queues, named.look, decide, RANKED_PER_TURN).step(now_ms)
+
+
+def find_operation(exchange: Exchange) -> Operation | None:
+    """The operation that the path names; None after the client was told that there is none."""
+    text = exchange.names[0]
+    is_number = text.isascii() and text.isdigit() and len(text) < 19
+    found = exchange.broker.operations.find(int(text)) if is_number else None
+    if found is None:
+        exchange.error(404, f"there is no operation {text}: GET /api/operations lists them")
+    elif exchange.rights is not None and (why := exchange.rights.refusal(Role.OPERATE, found.queue)):
+        exchange.forbid(why)
+        return None
+    return found
 
 
 def find(exchange: Exchange) -> Queue | None:

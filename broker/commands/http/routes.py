@@ -16,6 +16,7 @@ from staniel.broker.operations.browse import Page
 from staniel.broker.operations.files import JournalFiles
 from staniel.broker.operations.health import Health
 from staniel.broker.operations.history import HistoryView
+from staniel.broker.operations.running import OperationView
 from staniel.broker.operations.undo import UndoView
 from staniel.broker.operations.views import ClientView, JobsView, OpenReadView, QueueSnapshot, ServerView, WaiterView
 from staniel.protocol.http import replies
@@ -157,6 +158,22 @@ ROUTES = (
         operation="undo",
     ),
     Route("DELETE", "/api/undo/{number}", actions.forget_undo, "Have it be gone for good.", operation="forget"),
+    Route(
+        "GET",
+        "/api/operations",
+        queries.operations,
+        "Long operations: those that run, the oldest first, then those that ended lately, the newest first.",
+        list[OperationView],
+    ),
+    Route("GET", "/api/operations/{number}", queries.operation, "One operation.", OperationView),
+    Route(
+        "POST",
+        "/api/operations/{number}/cancel",
+        actions.cancel,
+        "End an operation early, between two items; what was done can be undone.",
+        OperationView,
+        operation="cancel",
+    ),
     Route("GET", "/ping", kestrel.ping, "As Kestrel's: pong."),
     Route("GET", "/stats.json", kestrel.show_stats, "As Kestrel's: counters, gauges, labels."),
     Route("GET", "/stats.txt", kestrel.show_stats, "The same as text."),

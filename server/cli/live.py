@@ -90,7 +90,7 @@ def queues(live: Live, prefix: str) -> None:
         return
     shown = convert(found, list[QueueSnapshot])
     heads = ("NAME", "ITEMS", "BYTES", "AGE", "OPEN", "WAITING", "UNSYNCED", "PAUSED")
-    _echo_table(heads, [_queue_row(each) for each in shown], "NAME", "PAUSED")
+    echo_table(heads, [_queue_row(each) for each in shown], "NAME", "PAUSED")
     for each in shown:
         if each.unreadable:
             click.echo(f"{printable(each.name)} cannot be read: {printable(each.unreadable)}")
@@ -109,7 +109,7 @@ def _queue_row(queue: QueueSnapshot) -> list[str]:
     ]
 
 
-def _echo_table(heads: tuple[str, ...], rows: list[list[str]], *left: str) -> None:
+def echo_table(heads: tuple[str, ...], rows: list[list[str]], *left: str) -> None:
     for line in table(heads, rows, frozenset(left)):
         click.echo(line)
 
@@ -146,7 +146,7 @@ def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes
         return
     shown = convert(found, Page)
     rows = [_item_row(item, form) for item in shown.items]
-    _echo_table(("OFFSET", "AGE", "BYTES", "TRIES", "DATA"), rows, "DATA")
+    echo_table(("OFFSET", "AGE", "BYTES", "TRIES", "DATA"), rows, "DATA")
     click.echo(f"{len(rows):,} of {counted(shown.items_total, 'item')}", err=True)
 
 
@@ -180,7 +180,7 @@ def open_reads(live: Live, queue: str) -> None:
         [
             str(each.xid),
             printable(each.client) or "-",
-            _moment(each.opened_at_ms),
+            moment(each.opened_at_ms),
             human_duration(each.held_ms),
             f"{each.deliveries:,}",
             human_duration(each.age_ms),
@@ -188,10 +188,10 @@ def open_reads(live: Live, queue: str) -> None:
         ]
         for each in convert(found, list[OpenReadView])
     ]
-    _echo_table(heads, rows, "CLIENT")
+    echo_table(heads, rows, "CLIENT")
 
 
-def _moment(at_ms: int) -> str:
+def moment(at_ms: int) -> str:
     try:
         return datetime.fromtimestamp(at_ms / 1000).isoformat(" ", "seconds")
     except (OverflowError, ValueError, OSError):
@@ -230,7 +230,7 @@ def clients(live: Live) -> None:
         ]
         for each in convert(found, list[ClientView])
     ]
-    _echo_table(heads, rows, "ADDRESS", "PROTOCOL", "STATE", "WAITS FOR")
+    echo_table(heads, rows, "ADDRESS", "PROTOCOL", "STATE", "WAITS FOR")
 
 
 @live("health")
@@ -270,7 +270,7 @@ def status(live: Live, wanted: str | None) -> None:
         "version": f"{server.version} ({server.build})",
         "spool": server.spool,
         "status": server.status + ", stopping" * server.is_stopping,
-        "running since": f"{_moment(server.started_at_ms)}, for {human_duration(server.uptime_ms)}",
+        "running since": f"{moment(server.started_at_ms)}, for {human_duration(server.uptime_ms)}",
         "connections": f"{server.connections:,}",
         "queues": f"{server.queues:,}",
         "jobs": f"{server.jobs:,}",
@@ -296,7 +296,7 @@ def audit(live: Live, count: int) -> None:
     if live.tell_json(found):
         return
     rows = [_audit_row(each) for each in reversed(convert(found, list[AuditEntry]))]
-    _echo_table(AUDIT_HEADS, rows, *AUDIT_HEADS[1:4], *AUDIT_HEADS[5:])
+    echo_table(AUDIT_HEADS, rows, *AUDIT_HEADS[1:4], *AUDIT_HEADS[5:])
     for each in convert(found, list[AuditEntry]):
         if each.left_out:
             click.echo(f"before {each.id} there were {each.left_out:,} more of its kind", err=True)
@@ -306,7 +306,7 @@ def _audit_row(entry: AuditEntry) -> list[str]:
     about = printable(entry.queue) + f" > {printable(entry.target)}" * bool(entry.target)
     return [
         str(entry.id),
-        _moment(entry.at_ms),
+        moment(entry.at_ms),
         entry.operation,
         about.strip(),
         f"{entry.items:,}",
@@ -417,7 +417,7 @@ def purge(live: Live, queue: str, no_undo: bool, is_sure: bool) -> None:
 
 def _tell_undo(live: Live, found: Answer) -> None:
     if found.get("undo") and not live.as_json:
-        click.echo(f"until {_moment(found['undo_until_at_ms'])}, to take it back: staniel undo {found['undo']}")
+        click.echo(f"until {moment(found['undo_until_at_ms'])}, to take it back: staniel undo {found['undo']}")
 
 
 @live("undo")
@@ -465,13 +465,13 @@ def _list_undos(live: Live) -> None:
             printable(each.target),
             f"{each.items:,}",
             human_size(each.bytes),
-            _moment(each.at_ms),
-            _moment(each.until_at_ms),
+            moment(each.at_ms),
+            moment(each.until_at_ms),
         ]
         for each in convert(found, list[UndoView])
     ]
     heads = ("ID", "OPERATION", "QUEUE", "TO", "ITEMS", "BYTES", "AT", "UNTIL")
-    _echo_table(heads, rows, "OPERATION", "QUEUE", "TO")
+    echo_table(heads, rows, "OPERATION", "QUEUE", "TO")
 
 
 def _snapshot(live: Live, queue: str) -> QueueSnapshot:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DAY_S = 86_400
 HELD_BACK, SILENT = 3, 4  # exit codes; click's own are 1 and 2
 GROUPS = {
-    "A server": ("serve", "ping", "health", "status", "clients", "audit", "reload", "stop"),
+    "A server": ("serve", "ping", "health", "status", "clients", "audit", "operations", "reload", "stop"),
     "Queues": ("top", "queues", "peek", "open", "put", "get", "pause", "resume"),
     "Queues: what moves or removes items": ("abort", "move", "redrive", "purge", "undo", "delete"),
     "Files": ("selftest", "backup", "restore", "adopt", "config", "user", "journal", "pipeline"),
@@ -60,6 +60,10 @@ class Commands(click.Group):
             from staniel.server.cli.selftest import selftest
 
             return selftest
+        if cmd_name == "operations":
+            from staniel.server.cli.operations import operations
+
+            return operations
         if cmd_name in ("backup", "restore"):
             from staniel.server.cli import backup
 

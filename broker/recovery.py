@@ -7,12 +7,14 @@ been repaired or removed meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from staniel.broker.access import why_unreadable
 from staniel.broker.events import Level
+from staniel.broker.session import LAST_TIME, dead_letter
 from staniel.broker.status import ServerStatus
 from staniel.broker.undo_recovery import UndoRecovery
 from staniel.journal.errors import Damage
@@ -24,7 +26,8 @@ from staniel.journal.redo.replay import Legibility
 from staniel.journal.spool import SpoolError
 from staniel.journal.spool_listing import SpoolListing
 from staniel.queues.config import Format
-from staniel.queues.queue import Queue
+from staniel.queues.item import Delivery
+from staniel.queues.queue import Ended, Queue
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
@@ -96,7 +99,7 @@ def recover(
     kept = broker.transfers.recovery.recover()
     undo.find_copies()
     for queue in list(queues):
-        queue.return_open_reads()
+        queue.return_open_reads(now_ms, partial(_report_ended, broker, queue))
         queues.create_expiry_target(queue, now_ms)
     broker.pauses.restore(queues, now_ms)
     if not group.restore_ballast():
@@ -110,8 +113,10 @@ def recover(
     broker.expire_due_ms = now_ms
     return RecoverySummary(
         queues=len(queues),
-        items=sum(len(queue.line) for queue in queues),
-        bytes=sum(queue.line.bytes for queue in queues),
+        items=sum(len(queue.line) + len(queue.open_reads) for queue in queues),
+        bytes=sum(
+            queue.line.bytes + sum(len(taken.item.data) for taken in queue.open_reads.values()) for queue in queues
+        ),
         jobs=jobs,
         read_bytes=progress.read_bytes,
         spared_bytes=progress.spared_bytes,
@@ -176,6 +181,13 @@ def _renew(broker: Broker, found: SpoolListing) -> SpoolListing:
         hint = "not there, or in use by another process; the next start that can reach it writes it anew"
         report(Level.ERROR, "spool.in_doubt", file=path, why="a sync had failed before", hint=hint)
     return spool.listing()
+
+
+def _report_ended(broker: Broker, queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
+    """Report the items that were open when the server ended, and that had been delivered for the last time."""
+    for taken, fate in ended:
+        if fate in LAST_TIME:
+            broker.client_events(Level.INFO, LAST_TIME[fate], now_ms, client="", **dead_letter(queue, taken))
 
 
 # queues in Kestrel's format
@@ -367,7 +379,7 @@ def _recover_blocked(broker: Broker, now_ms: int) -> None:
     if undo is not None:
         undo.find_copies()
     for queue in recovered:
-        queue.return_open_reads()
+        queue.return_open_reads(now_ms, partial(_report_ended, broker, queue))
         broker.queues.create_expiry_target(queue, now_ms)
         broker.pauses.apply_to(queue)
     if ambiguous:

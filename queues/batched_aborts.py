@@ -92,3 +92,7 @@ class BatchedAborts:
 
 def _ignore(ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
     """Delays end without a word."""
+
+
+def tell_nobody(ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
+    """Do nothing: no client is left that these reads belonged to."""

@@ -48,7 +48,7 @@ from collections.abc import Callable
 from enum import Enum
 from operator import attrgetter
 
-from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP, BatchedAborts
+from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP, BatchedAborts, OnEnded, tell_nobody
 from staniel.queues.changes import Aborted, Change, Cleared, Confirmed, Removed, added, confirmed, opened, removed
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.counters import QueueCounters
@@ -588,10 +588,19 @@ class Queue:
         self._order_reads()
         self.last_xid = last_xid
 
-    def return_open_reads(self) -> None:
-        """Their clients are gone: put every open read back at the head, the highest xid first."""
+    def return_open_reads(self, now_ms: int, on_ended: OnEnded = tell_nobody) -> None:
+        """End every open read after a recovery: the clients are gone. With max_deliveries or retry_delay the reads end
+        as those of a client that hangs up, in the turns that follow, and no client gets an item before that. `on_ended`
+        is then called with what became of them.
+        """
         assert not self.waiters, "before the queue is served"
-        for xid in sorted(self.open_reads, reverse=True):
+        oldest_first = sorted(self.open_reads)
+        if not oldest_first:
+            return
+        if self.config.max_deliveries or self.config.retry_delay_ms:
+            self.batched_aborts.end([self.open_reads[xid] for xid in oldest_first], on_ended, now_ms)
+            return
+        for xid in reversed(oldest_first):
             self.give_back(self.open_reads.pop(xid))
 
     def _on_line_error(self) -> None:

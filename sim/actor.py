@@ -59,8 +59,8 @@ class Actor(Client):
 
     @property
     def has_delivery(self) -> bool:
-        """Whether it has been given what it waits for, and has not answered yet."""
-        return self.session.has_delivery
+        """Whether it has been given what it waits for, and has not answered yet, or not to the end."""
+        return self.session.has_delivery or self.conversation.is_unfinished
 
     def _handle(self, handler: Handler, session: Session, request: Any, now_ms: int) -> None:
         """Serve one request, and see what each answer rests on before anything else happens."""

@@ -18,6 +18,11 @@ class Conversation:
         self.waiting: deque[Any] = deque()
         self._rest = b""
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a part of an answer has come that counts only with its end, which takes another turn."""
+        return False
+
     def expect(self, request: Any) -> None:
         self.waiting.append(request)
 

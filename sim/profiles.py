@@ -36,6 +36,10 @@ class Profile(Struct, frozen=True, kw_only=True):
     clock_jump: int = 0
     operator: int = 40
     transfers: bool = True
+    deliveries: bool = False
+    """Nothing but reads of queues with max_deliveries, whose journals are never rewritten: so each delivery counts, in
+    whichever life it was.
+    """
     fanout: bool = True
     redo_logs: tuple[str, ...] = ()  # sizes of the redo log, one for each seed; small ones are full often
     streams: int = 0  # how many of a thousand queues are kept in libkestrel's format
@@ -160,6 +164,17 @@ PROFILES = {
             operator=200,
             busy=200,
             fanout=False,
+        ),
+        Profile(
+            name="deliveries",
+            accidents=(Accident.KILL, Accident.KILL, Accident.POWER, Accident.STOP),
+            policies=("always", "always", "os"),
+            deliveries=True,
+            operator=0,
+            fanout=False,
+            memory_queue=False,
+            large_items=0,
+            clients=3,
         ),
         Profile(name="pressure", large_items=400, clients=9, operator=10),
         PACKING,

@@ -314,7 +314,19 @@ def counted_twice() -> Any:
 
 @mutant("recovery forgets what was open", "kill")
 def open_reads_forgotten() -> Any:
-    return replaced(Queue, "return_open_reads", lambda right: lambda self: self.open_reads.clear())
+    return replaced(Queue, "return_open_reads", lambda right: lambda self, now_ms, on_ended: self.open_reads.clear())
+
+
+@mutant("recovery hands open reads back whatever max_deliveries says", "deliveries")
+def deliveries_uncounted() -> Any:
+    def make(right: Any) -> Any:
+        def returns(self: Queue, now_ms: int, on_ended: Any = None) -> None:
+            for xid in sorted(self.open_reads, reverse=True):
+                self.give_back(self.open_reads.pop(xid))
+
+        return returns
+
+    return replaced(Queue, "return_open_reads", make)
 
 
 @mutant("recovery leaves a torn end where it is", "power")

@@ -61,6 +61,7 @@ class Checker:
         self.models = models
         self.puts = puts
         self.clients: list[CheckedClient] = []
+        self.counts_deliveries = False  # every delivery, over all lives; else settings and rewrites get in the way
         self.deleting: list[str] = []  # queues that clients had asked to delete when they hung up; one entry an ask
         self.aliases: Mapping[str, Sequence[str]] = {}
         self.now_ms = 0
@@ -126,10 +127,21 @@ class Checker:
         elif fact.verb is Verb.OPEN:
             reading = Reading(record, fact.xid, self.now_ms)
             reading.asked_back = queue.name in self.brought
+            self._count_delivery(queue, record)
             model.readings[fact.xid] = reading
             self.opened.setdefault(queue.name, []).append(reading)
         else:
             self._ended(model, queue, fact, model.readings.pop(fact.xid))
+
+    def _count_delivery(self, queue: Queue, record: Record) -> None:
+        """Under max_deliveries an item is delivered so often at most, whatever became of its readers and of the server.
+        Where journals are rewritten the count begins anew.
+        """
+        record.deliveries += 1
+        limit = queue.config.max_deliveries
+        if self.counts_deliveries and 0 < limit < record.deliveries:
+            why = f"{shown(record.data)} of {queue.name} is delivered for the {record.deliveries}th time of {limit}"
+            raise Violation(Kind.LIMIT, why)
 
     def _added(self, model: QueueModel, record: Record) -> None:
         put = self.puts.get(record.data)

@@ -111,6 +111,10 @@ class QueueConversation(Conversation):
         self._items: list[tuple[str, bytes]] = []
         self._lines: list[str] = []
 
+    @property
+    def is_unfinished(self) -> bool:
+        return bool(self._items)
+
     def expect(self, request: Request) -> None:
         if not request.silent:
             super().expect(request)

@@ -33,6 +33,7 @@ class Record(Struct, eq=False):
     added_ms: int
     expires_ms: int
     moved_to: Move | None = None
+    deliveries: int = 0  # opens of it that have survived every accident so far, and those of this life
 
     def has_expired(self, max_age_ms: int, now_ms: int) -> bool:
         if self.expires_ms and self.expires_ms < now_ms:
@@ -135,7 +136,9 @@ class QueueModel:
         self.name = name
         self.base = base
         self.facts: list[Fact] = []
-        self.now = State(list(base), {})
+        self.base_deliveries = {id(record): record.deliveries for record in base}
+        self.base_xids: list[int] = []  # the first of `base` are open under these: recovery has not ended them yet
+        self.now = self.first_state()
         self.queue: Queue | None = None
         self.readings: dict[int, Reading] = {}
         self.is_journaled = True
@@ -158,13 +161,26 @@ class QueueModel:
         self.had_delay = False
         self.targets: set[str] = set()  # where it sends items, or has sent some
 
+    def first_state(self) -> State:
+        """The state that this life has begun with."""
+        count = len(self.base_xids)
+        return State(self.base[count:], dict(zip(self.base_xids, self.base, strict=False)))
+
     def begin(self, queue: Queue) -> None:
         """A queue of this name is served; a new one counts from zero."""
         self.queue = queue
+        if queue.open_reads and not self.facts:
+            self._begin_with_open_reads(queue)
         self.is_journaled = queue.config.keep_journal
         self.is_reader = isinstance(queue, StreamQueue)
         self.note_settings()
         self.total_items = self.put_bytes = self.opened = self.aborted = 0
+
+    def _begin_with_open_reads(self, queue: Queue) -> None:
+        """Recovery ends them in the turns that follow, without a request."""
+        self.base_xids = sorted(queue.open_reads)
+        self.now = self.first_state()
+        self.readings = {xid: Reading(record, xid, 0, asked_back=True) for xid, record in self.now.open.items()}
 
     def note_settings(self) -> None:
         """Remember the settings under which what follows happens; they change with a reload."""
@@ -205,9 +221,22 @@ class QueueModel:
             self.aborted += 1
         return record
 
+    def count_deliveries(self, facts: int) -> None:
+        """Let each record have been opened as often as the first `facts` facts say: an accident has left no others."""
+        for record in self.base:
+            record.deliveries = self.base_deliveries.get(id(record), 0)
+        state = self.first_state()
+        for fact in self.facts:
+            if fact.record is not None:
+                fact.record.deliveries = 0
+        for fact in self.facts[:facts]:
+            opened = state.apply(fact)
+            if opened is not None:
+                opened.deliveries += fact.verb is Verb.OPEN
+
     def states(self, since: int = 0) -> Iterator[tuple[int, State]]:
         """(number of facts, state) from `since` on; the state is good until the next one is asked for."""
-        state = State(list(self.base), {})
+        state = self.first_state()
         if not since:
             yield 0, state
         for count, fact in enumerate(self.facts, 1):

@@ -95,7 +95,10 @@ def check(
         name: _fits(model, found.get(name, []), accident, sync_failed or _was_lax(models, name))
         for name, model in models.items()
     }
-    return {name: _consistent(models, fits, name).records for name in models}
+    chosen = {name: _consistent(models, fits, name) for name in models}
+    for name, fit in chosen.items():
+        models[name].count_deliveries(fit.count)
+    return {name: fit.records for name, fit in chosen.items()}
 
 
 def _was_lax(models: dict[str, QueueModel], name: str) -> bool:
@@ -277,7 +280,7 @@ def _moved(entries: list[Entry], chosen: list[Entry], fewest: int) -> tuple[Move
 def _entries(model: QueueModel) -> list[Entry]:
     entries = [Entry(record, 0) for record in model.base]
     there = {id(entry.record): entry for entry in entries}
-    state = State(list(model.base), {})
+    state = model.first_state()
     for number, fact in enumerate(model.facts, 1):
         record = state.apply(fact)
         if fact.verb is Verb.ADD or fact.verb is Verb.PASS:

@@ -52,6 +52,7 @@ class QueueRun(History):
 
     def begin_life(self) -> None:
         self.checker = Checker(self.models, self.puts)
+        self.checker.counts_deliveries = self.profile.deliveries
 
     def watch(self, broker: Broker) -> None:
         watch(broker, self.checker)

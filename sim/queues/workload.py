@@ -39,6 +39,8 @@ class Workload:
         if profile.transfers:
             self.names += ["e", "d", "e", "d"]
             self.readers += ["e", "ex", "d", "d", "dl"]
+        if profile.deliveries:
+            self.names, self.readers = ["d"], ["d", "d", "d", "dl"]
         if profile.memory_queue and rng.random() < 0.3:
             self.names.append(MEMORY)
             self.readers.append(MEMORY)
@@ -92,6 +94,8 @@ class Workload:
 
     def _sizes(self, rng: Random) -> list[str]:
         """When journals are sealed, rewritten and read back."""
+        if self.profile.deliveries:
+            return []
         busy = rng.randrange(1000) < self.profile.busy
         start_over = rng.choice((60, 200, 500, 5000))
         memory = rng.choice((60, 100, 150, 300) if busy else (100, 300, 1000, 100_000))

@@ -223,8 +223,11 @@ def crashes(seeds: int) -> list[Crash | Choose]:
 
 
 def where(world: World) -> Counter[bytes]:
-    """How many copies of each item all queues together hold."""
-    return Counter(item.data for queue in world.broker.queues for item in JournalView(queue).snapshot()[1])
+    """How many copies of each item all queues together hold, with those whose reads recovery ends in the next turn."""
+    waiting = Counter(item.data for queue in world.broker.queues for item in JournalView(queue).snapshot()[1])
+    return waiting + Counter(
+        taken.item.data for queue in world.broker.queues for taken in queue.open_reads.values() if not world.clients
+    )
 
 
 def is_in_one_place(found: Counter[bytes], safe: Counter[bytes], most: Counter[bytes] | None = None) -> bool:

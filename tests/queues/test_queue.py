@@ -67,7 +67,7 @@ def test_recovery_puts_open_reads_back_in_the_order_of_their_xids() -> None:
     xids(old, 2)
     queue = Queue("q", QueueConfig(), Recorder(), NOW_MS)
     queue.load(old.line, old.open_reads, old.last_xid)
-    queue.return_open_reads()
+    queue.return_open_reads(0)
     assert [item.data for item in queue.line.items()] == [b"a", b"b", b"c"]
     assert [(change.xid, type(change)) for change in queue.journal.changes] == [(2, Aborted), (1, Aborted)]  # type: ignore[attr-defined]
     assert xids(queue, 1) == [3]

@@ -126,7 +126,7 @@ class QueueBesideModel(RuleBasedStateMachine):
         replayed, config = self.replayed, self.model.config
         queue = Queue("q", config, self.journal, self.now_ms)
         queue.load(replayed.line, replayed.open, replayed.last_xid)
-        queue.return_open_reads()
+        queue.return_open_reads(0)
         self.queue = queue
         self.model.restart()
         self.held.clear()

@@ -106,12 +106,39 @@ def test_a_read_that_times_out_rests_as_well() -> None:
 
 
 @pytest.mark.parametrize("how", [Crash.DROP, Crash.KEEP])
-def test_a_resting_item_survives_a_crash_and_is_the_head_at_once(how: Crash) -> None:
+def test_a_resting_item_survives_a_crash_and_rests_anew(how: Crash) -> None:
+    """The journal has no field for the moment at which the rest ends: it is longer than asked for, never shorter."""
     world = World('[default]\nretry_delay = "10s"\n')
     client = world.client().puts("a").puts("b").says("get q/open", "get q/abort")
     world.sync()
     assert client.says("get q/peek") and world.items() == [b"b"]
-    assert world.crash(how).items() == [b"a", b"b"]
+    again = world.crash(how)
+    again.turn()
+    assert again.items() == [b"b"]
+    again.turn(9_900)
+    assert again.items() == [b"b"]
+    again.turn(200)
+    assert again.items() == [b"a", b"b"]
+
+
+def test_a_read_that_was_open_when_the_server_ended_rests_too() -> None:
+    world = World('[default]\nretry_delay = "10s"\n')
+    world.client().puts("a").puts("b").says("get q/open")
+    world.sync()
+    again = world.crash(Crash.KEEP)
+    assert again.client().says("get q").hears() == ""  # recovery has not ended the read yet
+    again.turn()
+    again.sync()
+    assert again.items() == []
+    again.turn(10_100)
+    assert again.items() == [b"a"]
+
+
+def test_a_delay_that_is_switched_off_leaves_nothing_resting_after_a_restart() -> None:
+    world = World('[default]\nretry_delay = "10s"\n')
+    world.client().puts("a").says("get q/open", "get q/abort")
+    world.sync()
+    assert World("", world.disk.crash(Crash.KEEP)).items() == [b"a"]
 
 
 def test_the_server_wakes_up_for_an_item_whose_rest_is_over() -> None:

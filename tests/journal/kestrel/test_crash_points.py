@@ -162,7 +162,7 @@ def test_what_is_recovered_can_be_written_on_and_recovered_again(scenario: Scena
             continue
         queue = Queue("q", QueueConfig(), log, 0)
         queue.load(replay.line, replay.open, replay.counter)
-        queue.return_open_reads()
+        queue.return_open_reads(0)
         queue.add(Item(b"late", 1, 0, 3), 1)
         assert queue.open(1)
         spool.group.settle(1)

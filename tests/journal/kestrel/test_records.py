@@ -89,7 +89,7 @@ def test_a_history_goes_on_after_a_restart_in_either_dialect(
     scribe.encoder.open.update(replay.open)
     scribe.queue = Queue("q", scribe.queue.config, scribe, NOW_MS)
     scribe.queue.load(replay.line, replay.open, replay.counter)
-    scribe.queue.return_open_reads()
+    scribe.queue.return_open_reads(0)
     scribe.run(after)
     assert state(both_read(scribe.data))[:2] == scribe.state()
 

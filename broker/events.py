@@ -31,8 +31,8 @@ def discard(level: Level, event: str, /, **fields: object) -> None:
 
 
 DAMAGES = frozenset({
-    "cmdlog.damaged", "convert.plan_damaged", "intents.damaged", "intents.unreadable", "journal.damaged",
-    "journal.gone", "journal.shortened", "journal.unreadable_items", "pauses.damaged", "redo.damaged",
+    "cmdlog.damaged", "convert.plan_damaged", "intents.damaged", "journal.damaged", "journal.gone",
+    "journal.shortened", "journal.unreadable_items", "pauses.damaged", "redo.damaged",
     "redo.unusable", "spool.cleared",
 })  # fmt: skip
 """Events about bytes of the spool that are lost or cannot be read, while the rest is served."""

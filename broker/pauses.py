@@ -15,6 +15,7 @@ from staniel.journal.disk.fs import Fs, is_missing
 from staniel.journal.disk.quarantine import UNDECODABLE, quarantine
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.own_files import KeptFile
+from staniel.journal.spool import refused_start
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues, Refused
 
@@ -99,12 +100,15 @@ class Pauses:
             queue.pause(gets=pause.gets, puts=pause.puts)
 
     def _read(self) -> dict[str, QueuePause]:
+        """Raises SpoolError: the file cannot be read."""
         try:
             data = self.fs.read(self.path, 0, self.fs.size(self.path))
             content = msgspec.json.decode(data, type=Content)
         except FileNotFoundError:
             return {}
-        except (OSError, *UNDECODABLE) as error:
+        except OSError as error:
+            raise refused_start(error, self.path) from error
+        except UNDECODABLE as error:
             why = str(error)
         else:
             if content.version == FORMAT_VERSION:

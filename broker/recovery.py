@@ -23,7 +23,7 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.libkestrel.files import StreamFiles
 from staniel.journal.redo.replay import Legibility
-from staniel.journal.spool import SpoolError
+from staniel.journal.spool import SpoolError, refused_start
 from staniel.journal.spool_listing import SpoolListing
 from staniel.queues.config import Format
 from staniel.queues.item import Delivery
@@ -172,8 +172,11 @@ def _renew(broker: Broker, found: SpoolListing) -> SpoolListing:
     after that. Raises SpoolError.
     """
     spool, report = broker.spool, broker.report
-    if not spool.failed_sync.exists:
-        return found
+    try:
+        if not spool.failed_sync.exists:
+            return found
+    except OSError as error:
+        raise refused_start(error, spool.own) from error
     renewed = spool.renew(found, broker.workq.folder if broker.serves_jobs else "")
     if renewed.files:
         report(Level.WARNING, "spool.renewed", files=renewed.files, why="a sync had failed before")

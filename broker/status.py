@@ -10,6 +10,7 @@ from staniel.broker.timers import NEVER_MS
 from staniel.journal.disk.fs import Fs, is_missing
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.own_files import KeptFile
+from staniel.journal.spool import refused_start
 
 
 class ServerStatus(Enum):
@@ -91,13 +92,15 @@ class StatusControl:
         self.due_ms = NEVER_MS
 
     def _remember(self) -> str:
-        """Take over what an earlier run wrote; what is wrong with that, if anything is."""
+        """Take over what an earlier run wrote; what is wrong with that, if anything is. Raises SpoolError: the file
+        cannot be read.
+        """
         try:
             text = self.fs.read(self.path, 0, 100).decode("utf-8", "replace").strip()
         except FileNotFoundError:
             return ""
         except OSError as error:
-            return str(error)
+            raise refused_start(error, self.path) from error
         status = by_name(text)
         if status is None:
             return f"{self.path} says {text!r}, which is no status"

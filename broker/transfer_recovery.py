@@ -13,11 +13,11 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from staniel.broker.events import EventSink, Level
-from staniel.journal.disk.quarantine import quarantine, quarantine_entry
+from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.journals import removal_log
 from staniel.journal.kestrel.search import Search
 from staniel.journal.libkestrel.search import StreamSearch
-from staniel.journal.spool import Spool
+from staniel.journal.spool import Spool, refused_start
 from staniel.journal.transfer_log import Fate, FilePosition, Intent, TransferLog, key_of
 from staniel.queues.item import Delivery, Item
 from staniel.queues.names import parent_of
@@ -45,19 +45,14 @@ class TransferRecovery:
         return self._go_through(self._read(), 0)
 
     def _read(self) -> list[Intent]:
-        """A file that cannot be read is moved away, a damaged one is copied to the quarantine; both are reported."""
+        """A damaged file is copied to the quarantine and reported. Raises SpoolError: it cannot be read, and without it
+        items that were on their way would be in both queues.
+        """
         log, fs, own = self.transfer_log, self.spool.fs, self.spool.own
         try:
             found = log.read()
         except OSError as error:
-            try:
-                saved_as = quarantine_entry(fs, own, log.path.rpartition("/")[2], f"{own}/damaged")
-            except OSError:
-                saved_as = ""
-            hint = "an item that was on its way may be in both queues"
-            why = error.strerror
-            self.report(Level.ERROR, "intents.unreadable", file=log.path, why=why, saved_as=saved_as, hint=hint)
-            return []
+            raise refused_start(error, log.path) from error
         if not log.damage.lines:
             return found
         try:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from staniel.broker.events import Level
 from staniel.broker.operations.undo import UndoRecord, Undos
-from staniel.journal.disk.fs import remove_each
+from staniel.journal.disk.fs import FULL_ERRNOS, remove_each
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.journals import removal_log
+from staniel.journal.spool import refused_start
 from staniel.journal.undo_file import Kept, Over, UndoContent, UndoItem, Unusable, frame, read_content, read_items
 from staniel.queues.item import Item, Numbered
 from staniel.queues.queue import Queue
@@ -36,6 +37,7 @@ class UndoRecovery:
         self.undos: Undos = broker.undos
         self.fs = broker.spool.fs
         self._unresolved: list[UndoRecord] = []
+        self._is_starting = True
 
     def read(self, now_ms: int) -> None:
         """Look at the files; those that cannot be undone any more go."""
@@ -52,7 +54,7 @@ class UndoRecovery:
             try:
                 content = self._read_file(path)
             except OSError as error:
-                self._set_aside(path, str(error))
+                self._give_up(path, error)
                 continue
             if content is None:
                 continue
@@ -64,8 +66,8 @@ class UndoRecovery:
                 self._unresolved.append(UndoRecord(path, content))
 
     def _list(self) -> list[str] | None:
-        """The files that are there; None: there is no folder. A folder that cannot be read is set aside with all of
-        them: after this run nothing would tell any more which of their items are in their queues.
+        """The files that are there; None: there is no folder. Raises SpoolError: after a run that could not read it
+        nothing would tell any more which of their items are in their queues.
         """
         folder = self.undos.folder
         try:
@@ -73,8 +75,7 @@ class UndoRecovery:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._set_aside(folder, str(error))
-            return []
+            raise refused_start(error, folder) from error
         with suppress(OSError):  # they do no harm
             remove_each(self.fs, folder, [name for name in there if name.endswith(".new")])
         return there
@@ -113,7 +114,7 @@ class UndoRecovery:
             try:
                 self._write(record, [*self._still_there(record, queue), Over()])
             except OSError as error:
-                self._set_aside(record.path, str(error), record.queue)
+                self._give_up(record.path, error, record.queue)
                 self._unresolved.remove(record)
             else:
                 items, _ = record.content.counts()
@@ -145,12 +146,13 @@ class UndoRecovery:
                 if content.returning is not None:
                     self._look(record, content)
             except OSError as error:
-                self._set_aside(record.path, str(error), record.queue)
+                self._give_up(record.path, error, record.queue)
                 continue
             if content.counts()[0]:
                 self.undos.add(record)
             else:
                 self._erase(record.path, is_settled=True)
+        self._is_starting = False
 
     def _look(self, record: UndoRecord, content: UndoContent) -> None:
         returning = content.returning
@@ -196,6 +198,15 @@ class UndoRecovery:
                 self.broker.report(Level.ERROR, "undo.unremoved", file=path, why=str(error), hint=hint)
             else:
                 self._set_aside(path, str(error))
+
+    def _give_up(self, path: str, error: OSError, queue: str = "") -> None:
+        """A file cannot be read, or what is found out cannot be noted in it; or a journal cannot be read. On a full
+        disk, at a reload, and if it is a journal, the file is set aside. Raises SpoolError: the error may pass, and the
+        start must wait for that.
+        """
+        if self._is_starting and error.errno not in FULL_ERRNOS and error.filename in (None, path):
+            raise refused_start(error, path) from error
+        self._set_aside(path, str(error), queue)
 
     def _set_aside(self, path: str, why: str, queue: str = "") -> None:
         """It must not be taken up when the journal of its queue has gone on, and is worth too much to be erased: it

@@ -62,14 +62,14 @@ def _crc_of(plan: ConversionPlan) -> int:
 
 def carry_out(fs: Fs, folder: str, own: str) -> UnreadablePlan | None:
     """Finish a conversion that has been verified, if there is one. Safe to interrupt at every step. A plan that cannot
-    be read is left where it is. Raises OSError.
+    be decoded is left where it is. Raises OSError, also if it cannot be read.
     """
     path = kestrel_files.plan_path(own)
     try:
         plan = decode(fs.read(path, 0, min(fs.size(path), PLAN_BYTES_MAX)))
     except FileNotFoundError:
         return None
-    except (OSError, *UNDECODABLE) as error:
+    except (IsADirectoryError, *UNDECODABLE) as error:
         return _hold_back(fs, own, path, error)
     fs.make_folder(plan.aside)
     _move(fs, folder, plan.aside, plan.old)

@@ -15,6 +15,7 @@ from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
 from staniel.journal.disk.fs import Fs, JournalFailure, Locked, Misplaced, is_missing, remove_each
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
+from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit
@@ -64,16 +65,17 @@ OWN_FILES = (
 
 
 HINT = "give a folder that this user may write, with --spool"
-HINTS = {  # by errno
-    errno.EROFS: "look at the system's log for why it is read-only, check the file system, mount it again, then start",
-    errno.EIO: "look at the disk and the system's log (dmesg), then start again",
-    errno.ENOSPC: "make room on its disk, then start again",
-    errno.EDQUOT: "raise the quota, or make room, then start again",
-}
 
 
 class SpoolError(Exception):
     """The spool cannot be used; the text says why and what to do."""
+
+
+def refused_start(error: OSError, path: str) -> SpoolError:
+    """The start is refused because the system refuses a file without which it would serve something else than what the
+    last server left: the error may pass, and says nothing of what is in the file.
+    """
+    return SpoolError(f"{described(error, path)}; {remedy(error, HINT)}")
 
 
 class Spool:
@@ -120,8 +122,7 @@ class Spool:
             self.fs.sync_folder(self.folder)
             self._check_version(f"{self.own}/version")
         except OSError as error:
-            why = f"cannot use the spool {self.folder}: {error.strerror}"
-            raise SpoolError(f"{why}; {HINTS.get(error.errno or 0, HINT)}") from error
+            raise SpoolError(f"cannot use the spool {self.folder}: {refused_start(error, self.folder)}") from error
 
     def clear_held(self, folder: str) -> None:
         """Remove the second names that files of a backup had when the last server was killed. Nothing depends on them:
@@ -131,7 +132,11 @@ class Spool:
             remove_each(self.fs.beneath, folder, [name for name, regular in self.fs.list(folder) if regular])
 
     def _finish_renewal(self) -> None:
-        """Before anything else is made of the files, and before temporary ones are cleared away. Raises SpoolError."""
+        """Before anything else is made of the files, and before temporary ones are cleared away. Raises SpoolError, and
+        OSError if the disk does not tell whether there is a mark.
+        """
+        if not self.failed_sync.exists:
+            return
         try:
             self.failed_sync.finish()
         except (OSError, JournalFailure) as error:
@@ -139,8 +144,8 @@ class Spool:
 
     def _unrenewed(self, error: OSError | JournalFailure) -> SpoolError:
         why = f"a sync failed in an earlier run, and the spool {self.folder} cannot be written anew"
-        what = error.strerror if isinstance(error, OSError) else error
-        return SpoolError(f"{why}: {what}; make sure of the disk and of free space, then start again")
+        what = described(error) if isinstance(error, OSError) else error
+        return SpoolError(f"{why}: {what}; {remedy(error, 'make sure of the disk, then start again')}")
 
     def clear_way(self, folder: str, names: Iterable[str]) -> None:
         """Move away what stands where a file of ours is to be, and is no file. Raises OSError."""

@@ -92,8 +92,8 @@ class FailedSyncMarker:
         if in_doubt == self._said:
             return
         lines = _lines(*in_doubt, is_whole=self.is_complete)
-        if not self.exists:
-            with suppress(OSError):
+        with suppress(OSError):
+            if not self.exists:
                 self._fs.rename(self._room, self._path)
         try:
             self._write(lines)
@@ -116,13 +116,14 @@ class FailedSyncMarker:
     @property
     def has_lost_room(self) -> bool:
         """Whether another program has removed the file whose room was set aside."""
-        return self._has_room and not self.exists and is_missing(self._fs, self._room)
+        return self._has_room and is_missing(self._fs, self._path) and is_missing(self._fs, self._room)
 
     @property
     def exists(self) -> bool:
+        """Whether there is a mark. Raises OSError if the disk does not tell."""
         try:
             self._fs.size(self._path)
-        except OSError:
+        except MISSING:
             return False
         return True
 

@@ -33,6 +33,10 @@ class SyncFailed(OSError):
     call it clean from now on. Another try would succeed and say nothing.
     """
 
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.call = "sync"  # in words: refusals.py
+
 
 class Locked(Exception):
     """Another process holds the lock; `holder` is what it wrote into the lock file."""

@@ -9,6 +9,8 @@ import mmap
 import os
 import stat
 from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from staniel.journal.disk.file_system import Mount, find_mount, mount_id_in
 from staniel.journal.disk.fs import File, Locked, Reader, Region, SyncFailed
@@ -20,6 +22,8 @@ ZEROS = bytes(1 << 20)
 ALIGNED_BYTES = 4096  # what is written past the page cache begins and ends at multiples of it
 STAGED_BYTES = 1 << 20  # of a buffer that is kept
 NEVER = -2  # instead of a descriptor
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _sync(sync: Callable[[int], None], fd: int, path: str = "") -> None:
@@ -213,6 +217,23 @@ class OsReader:
         os.close(self._fd)
 
 
+def _naming(verb: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Have the OSErrors of a method tell which call was refused (refusals.py)."""
+
+    def named(method: Callable[P, T]) -> Callable[P, T]:
+        @wraps(method)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return method(*args, **kwargs)
+            except OSError as error:
+                error.__dict__.setdefault("call", verb)
+                raise
+
+        return call
+
+    return named
+
+
 class OsFs:
     """The real disk."""
 
@@ -220,9 +241,11 @@ class OsFs:
         self._locks: dict[str, int] = {}  # by path; held open for the life of the process
         self._folders: dict[str, int] = {}  # kept open: a sync must not fail for want of a descriptor
 
+    @_naming("open")
     def append(self, path: str) -> File:
         return OsFile(path)
 
+    @_naming("read")
     def read(self, path: str, at: int, count: int) -> bytes:
         reader = OsReader(path)
         try:
@@ -230,25 +253,32 @@ class OsFs:
         finally:
             reader.close()
 
+    @_naming("open")
     def reader(self, path: str) -> Reader:
         return OsReader(path)
 
+    @_naming("stat")
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 
+    @_naming("list")
     def list(self, folder: str) -> list[tuple[str, bool]]:
         with os.scandir(folder) as entries:
             return sorted((entry.name, entry.is_file(follow_symlinks=True)) for entry in entries)
 
+    @_naming("rename")
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
 
+    @_naming("link")
     def link(self, path: str, other: str) -> None:
         os.link(path, other)
 
+    @_naming("remove")
     def remove(self, path: str) -> None:
         os.unlink(path)
 
+    @_naming("truncate")
     def truncate(self, path: str, size: int) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -270,15 +300,21 @@ class OsFs:
             self._folders[folder] = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return self._folders[folder]
 
+    @_naming("make")
     def make_folder(self, path: str) -> None:
         missing = []
         while not os.path.isdir(path):
+            if os.path.islink(path) and not os.path.exists(path):
+                raise OSError(errno.ENOENT, f"a symbolic link to {os.readlink(path)}, which is not there", path)
+            if os.path.exists(path):
+                raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
             missing.append(path)
             path = os.path.dirname(path.rstrip("/")) or "."
         for folder in reversed(missing):
             os.mkdir(folder, 0o750)
             self.sync_folder(os.path.dirname(folder.rstrip("/")) or ".")
 
+    @_naming("allocate space for")
     def allocate(self, path: str, size: int) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
@@ -290,6 +326,7 @@ class OsFs:
         finally:
             os.close(fd)
 
+    @_naming("allocate space for")
     def set_aside(self, path: str, size: int) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
@@ -299,9 +336,11 @@ class OsFs:
         finally:
             os.close(fd)
 
+    @_naming("open")
     def overwrite(self, path: str) -> Region:
         return OsRegion(path)
 
+    @_naming("write")
     def fill(self, path: str, size: int) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
         try:
@@ -328,9 +367,11 @@ class OsFs:
     def unique_id(self) -> bytes:
         return os.urandom(16)
 
+    @_naming("stat")
     def is_same_device(self, path: str, folder: str) -> bool:
         return os.stat(path).st_dev == os.stat(folder).st_dev
 
+    @_naming("ask for the free space of")
     def free_bytes(self, folder: str) -> tuple[int, int]:
         numbers = os.statvfs(folder)
         return numbers.f_bavail * numbers.f_frsize, numbers.f_blocks * numbers.f_frsize
@@ -356,6 +397,7 @@ class OsFs:
         pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return min([pages, *(limit for limit in limits if limit is not None)])
 
+    @_naming("lock")
     def lock(self, path: str) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
@@ -373,6 +415,7 @@ class OsFs:
     def is_locked(self, path: str) -> bool:
         return path in self._locks and _is_named(self._locks[path], path)
 
+    @_naming("lock")
     def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
         try:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from staniel.broker import protocols
 from staniel.broker.operations.undo import ITEMS_PER_SLICE
 from staniel.journal.group_commit import JournalFailure
+from staniel.journal.spool import SpoolError
 from staniel.journal.undo_file import AppendFrames, frame
 from staniel.protocol.limits import Limits
 from staniel.queues.item import Item
@@ -398,11 +399,22 @@ def purge_cut_off() -> tuple[Disk, int]:
 
 
 @pytest.mark.parametrize("what", ["write", "read"])
-def test_a_start_that_cannot_use_an_undo_file_keeps_it(what: str) -> None:
+def test_a_start_that_cannot_use_an_undo_file_just_now_is_refused_and_the_next_one_has_it(what: str) -> None:
+    disk, now_ms = purge_cut_off()
+    ((name, _),) = disk.list("s/.staniel/undo")
+    disk.fail(what, f"s/.staniel/undo/{name}", errno.EIO)
+    with pytest.raises(SpoolError, match=f"s/.staniel/undo/{name}: Input/output error"):
+        World("", disk)
+    again, sound = World("", disk.kill(), now_ms), World("", purge_cut_off()[0], now_ms)
+    assert asked(again, "GET", "/api/undo")[1] == asked(sound, "GET", "/api/undo")[1]
+    assert again.items() == sound.items() and not again.reported("undo.kept")
+
+
+def test_a_start_on_a_full_disk_keeps_an_undo_file_that_it_cannot_write_to() -> None:
     disk, _ = purge_cut_off()
     ((name, _),) = disk.list("s/.staniel/undo")
     content = disk.read(f"s/.staniel/undo/{name}", 0, 1 << 20)
-    disk.fail(what, f"s/.staniel/undo/{name}", errno.EIO)
+    disk.fail("write", f"s/.staniel/undo/{name}", errno.ENOSPC)
     world = World("", disk)
     assert len(world.items()) == 5 and asked(world, "GET", "/api/undo")[1] == []
     (kept,) = world.reported("undo.kept")
@@ -438,21 +450,14 @@ def test_one_that_is_not_settled_is_set_aside_instead_because_clocks_go_back() -
     assert again.items() == [] and asked(again, "GET", "/api/undo")[1] == []
 
 
-def test_a_start_that_cannot_list_the_undo_files_keeps_them_out_of_the_next_one() -> None:
-    """The items are taken after that start."""
-    disk, _ = purge_cut_off()
+def test_a_start_that_cannot_list_the_undo_files_is_refused() -> None:
+    """After a run without them nothing would tell which of their items are in their queues."""
+    disk, now_ms = purge_cut_off()
     disk.fail("list", "s/.staniel/undo", errno.EIO)
-    world = World("", disk)
-    assert len(world.items()) == 5 and asked(world, "GET", "/api/undo")[1] == []
-    (kept,) = world.reported("undo.kept")
-    assert [name for name, _ in disk.list(str(kept["saved_as"]))] == ["1"]
-    for _ in range(5):
-        world.client().says("get q")
-    settles(world)
-    again = World("", world.disk.crash(Crash.DROP), world.now_ms)
-    assert again.items() == [] and asked(again, "GET", "/api/undo")[1] == []
-    again.client().puts("x")
-    assert asked(again, "POST", "/api/queues/q/purge")[1]["undo"]
+    with pytest.raises(SpoolError, match=r"s/\.staniel/undo: Input/output error"):
+        World("", disk)
+    again = World("", disk.kill(), now_ms)
+    assert len(again.items()) == 5 and not again.reported("undo.kept")
 
 
 def test_a_file_of_a_later_version_is_kept_and_its_number_is_not_given_again() -> None:

@@ -108,7 +108,9 @@ def test_a_spool_that_may_not_be_written_is_one_line(public: Path) -> None:
     spool.chmod(0o555)
     said = subprocess.run([*AS_NOBODY, *Server(public).command], capture_output=True, text=True, timeout=10)
     assert (said.returncode, said.stdout, said.stderr.count("\n")) == (1, "", 1)
-    assert said.stderr.startswith(f"staniel: cannot use the spool {spool}: Permission denied; ")
+    assert said.stderr.startswith(
+        f"staniel: cannot use the spool {spool}: cannot make {spool}/.staniel: Permission denied; "
+    )
 
 
 @pytest.mark.programs("setpriv")

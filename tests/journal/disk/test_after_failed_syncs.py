@@ -73,7 +73,7 @@ def test_a_disk_without_room_for_it_is_named_and_the_server_does_not_start() -> 
     world = world_whose_sync_failed()
     disk = world.disk.kill()
     disk.fail("write", "q~~0", errno.ENOSPC, times=2)  # the second time for this queue alone
-    with pytest.raises(SpoolError, match="free space"):
+    with pytest.raises(SpoolError, match="make room on its disk"):
         World(world.config, disk, world.now_ms)
     assert disk.size(MARK) > 0
     disk.kill()

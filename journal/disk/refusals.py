@@ -1,0 +1,44 @@
+"""What to say when the system refuses a call on a file: which call, on what, why, and what an operator can do.
+
+The table call × errno is in docs/durability.md; tests/faults/test_refused_calls.py walks it.
+"""
+
+from __future__ import annotations
+
+import errno
+
+REMEDIES = {
+    errno.EACCES: "run the server as the user that owns the spool, or chown the file to it; look at SELinux, AppArmor",
+    errno.EPERM: "look for chattr +i, a seccomp filter (SystemCallFilter=), SELinux or AppArmor that forbids it",
+    errno.EROFS: "look at the system's log for why it is read-only, check the file system, mount it again, then start",
+    errno.EIO: "look at the disk and the system's log (dmesg), then start again",
+    errno.ENOSPC: "make room on its disk, then start again",
+    errno.EDQUOT: "raise the quota, or make room, then start again",
+    errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE=), then start again",
+    errno.ENFILE: "raise the system's limit of open files (fs.file-max), then start again",
+    errno.ENOMEM: "give the server more memory (MemoryMax=), then start again",
+    errno.EAGAIN: "raise the limit of processes and threads (ulimit -u, TasksMax=), then start again",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f, LimitFSIZE=), then start again",
+    errno.EXDEV: "have the whole spool, .staniel too, on one file system without mounts in it, then start again",
+    errno.ENAMETOOLONG: "give a spool with a shorter path, on a file system that takes names of 255 bytes",
+    errno.ESTALE: "mount its file system again, then start",
+    errno.EBUSY: "look for the mount or the program that holds it (findmnt, fuser), then start again",
+    errno.ETXTBSY: "look for the program that holds it (fuser), then start again",
+    errno.ELOOP: "mend the symbolic link, then start again",
+    errno.ENOLCK: "use a file system that has locks (flock), or raise the system's limit of locks",
+    errno.ENOSYS: "allow the call in the seccomp filter (SystemCallFilter=), or use a system that has it",
+    errno.EOPNOTSUPP: "use a file system that has this call (ext4, xfs, btrfs)",
+}
+
+
+def described(error: OSError, path: str = "") -> str:
+    """`cannot rename A to B: Permission denied`. `path`: of the file, where the error does not name it."""
+    names = [str(name) for name in (error.filename or path, error.filename2) if name]
+    verb = getattr(error, "call", "use")
+    return f"cannot {' '.join([verb, ' to '.join(names)])}: {error.strerror or error}"
+
+
+def remedy(error: BaseException | None, otherwise: str) -> str:
+    """What to do about it; `otherwise` if that depends on more than the errno."""
+    number = error.errno if isinstance(error, OSError) else None
+    return REMEDIES.get(number or 0, otherwise)

@@ -7,6 +7,8 @@ spool.
 from __future__ import annotations
 
 import errno
+import re
+import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -37,6 +39,7 @@ from staniel.journal.redo.replay import (
     Legibility,
     LogContent,
     differences,
+    find_log_id,
     read_log,
     replay_file,
 )
@@ -48,6 +51,8 @@ from staniel.queues.config import Format, QueueConfig
 from staniel.queues.names import parent_of
 
 FORMAT_VERSION = UNUSED
+LATER = re.compile(r"staniel-spool ([0-9]{1,9})( .*)?")
+FORMATS_MAX = 2  # UNUSED and IN_USE
 UNFINISHED = "staniel-spool unfinished"  # in `.staniel/version`, while the files of a restore are being written
 MARK = "failed_sync"
 LOCK = "lock"
@@ -212,9 +217,22 @@ class Spool:
             self.used_log = number
         elif found == UNFINISHED:
             raise SpoolError(f"{self.folder} is not complete, what was copied into it was interrupted; copy it again")
-        elif found != FORMAT_VERSION:
+        elif (later := LATER.fullmatch(found)) and int(later[1]) > FORMATS_MAX:
             why = f"{path} says {found!r}, this program knows {FORMAT_VERSION!r}"
             raise SpoolError(f"{why}; use the version of staniel that wrote it")
+        elif found != FORMAT_VERSION:
+            raise SpoolError(self._damaged_version(path, found))
+
+    def _damaged_version(self, path: str, found: str) -> str:
+        """The text for a version file that no version of staniel has written: the command that mends it."""
+        why = f"{path} is damaged: it says {found!r}"
+        place = shlex.quote(path)
+        mend = f"echo {FORMAT_VERSION} > {place}"
+        number = find_log_id(self.fs, [f"{self.own}/{name}" for name in redo_log.NAMES])
+        if not number:
+            return f"{why}; mend it with: {mend}"
+        used = f"echo {IN_USE} {number.hex()} > {place}"
+        return f"{why}; mend it, if the last server was stopped cleanly, with: {mend}; else with: {used}"
 
     def replay_log(self) -> tuple[LogContent, list[FileChange]]:
         """After a power cut: bring the files up to date from the redo log that was in use; what it held, and what was

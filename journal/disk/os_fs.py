@@ -43,6 +43,21 @@ def _text_of(path: str) -> str:
         return ""
 
 
+def _lock_holder(fd: int, path: str) -> str:
+    """Who holds the lock on the open file at `path`. A server writes its process number into the file; another program
+    that has locked it does not, and the number of an earlier server may still be there.
+    """
+    said = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
+    status = os.fstat(fd)
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    held = [words for line in _text_of("/proc/locks").splitlines() if place in (words := line.split())]
+    pids = [words[4] for words in held if "FLOCK" in words[:3] and words[4].isdecimal() and words[4] != "0"]
+    if said and (not pids or any(said.endswith(f"process {pid}") for pid in pids)):
+        return said
+    names = [f"process {pid} ({_text_of(f'/proc/{pid}/comm').strip() or 'unknown'})" for pid in pids]
+    return f"{' and '.join(names) or 'another process'}, which holds {path} locked"
+
+
 def _is_named(fd: int, path: str, size: int = 0) -> bool:
     """Whether `path` is the file that is open, and has `size` bytes. Raises OSError if the disk does not tell."""
     try:
@@ -227,6 +242,8 @@ def _naming(verb: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
                 return method(*args, **kwargs)
             except OSError as error:
                 error.__dict__.setdefault("call", verb)
+                if error.filename is None and len(args) > 1:  # of a call on a descriptor
+                    error.filename = args[1]
                 raise
 
         return call
@@ -405,9 +422,12 @@ class OsFs:
                 raise OSError(errno.EINVAL, "not a regular file", path)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
+            holder = _lock_holder(fd, path)
             os.close(fd)
             raise Locked(holder) from None
+        except OSError:
+            os.close(fd)
+            raise
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"staniel, process {os.getpid()}\n".encode(), 0)
         self._locks[path] = fd

@@ -10,6 +10,7 @@ that is not as the log says.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import Enum
 
 from msgspec import Struct, field
@@ -116,6 +117,16 @@ def read_log(fs: Fs, paths: list[str], spool_id: bytes) -> LogContent:
     for number in sorted(by_number):  # only the last file of a name has it
         content.files[by_number[number].path] = by_number[number]
     return content
+
+
+def find_log_id(fs: Fs, paths: list[str]) -> bytes:
+    """The id of the log in these segments, by their first batches; empty if there is none. Raises OSError."""
+    heads = []
+    for path in paths:
+        with suppress(FileNotFoundError):
+            heads.append(decode_head(fs.read(path, 0, HEAD.size)))
+    found = [head for head in heads if head is not None]
+    return max(found, key=lambda head: head.number).spool_id if found else b""
 
 
 def _read_all(fs: Fs, path: str) -> bytearray:

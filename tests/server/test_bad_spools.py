@@ -52,6 +52,35 @@ def test_a_spool_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     assert "staniel-spool 999" in said.stderr and "use the version of staniel that wrote it" in said.stderr
 
 
+@pytest.mark.parametrize("content", ["", "staniel-spooL 1\n", "\xff\xfe", "staniel-spool 2 xy\n"])
+def test_a_damaged_version_file_is_mended_by_the_command_that_the_refusal_names(tmp_path: Path, content: str) -> None:
+    with running(tmp_path) as server:
+        with Wire(server.address) as wire:
+            assert wire.put("q", b"a") == b"STORED"
+        server.stop()
+        version = server.spool / ".staniel" / "version"
+        version.write_text(content)
+        said = run_staniel("serve", "--port", "0", "--spool", str(server.spool))
+        assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+        subprocess.run(["sh", "-c", said.stderr.partition("mend it with: ")[2]], check=True)
+        server.start()
+        assert drain(server.address, "q") == [b"a"]
+
+
+def test_a_damaged_version_file_beside_a_redo_log_in_use_is_mended_with_that_logs_name(tmp_path: Path) -> None:
+    with running(tmp_path, config='[server]\nredo_log = "1MB"\n') as server:
+        version = server.spool / ".staniel" / "version"
+        assert until(lambda: version.read_text().startswith("staniel-spool 2 "))
+        with Wire(server.address) as wire:
+            assert wire.put("q", b"a") == b"STORED"
+        server.kill()
+        right = version.read_text()
+        version.write_text("")
+        said = run_staniel("serve", "--port", "0", "--spool", str(server.spool))
+        subprocess.run(["sh", "-c", said.stderr.partition("; else with: ")[2]], check=True)
+        assert version.read_text() == right
+
+
 def test_what_is_no_journal_is_left_alone_and_named(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     spool.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -89,6 +90,17 @@ def test_two_signals_are_no_more_than_one(server: Server) -> None:
     server.signal(signal.SIGTERM)
     server.signal(signal.SIGTERM)
     assert server.wait() == 0
+
+
+def test_a_lock_that_another_program_holds_is_named_with_that_program(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        lock = server.spool / ".staniel" / "lock"
+        server.stop()
+        with lock.open("rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            said = run_staniel("serve", "--port", "0", "--spool", str(server.spool))
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert f"in use by process {os.getpid()} (" in said.stderr and f"which holds {lock} locked" in said.stderr
 
 
 def test_a_second_server_on_the_same_spool_is_refused_and_the_holder_named(server: Server) -> None:

@@ -26,6 +26,7 @@ from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Audit
 from staniel.broker.operations.running import Operations
 from staniel.broker.operations.undo import Undos
+from staniel.broker.operations.watch import Watch
 from staniel.broker.pauses import Pauses
 from staniel.broker.recovery import retry_unreadable
 from staniel.broker.rights import STRANGER, Rights
@@ -127,6 +128,7 @@ class Broker:
         "unreadable",
         "unsent",
         "users",
+        "watch",
         "woken",
         "workq",
     )
@@ -161,8 +163,7 @@ class Broker:
         self.queues.on_read_error = self._report_unreadable
         self.queues.on_timed_out = self._log_timed_out
         self._limit_queues()
-        self.streams = StreamQueues(self)
-        self.deletions = Deletions(self)
+        self.streams, self.deletions = StreamQueues(self), Deletions(self)
         self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report)
         self.undos, self.operations = Undos(self), Operations()
         self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
@@ -190,6 +191,7 @@ class Broker:
         self._to_expire: deque[Queue] = deque()  # of this round
         self._starved: set[Queue] = set()  # could not be read for want of descriptors or memory
         self._sampler: Sampler | None = None
+        self.watch = Watch(self)
         self.holds: list[BackupHold] = []  # of backups that are being copied
 
     def sampler(self, now_ms: int) -> Sampler:

@@ -333,6 +333,11 @@ class GroupCommit:
         self._then.append(then)
 
     @property
+    def is_syncing(self) -> bool:
+        """Whether a sync runs."""
+        return self._running is not None
+
+    @property
     def is_asked(self) -> bool:
         """Whether a sync is asked for that is to begin at once."""
         return self._running is None and bool(self._then or self._asked)

@@ -116,6 +116,7 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
     gc_policy.disable()
     summary = recover(broker, clock.now_ms(), Display(broker.report, steady_ms, sys.stderr))
     gc_policy.enable()
+    broker.watch.begin(clock.now_ms())
     if config.all_addresses("admin"):  # a page may be opened; without one a history begins when it is asked for
         broker.sampler(clock.now_ms())
     machine = SystemMachine(clock)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from shlex import quote
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from staniel.broker.access import why_unreadable
+from staniel.broker.operations.reasons import Health, HealthReason, ReasonName, Severity
+from staniel.broker.operations.watch import FILLING_PART, SLOW_SYNC_S, UNREAD_MS
 from staniel.broker.status import ServerStatus
 from staniel.broker.users import is_unguarded
 from staniel.journal.disk.fs import SHORT_ERRNOS
@@ -18,72 +18,63 @@ if TYPE_CHECKING:
 NAMES_MAX = 10  # of queues in one reason
 DAY_MS = 24 * 3600 * 1000
 CERTIFICATE_WARNING_MS = 14 * DAY_MS  # authorities that renew by themselves do so a month before the end
-
-
-class Severity(Enum):
-    """`NOT_READY`: clients are refused. `WARNING`: they are served, and an operator should look."""
-
-    NOT_READY = "not ready"
-    WARNING = "warning"
-
-
-class HealthReason(Struct, frozen=True):
-    """One thing that is not as it should be. `mend`: what to do about it, a command where there is one."""
-
-    name: str
-    severity: Severity
-    text: str
-    mend: str
-
-
-class Health(Struct, frozen=True):
-    ready: bool
-    status: str
-    reasons: list[HealthReason]
+ORDER = list(Severity)
 
 
 def health(broker: Broker, now_ms: int) -> Health:
-    """All reasons, the gravest first. Looks at each queue once: 0.1 us."""
-    reasons = [*_of_server(broker), *_of_secrets(broker, now_ms), *_of_disk(broker), *_of_queues(broker)]
-    reasons.sort(key=lambda reason: reason.severity is Severity.WARNING)
-    is_ready = all(reason.severity is Severity.WARNING for reason in reasons)
-    return Health(is_ready, broker.status.reported.value.lower(), reasons)
+    """All reasons, the gravest first. Looks at each queue once: a microsecond, if there are few."""
+    broker.watch.look_now(now_ms)
+    reasons = [
+        *_of_server(broker),
+        *_of_secrets(broker, now_ms),
+        *_of_disk(broker),
+        *_of_queues(broker),
+    ]
+    reasons.sort(key=lambda reason: ORDER.index(reason.severity))
+    severities = {reason.severity for reason in reasons}
+    is_ready = Severity.NOT_READY not in severities
+    status = broker.status.reported.value.lower()
+    return Health(is_ready, is_ready and Severity.REFUSES not in severities, status, reasons)
 
 
 def _of_server(broker: Broker) -> list[HealthReason]:
     found = []
     status = broker.status.reported
     if broker.stopping:
-        found.append(HealthReason("stopping", Severity.NOT_READY, "the server is stopping", "start it again"))
+        found.append(HealthReason(ReasonName.STOPPING, Severity.NOT_READY, "the server is stopping", "start it again"))
     if not (status.reads and status.writes):
-        refused = "writes" if status.reads else "reads and writes"
+        refused, severity = ("writes", Severity.REFUSES) if status.reads else ("reads and writes", Severity.NOT_READY)
         text = f"the status is {status.value.lower()}: {refused} are refused"
-        found.append(HealthReason("status", Severity.NOT_READY, text, "staniel status up"))
+        found.append(HealthReason(ReasonName.STATUS, severity, text, "staniel status up"))
     elif status is not ServerStatus.UP:
         text = f"the status is {status.value.lower()}: clients are asked to write elsewhere"
-        found.append(HealthReason("status", Severity.WARNING, text, "staniel status up"))
+        found.append(HealthReason(ReasonName.STATUS, Severity.WARNING, text, "staniel status up"))
     if is_unguarded(broker.config):
         text = "other machines reach this server, and no client is asked who it is"
         mend = "give [users] or [tls] client_certificates; see docs/security.md"
-        found.append(HealthReason("network_open", Severity.WARNING, text, mend))
+        found.append(HealthReason(ReasonName.NETWORK_OPEN, Severity.WARNING, text, mend))
     most = broker.limits.max_connections
     if most and broker.counters.curr_connections >= most:
         text = f"{broker.counters.curr_connections} clients are connected, and no more are accepted"
         mend = "raise [server] max_connections, or the limit of open files, or look at: staniel clients"
-        found.append(HealthReason("connections_full", Severity.WARNING, text, mend))
+        found.append(HealthReason(ReasonName.CONNECTIONS_FULL, Severity.WARNING, text, mend))
     if broker.serves_jobs and broker.workq.trouble:
         text = f"the command log of jobs cannot be read: {broker.workq.trouble}"
-        found.append(HealthReason("jobs_unreadable", Severity.NOT_READY, text, "mend the file, then: staniel reload"))
+        found.append(
+            HealthReason(ReasonName.JOBS_UNREADABLE, Severity.REFUSES, text, "mend the file, then: staniel reload")
+        )
     return found
 
 
 def for_strangers(found: Health) -> Health:
     """What a load balancer needs. The rest names queues, folders and files."""
     reasons = [
-        HealthReason(each.name, each.severity, each.name.replace("_", " "), "ask with the token for what mends it")
+        HealthReason(
+            each.name, each.severity, each.name.value.replace("_", " "), "ask with the token for what mends it"
+        )
         for each in found.reasons
     ]
-    return Health(found.ready, found.status, reasons)
+    return Health(found.ready, found.ready_for_puts, found.status, reasons)
 
 
 def _of_secrets(broker: Broker, now_ms: int) -> list[HealthReason]:
@@ -91,7 +82,7 @@ def _of_secrets(broker: Broker, now_ms: int) -> list[HealthReason]:
     if exposed := broker.exposed_files:
         text = f"every user of this machine can read {', '.join(exposed)}"
         mend = f"chmod o-r {' '.join(exposed)}, and have new secrets in there, then: staniel reload"
-        found.append(HealthReason("secrets_readable", Severity.WARNING, text, mend))
+        found.append(HealthReason(ReasonName.SECRETS_READABLE, Severity.WARNING, text, mend))
     return found
 
 
@@ -103,25 +94,47 @@ def _of_certificate(broker: Broker, now_ms: int) -> list[HealthReason]:
         text = "the certificate of [tls] has expired: clients that check it do not connect"
     else:
         text = f"the certificate of [tls] expires in {(ends_ms - now_ms) // DAY_MS} days"
-    return [HealthReason("certificate_expires", Severity.WARNING, text, "renew its file, then: staniel reload")]
+    return [
+        HealthReason(ReasonName.CERTIFICATE_EXPIRES, Severity.WARNING, text, "renew its file, then: staniel reload")
+    ]
 
 
 def _of_disk(broker: Broker) -> list[HealthReason]:
     group, fs = broker.group, broker.spool.fs
     if fs.failure:
         text = f"{fs.failure}: nothing is acknowledged any more, and the process ends"
-        return [HealthReason("sync_failed", Severity.NOT_READY, text, "look at the disk, then start the server again")]
+        return [
+            HealthReason(
+                ReasonName.SYNC_FAILED, Severity.NOT_READY, text, "look at the disk, then start the server again"
+            )
+        ]
     if group.is_full:
         text = "the disk is full: puts are refused, gets go on"
         mend = f"make room on the disk of {broker.spool.folder}; puts are accepted within a second of that"
-        return [HealthReason("disk_full", Severity.NOT_READY, text, mend)]
-    found = [*_of_file_systems(broker), *_of_damage(broker)]
+        return [HealthReason(ReasonName.DISK_FULL, Severity.REFUSES, text, mend)]
+    found = [*_of_file_systems(broker), *_of_damage(broker), *_of_watch(broker)]
     free, total = fs.free_bytes(broker.spool.folder)
     low = max(4 * group.ballast.bytes, total // 50)
     if free < low:
         text = f"{free >> 20} MB of {total >> 20} MB are free on the disk of the spool"
         mend = f"make room on the disk of {broker.spool.folder} before puts are refused"
-        found.append(HealthReason("disk_low", Severity.WARNING, text, mend))
+        found.append(HealthReason(ReasonName.DISK_LOW, Severity.WARNING, text, mend))
+    return found
+
+
+def _of_watch(broker: Broker) -> list[HealthReason]:
+    watch, found = broker.watch, []
+    if watch.fills_in_ms:
+        hours, minutes = divmod(watch.fills_in_ms // 60_000, 60)
+        text = f"the disk is full in {hours} h {minutes} m at the rate of the last hour, then puts are refused"
+        mend = "start more consumers, or limit the queue that grows with max_size; which one that is: staniel queues"
+        found.append(HealthReason(ReasonName.DISK_FILLING, Severity.WARNING, text, mend))
+    if watch.are_syncs_slow:
+        text = f"{watch.slow_syncs:,} of the last {watch.syncs:,} syncs took more than {SLOW_SYNC_S} s each"
+        if watch.sync_hangs_ms:
+            text = f"a sync of the disk has not ended for {watch.sync_hangs_ms // 1000} s: replies that need it wait"
+        mend = 'look at the disk: iostat -x 5; a queue that may lose its last moments: sync_journal = "50ms"'
+        found.append(HealthReason(ReasonName.SYNCS_SLOW, Severity.WARNING, text, mend))
     return found
 
 
@@ -130,7 +143,7 @@ def _of_file_systems(broker: Broker) -> list[HealthReason]:
         return []
     mend = "give a folder on a local disk, or, if it is meant: [server] trust_file_system = true"
     return [
-        HealthReason("file_system", Severity.WARNING, f"{folder}: {flaw.text}", mend)
+        HealthReason(ReasonName.FILE_SYSTEM, Severity.WARNING, f"{folder}: {flaw.text}", mend)
         for folder, flaw in broker.file_systems.items()
     ]
 
@@ -145,28 +158,76 @@ def _of_damage(broker: Broker) -> list[HealthReason]:
         f"the log says what is lost, and where in {broker.spool.own}/damaged a copy of those bytes is; "
         "look at the disk; the next start that can read everything ends this warning"
     )
-    return [HealthReason("damage", Severity.WARNING, text, mend)]
+    return [HealthReason(ReasonName.DAMAGE, Severity.WARNING, text, mend)]
+
+
+def queues_by_reason(broker: Broker) -> dict[ReasonName, list[str]]:
+    """The names of the queues that each reason is about, as far as `broker.watch` has looked at them."""
+    found = {
+        ReasonName.QUEUES_BLOCKED: list(broker.queues.blocked),
+        ReasonName.QUEUES_UNREADABLE: [queue.name for queue in broker.queues if queue.line.read_error is not None],
+        **{reason: list(names) for reason, names in broker.watch.queues.items()},
+        ReasonName.QUEUES_PAUSED: list(broker.pauses),
+    }
+    return {reason: names for reason, names in found.items() if names}
 
 
 def _of_queues(broker: Broker) -> list[HealthReason]:
-    found = []
-    if blocked := broker.queues.blocked:
-        text = f"{_names(list(blocked))} cannot be served: {next(iter(blocked.values()))}"
-        mend = "mend or remove the files that the log names, then: staniel reload"
-        found.append(HealthReason("queues_blocked", Severity.NOT_READY, text, mend))
-    unreadable = [queue for queue in broker.queues if queue.line.read_error is not None]
-    if unreadable and (error := unreadable[0].line.read_error) is not None:
-        text = f"{_names([queue.name for queue in unreadable])} cannot be read: {why_unreadable(error)}"
-        mend = "make the file readable, or remove it, then: staniel reload"
-        if error.errno in SHORT_ERRNOS:
+    return [_about(broker, reason, names) for reason, names in queues_by_reason(broker).items()]
+
+
+def _about(broker: Broker, reason: ReasonName, names: list[str]) -> HealthReason:
+    severity = Severity.WARNING
+    mend = mend_of(reason, names[0])
+    if reason is ReasonName.QUEUES_BLOCKED:
+        severity = Severity.REFUSES
+        text = f"{_names(names)} cannot be served: {broker.queues.blocked[names[0]]}"
+    elif reason is ReasonName.QUEUES_UNREADABLE:
+        severity = Severity.REFUSES
+        queue = broker.queues.find(names[0])
+        error = queue.line.read_error if queue is not None else None
+        text = f"{_names(names)} cannot be read: {why_unreadable(error) if error is not None else 'see the log'}"
+        if error is not None and error.errno in SHORT_ERRNOS:
             mend = "end what holds so many files or so much memory; it is tried again each second"
-        found.append(HealthReason("queues_unreadable", Severity.NOT_READY, text, mend))
-    paused = [queue.name for queue in broker.queues if queue.gets_paused or queue.puts_paused]
-    if paused:
-        found.append(
-            HealthReason("queues_paused", Severity.WARNING, f"{_names(paused)} paused", f"staniel resume {paused[0]}")
-        )
-    return found
+    else:
+        text = _text(broker, reason, names)
+    return HealthReason(reason, severity, text, mend, len(names), tuple(names[:NAMES_MAX]))
+
+
+def _text(broker: Broker, reason: ReasonName, names: list[str]) -> str:
+    """What is wrong with these queues."""
+    is_one = len(names) == 1
+    if reason is ReasonName.QUEUES_PAUSED:
+        return f"{_names(names)} paused"
+    if reason is ReasonName.QUEUE_FULL:
+        return f"{_names(names)} {'is full: its' if is_one else 'are full: their'} puts are refused"
+    if reason is ReasonName.QUEUE_FILLING:
+        return f"{_names(names)} {'is' if is_one else 'are'} full to {FILLING_PART:.0%}, and puts will be refused"
+    if reason is ReasonName.QUEUE_GROWS:
+        return f"{_names(names)} {'grows' if is_one else 'grow'}: more is put than taken"
+    items = sum(len(queue.line) for name in names if (queue := broker.queues.find(name)) is not None)
+    if reason is ReasonName.DEAD_LETTERS:
+        return f"{_names(names)} {'holds' if is_one else 'hold'} {items:,} dead letter{'s' * (items != 1)}"
+    what = f"{items:,} item{'s' * (items != 1)} that nothing has read for {UNREAD_MS // 60_000} minutes"
+    return f"{_names(names)} {'holds' if is_one else 'hold'} {what}"
+
+
+def mend_of(reason: ReasonName, name: str) -> str:
+    """What ends `reason`, of the queue `name`: a command stands at the end."""
+    word = quote(name)
+    if reason is ReasonName.QUEUES_BLOCKED:
+        return "mend or remove the files that the log names, then: staniel reload"
+    if reason is ReasonName.QUEUES_UNREADABLE:
+        return "make the file readable, or remove it, then: staniel reload"
+    if reason in (ReasonName.QUEUE_FULL, ReasonName.QUEUE_FILLING):
+        return "start more consumers, or raise max_items or max_size in the configuration, then: staniel reload"
+    if reason is ReasonName.QUEUE_GROWS:
+        return f"start more consumers; who holds its items: staniel open {word}"
+    if reason is ReasonName.QUEUE_NOT_READ:
+        return "start its consumers; who is connected: staniel clients"
+    if reason is ReasonName.DEAD_LETTERS:
+        return f"mend the workers, then: staniel redrive {word}"
+    return f"staniel resume {word}"
 
 
 def _names(names: list[str]) -> str:

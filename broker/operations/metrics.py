@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from staniel.broker.latencies import Histogram
-from staniel.broker.operations.health import Health
+from staniel.broker.operations.health import queues_by_reason
+from staniel.broker.operations.reasons import Health, ReasonName
 from staniel.broker.operations.views import ServerView, unsynced_bytes
 from staniel.journal.journals import total_bytes
 from staniel.queues import ages
@@ -62,7 +63,14 @@ FAMILIES = (
     Family("staniel_queue_journal_bytes", MetricKind.GAUGE, "Size of the queue's journal files."),
     Family("staniel_queue_unsynced_bytes", MetricKind.GAUGE, "Written, and not yet synced to the disk."),
 )
+REASON_QUEUES_MAX = 1_000  # of one reason
 QUEUES_PER_PIECE = 1_000  # of one family: half a millisecond, of ages a whole one
+
+
+def _label(name: str) -> str:
+    if name.isascii() and name.isprintable() and "\\" not in name and '"' not in name:
+        return name
+    return name.encode("utf-8", "backslashreplace").decode().translate(_ESCAPES)
 
 
 def queue_samples(broker: Broker, queue: Queue, now_ms: int) -> tuple[float, ...]:
@@ -99,10 +107,7 @@ class QueueMetrics:
 
     def add(self, name: str, values: tuple[float, ...]) -> None:
         """A queue with a label of its own."""
-        label = name
-        if not (name.isascii() and name.isprintable()) or "\\" in name or '"' in name:
-            label = name.encode("utf-8", "backslashreplace").decode().translate(_ESCAPES)
-        self._rows.append((f'{{queue="{label}"}} ', values))
+        self._rows.append((f'{{queue="{_label(name)}"}} ', values))
 
     def add_to_others(self, values: tuple[float, ...]) -> None:
         """One of those that are shown together."""
@@ -176,8 +181,14 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
         (
             "staniel_ready",
             MetricKind.GAUGE,
-            "1 if clients are served, 0 if /health/ready says why not.",
+            "1 if consumers are served, 0 if /health/ready says why not.",
             int(health.ready),
+        ),
+        (
+            "staniel_ready_for_puts",
+            MetricKind.GAUGE,
+            "1 if no request is refused, 0 if /health/ready?for=puts says which are.",
+            int(health.ready_for_puts),
         ),
         ("staniel_warnings", MetricKind.GAUGE, "Reasons that /health/ready lists.", len(health.reasons)),
         ("staniel_connections", MetricKind.GAUGE, "Clients connected.", view.connections),
@@ -199,6 +210,7 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
         ("staniel_commands_refused_total", MetricKind.COUNTER, "Requests without the right to them.", logins.refused),
     ]
     text = [_head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
+    text += _reasons(health, broker)
     limits = broker.limits
     if limits.max_connections:
         text.append(_head("staniel_connections_max", MetricKind.GAUGE, "Clients that may be connected at a time."))
@@ -217,6 +229,21 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
             _head("staniel_jobs", MetricKind.GAUGE, "Jobs that the server knows.") + f"staniel_jobs {view.jobs}\n"
         )
     return "".join([*text, *_histograms(broker)]).encode()
+
+
+def _reasons(health: Health, broker: Broker) -> list[str]:
+    """Why an operator should look, by name; and which queues that is about."""
+    found = []
+    name, counts = "staniel_health_reason", dict.fromkeys(ReasonName, 0)
+    counts |= {reason.name: reason.count for reason in health.reasons}
+    found.append(_head(name, MetricKind.GAUGE, "1, or how many queues it is about, if /health/ready names the reason."))
+    found.append("".join([f'{name}{{reason="{reason.value}"}} {count}\n' for reason, count in counts.items()]))
+    name = "staniel_queue_reason"
+    found.append(_head(name, MetricKind.GAUGE, "1 for each reason of /health/ready and each queue it is about."))
+    for reason, queues in queues_by_reason(broker).items():
+        some = queues[:REASON_QUEUES_MAX]
+        found.append("".join([f'{name}{{queue="{_label(queue)}",reason="{reason.value}"}} 1\n' for queue in some]))
+    return found
 
 
 def _histograms(broker: Broker) -> Iterator[str]:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from staniel.broker.operations.health import Health, health
+from staniel.broker.operations.health import health
 from staniel.broker.operations.history import POINTS, RING_BYTES_MAX, HistoryRing, Point
+from staniel.broker.operations.reasons import Health
 from staniel.broker.operations.views import SYNC_NAMES, unsynced_bytes
 from staniel.broker.stats import pause_name
 from staniel.journal.journals import primary_log, total_bytes

@@ -16,7 +16,7 @@ import click
 from staniel.broker.config.values import DURATION_MS_MAX, parse_duration
 from staniel.broker.operations.audit import KEPT, AuditEntry
 from staniel.broker.operations.browse import BYTES_MAX, ItemView, Page
-from staniel.broker.operations.health import Health, Severity
+from staniel.broker.operations.reasons import Health
 from staniel.broker.operations.undo import UndoView
 from staniel.broker.operations.views import ClientView, OpenReadView, QueueSnapshot, ServerView
 from staniel.queues.names import file_error
@@ -237,17 +237,17 @@ def clients(live: Live) -> None:
 def health(live: Live) -> None:
     """Say whether clients are served, what is not as it should be, and what mends it.
 
-    Exit code 0: ready, warnings or not. 3: not ready. 1: no answer.
+    Exit code 0: nothing is refused, warnings or not. 3: some requests are refused, or all. 1: no answer.
     """
     found = live.client.get("/health/ready", also_good=(503,))
     shown = convert(found, Health)
     if not live.tell_json(found):
-        click.echo(f"{'ready' if shown.ready else 'not ready'}, status {printable(shown.status)}")
+        ready = "ready" if shown.ready_for_puts else "some requests are refused" if shown.ready else "not ready"
+        click.echo(f"{ready}, status {printable(shown.status)}")
         for reason in shown.reasons:
-            kind = "warning" if reason.severity is Severity.WARNING else "not ready"
-            click.echo(f"{kind}: {printable(reason.text)}")
+            click.echo(f"{reason.severity.value}: {printable(reason.text)}")
             click.echo(f"  to mend it: {printable(reason.mend)}")
-    sys.exit(0 if shown.ready else NOT_READY)
+    sys.exit(0 if shown.ready_for_puts else NOT_READY)
 
 
 @live("status")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from staniel.broker.operations.reasons import ReasonName
 from tests.docs.test_links import anchors
 from tests.support.certificates import Authority
 from tests.support.process import running
@@ -51,7 +52,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
         with Wire(server.address) as wire:
             assert wire.put("q", b"1") == b"STORED"
             assert wire.ask(b"get q+child") == b"END"
-            assert wire.ask(b"pause q") == b"OK"
+            assert wire.ask(b"pause q") == b"OK"  # a reason that is about a queue
         with Wire(server.workq_address) as wire:
             wire.say(b"add 98e8ec83-3d5a-4d9e-9c0b-ab17f7f33e28 mail 60 600 1\r\nx\r\n")
             assert wire.line() == b"+OK"
@@ -103,8 +104,22 @@ def test_each_alert_has_a_test_and_a_paragraph_that_its_link_leads_to() -> None:
 def test_every_metric_that_is_named_is_there(said: Said, name: str) -> None:
     text = (MONITORING / name).read_text("utf-8")
     asked = set(NAME.findall(text))
-    assert len(asked) >= 10
+    assert len(asked) >= 7
     assert asked - names_in(said.metrics) == set()
+
+
+def test_every_reason_of_the_list_has_a_row_in_the_docs_and_an_alert() -> None:
+    section = OPERATING.read_text("utf-8").partition("\n#### Reasons\n")[2].partition("\n#### ")[0]
+    rows = [line.split("|") for line in section.splitlines() if line.startswith("| `")]
+    told = {name: row[4] for row in rows for name in re.findall(r"`(\w+)`", row[1])}
+    assert set(told) == {reason.value for reason in ReasonName}
+    text = ALERTS.read_text("utf-8")
+    of_readiness = {"stopping", "sync_failed"}  # staniel_ready_for_puts is 0
+    assert [name for name in told if name not in of_readiness and not re.search(rf"\b{name}\b", text)] == []
+    for name, links in told.items():
+        for alert in re.findall(r"\[(\w+)\]", links):
+            rule = text.partition(f"- alert: {alert}\n")[2].partition("- alert:")[0]
+            assert name in rule or alert == "StanielNotReady", (name, alert)
 
 
 def test_every_panel_of_the_dashboard_asks_for_something_and_none_covers_another() -> None:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from staniel.broker.commands.http.exchange import Exchange
 from staniel.broker.operations import views
-from staniel.broker.operations.health import Health
+from staniel.broker.operations.reasons import Health
 from staniel.broker.operations.sampler import DiskView, LoadView, QueueRow, QueueSums, Sampler, Seen
 from staniel.broker.session import PULSE
 from staniel.protocol.http import replies

@@ -10,7 +10,7 @@ from staniel.broker.commands.http.routes import ROUTES, Route
 from staniel.broker.version import VERSION
 
 ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-TEXT_PARAMETERS = ("prefix", "span")
+TEXT_PARAMETERS = ("prefix", "span", "for")
 
 
 def document() -> bytes:

@@ -32,11 +32,17 @@ def live(exchange: Exchange, now_ms: int) -> None:
 
 
 def ready(exchange: Exchange, now_ms: int) -> None:
-    """All that is wrong, for those who may look at all queues; for others which kinds of things are."""
+    """All that is wrong, for those who may look at all queues; for others which kinds of things are. 503 tells a load
+    balancer to send no client: where consumers can still drain it is 200; `for=puts` is strict.
+    """
+    wanted = exchange.request.query.get("for", "gets")
+    if wanted not in ("gets", "puts"):
+        raise BadBody("for is gets or puts")
     found, rights = health(exchange.broker, now_ms), exchange.rights
+    is_ready = found.ready_for_puts if wanted == "puts" else found.ready
     if rights is not None and rights.refusal_to_look():
         found = for_strangers(found)
-    exchange.json(found, 200 if found.ready else 503)
+    exchange.json(found, 200 if is_ready else 503)
 
 
 def server(exchange: Exchange, now_ms: int) -> None:

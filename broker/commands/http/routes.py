@@ -14,8 +14,8 @@ from staniel.broker.operations.audit import AuditEntry
 from staniel.broker.operations.backup import HeldFiles
 from staniel.broker.operations.browse import Page
 from staniel.broker.operations.files import JournalFiles
-from staniel.broker.operations.health import Health
 from staniel.broker.operations.history import HistoryView
+from staniel.broker.operations.reasons import Health
 from staniel.broker.operations.running import OperationView
 from staniel.broker.operations.undo import UndoView
 from staniel.broker.operations.views import ClientView, JobsView, OpenReadView, QueueSnapshot, ServerView, WaiterView
@@ -48,7 +48,14 @@ class Route(Struct, frozen=True):
 
 ROUTES = (
     Route("GET", "/health/live", queries.live, "Whether the process answers."),
-    Route("GET", "/health/ready", queries.ready, "Whether clients are served; if not: why, and what mends it.", Health),
+    Route(
+        "GET",
+        "/health/ready",
+        queries.ready,
+        "Whether consumers are served (for=puts: whether nothing is refused); if not: why, and what mends it.",
+        Health,
+        query=("for",),
+    ),
     Route("GET", "/metrics", queries.prometheus, "Everything countable, for Prometheus."),
     Route("GET", "/api/server", queries.server, "The server as a whole.", ServerView),
     Route("GET", "/api/queues", queries.queues, "All queues by name.", list[QueueSnapshot], query=("prefix",)),

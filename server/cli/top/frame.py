@@ -10,7 +10,7 @@ from datetime import datetime
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from staniel.broker.operations.health import Severity
+from staniel.broker.operations.reasons import Severity
 from staniel.broker.operations.sampler import QueueRow
 from staniel.server.cli.text import counted, human_duration, human_size, printable
 from staniel.server.cli.top.model import COLUMNS, Column, LinkState, TopModel
@@ -124,7 +124,9 @@ def _health(model: TopModel) -> list[tuple[str, str]]:
     found = model.health
     if found is None:
         return []
-    shown = [("ready", "green") if found.ready else ("NOT READY", "bold red")]
+    shown = [("ready", "green") if found.ready_for_puts else ("NOT READY", "bold red")]
+    if found.ready and not found.ready_for_puts:
+        shown = [("REFUSES", "bold red")]
     if found.reasons:
         reason = found.reasons[0]
         style = "yellow" if reason.severity is Severity.WARNING else "red"

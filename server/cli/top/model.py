@@ -8,7 +8,7 @@ from enum import Enum
 import msgspec
 from msgspec import Struct
 
-from staniel.broker.operations.health import Health
+from staniel.broker.operations.reasons import Health
 from staniel.broker.operations.sampler import DiskView, LoadView, QueueRow, QueueSums
 from staniel.broker.operations.views import ServerView
 

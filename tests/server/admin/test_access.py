@@ -44,14 +44,14 @@ def test_who_has_not_said_who_it_is_hears_what_kind_of_thing_is_wrong_and_no_nam
         wire.line()
     operator.ask("POST", "/api/status", {"status": "readonly"}, authorization=BEARER)
     for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": "staniel=1"}):
-        reply = operator.ask("GET", "/health/ready", **headers)
-        assert reply.status == 503 and (reply.json["ready"], reply.json["status"]) == (False, "readonly")
+        reply = operator.ask("GET", "/health/ready?for=puts", **headers)
+        assert reply.status == 503 and (reply.json["ready_for_puts"], reply.json["status"]) == (False, "readonly")
         found = {each["name"]: (each["severity"], each["text"]) for each in reply.json["reasons"]}
-        assert found["status"] == ("not ready", "status") and found["queues_paused"] == ("warning", "queues paused")
+        assert found["status"] == ("refuses", "status") and found["queues_paused"] == ("warning", "queues paused")
         assert b"orders" not in reply.body and str(server.spool).encode() not in reply.body
     known = operator.ask("GET", "/health/ready", authorization=BEARER)
     for reply in (known, Operator(server.spool).ask("GET", "/health/ready")):
-        assert reply.status == 503 and b"orders paused" in reply.body and b"staniel resume orders" in reply.body
+        assert reply.status == 200 and b"orders paused" in reply.body and b"staniel resume orders" in reply.body
 
 
 def test_a_browser_gets_a_cookie_for_the_token(operator: Operator) -> None:

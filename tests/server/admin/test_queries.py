@@ -158,9 +158,16 @@ def test_health_says_what_is_wrong_and_what_mends_it(server: Server, operator: O
     assert operator.get("/health/ready")["ready"] is True
     assert operator.post("/api/status", {"status": "readonly"}) == {"status": "readonly"}
     reply = operator.ask("GET", "/health/ready")
-    assert reply.status == 503 and reply.json["ready"] is False
+    assert reply.status == 200 and reply.json["ready"] is True, "consumers can still drain it"
+    strict = operator.ask("GET", "/health/ready?for=puts")
+    assert strict.status == 503 and strict.json["ready_for_puts"] is False
+    assert operator.ask("GET", "/health/ready?for=gets").status == 200
+    assert "for is gets or puts" in operator.ask("GET", "/health/ready?for=fun").json["error"]
     (reason,) = [each for each in reply.json["reasons"] if each["name"] == "status"]
     assert "readonly" in reason["text"] and reason["mend"] == "staniel status up"
+    operator.post("/api/status", {"status": "quiescent"})
+    reply = operator.ask("GET", "/health/ready")
+    assert reply.status == 503 and reply.json["ready"] is False
 
 
 def test_metrics_are_prometheus_text(server: Server, operator: Operator) -> None:

@@ -162,7 +162,7 @@ def test_health_and_status_tell_what_is_refused_and_what_mends_it(server: Server
     assert say(server, "health") == "ready, status up\n"
     assert "status:        up\n" in say(server, "status")
     assert say(server, "status", "readonly") == "status readonly\n"
-    for options, what in (([], "to mend it: staniel status up"), (["--json"], '"ready": false')):
+    for options, what in (([], "to mend it: staniel status up"), (["--json"], '"ready_for_puts": false')):
         ended = run(server, "health", *options)
         assert ended.returncode == 3 and what in ended.stdout
     assert refuses(run(server, "put", "q", "x"), 1, "readonly")

@@ -1,0 +1,68 @@
+"""Every reason for which an operator should look at a server, by name.
+
+`health`, `/health/ready`, /metrics, the alerts, the log and the operator's page all draw on this list; a table in
+docs/operating.md says what each means.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+
+class Severity(Enum):
+    """`NOT_READY`: no client is served. `REFUSES`: some requests are refused, and consumers can still drain.
+    `WARNING`: all are served, and an operator should look.
+    """
+
+    NOT_READY = "not ready"
+    REFUSES = "refuses"
+    WARNING = "warning"
+
+
+class ReasonName(Enum):
+    STOPPING = "stopping"
+    SYNC_FAILED = "sync_failed"
+    STATUS = "status"
+    DISK_FULL = "disk_full"
+    DISK_LOW = "disk_low"
+    DISK_FILLING = "disk_filling"
+    SYNCS_SLOW = "syncs_slow"
+    QUEUES_BLOCKED = "queues_blocked"
+    QUEUES_UNREADABLE = "queues_unreadable"
+    JOBS_UNREADABLE = "jobs_unreadable"
+    QUEUE_FULL = "queue_full"
+    QUEUE_FILLING = "queue_filling"
+    QUEUE_GROWS = "queue_grows"
+    QUEUE_NOT_READ = "queue_not_read"
+    DEAD_LETTERS = "dead_letters"
+    QUEUES_PAUSED = "queues_paused"
+    CONNECTIONS_FULL = "connections_full"
+    CERTIFICATE_EXPIRES = "certificate_expires"
+    SECRETS_READABLE = "secrets_readable"
+    NETWORK_OPEN = "network_open"
+    FILE_SYSTEM = "file_system"
+    DAMAGE = "damage"
+
+
+class HealthReason(Struct, frozen=True):
+    """One thing that is not as it should be. `mend`: what to do about it, a command where there is one. Of a reason
+    that is about queues, `count` is how many, and `queues` the first of them.
+    """
+
+    name: ReasonName
+    severity: Severity
+    text: str
+    mend: str
+    count: int = 1
+    queues: tuple[str, ...] = ()
+
+
+class Health(Struct, frozen=True):
+    """`ready`: consumers are served, so a load balancer may send clients. `ready_for_puts`: nothing is refused."""
+
+    ready: bool
+    ready_for_puts: bool
+    status: str
+    reasons: list[HealthReason]

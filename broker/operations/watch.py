@@ -1,0 +1,273 @@
+"""What of `health` takes time to see: queues that nothing reads, that grow or fill up, slow syncs, a disk that fills.
+
+Looks at all queues in turn, a slice a turn, a round every ROUND_MS; `health` looks at once, if there are few. What
+begins and ends between two rounds is logged, under the names of `ReasonName`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from staniel.broker.events import CLIENT_EVENTS_MAX, Level, RateLimitedSink
+from staniel.broker.operations.reasons import ReasonName
+from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS
+from staniel.queues.item import Item
+from staniel.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+
+ROUND_MS = 5_000
+SLICE_MS = 64
+SLICE = 256  # queues: a third of a millisecond
+LOOK_COST = 5  # of one queue, as timers count it
+AT_ONCE_MAX = 1_000  # queues that `look_now` looks at: a millisecond
+MARK_MS = 300_000  # between two notes of depths, of syncs and of free space
+MARKS_MAX = 12  # of free space: an hour
+UNREAD_MS = 300_000  # nothing has been taken for so long
+GROWS_ITEMS_MIN = 1_000
+GROWS_FACTOR = 1.2  # as many items as five to ten minutes ago
+FILLING_PART = 0.9  # of max_items or max_size
+SLOW_SYNC_S = 0.25
+SLOW_SYNCS_MIN = 5  # one alone is an accident
+SYNC_HANGS_MS = 5_000
+FILLS_WITHIN_MS = 4 * 3600 * 1000
+FREE_PART_MIN = 0.3  # a disk that is emptier than that is not called filling
+NO_ITEM = Item(b"", 0, 0, 0)
+EMPTY: tuple[ReasonName, ...] = ()
+
+
+class Watched(Struct):
+    """What is remembered of a queue with items. `gets`: how many items had been handed out at `unread_since_ms`.
+    `before`, `mark`: its depth at the last two notes; `notes`: how many had been made by then.
+    """
+
+    gets: int
+    unread_since_ms: int
+    before: int
+    mark: int
+    notes: int
+
+
+class DiskNote(Struct, frozen=True):
+    """So much was free then."""
+
+    at_ms: int
+    free_bytes: int
+
+
+class Watch:
+    """`queues`: by reason, the names of the queues that it is about. `reasons`: by name, what is told of a queue.
+    `slow_syncs`: of `syncs` in the last five to ten minutes so many were slow. `sync_hangs_ms`: how long the present
+    one has run, 0: not for long. `fills_in_ms`: when the disk is full at the rate of the last hour, 0: that is far off.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.queues: dict[ReasonName, dict[str, None]] = {}
+        self.reasons: dict[str, tuple[ReasonName, ...]] = {}
+        self.syncs = self.slow_syncs = self.sync_hangs_ms = 0
+        self.fills_in_ms = 0
+        self._broker = broker
+        self._told: set[tuple[ReasonName, str]] = set()
+        self._report = RateLimitedSink(broker.report, CLIENT_EVENTS_MAX)
+        self._watched: dict[str, Watched] = {}
+        self._dead: dict[str, None] = {}  # names of dead letter queues, as this round finds them
+        self._left: deque[str] = deque()  # of this round
+        self._round_ms = 0
+        self._notes = 0
+        self._noted_ms: int | None = None
+        self._sync_counts = (0, 0), (0, 0)  # all and slow ones, at the last two notes
+        self._disk: deque[DiskNote] = deque(maxlen=MARKS_MAX)
+        self._sync_seen = 0, 0  # the batch that was durable when a sync was first seen running, and when that was
+
+    def begin(self, now_ms: int) -> None:
+        """Look from now on, every ROUND_MS."""
+        self._begin_round(now_ms)
+        self._broker.timers.soon(self)
+
+    def look_now(self, now_ms: int) -> None:
+        """All at once, if there are few queues. Of many, `queues` is as old as their round."""
+        names = self._broker.queues.by_name
+        if len(names) > AT_ONCE_MAX:
+            return
+        self._left = deque(names)
+        self._dead = {}
+        while self._left:
+            self._look(self._left.popleft(), now_ms)
+        self._end_round(now_ms)
+
+    def due(self, now_ms: int) -> int:
+        """A slice of the round; returns the work, as timers count it."""
+        timers = self._broker.timers
+        if not self._left and now_ms >= self._round_ms + ROUND_MS:
+            self._begin_round(now_ms)
+        done = 1
+        while self._left and done <= SLICE:
+            self._look(self._left.popleft(), now_ms)
+            done += 1
+        if self._left:
+            timers.set(self, now_ms + SLICE_MS)
+        else:
+            self._end_round(now_ms)
+            self._log(now_ms)
+            timers.set(self, max(now_ms + SLICE_MS, self._round_ms + ROUND_MS))
+        return done * LOOK_COST
+
+    def _begin_round(self, now_ms: int) -> None:
+        self._round_ms = now_ms
+        self._left = deque(self._broker.queues.by_name)
+        self._dead = {}
+
+    def _end_round(self, now_ms: int) -> None:
+        names = self._broker.queues.by_name
+        for name in [name for name in self._watched if name not in names]:
+            del self._watched[name]
+        for name in [name for name in self.reasons if name not in names]:
+            self._set(name, EMPTY)
+        known = self.queues.get(ReasonName.DEAD_LETTERS, {})
+        for name in [*self._dead, *[name for name in known if name not in self._dead]]:
+            queue = self._broker.queues.find(name)
+            others: list[ReasonName] = [
+                each for each in self.reasons.get(name, EMPTY) if each is not ReasonName.DEAD_LETTERS
+            ]
+            if queue is not None and len(queue.line) and name in self._dead:
+                others = _of_dead_letters(others)
+            self._set(name, tuple(others))
+        self._look_at_syncs(now_ms)
+        self._look_at_disk(now_ms)
+        if self._noted_ms is None or now_ms - self._noted_ms >= MARK_MS:
+            self._note(now_ms)
+
+    def _note(self, now_ms: int) -> None:
+        self._noted_ms = now_ms
+        self._notes += 1
+        self._sync_counts = self._sync_counts[1], self._count_syncs()
+        self._disk.append(DiskNote(now_ms, self._free_bytes()[0]))
+
+    # a queue
+
+    def _look(self, name: str, now_ms: int) -> None:
+        queue = self._broker.queues.find(name)
+        if queue is None:
+            return
+        if queue.config.dead_letter_queue:
+            self._dead[queue.config.dead_letter_queue] = None
+        found = [ReasonName.QUEUE_FULL] if not queue.has_room(NO_ITEM) else []
+        if not len(queue.line):
+            self._watched.pop(name, None)
+        else:
+            found += self._of_items(queue, now_ms, bool(found))
+        if name in self.queues.get(ReasonName.DEAD_LETTERS, ()):
+            found = _of_dead_letters(found)
+        self._set(name, tuple(found))
+
+    def _of_items(self, queue: Queue, now_ms: int, is_full: bool) -> list[ReasonName]:
+        items, gets = len(queue.line), _gets(queue)
+        seen = self._watched.get(queue.name)
+        if seen is None:
+            seen = self._watched[queue.name] = Watched(gets, now_ms, items, items, self._notes)
+        if gets != seen.gets or queue.open_reads or queue.waiters or queue.gets_paused:
+            seen.gets, seen.unread_since_ms = gets, now_ms
+        found = []
+        if now_ms - seen.unread_since_ms >= UNREAD_MS:
+            found.append(ReasonName.QUEUE_NOT_READ)
+        if seen.notes != self._notes:
+            seen.before, seen.mark, seen.notes = seen.mark, items, self._notes
+        if items > GROWS_ITEMS_MIN and items > seen.before * GROWS_FACTOR and items >= seen.mark:
+            found.append(ReasonName.QUEUE_GROWS)
+        if not is_full and _is_filling(queue):
+            found.append(ReasonName.QUEUE_FILLING)
+        return found
+
+    def _set(self, name: str, found: tuple[ReasonName, ...]) -> None:
+        before = self.reasons.get(name, EMPTY)
+        if found == before:
+            return
+        for reason in before:
+            if reason not in found:
+                del self.queues[reason][name]
+        for reason in found:
+            self.queues.setdefault(reason, {})[name] = None
+        if found:
+            self.reasons[name] = found
+        else:
+            del self.reasons[name]
+
+    # the disk
+
+    def _count_syncs(self) -> tuple[int, int]:
+        syncs = self._broker.latencies.syncs
+        slow = sum(n for bound, n in zip((*syncs.bounds_s, 1e9), syncs.counts, strict=True) if bound > SLOW_SYNC_S)
+        return sum(syncs.counts), slow
+
+    def _look_at_syncs(self, now_ms: int) -> None:
+        group, (count, slow) = self._broker.group, self._count_syncs()
+        before, before_slow = self._sync_counts[0]
+        self.syncs, self.slow_syncs = count - before, slow - before_slow
+        durable, since_ms = self._sync_seen
+        if not group.is_syncing or durable != group.durable:
+            since_ms = now_ms
+        self._sync_seen = group.durable, since_ms
+        ran_ms = now_ms - since_ms
+        self.sync_hangs_ms = ran_ms if ran_ms >= SYNC_HANGS_MS else 0
+
+    @property
+    def are_syncs_slow(self) -> bool:
+        """One in a hundred takes longer than SLOW_SYNC_S, or the present one does not end."""
+        is_slow = self.slow_syncs >= SLOW_SYNCS_MIN and self.slow_syncs * 100 > self.syncs
+        return is_slow or self.sync_hangs_ms > 0
+
+    def _free_bytes(self) -> tuple[int, int]:
+        spool = self._broker.spool
+        return spool.fs.free_bytes(spool.folder)
+
+    def _look_at_disk(self, now_ms: int) -> None:
+        self.fills_in_ms = 0
+        if len(self._disk) < 2:
+            return
+        free, total = self._free_bytes()
+        first = self._disk[0]
+        used, passed_ms = first.free_bytes - free, now_ms - first.at_ms
+        if used > 0 and passed_ms > 0 and free < total * FREE_PART_MIN:
+            left_ms = max(1, free * passed_ms // used)
+            self.fills_in_ms = left_ms if left_ms < FILLS_WITHIN_MS else 0
+
+    # the log
+
+    def _log(self, now_ms: int) -> None:
+        """What has begun, and what has ended, since the last round."""
+        found = {(reason, name) for reason, names in self.queues.items() for name in names}
+        if self.are_syncs_slow:
+            found.add((ReasonName.SYNCS_SLOW, ""))
+        if self.fills_in_ms:
+            found.add((ReasonName.DISK_FILLING, ""))
+        for reason, name in sorted(found - self._told, key=lambda each: (each[0].value, each[1])):
+            about = {"queue": name} if name else {}
+            fields = {"reason": reason.value, **about, "hint": "staniel health"}
+            self._report.of_kind(reason, Level.WARNING, "health.warning", now_ms, **fields)
+        for reason, name in sorted(self._told - found, key=lambda each: (each[0].value, each[1])):
+            about = {"queue": name} if name else {}
+            self._report.of_kind(reason, Level.INFO, "health.ended", now_ms, reason=reason.value, **about)
+        self._told = found
+
+
+def _of_dead_letters(found: Sequence[ReasonName]) -> list[ReasonName]:
+    """Dead letters wait for an operator, not for a reader: `queue_not_read` does not apply."""
+    return [*[each for each in found if each is not ReasonName.QUEUE_NOT_READ], ReasonName.DEAD_LETTERS]
+
+
+def _gets(queue: Queue) -> int:
+    queue.sync_counters()
+    return queue.counters.get_items_hit
+
+
+def _is_filling(queue: Queue) -> bool:
+    config, line = queue.config, queue.line
+    if config.discard_old_when_full:
+        return False
+    is_long = config.max_items < UNLIMITED_ITEMS and len(line) >= config.max_items * FILLING_PART
+    return is_long or (config.max_bytes < UNLIMITED_BYTES and line.bytes >= config.max_bytes * FILLING_PART)

@@ -1,0 +1,259 @@
+"""The one list of reasons: when each of those that take time to see begins, and when it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from staniel.broker.events import Level
+from staniel.broker.operations.health import health
+from staniel.broker.operations.reasons import HealthReason, ReasonName, Severity
+from staniel.broker.operations.watch import AT_ONCE_MAX, MARK_MS, ROUND_MS, UNREAD_MS, Watch
+from tests.support.world import World
+
+CONFIG = """
+[queues.small]
+max_items = 10
+[queues.drops]
+max_items = 2
+discard_old_when_full = true
+[queues.mails]
+max_deliveries = 1
+dead_letter_queue = "dead"
+[queues.bills]
+dead_letter_queue = "dead"
+"""
+
+
+def reasons(world: World) -> dict[ReasonName, HealthReason]:
+    return {each.name: each for each in health(world.broker, world.now_ms).reasons}
+
+
+def told(world: World) -> set[ReasonName]:
+    return set(reasons(world))
+
+
+def test_a_full_queue_is_told_as_long_as_its_puts_are_refused() -> None:
+    world = World(CONFIG)
+    client = world.client()
+    for _ in range(8):
+        assert client.puts("x", "small")
+    assert told(world) == set()
+    assert client.puts("x", "small")
+    filling = reasons(world)[ReasonName.QUEUE_FILLING]
+    assert "queue small is full to 90%" in filling.text and filling.severity is Severity.WARNING
+    client.puts("x", "small")
+    full = reasons(world)[ReasonName.QUEUE_FULL]
+    assert full.text == "queue small is full: its puts are refused" and full.queues == ("small",)
+    assert full.mend.endswith("staniel reload") and ReasonName.QUEUE_FILLING not in told(world)
+    assert health(world.broker, world.now_ms).ready_for_puts, "the other queues take puts"
+    client.sends(b"get small\r\n")
+    client.sends(b"get small\r\n")
+    assert told(world) == set()
+
+
+def test_a_queue_that_drops_its_oldest_items_is_not_full() -> None:
+    world = World(CONFIG)
+    client = world.client()
+    for _ in range(5):
+        client.puts("x", "drops")
+    assert told(world) == set()
+
+
+def test_a_queue_that_nothing_reads_is_told_after_five_minutes_until_something_does() -> None:
+    world = World(CONFIG)
+    client = world.client()
+    client.puts("x", "mails")
+    client.puts("x", "mails")
+    assert told(world) == set()
+    world.turn(UNREAD_MS - 1)
+    assert told(world) == set()
+    world.turn(1)
+    found = reasons(world)[ReasonName.QUEUE_NOT_READ]
+    assert found.text == "queue mails holds 2 items that nothing has read for 5 minutes"
+    client.sends(b"get mails\r\n")
+    assert told(world) == set()
+    world.turn(UNREAD_MS)
+    assert ReasonName.QUEUE_NOT_READ in told(world)
+    client.sends(b"get mails/open\r\n")
+    assert told(world) == set()
+
+
+def test_a_paused_queue_is_told_as_paused_and_not_as_unread() -> None:
+    world = World(CONFIG)
+    client = world.client()
+    client.puts("x", "mails")
+    told(world)
+    client.sends(b"pause mails\r\n")
+    world.turn(2 * UNREAD_MS)
+    found = reasons(world)
+    assert set(found) == {ReasonName.QUEUES_PAUSED} and found[ReasonName.QUEUES_PAUSED].mend == "staniel resume mails"
+
+
+def test_dead_letters_are_told_as_such_with_the_command_that_sends_them_back() -> None:
+    world = World(CONFIG)
+    client = world.client()
+    client.puts("x", "mails")
+    client.sends(b"get mails/open\r\n")
+    client.sends(b"get mails/abort\r\n")
+    world.turn(100)
+    found = reasons(world)
+    assert set(found) == {ReasonName.DEAD_LETTERS}
+    assert found[ReasonName.DEAD_LETTERS].text == "queue dead holds 1 dead letter"
+    assert found[ReasonName.DEAD_LETTERS].mend == "mend the workers, then: staniel redrive dead"
+    world.turn(2 * UNREAD_MS)
+    assert told(world) == {ReasonName.DEAD_LETTERS}
+    client.sends(b"get dead\r\n")
+    assert told(world) == set()
+
+
+def test_a_queue_grows_once_it_is_longer_by_a_fifth_than_some_minutes_ago() -> None:
+    world = World("default.keep_journal = false\n")
+    client = world.client()
+
+    def put(count: int) -> None:
+        for _ in range(count):
+            client.puts("x", "q")
+
+    put(1000)
+    told(world)
+    world.turn(MARK_MS)
+    client.sends(b"get q\r\n")  # something reads it
+    assert told(world) == set()
+    put(100)
+    world.turn(MARK_MS)
+    told(world)
+    put(400)
+    client.sends(b"get q\r\n")
+    assert told(world) == {ReasonName.QUEUE_GROWS}
+    for _ in range(2):
+        world.turn(MARK_MS)
+        client.sends(b"get q\r\n")
+        told(world)
+    assert told(world) == set()
+
+
+def test_equal_reasons_of_many_queues_are_one_with_a_count() -> None:
+    world = World("default.max_items = 1\ndefault.keep_journal = false\n")
+    client = world.client()
+    for at in range(30):
+        client.puts("x", f"q{at}")
+    found = reasons(world)[ReasonName.QUEUE_FULL]
+    assert found.count == 30 and len(found.queues) == 10
+    assert found.text.endswith("q9 and 20 more are full: their puts are refused")
+
+
+def test_a_command_for_a_queue_is_quoted_for_the_shell() -> None:
+    world = World(CONFIG)
+    client = world.client()
+    client.puts("x", "a;reboot")
+    client.sends(b"pause a;reboot\r\n")
+    assert reasons(world)[ReasonName.QUEUES_PAUSED].mend == "staniel resume 'a;reboot'"
+
+
+@pytest.mark.parametrize(("slow", "told_of"), [(4, False), (5, True)])
+def test_slow_syncs_are_told_when_there_are_several(slow: int, told_of: bool) -> None:
+    world = World("default.keep_journal = false\n")
+    told(world)
+    for took_ms in [300] * slow + [1] * 400:
+        world.broker.latencies.syncs.add(took_ms * 1_000_000)
+    assert (ReasonName.SYNCS_SLOW in told(world)) is told_of
+    world.turn(MARK_MS)
+    told(world)
+    world.turn(MARK_MS)
+    told(world)
+    assert told(world) == set(), "what was slow ten minutes ago is not told any more"
+
+
+def test_syncs_of_which_one_in_a_thousand_is_slow_are_not_told() -> None:
+    world = World("default.keep_journal = false\n")
+    told(world)
+    for took_ms in [300] * 10 + [1] * 9_990:
+        world.broker.latencies.syncs.add(took_ms * 1_000_000)
+    assert told(world) == set()
+
+
+def test_a_disk_that_fills_within_four_hours_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World("default.keep_journal = false\n")
+    free = [290_000]
+    monkeypatch.setattr(Watch, "_free_bytes", lambda watch: (free[0] << 20, 1_000_000 << 20))
+    assert told(world) == set()
+    for _ in range(3):
+        world.turn(MARK_MS)
+        free[0] -= 3_000  # a seventy-second of what is free, every five minutes: full in eight hours
+        assert told(world) == set()
+    for _ in range(9):
+        world.turn(MARK_MS)
+        free[0] -= 9_000
+        told(world)
+    found = reasons(world)[ReasonName.DISK_FILLING]
+    assert "the disk is full in 2 h" in found.text
+    for _ in range(13):
+        world.turn(MARK_MS)
+        told(world)
+    assert told(world) == set()
+
+
+def test_the_log_says_when_a_reason_begins_and_ends() -> None:
+    world = World(CONFIG)
+    lines: list[tuple[Level, str, dict[str, object]]] = []
+    world.broker.watch._report._report = lambda level, event, **fields: lines.append((level, event, fields))
+    world.broker.watch.begin(world.now_ms)
+    client = world.client()
+    for _ in range(10):
+        client.puts("x", "small")
+    for _ in range(3):
+        world.turn(ROUND_MS)
+    assert [(level, event, fields["reason"], fields["queue"]) for level, event, fields in lines] == [
+        (Level.WARNING, "health.warning", "queue_full", "small")
+    ]
+    client.sends(b"get small\r\n")
+    client.sends(b"get small\r\n")
+    for _ in range(3):
+        world.turn(ROUND_MS)
+    assert [(event, fields["reason"]) for _, event, fields in lines[1:]] == [("health.ended", "queue_full")]
+
+
+def test_of_many_queues_a_round_sees_what_one_look_would_not() -> None:
+    world = World("default.keep_journal = false\ndefault.max_items = 1\n")
+    client = world.client()
+    for at in range(AT_ONCE_MAX + 1):
+        client.puts("x", f"q{at}")
+    assert told(world) == set()
+    world.broker.watch.begin(world.now_ms)
+    for _ in range(20):
+        world.turn(100)
+    assert reasons(world)[ReasonName.QUEUE_FULL].count == AT_ONCE_MAX + 1
+    client.sends(b"delete q7\r\n")
+    for _ in range(20):
+        world.turn(ROUND_MS // 10)
+    assert reasons(world)[ReasonName.QUEUE_FULL].count == AT_ONCE_MAX
+
+
+def test_where_consumers_can_drain_the_server_is_ready_and_not_for_puts() -> None:
+    world = World(CONFIG)
+    client = world.client()
+    client.sends(b"status readonly\r\n")
+    found = health(world.broker, world.now_ms)
+    assert found.ready and not found.ready_for_puts
+    assert [(each.name, each.severity) for each in found.reasons] == [(ReasonName.STATUS, Severity.REFUSES)]
+    client.sends(b"status quiescent\r\n")
+    assert not health(world.broker, world.now_ms).ready
+
+
+def test_a_full_disk_leaves_a_server_ready_for_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(CONFIG)
+    monkeypatch.setattr(type(world.broker.group), "is_full", property(lambda group: True))
+    found = health(world.broker, world.now_ms)
+    assert found.ready and not found.ready_for_puts
+    assert found.reasons[0].name is ReasonName.DISK_FULL and found.reasons[0].severity is Severity.REFUSES
+
+
+def test_every_reason_that_is_in_the_list_is_told_by_something() -> None:
+    """A reason without code would be a metric that is always 0."""
+    import inspect
+
+    from staniel.broker.operations import health as of_health
+    from staniel.broker.operations import watch as of_watch
+
+    code = inspect.getsource(of_health) + inspect.getsource(of_watch)
+    assert [reason for reason in ReasonName if f"ReasonName.{reason.name}" not in code] == []

@@ -31,6 +31,7 @@ from staniel.broker.pauses import Pauses
 from staniel.broker.recovery import retry_unreadable
 from staniel.broker.rights import STRANGER, Rights
 from staniel.broker.session import LAST_TIME, ProtocolSpec, Session, dead_letter
+from staniel.broker.share import Share, standing_clock
 from staniel.broker.status import ServerStatus, StatusControl, by_name
 from staniel.broker.streams import StreamQueues
 from staniel.broker.timers import Timers
@@ -67,7 +68,8 @@ EXPIRED_QUEUES_PER_TURN = 1000  # that have no expired items: 2 us each
 # As many of those as one takes that loses some (a record is written) or goes itself; and as one item to another queue.
 CHANGED_COST = 50
 SENT_COST = 10
-SETTLED_PER_TURN = 256  # sessions whose wait has ended: each may have requests behind it
+SETTLED_PER_TURN = 256  # sessions whose wait has ended
+SETTLE_NS = 1_000_000  # of a turn, for their answers and for what they asked for behind the wait
 QUEUES_PER_TURN = 16  # made for clients: each makes a file, and takes up to half a millisecond
 
 
@@ -119,6 +121,7 @@ class Broker:
         "spool",
         "started_ms",
         "status",
+        "step_ns",
         "stop_cause",
         "stopping",
         "streams",
@@ -145,6 +148,7 @@ class Broker:
         self.file_systems: dict[str, FileSystemFlaw] = {}  # by folder: what the driver knows against them
         self.group = self.spool.group
         self.timers = Timers()
+        self.step_ns: Callable[[], int] = standing_clock  # of the driver, for Share
         self._load, self._started_with = load, config
         # The driver's parts of a reload: what may refuse it with a ConfigError, and what takes it over.
         self.check_reload: Callable[[Config], None] = lambda config: None
@@ -171,8 +175,7 @@ class Broker:
         self.admin = admin_access(config, fs)
         self.logins = known or Logins()
         self.users = Users(config, fs, self.logins.own_uids)
-        self.counters, self.limits = ServerCounters(), LimitsReached(report)
-        self.latencies = Latencies()
+        self.counters, self.limits, self.latencies = ServerCounters(), LimitsReached(report), Latencies()
         self.leases = Leases(self.timers)
         self.leases.timed_out = self._log_lease_timeout
         self.serves_jobs = bool(config.all_addresses("workq"))
@@ -327,13 +330,24 @@ class Broker:
 
     def settle(self, now_ms: int) -> list[Session]:
         """Let the woken sessions go on, and those that they wake, until none is left or that was a turn's work: two
-        with long pipelines can wake one another a thousand times. Returns them all.
+        with long pipelines can wake one another a thousand times. Returns them all. All waits are answered before any
+        request behind one is executed; requests that there is no time for stay in the backlogs.
         """
         resumed: list[Session] = []
+        share = Share(self, SETTLE_NS)
         while self.woken and len(resumed) < SETTLED_PER_TURN:
-            session = self.woken.popleft()
-            session.resume(now_ms)
-            resumed.append(session)
+            first = len(resumed)
+            for _ in range(min(len(self.woken), SETTLED_PER_TURN - len(resumed))):
+                session = self.woken.popleft()
+                session.resume(now_ms)
+                resumed.append(session)
+                if share.is_spent:
+                    return resumed
+            for session in resumed[first:]:
+                if session.backlog:
+                    session.run_backlog(now_ms)
+                    if share.is_spent:
+                        return resumed
         return resumed
 
     def tick(self, now_ms: int) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from staniel.broker.events import Level
+from staniel.broker.share import Share
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.journals import removal_log
 from staniel.protocol.limits import Limits
@@ -38,6 +39,7 @@ OUT_BYTES_PER_TURN = 1 << 20  # a short line can ask for a long item, and a pipe
 LONG_ITEM_BYTES = 256 << 10  # a longer one goes into replies as it is: any number of clients may ask to see it again
 ITEMS_AT_ONCE = 16  # a request for more items, or keys, than these is the last one of its turn
 REQUESTS_PER_TURN = 64  # then it is the next client's turn: a long pipeline must not starve the others
+REQUESTS_PER_LOOK = 8  # at the clock: less of a short request's time than it takes to look
 
 WORK_PER_STEP = 50_000  # as much as to drop so many items
 QUEUE_COST = 15  # of them take as long as to hand one queue its reads, besides one for each read
@@ -254,7 +256,7 @@ class Session:
     # called by the driver
 
     def execute(self, requests: list[Any], now_ms: int) -> None:
-        """Execute requests in order, at most REQUESTS_PER_TURN; what is left waits in the backlog."""
+        """Execute requests in order, at most REQUESTS_PER_TURN and for STEP_NS; what is left waits in the backlog."""
         if len(requests) == 1 and not self.backlog and self.state is READY:
             request = requests[0]
             try:
@@ -273,6 +275,7 @@ class Session:
             backlog.extend(requests)
             self.run_backlog(now_ms)
             return
+        share = Share(self.broker) if len(requests) > REQUESTS_PER_LOOK else None
         for done, request in enumerate(requests, 1):
             try:
                 if commands is None:
@@ -284,11 +287,14 @@ class Session:
             if self.state is not READY or self.out_bytes > OUT_BYTES_PER_TURN or backlog:
                 backlog.extend(requests[done:])
                 return
+            if share is not None and not done % REQUESTS_PER_LOOK and share.is_spent:
+                backlog.extend(requests[done:])
+                return
 
     def run_backlog(self, now_ms: int) -> None:
-        """Execute requests of the backlog, at most as many as one turn allows."""
+        """Execute requests of the backlog, at most as many as one turn allows, and for STEP_NS."""
         backlog, handlers = self.backlog, self.handlers
-        left = REQUESTS_PER_TURN
+        left, share = REQUESTS_PER_TURN, Share(self.broker)
         while backlog and left and self.state is READY and self.out_bytes <= OUT_BYTES_PER_TURN:
             left -= 1
             request = backlog.popleft()
@@ -299,7 +305,7 @@ class Session:
                     handlers[type(request)](self, request, now_ms)
             except Later:
                 self._again(request)
-            if backlog and type(backlog[0]) is Continuation:
+            if (backlog and type(backlog[0]) is Continuation) or share.is_spent:
                 return
 
     def _again(self, request: Any) -> None:
@@ -437,7 +443,7 @@ class Session:
         return self._delivered is not None
 
     def resume(self, now_ms: int) -> None:
-        """Answer the wait that has ended, then go on with the backlog."""
+        """Answer the wait that has ended. The backlog goes on behind all other answers."""
         if self.state is not PARKED and self.state is not SUSPENDED:
             return
         answer, taken = self._answer, self._delivered
@@ -447,8 +453,6 @@ class Session:
         answer(taken, now_ms)
         if self.state is READY:
             self.waited_at = None
-        if self.backlog:
-            self.run_backlog(now_ms)
 
     def _stop_waiting(self, queue: Source) -> None:
         queue.unpark(self)

@@ -112,7 +112,8 @@ class Connection:
         self._changed = changed
         self.alarm: TimerOwner | None = None  # the idle or the linger time-out
         self.read_bytes = READ_BYTES_MIN
-        self.sends_much = False  # it has once sent all that one read takes, or much before its first read
+        # It has once sent all that one read takes, or much before its first read, or requests for more than one turn.
+        self.sends_much = False
 
     def enter(self, state: ConnectionState) -> None:
         """Change the state, as CONNECTION_TRANSITIONS allows it."""
@@ -141,6 +142,7 @@ class Connection:
                 session.execute(requests, now_ms)
                 if session.backlog:
                     self.unread_bytes += size
+                    self.sends_much = True  # more than a turn has time for
                 if self._parser.pending_bytes:
                     self._changed[self] = None  # the next request has begun in the same read
             else:

@@ -46,7 +46,8 @@ LINGER_MS = 2000
 LOGIN_BYTES_MAX = 64 << 10  # of a request before that, and of those that come in the same packet
 READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
-SHARE_NS = 4_000_000  # of a turn, for each of: reading, going on with backlogs, closing
+SHARE_NS = 4_000_000  # of a turn, for reading and going on with backlogs; for closing
+LEAST_SHARE_NS = SHARE_NS // 4  # for going on with backlogs, however long reading has taken
 FREE_SHARE_NS = 250_000  # beyond that it matters which clients send much
 CROWDED_TURN_NS = 400_000  # a turn is to take while it leaves out some: a client that has just asked waits for the
 # rest of one, and for its own
@@ -83,6 +84,7 @@ class Hub:
         self._tasks.wait_for = self._wait_for
         broker.group.wait_for = self._wait_for_sync
         broker.reloaded, broker.has_sent_all = self._on_reload, self._has_sent_all
+        broker.step_ns = machine.step_ns
         broker.logged_in = self._on_login
         self._poller.register(self._sync_thread.fd, select.EPOLLIN)
         self._poller.register(self._task_thread.fd, select.EPOLLIN)
@@ -386,7 +388,7 @@ class Hub:
             self._read_queued(queued, 0 if read else began_ns + CROWDED_TURN_NS - self._rest_ns, began_ns, now_ms)
         self._counters.bytes_read += read
         if self._backlogged:
-            self._run_backlogs(now_ms)
+            self._run_backlogs(now_ns, now_ms)
         broker.tick(now_ms)
         if broker.woken:
             self._settle(now_ns, now_ms)
@@ -550,7 +552,8 @@ class Hub:
                 continue
             if connection.read_bytes > bytes_max:
                 connection.read_bytes = bytes_max
-            connection.sends_much = self._read(connection, now_ms) >= READ_BYTES_MIN
+            has_sent_much = self._read(connection, now_ms) >= READ_BYTES_MIN
+            connection.sends_much = has_sent_much or bool(connection.session.backlog)
             if ready[fd] & ENDED and connection.session.state is PARKED:
                 self._on_peer_end(connection, now_ms)  # gone already
             if connection.state is not CLOSED:
@@ -568,9 +571,11 @@ class Hub:
         for fd in fds:
             self._postponed.setdefault(fd, len(self._postponed))
 
-    def _run_backlogs(self, now_ms: int) -> None:
-        """One after the other. A client that has been served goes behind the others if there is no time for all."""
-        until_ns = self._elapsed_ns() + SHARE_NS
+    def _run_backlogs(self, began_ns: int, now_ms: int) -> None:
+        """One after the other, in what reading has left of this turn. A client that has been served goes behind the
+        others if there is no time for all.
+        """
+        until_ns = max(began_ns + SHARE_NS, self._elapsed_ns() + LEAST_SHARE_NS)
         waiting = list(self._backlogged)
         for done, connection in enumerate(waiting, 1):
             self._run_backlog(connection, now_ms)

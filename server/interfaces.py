@@ -166,5 +166,8 @@ class Machine(Protocol):
     def elapsed_ns(self) -> int:
         """The same; read for every client that is served."""
 
+    def step_ns(self) -> int:
+        """The same; read within what one client has asked for."""
+
     def waiting_bytes(self, fd: int) -> int:
         """How many bytes have arrived at a client's socket and were not read."""

@@ -25,7 +25,7 @@ RESERVED_FILES = 64  # listeners, poller, lock, ballast, folders, logs
 class SystemMachine:
     """`poller` and the threads live until the hub closes them."""
 
-    now_ns = elapsed_ns = staticmethod(perf_counter_ns)  # a method of ours would take twice as long
+    now_ns = elapsed_ns = step_ns = staticmethod(perf_counter_ns)  # a method of ours would take twice as long
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

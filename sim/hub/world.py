@@ -56,6 +56,10 @@ class SimMachine:
         self._elapsed_ns += self._work.choice(BETWEEN_LOOKS_NS)
         return self._elapsed_ns
 
+    def step_ns(self) -> int:
+        """A request's share is never spent."""
+        return 0
+
     def waiting_bytes(self, fd: int) -> int:
         sock = self.poller.open[fd]
         assert isinstance(sock, ServerSock)

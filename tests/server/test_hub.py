@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 
 from staniel.broker import protocols
-from staniel.broker.broker import SETTLED_PER_TURN, Broker
+from staniel.broker.broker import SETTLE_NS, SETTLED_PER_TURN, Broker
 from staniel.broker.config.load import parse
 from staniel.broker.latencies import Histogram
 from staniel.broker.recovery import recover
-from staniel.broker.session import REQUESTS_PER_TURN
+from staniel.broker.session import REQUESTS_PER_LOOK, REQUESTS_PER_TURN
+from staniel.broker.share import STEP_NS
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
@@ -54,6 +55,8 @@ class Served:
         self.spent_ns = 0  # by serving one client, as far as the hub knows
         self._elapsed_ns = itertools.count()
         self.machine.elapsed_ns = lambda: next(self._elapsed_ns) * self.spent_ns  # type: ignore[method-assign]
+        self.step_ns = 0  # by each piece of work between two looks at the clock
+        self.machine.step_ns = lambda: next(self._elapsed_ns) * self.step_ns  # type: ignore[method-assign]
         recover(broker, self.machine.clock.now_ms())
         self.hub = Hub(broker, self.machine, 100)
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -574,6 +577,44 @@ def test_two_clients_that_wake_one_another_do_not_keep_a_turn(tmp_path: Path) ->
             done.append(counters.cmd_get)
             assert done[-1] > 0 and len(done) < 1000
         assert max(later - before for before, later in itertools.pairwise(done)) <= SETTLED_PER_TURN + REQUESTS_PER_TURN
+
+
+@pytest.mark.parametrize("end", [b"delete there\r\n", b"set there 0 0 1\r\nx\r\n" * 40])
+def test_requests_behind_waits_that_end_together_wait_for_later_turns_once_this_one_is_long(
+    tmp_path: Path, end: bytes
+) -> None:
+    with served(tmp_path, "default.keep_journal = false\n") as it:
+        wires = it.connect_many(20)
+        owner, *waiting = wires
+        counters, fds = it.hub.broker.counters, list(it.hub._connections)
+        it.hub.broker.queues.make("there", 0)
+        for wire, fd in zip(waiting, fds[1:], strict=True):
+            wire.say(b"get there/t=60000\r\n" + b"get elsewhere\r\n" * 60)
+            it.turn(fd)
+        owner.say(end)
+        it.step_ns, done = SETTLE_NS, [counters.cmd_get]
+        it.turn(fds[0])
+        done.append(counters.cmd_get)
+        while done[-1] < len(waiting) * 61:
+            it.hub.turn([])
+            done.append(counters.cmd_get)
+            assert len(done) < 1000, done
+        assert max(later - before for before, later in itertools.pairwise(done)) <= 2 * len(waiting)
+        for wire in waiting:
+            wire.sock.close()
+        owner.sock.close()
+
+
+def test_a_pipeline_of_requests_that_take_long_leaves_room_for_others(tmp_path: Path) -> None:
+    with served(tmp_path) as it, it.connect() as wire:
+        it.turn(it.listener.fileno())
+        it.step_ns = STEP_NS
+        wire.say(b"get here\r\n" * 60)
+        it.turn(it.newest_fd())
+        assert it.hub.broker.counters.cmd_get <= REQUESTS_PER_LOOK + 1
+        for _ in range(100):
+            it.hub.turn([])
+        assert it.hub.broker.counters.cmd_get == 60 and [wire.line() for _ in range(60)] == [b"END"] * 60
 
 
 def test_who_owes_nothing_is_read_before_those_with_unfinished_requests(tmp_path: Path) -> None:

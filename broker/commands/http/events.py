@@ -67,8 +67,16 @@ class PageEvents:
         self._sampler.watch(now_ms)
         self._tell(now_ms)
 
-    def _go_on(self, _: Any, now_ms: int) -> None:
-        """The wait is over: the moment has come, or the server stops."""
+    def _on_pulse(self, _: Any, now_ms: int) -> None:
+        """The moment has come, or the server stops. What is told is made where requests are executed: hundreds of pages
+        may be due together, and clients that were handed an item come first.
+        """
+        if self._broker.stopping:
+            self._exchange.end()
+        else:
+            self._session.yield_turn(self._go_on)
+
+    def _go_on(self, now_ms: int) -> None:
         if self._broker.stopping:
             self._exchange.end()
         elif self._broker.has_sent_all(self._session):
@@ -78,7 +86,7 @@ class PageEvents:
             self._wait(now_ms + EVERY_MS)
 
     def _wait(self, until_ms: int) -> None:
-        self._session.park(PULSE, until_ms, self._go_on, opens=False, peeks=True)
+        self._session.park(PULSE, until_ms, self._on_pulse, opens=False, peeks=True)
 
     def _tell(self, now_ms: int) -> None:
         sampler = self._sampler

@@ -48,6 +48,7 @@ class Leases:
     def __init__(self, timers: Timers) -> None:
         self._deadlines = timers
         self._leases: dict[int, Lease] = {}
+        self._by_read: dict[Delivery, Lease] = {}
         self._held: Counter[Owner] = Counter()
         self._over: dict[Queue, list[Lease]] = {}
         self._last = 0
@@ -59,15 +60,15 @@ class Leases:
         return self._held[session, queue]
 
     def find(self, taken: Delivery) -> Lease | None:
-        """The lease of an open read. Takes time."""
-        return next((lease for lease in self._leases.values() if lease.taken is taken), None)
+        """The lease of an open read."""
+        return self._by_read.get(taken)
 
     def grant(self, session: Session, queue: Queue, taken: Delivery, until_ms: int) -> int:
         """The number of a new lease."""
         self._last += 1
         owner = (session.number, queue.name)
         lease = Lease(self, self._last, owner, session.address, queue, taken)
-        self._leases[self._last] = lease
+        self._leases[self._last] = self._by_read[taken] = lease
         self._held[owner] += 1
         self._deadlines.set(lease, until_ms)
         return self._last
@@ -108,6 +109,7 @@ class Leases:
         """The lease, no longer ours; None if there is none of that number."""
         lease = self._leases.pop(number, None)
         if lease is not None:
+            del self._by_read[lease.taken]
             self._deadlines.drop(lease)
             self._held[lease.owner] -= 1
             if not self._held[lease.owner]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from heapq import merge
+from typing import TYPE_CHECKING, TypeVar
 
 from staniel.broker.access import why_unreadable
 from staniel.broker.version import WIRE_VERSION
@@ -22,21 +23,26 @@ if TYPE_CHECKING:
     from staniel.queues.jobs.queue import JobQueue
 
 
+S = TypeVar("S", str, bytes)
+RUN = 2048  # names that are sorted at once
+
+
 def named_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
     """(name, value) of one queue, under the names that they have among those of all."""
     for name, value in queue_stats(queue, now_ms, dialect):
         yield f"queue_{queue.name}_{name}", value
 
 
-def other_stats(broker: Broker) -> Iterator[tuple[str, object]]:
-    """(name, value) of all that is neither the server's nor a queue's: waits for queues to come, aliases, jobs."""
-    for name, why in broker.queues.blocked.items():
-        yield f"queue_{name}_unreadable", why
-    for name, count in broker.queues.waiters_by_name:
-        yield f"queue_{name}_waiters", count
-    for alias_name, alias in broker.queues.aliases.items():
-        for name, value in alias_stats(alias):
-            yield f"queue_{alias_name}_{name}", value
+def other_stats(broker: Broker) -> Iterator[list[tuple[str, object]]]:
+    """(name, value) of all that is neither the server's nor a queue's: waits for queues to come, aliases, jobs. In
+    short pieces, between which the server may change.
+    """
+    for name, why in list(broker.queues.blocked.items()):
+        yield [(f"queue_{name}_unreadable", why)]
+    for name, count in list(broker.queues.waiters_by_name):
+        yield [(f"queue_{name}_waiters", count)]
+    for alias_name, alias in list(broker.queues.aliases.items()):
+        yield [(f"queue_{alias_name}_{name}", value) for name, value in alias_stats(alias)]
     if broker.serves_jobs:
         yield from job_stats(broker.workq)
 
@@ -145,19 +151,35 @@ def alias_stats(alias: Alias) -> Iterator[tuple[str, object]]:
     yield "children", ",".join(alias.targets)
 
 
-def job_stats(service: JobService) -> Iterator[tuple[str, object]]:
-    """(name, value) of all jobs and their log, then of every name that jobs have."""
+def job_stats(service: JobService) -> Iterator[list[tuple[str, object]]]:
+    """(name, value) of all jobs and their log, then of every name that jobs have, in short pieces."""
     jobs, log = service.jobs, service.log
-    yield "jobs", len(jobs.by_id)
-    yield "jobs_evicted", jobs.evicted
-    yield "jobs_timed_out", jobs.timed_out
-    yield "jobs_logsize", log.stored_bytes
-    yield "jobs_log_segments", len(log.segments)
-    yield "jobs_log_records", log.records
-    yield "jobs_log_cleanings", service.cleanings
-    for name, queue in sorted(jobs.queues.items()):
-        for key, value in job_queue_stats(queue):
-            yield f"jobs_{name.decode('latin-1')}_{key}", value
+    yield [
+        ("jobs", len(jobs.by_id)),
+        ("jobs_evicted", jobs.evicted),
+        ("jobs_timed_out", jobs.timed_out),
+        ("jobs_logsize", log.stored_bytes),
+        ("jobs_log_segments", len(log.segments)),
+        ("jobs_log_records", log.records),
+        ("jobs_log_cleanings", service.cleanings),
+    ]
+    for name in in_order(jobs.queues):
+        queue = jobs.queues.get(name) if name is not None else None
+        if queue is None:
+            yield []  # it is still being sorted, or the last job of that name has gone since
+        else:
+            shown = queue.name.decode("latin-1")
+            yield [(f"jobs_{shown}_{key}", value) for key, value in job_queue_stats(queue)]
+
+
+def in_order(names: Iterable[S]) -> Iterator[S | None]:
+    """The names of now, sorted; before them None for each piece of the work, which takes a millisecond."""
+    left = list(names)
+    runs = []
+    for at in range(0, len(left), RUN):
+        runs.append(sorted(left[at : at + RUN]))
+        yield None
+    yield from merge(*runs)
 
 
 def job_queue_stats(queue: JobQueue) -> Iterator[tuple[str, object]]:

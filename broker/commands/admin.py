@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from staniel.broker import access, stats
-from staniel.broker.commands.batches import BatchCommand, ChunkedReply, ExpireBatch
+from staniel.broker.commands.batches import BatchCommand, ChunkedReply, ExpireBatch, PieceCommand
 from staniel.broker.config.load import ReloadError
 from staniel.broker.operations import changes
 from staniel.broker.operations.move import RunningMove, move_error
@@ -52,11 +52,11 @@ def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
         if request.topic:
             answer.end(replies.end)
             return
-        session.yield_turn(BatchCommand(session, broker.queues, show, finish).step)
+        session.yield_turn(BatchCommand(session, broker.queues, show, show_others).step)
 
-    def finish() -> None:
-        tell(stats.other_stats(broker))
-        answer.end(replies.end)
+    def show_others() -> None:
+        pieces = map(tell, stats.other_stats(broker))
+        PieceCommand(session, pieces, lambda now_ms: answer.end(replies.end)).step(now_ms)
 
     BatchCommand(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_PER_TURN).step(now_ms)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from staniel.broker.session import OUT_BYTES_PER_TURN, Session
+from staniel.broker.share import Share
 from staniel.queues.queue import Queue
 
 T = TypeVar("T")
@@ -35,8 +36,9 @@ class BatchCommand(Generic[T]):
 
     def step(self, now_ms: int) -> None:
         """A turn."""
-        for _ in range(self._most):
-            if not self._left or self._session.out_bytes > OUT_BYTES_PER_TURN:
+        share = Share(self._session.broker)
+        for done in range(self._most):
+            if not self._left or self._session.out_bytes > OUT_BYTES_PER_TURN or (done and share.is_spent):
                 break
             at = self._left[0]
             if not self._visit(at, now_ms):  # that was a moment's work already
@@ -50,6 +52,27 @@ class BatchCommand(Generic[T]):
             self._session.yield_turn(self.step)
         else:
             self._finish()
+
+
+class PieceCommand:
+    """A command that is made in pieces, by an iterator: as many in a turn as it has time for. `finish` is called behind
+    the last one.
+    """
+
+    def __init__(self, session: Session, pieces: Iterator[object], finish: Callable[[int], None]) -> None:
+        self._session = session
+        self._pieces = pieces
+        self._finish = finish
+
+    def step(self, now_ms: int) -> None:
+        """A turn."""
+        session = self._session
+        share = Share(session.broker)
+        for _ in self._pieces:
+            if share.is_spent or session.out_bytes > OUT_BYTES_PER_TURN:
+                session.yield_turn(self.step)
+                return
+        self._finish(now_ms)
 
 
 class ChunkedReply:

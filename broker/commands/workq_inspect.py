@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from staniel.broker.commands.batches import PieceCommand
 from staniel.broker.session import Session
+from staniel.broker.stats import in_order
 from staniel.protocol.workq import replies
 from staniel.protocol.workq import requests as workq
 from staniel.protocol.workq.fields import show_id, show_time
@@ -40,9 +42,22 @@ def queue(session: Session, request: workq.InspectQueue, now_ms: int) -> None:
 
 
 def queues(session: Session, request: workq.InspectQueues, now_ms: int) -> None:
+    """A page of the names, in their order. With many names it takes several turns."""
     by_name = session.workq.jobs.queues
-    names = sorted(by_name)[request.offset : request.offset + request.limit]
-    session.out.append(replies.objects([queue_block(by_name[name]) for name in names]))
+    blocks: list[bytes] = []
+
+    def pieces() -> Iterator[None]:
+        passed = 0
+        for name in in_order(by_name):
+            if name is not None and name in by_name:
+                passed += 1
+                if passed > request.offset + request.limit:
+                    return
+                if passed > request.offset:
+                    blocks.append(queue_block(by_name[name]))
+            yield
+
+    PieceCommand(session, pieces(), lambda now_ms: session.out.append(replies.objects(blocks))).step(now_ms)
 
 
 def server(session: Session, request: workq.InspectServer, now_ms: int) -> None:

@@ -72,6 +72,9 @@ class AuditEntry(Struct, frozen=True):
     user: str = ""
 
 
+_DECODER = msgspec.json.Decoder(AuditEntry)
+
+
 class NewFile(SeparateDevice):
     """A file whose first sync makes its name durable as well, and that of the file which had it before. `sync` may run
     in another thread.
@@ -273,16 +276,19 @@ class Audit:
         self._is_loaded = True
         if self._size_max == NO_FILE:
             return
-        for path in reversed(self._paths):
+        for path in self._paths:
+            left = KEPT - len(self._entries)
             try:
                 size = self._fs.size(path)
-                lines = self._fs.read(path, max(0, size - READ_BYTES), READ_BYTES).split(b"\n")
+                lines = self._fs.read(path, max(0, size - READ_BYTES), READ_BYTES).rsplit(b"\n", left + 1)
             except FileNotFoundError:
                 continue
             except OSError as error:
                 self._report(Level.ERROR, "audit.unreadable", 0, file=path, why=str(error))
                 continue
-            self._entries.extend(_decoded(lines))
+            if len(lines) > left + 1:
+                del lines[0]  # the lines before those, whole or not
+            self._entries.extendleft(reversed(_decoded(lines)[-left:] if left else []))
         self._last_id = max([self._last_id, *[each.id for each in self._entries]])
 
 
@@ -298,10 +304,14 @@ def _encoded(entry: AuditEntry) -> bytes:
 
 def _decoded(lines: Iterable[bytes]) -> list[AuditEntry]:
     """What can be read of them: the first may have lost its beginning, and any its end."""
-    import json
-
     found = []
     for line in lines:
-        with suppress(*UNDECODABLE):
-            found.append(msgspec.convert(json.loads(line), AuditEntry))
+        try:
+            found.append(_DECODER.decode(line))
+        except UNDECODABLE:
+            if b"\\ud" in line:  # perhaps a name with an odd byte, which the decoder above does not read
+                import json
+
+                with suppress(*UNDECODABLE):
+                    found.append(msgspec.convert(json.loads(line), AuditEntry))
     return found

@@ -181,9 +181,10 @@ def unsynced_bytes(broker: Broker, queue: Queue) -> int:
     return found
 
 
-def open_reads(broker: Broker, queue: Queue, now_ms: int, offset: int, limit: int) -> list[OpenReadView]:
-    """Who holds what, the oldest first."""
-    holders = _holders(broker, queue)
+def open_reads(
+    broker: Broker, queue: Queue, now_ms: int, offset: int, limit: int, holders: dict[int, str]
+) -> list[OpenReadView]:
+    """Who holds what, the oldest first. `holders`: found by `find_holders`."""
     timeout_ms = queue.config.open_timeout_ms
     return [
         _open_read(broker, taken, holders, timeout_ms, now_ms)
@@ -207,14 +208,13 @@ def _open_read(broker: Broker, taken: Delivery, holders: dict[int, str], timeout
     )
 
 
-def _holders(broker: Broker, queue: Queue) -> dict[int, str]:
-    """The address of the client that holds each open read of `queue`, by xid."""
-    found: dict[int, str] = {}
-    for session in broker.sessions():
+def find_holders(broker: Broker, queue: Queue, found: dict[int, str]) -> Iterator[None]:
+    """Note in `found` the address of the client that holds each open read of `queue`, by xid; a client a piece."""
+    for session in list(broker.sessions()):
         for held_of, taken in session.reads.get(queue.name, ()):
             if held_of is queue:
                 found[taken.xid] = session.address
-    return found
+        yield
 
 
 def waiters(queue: Queue, offset: int, limit: int) -> list[WaiterView]:

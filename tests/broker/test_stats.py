@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from staniel.broker.stats import QueueTotals, named_stats, other_stats, server_stats
 from staniel.protocol.memcache.requests import Dialect
 from tests.support.job_world import JobWorld
@@ -14,7 +16,7 @@ def stats(world: World | JobWorld, dialect: Dialect = Dialect.MEMCACHED) -> dict
     found = dict(server_stats(broker, world.now_ms, QueueTotals(broker.queues)))
     for queue in broker.queues:
         found |= named_stats(queue, world.now_ms, dialect)
-    return {**found, **dict(other_stats(broker))}
+    return {**found, **dict(itertools.chain(*other_stats(broker)))}
 
 
 def test_the_server_counts_what_its_clients_do() -> None:

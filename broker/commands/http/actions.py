@@ -8,6 +8,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from staniel.broker.commands.authorized import target_refusal
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.queries import find, find_operation
 from staniel.broker.config.load import ReloadError
-from staniel.broker.operations import changes
+from staniel.broker.operations import changes, payloads
 from staniel.broker.operations.browse import as_text
 from staniel.broker.operations.move import RunningMove, move_error
 from staniel.broker.operations.moved_back import RunningReturn
@@ -28,6 +29,7 @@ from staniel.broker.operations.undo import RunningPurge, UndoRecord
 from staniel.broker.operations.undo import undo as begin_undo
 from staniel.broker.session import Session
 from staniel.broker.status import by_name
+from staniel.protocol.http import replies
 from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue
@@ -229,7 +231,22 @@ def take(exchange: Exchange, now_ms: int) -> None:
     for each in taken:
         session.add_unsent(queue, each)
     session.depend_on(queue)
-    exchange.json({"items": [_taken(each.item) for each in taken]})
+    if size <= payloads.LONG_BYTES:
+        exchange.json({"items": [_taken(each.item) for each in taken]})
+        return
+    exchange.begin(replies.JSON)
+    exchange.add(b'{"items":[')
+    exchange.give()  # at once: the items are the client's from here on
+    exchange.add_each(_taken_in_pieces([each.item for each in taken]))
+
+
+def _taken_in_pieces(items: list[Item]) -> Iterator[bytes]:
+    """The same as JSON, and the end of the reply."""
+    for at, item in enumerate(items):
+        yield b",{" if at else b"{"
+        yield from payloads.members(item.data)
+        yield b',"flags":%d,"added_at_ms":%d}' % (item.flags, item.added_ms)
+    yield b"]}\n"
 
 
 def _taken(item: Item) -> Taken:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from staniel.broker.commands.batches import PieceCommand
 from staniel.broker.operations.audit import Result
 from staniel.broker.rights import Rights
 from staniel.broker.session import Session
@@ -103,17 +104,9 @@ class Exchange:
             self.give()
 
     def add_each(self, pieces: Iterator[bytes]) -> None:
-        """`add` one piece a turn, made when it is its turn; then `end`."""
-
-        def step(now_ms: int) -> None:
-            piece = next(pieces, None)
-            if piece is None:
-                self.end()
-                return
-            self.add(piece)
-            self.session.yield_turn(step)
-
-        self.session.yield_turn(step)
+        """`add` each piece, made when it is its turn, as many in a turn as it has time for; then `end`."""
+        work = PieceCommand(self.session, map(self.add, pieces), lambda now_ms: self.end())
+        self.session.yield_turn(work.step)
 
     def end(self) -> None:
         self._held.append(replies.last_chunk(self.request))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 
-from staniel.broker.commands.batches import BatchCommand
+from msgspec import structs
+
+from staniel.broker.commands.batches import BatchCommand, PieceCommand
 from staniel.broker.commands.http.events import PageEvents
 from staniel.broker.commands.http.exchange import BadBody, Exchange
-from staniel.broker.operations import browse, metrics, views
+from staniel.broker.operations import browse, metrics, payloads, views
 from staniel.broker.operations.audit import KEPT
 from staniel.broker.operations.files import journal_view
 from staniel.broker.operations.health import for_strangers, health
@@ -87,16 +90,39 @@ def items(exchange: Exchange, now_ms: int) -> None:
     limit = exchange.number("limit", LIMIT_DEFAULT, browse.LIMIT_MAX)
     preview_bytes = exchange.number("bytes", browse.PREVIEW_BYTES, browse.BYTES_MAX)
     try:
-        exchange.json(browse.browse(found, now_ms, offset, limit, preview_bytes))
+        page = browse.browse(found, now_ms, offset, limit, preview_bytes)
     except OSError as error:
         exchange.error(503, f"the journal of {found.name} cannot be read: {error.strerror}")
+        return
+    if sum([len(item.data) for item in page.items]) <= payloads.LONG_BYTES:
+        exchange.json(page)
+        return
+    exchange.begin(replies.JSON)
+    exchange.add_each(_page_in_pieces(page))
+
+
+def _page_in_pieces(page: browse.Page) -> Iterator[bytes]:
+    """The same as JSON: `items` are its last member, `data` and `is_cut` those of an item."""
+    yield replies.encode(structs.replace(page, items=[])).removesuffix(b"]}")
+    for at, item in enumerate(page.items):
+        before, data, behind = replies.encode(structs.replace(item, data="")).partition(b'"data":"')
+        yield b"," * (at > 0) + before + data
+        yield from payloads.text_in_pieces(item.data)
+        yield behind
+    yield b"]}\n"
 
 
 def open_reads(exchange: Exchange, now_ms: int) -> None:
     found = find(exchange)
     if found is not None:
         offset, limit = exchange.number("offset", 0, 1 << 62), exchange.number("limit", READS_MAX, READS_MAX)
-        exchange.json(views.open_reads(exchange.broker, found, now_ms, offset, limit))
+        holders: dict[int, str] = {}
+
+        def show(now_ms: int) -> None:
+            exchange.json(views.open_reads(exchange.broker, found, now_ms, offset, limit, holders))
+
+        search = views.find_holders(exchange.broker, found, holders)
+        PieceCommand(exchange.session, search, show).step(now_ms)
 
 
 def waiters(exchange: Exchange, now_ms: int) -> None:

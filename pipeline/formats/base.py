@@ -101,6 +101,7 @@ class FormatAdapter(Protocol):
 
     name: str
     by_queue: bool  # whether a queue has files of its own, so that others need not be read
+    op_names: tuple[str, ...]  # what the column `op` may say
     has_ids: bool  # whether items have ids without holes, so that a stream knows what it has missed
 
     def schemas(self) -> dict[str, pa.Schema]:

@@ -70,6 +70,7 @@ class LibkestrelAdapter:
 
     name = "libkestrel"
     by_queue = True
+    op_names: tuple[str, ...] = (COMMANDS[PUT_COMMAND],)
     has_ids = True
 
     def schemas(self) -> dict[str, pa.Schema]:
@@ -167,7 +168,7 @@ def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Record
                 latest = max(latest, row.get("addTime") or 0)
                 yield row | {"asOf": latest}
 
-    return _batches(OPS, (row for row in dated() if reading.ops is None or row.get("op") in reading.ops))
+    return _batches(OPS, (row for row in dated() if reading.ops is None or row.get("op") in (*reading.ops, None)))
 
 
 def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:

@@ -52,6 +52,7 @@ class CmdLogAdapter:
 
     name = "workq"
     by_queue = False
+    op_names: tuple[str, ...] = COMMANDS[1:]
     has_ids = False
 
     def schemas(self) -> dict[str, pa.Schema]:
@@ -124,7 +125,7 @@ def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Record
             error = row.get("damage")
             if error is not None and handle_damage(folder, segment, error, reading) is None:
                 continue
-            if reading.ops is None or row.get("op") in reading.ops:
+            if reading.ops is None or row.get("op") in (*reading.ops, None):  # damage is always told
                 rows.add(row if reading.include_value else row | {"value": None})
             if rows.full:
                 yield rows.take()

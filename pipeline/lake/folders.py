@@ -88,6 +88,9 @@ class Folder(Protocol):
     def scan(self) -> Entries:
         """The regular files at one moment, sorted. Raises Vanished if names keep changing."""
 
+    def size(self, name: str) -> int:
+        """Of a regular file, in bytes. Raises Vanished if it is not there."""
+
     def exists(self) -> bool:
         """Of an object store: whether there is anything below it."""
 
@@ -154,6 +157,15 @@ class LocalFolder:
         except FileNotFoundError:
             return None
         return found
+
+    def size(self, name: str) -> int:
+        try:
+            is_file, size, _ = stat_of(os.path.join(self.path, real_name(name)))
+        except FileNotFoundError:
+            is_file, size = False, 0
+        if not is_file:
+            raise Vanished(f"{name} is not there: {GONE}")
+        return size
 
     def open(self, name: str) -> OpenFile:
         try:
@@ -228,6 +240,14 @@ class RemoteFolder:
     def scan(self) -> Entries:
         return [FolderEntry(name, size) for name, size in self.list()]
 
+    def size(self, name: str) -> int:
+        from pyarrow import fs
+
+        found = self.fs.get_file_info(f"{self.path}/{name}")
+        if found.type != fs.FileType.File:
+            raise Vanished(f"{name} is not there: {GONE}")
+        return int(found.size)
+
     def exists(self) -> bool:
         from pyarrow import fs
 
@@ -295,10 +315,10 @@ class SpoolFs(OsFs):
     def size(self, path: str) -> int:
         where, _, name = path.removeprefix("./").rpartition("/")
         place = folder(below(self._place.url, where)) if where else self._place
-        for known, size in place.list():
-            if known == name:
-                return size
-        raise FileNotFoundError(path)
+        try:
+            return place.size(name)
+        except Vanished as error:
+            raise FileNotFoundError(path) from error
 
 
 def absolute(url: str) -> str:

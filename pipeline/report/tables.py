@@ -38,7 +38,7 @@ WORKQ_UNKNOWN = (
     "The log is one for all queues, so a queue has no size on the disk of its own.",
     *COMMON,
 )
-ADDS = ("add", "add_xid", "continue")
+ADDS = ("add", "add_xid", "continue", "stand_in")  # a stand-in was an item once, and its removal follows
 GONE = ("remove", "confirm", "continue")
 LIVE = ("queued", "leased", "scheduled")
 

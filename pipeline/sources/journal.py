@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from staniel.pipeline.formats.adapters import FORMATS, look
@@ -27,11 +16,10 @@ from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.lake.folders import Folder, Vanished, folder
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.offsets import pin, pinned_to
-from staniel.pipeline.sources.planning import PushedFilters, bundles, plan_parts
+from staniel.pipeline.sources.planning import bundles, plan_parts
 from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
 
 TRIES = 5
-PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class JournalSource(DataSource):
@@ -51,8 +39,7 @@ class JournalSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = JournalOptions(self.options)
-        kind = FilteringReader if PUSHDOWN_WORKER in sys.modules else JournalReader
-        return kind(options, chosen(columns_of(options), schema))
+        return JournalReader(options, chosen(columns_of(options), schema))
 
     def streamReader(self, schema: StructType) -> Any:
         from staniel.pipeline.sources.journal_stream import JournalStream
@@ -105,12 +92,16 @@ class JournalPartition(InputPartition):
 
 
 class JournalReader(DataSourceReader):
-    """Batch reading: the files as they are when the query is planned."""
+    """Batch reading: the files as they are when the query is planned.
+
+    Spark keeps the reader and the partitions of a DataFrame's last plan for all of its queries (SPARK-51575). So
+    nothing may depend on one query: there is no `pushFilters`, see docs/decisions/0024.
+    """
 
     def __init__(self, options: JournalOptions, columns: pa.Schema) -> None:
+        options.check_batch()
         self.options = options
         self.columns = columns
-        self.plan = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Looks again if a file is renamed while it is looked at. Raises Vanished if that happens all the time."""
@@ -124,7 +115,7 @@ class JournalReader(DataSourceReader):
     def _partitions(self) -> Sequence[InputPartition]:
         options = self.options
         place = folder(options.path)
-        form, parts, reading = plan_parts(place, options, self.plan)
+        form, parts, reading = plan_parts(place, options)
         place = pinned_to(place, form, [each for part in parts for each in part.segments])
         freeze_imports()
         if "value" not in self.columns.names and "payload" not in self.columns.names:
@@ -139,32 +130,6 @@ class JournalReader(DataSourceReader):
             return iter(())  # where there are no parts, Spark makes one of its own
         rows = (read_part(partition.folder(), partition, part, self.columns) for part in partition.parts)
         return then_freeze_imports(chain.from_iterable(rows))
-
-
-class FilteringReader(JournalReader):
-    """With filters pushed down. A class of its own: Spark refuses one that can where the setting is off."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for each in filters:
-            if not self._push(each):
-                yield each
-
-    def _push(self, each: Filter) -> bool:
-        """Whether Spark need not look at this filter again; those that spare files are looked at again, row by row."""
-        match each:
-            case EqualTo(("queue",), str(value)):
-                self.plan.only({value})
-            case In(("queue",), values):
-                self.plan.only({str(value) for value in values})
-            case StringStartsWith(("queue",), str(value)):
-                self.plan.prefixes.append(value)
-            case EqualTo(("op",), str(value)) if self.options.view == "ops":
-                return self.plan.only_ops({value})
-            case In(("op",), values) if self.options.view == "ops":
-                return self.plan.only_ops({str(value) for value in values})
-            case GreaterThan(("addTime",), value) | GreaterThanOrEqual(("addTime",), value):
-                self.plan.added_from(value)
-        return False
 
 
 def read_part(place: Folder, partition: JournalPartition, part: Part, columns: pa.Schema) -> Iterator[pa.RecordBatch]:

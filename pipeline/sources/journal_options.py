@@ -12,27 +12,23 @@ from staniel.pipeline.formats.base import OnCorrupt, Reading
 from staniel.pipeline.lake.folders import absolute
 from staniel.pipeline.sources.options import Options, QueuePatterns
 
-KNOWN = {
+EVERYWHERE = {
     "path",
     "format",
     "view",
     "queue",
     "queues",
     "queuePattern",
+    "op",
     "includeValue",
     "onCorrupt",
     "quarantinePath",
-    "useSummaries",
     "startingOffsets",
     "startingTimestamp",
-    "endingOffsets",
-    "endingTimestamp",
-    "failOnDataLoss",
-    "minPartitions",
-    "maxBytesPerTrigger",
-    "maxOffsetsPerTrigger",
-    "maxFilesPerTrigger",
+    "timeZone",
 }
+OF_BATCHES = {"useSummaries", "endingOffsets", "endingTimestamp", "minPartitions"}
+OF_STREAMS = {"failOnDataLoss", "maxBytesPerTrigger", "maxOffsetsPerTrigger", "maxFilesPerTrigger"}
 VIEWS = ("ops", "items", "state", "summaries", "readers", "jobs")
 
 
@@ -45,7 +41,8 @@ class JournalOptions:
     """The validated options. Raises ValueError."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        options = Options(given, KNOWN, "staniel-journal")
+        options = Options(given, EVERYWHERE | OF_BATCHES | OF_STREAMS, "staniel-journal")
+        self._options = options
         self.path = absolute(
             options.demand("path", 'the spool folder, as in .load("spool") or .load("s3://bucket/spool")')
         )
@@ -55,6 +52,7 @@ class JournalOptions:
         self.format = options.text("format", "auto").lower()
         if self.format not in ("auto", *FORMATS):
             raise ValueError(f"option format is one of auto, {', '.join(FORMATS)}, not {self.format!r}")
+        _check_use(options, self.view)
         self.queues = QueuePatterns(options)
         self.min_partitions = options.number("minPartitions", 0)
         self.fail_on_data_loss = options.switch("failOnDataLoss", True)
@@ -69,8 +67,34 @@ class JournalOptions:
             options.switch("includeValue", True),
             options.choice("onCorrupt", OnCorrupt.FAIL),
             options.text("quarantinePath"),
+            ops=frozenset(options.names("op")) if options.has("op") else None,
             use_summaries=options.switch("useSummaries", True),
         )
+
+    def check_batch(self) -> None:
+        """Raises ValueError for options that a query does not look at."""
+        self._refuse(OF_STREAMS, "streams")
+
+    def check_stream(self) -> None:
+        """Raises ValueError for what a stream does not look at."""
+        if self.view != "ops":
+            raise ValueError(f"only the view ops can be streamed, not {self.view}")
+        self._refuse(OF_BATCHES, "batch queries; a stream has no end, and is cut by its limits")
+
+    def _refuse(self, names: set[str], where: str) -> None:
+        for name in sorted(names):
+            if self._options.has(name):
+                raise ValueError(f"option {name} of staniel-journal is for {where}: leave it out here")
+
+
+def _check_use(options: Options, view: str) -> None:
+    """Raises ValueError for options that have no effect beside the others."""
+    if options.has("op") and view != "ops":
+        raise ValueError(f"option op is for the view ops, not for {view}")
+    if options.has("useSummaries") and view != "state":
+        raise ValueError(f"option useSummaries is for the view state, not for {view}")
+    if options.has("quarantinePath") and options.text("onCorrupt").lower() != OnCorrupt.QUARANTINE.value:
+        raise ValueError("option quarantinePath says where onCorrupt=quarantine copies to: give that too")
 
 
 def time_ms(options: Options, name: str) -> int | None:

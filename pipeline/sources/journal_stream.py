@@ -30,7 +30,7 @@ from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, folde
 from staniel.pipeline.sources.journal import JournalPartition, read_part
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
 from staniel.pipeline.sources.offsets import DataLoss, FileOffset, from_json, offset_in, pinned_to, segment_of, to_json
-from staniel.pipeline.sources.planning import bounded, check_wanted, dated
+from staniel.pipeline.sources.planning import bounded, bundled, check_wanted, dated
 from staniel.pipeline.worker_gc import then_freeze_imports
 
 EVERYTHING = 1 << 62
@@ -85,10 +85,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: JournalOptions, columns: pa.Schema, replans: bool = False) -> None:
         """`replans`: the caller plans anew where the pieces are gone."""
-        if options.view != "ops":
-            raise ValueError(f"only the view ops can be streamed, not {options.view}")
-        if options.ending_ms is not None or options.ending is not Begin.LATEST:
-            raise ValueError("a stream has no end: endingTimestamp and endingOffsets are for batch queries")
+        options.check_stream()
         self.options = options
         self.columns = columns
         self.replans = replans
@@ -142,7 +139,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._retry_end_of_batch({}, ALL)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        return self._retry(lambda: list(self.pieces(start, end)))
+        pieces = self._retry(lambda: list(self.pieces(start, end)))
+        return [PinnedPartitions(some) for some in bundled(pieces, lambda piece: piece.segment.bytes)]
 
     def pieces(self, start: Offset, end: Offset) -> Iterator[PinnedPartition]:
         """What lies between two offsets, a file or part of one each. Raises DataLoss, Vanished."""
@@ -158,8 +156,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield PinnedPartition(made, self.options.fail_on_data_loss)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, PinnedPartition)
-        return then_freeze_imports(partition.read(self.columns))
+        assert isinstance(partition, PinnedPartitions)
+        return then_freeze_imports(chain.from_iterable(piece.read(self.columns) for piece in partition.pieces))
 
     def commit(self, end: Offset) -> None:
         """Nothing is kept for a batch, so nothing is released."""
@@ -343,8 +341,16 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return form.missing(place, segments, known.last_id) != 0
 
 
+class PinnedPartitions(InputPartition):
+    """What one task of a stream reads."""
+
+    def __init__(self, pieces: list[PinnedPartition]) -> None:
+        super().__init__(pieces[0].value)
+        self.pieces = pieces
+
+
 class PinnedPartition(InputPartition):
-    """A partition of one file, which may be renamed before its task runs."""
+    """A piece of one file, which may be renamed before its task runs."""
 
     def __init__(self, inner: JournalPartition, fail_on_data_loss: bool) -> None:
         super().__init__(inner.value)

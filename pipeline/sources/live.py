@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.sources.drain import BatchLimits, Drain
 from staniel.pipeline.sources.drain_spool import SCHEMA, DrainSpool, SpoolLost
-from staniel.pipeline.sources.live_options import DrainOptions, SinkOptions
+from staniel.pipeline.sources.live_options import BatchSinkOptions, DrainOptions, SinkOptions
 from staniel.pipeline.worker_gc import then_freeze_imports
 
 EVERYTHING = 1 << 62
@@ -52,7 +52,7 @@ class LiveSource(DataSource):
 
         if overwrite:
             raise ValueError("a queue cannot be overwritten: use mode('append')")
-        return BatchSink(SinkOptions(self.options), schema)
+        return BatchSink(BatchSinkOptions(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         from staniel.pipeline.sources.sink import StreamSink

@@ -29,6 +29,13 @@ WRITING = OF_SERVERS | {
     "appId",
     "maxItemsPerSecond",
 }
+OF_STREAMS = {"checkpointLocation", "queryName"}  # Spark's own, which it hands on
+NOT_HERE = {
+    **dict.fromkeys(READING - WRITING, "reading"),
+    **dict.fromkeys(WRITING - READING, "writing"),
+    "batchId": "batch writes, as in foreachBatch; Spark numbers the batches of a stream",
+    "path": "other sources: a live queue has servers and a queue",
+}
 
 
 class OnFull(Enum):
@@ -40,8 +47,11 @@ class OnFull(Enum):
 class LiveOptions:
     """The options of both directions. Raises ValueError."""
 
+    KNOWN = READING | WRITING
+
     def __init__(self, given: Mapping[str, str]) -> None:
-        options = Options(given, READING | WRITING, "staniel")
+        elsewhere = {name: where for name, where in NOT_HERE.items() if name not in self.KNOWN}
+        options = Options(given, self.KNOWN, "staniel", elsewhere)
         self.options = options
         self.servers = options.names("servers") or ["127.0.0.1:22133"]
         for server in self.servers:
@@ -76,6 +86,8 @@ def _access(options: Options) -> Access:
 class DrainOptions(LiveOptions):
     """Of reading."""
 
+    KNOWN = READING
+
     def __init__(self, given: Mapping[str, str]) -> None:
         super().__init__(given)
         options = self.options
@@ -91,7 +103,9 @@ class DrainOptions(LiveOptions):
 
 
 class SinkOptions(LiveOptions):
-    """Of writing."""
+    """Of writing a stream."""
+
+    KNOWN = WRITING | OF_STREAMS
 
     def __init__(self, given: Mapping[str, str]) -> None:
         super().__init__(given)
@@ -102,4 +116,22 @@ class SinkOptions(LiveOptions):
         self.window_items = options.number("windowItems", 200, 1)
         self.guard_path = options.text("guardPath")
         self.app_id = options.text("appId", "default")
+        if options.has("appId") and not self.guard_path:
+            raise ValueError("option appId names what a guard knows: give guardPath too, or leave appId out")
         self.items_a_second = options.number("maxItemsPerSecond", 0)
+
+
+class BatchSinkOptions(SinkOptions):
+    """Of writing a table. `batch`: its number among those of `app_id`, where there is a guard; Spark numbers none."""
+
+    KNOWN = WRITING | {"batchId"}
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__(given)
+        options = self.options
+        self.batch = options.number("batchId", 0) if options.has("batchId") else None
+        if (self.batch is None) == bool(self.guard_path) or (self.guard_path and not options.has("appId")):
+            raise ValueError(
+                "a batch write is known again by guardPath, appId and batchId together: inside foreachBatch give a name"
+                " of this write as appId and the number of the batch as batchId; outside, a number that grows"
+            )

@@ -120,6 +120,9 @@ class PinnedFolder:
     def scan(self) -> Entries:
         return self.inner.scan()
 
+    def size(self, name: str) -> int:
+        return self.inner.size(name)
+
     def exists(self) -> bool:
         return self.inner.exists()
 

@@ -11,12 +11,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
 
 Choice = TypeVar("Choice", bound=Enum)
-SPARKS_OWN = {"path", "paths", "checkpointlocation", "queryname", "mode"}
+NOWHERE: Mapping[str, str] = MappingProxyType({})
 SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
 FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -24,12 +25,25 @@ FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 class Options:
     """The strings of one source. Names are compared as Spark does, without regard to case."""
 
-    def __init__(self, given: Mapping[str, str], known: set[str], source: str) -> None:
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        known: set[str],
+        source: str,
+        elsewhere: Mapping[str, str] = NOWHERE,
+    ) -> None:
+        """`known`: what is used. `elsewhere`: other names, and where each is used instead. Raises ValueError: an option
+        that has no effect would seem to have one."""
         self._given = {name.lower(): value for name, value in given.items()}
         self._source = source
         names = {name.lower(): name for name in known}
+        others = {name.lower(): name for name in elsewhere}
         for name in self._given:
-            if name not in names and name not in SPARKS_OWN and not name.startswith(("spark.", "fs.")):
+            if name in others:
+                raise ValueError(
+                    f"option {others[name]} of {source} is for {elsewhere[others[name]]}: leave it out here"
+                )
+            if name not in names:
                 near = difflib.get_close_matches(name, names, 1)
                 hint = f"; did you mean {names[near[0]]}?" if near else f"; known are {', '.join(sorted(known))}"
                 raise ValueError(f"{source} has no option {name}{hint}")

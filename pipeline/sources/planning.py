@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+import pyarrow.compute as pc
 
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.redo.dump import unlike_log
 from staniel.pipeline.formats.adapters import FORMATS, look
-from staniel.pipeline.formats.base import FormatAdapter, JournalSegment, Part, Reading
+from staniel.pipeline.formats.base import FormatAdapter, JournalSegment, OnCorrupt, Part, Reading
 from staniel.pipeline.lake.folders import Folder, SpoolFs, below, folder, without_secrets
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
 from staniel.pipeline.sources.offsets import pinned_to
 
 TASK_BYTES = 16 << 20  # of journal; less is not worth a task of its own
 NAMES_SHOWN = 10
+EVERYTHING = 1 << 62
 OPEN_BYTES = 128 << 10  # what opening a file costs
+Work = TypeVar("Work")
 
 
-class PushedFilters(Struct):
-    """The pushed-down filters."""
-
-    queues: set[str] | None = None
-    prefixes: list[str] = []
-    ops: set[str] | None = None
-    from_ms: int | None = None
-
-    def only(self, queues: set[str]) -> None:
-        self.queues = queues if self.queues is None else self.queues & queues
-
-    def only_ops(self, ops: set[str]) -> bool:
-        self.ops = ops if self.ops is None else self.ops & ops
-        return True
-
-    def added_from(self, when: Any) -> None:
-        """Only items added from `when` on are wanted; rows are still compared by Spark."""
-        if isinstance(when, datetime):
-            aware = when if when.tzinfo else when.replace(tzinfo=UTC)
-            self.from_ms = max(self.from_ms or 0, int(aware.timestamp() * 1000))
-
-    def wants(self, queue: str) -> bool:
-        wanted = self.queues is None or queue in self.queues
-        return wanted and all(queue.startswith(prefix) for prefix in self.prefixes)
-
-
-def plan_parts(
-    place: Folder, options: JournalOptions, filters: PushedFilters
-) -> tuple[FormatAdapter, list[Part], Reading]:
+def plan_parts(place: Folder, options: JournalOptions) -> tuple[FormatAdapter, list[Part], Reading]:
     """The format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
     form, found = look(place, options.format)
     check_log(place)
@@ -60,17 +33,17 @@ def plan_parts(
     queues = {
         queue: bounded(form, place, options, queue, segments)
         for queue, segments in sorted(found.items())
-        if not form.by_queue or (queue in options.queues and filters.wants(queue))
+        if not form.by_queue or queue in options.queues
     }
     reading = options.reading
-    if filters.ops is not None:
-        reading = msgspec.structs.replace(reading, ops=frozenset(filters.ops))
+    if unknown := sorted((reading.ops or frozenset()) - set(form.op_names)):
+        raise ValueError(f"{form.name} records have no op {unknown[0]}; there are {', '.join(form.op_names)}")
     if form.whole_queue(options.view):
         known = form.beside(place)
         parts = [Part(queue, segments, known.get(queue, [])) for queue, segments in queues.items() if segments]
         return form, parts, reading
-    spared = [each for segments in queues.values() for each in _late_enough(segments, filters, options)]
-    return form, cut(form, place, spared, options.min_partitions if options.view == "ops" else 0), reading
+    segments = [each for some in queues.values() for each in some]
+    return form, cut(form, place, segments, options.min_partitions if options.view == "ops" else 0), reading
 
 
 def check_log(place: Folder) -> None:
@@ -101,6 +74,9 @@ def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, fo
         )
     if unmet := options.queues.unmet(found):
         raise ValueError(no_queue(unmet[0], where, found))
+    for name, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        if isinstance(offsets, dict) and (unmet := [queue for queue in offsets if queue not in found]):
+            raise ValueError(f"option {name}: {no_queue(unmet[0], where, found)}")
 
 
 def no_queue(wanted: str, where: str, there: Iterable[str]) -> str:
@@ -114,12 +90,14 @@ def bounded(
     form: FormatAdapter, place: Folder, options: JournalOptions, queue: str, segments: list[JournalSegment]
 ) -> list[JournalSegment]:
     """A queue's segments between the starting and ending offsets and times that were asked for."""
-    whole = {each.file: each.begin for each in segments}
+    natural, whole = segments, {each.file: each.begin for each in segments}
     if options.ending_ms is not None:
         segments = form.until(place, segments, options.ending_ms)
     if isinstance(options.ending, dict) and queue in options.ending:
+        check_offset(form, place, "endingOffsets", queue, natural, options.ending[queue])
         segments = upto(segments, options.ending[queue])
     if isinstance(options.starting, dict) and queue in options.starting:
+        check_offset(form, place, "startingOffsets", queue, natural, options.starting[queue])
         segments = since(segments, options.starting[queue])
     if options.starting is Begin.LATEST:
         segments = []
@@ -128,6 +106,39 @@ def bounded(
         last = known[-1] if known else None
         segments = since(segments, {"file": last.file, "at": last.end}) if last else segments
     return [each if each.begin == whole[each.file] else dated(form, place, each) for each in segments]
+
+
+def check_offset(
+    form: FormatAdapter, place: Folder, option: str, queue: str, segments: list[JournalSegment], offset: dict[str, Any]
+) -> None:
+    """Raises ValueError unless a record of the queue begins or ends at the offset."""
+    file, at = offset["file"], offset["at"]
+    segment = next((each for each in segments if each.file == file), None)
+    if segment is None:
+        few = ", ".join(each.file for each in segments[:NAMES_SHOWN]) or "none"
+        raise ValueError(
+            f"option {option}: queue {queue} has no file {file} any more: it was rotated, packed or removed; there are"
+            f" {few}"
+        )
+    last = segment.begin
+    reading = Reading(False, OnCorrupt.PERMISSIVE)
+    for found in form.view("ops")(place, Part(queue, [segment]), reading):
+        is_record = pc.not_equal(found["op"], "listed").fill_null(True)  # those are parts of one
+        for start in found.filter(is_record)["offset"].to_pylist():
+            if start == at:
+                return
+            if start > at > last:
+                raise ValueError(_inside(option, queue, file, at, f"{last} and {start}"))
+            last = start
+    end = form.boundary(place, segment, EVERYTHING, EVERYTHING).end
+    if at not in (segment.begin, segment.end, end):
+        known = (last, end) if at < end else (end, last)
+        near = f"{known[0]} and {known[1]}" if at > segment.begin else f"{segment.begin} and more"
+        raise ValueError(_inside(option, queue, file, at, near))
+
+
+def _inside(option: str, queue: str, file: str, at: int, near: str) -> str:
+    return f"option {option}: no record of queue {queue} begins at byte {at} of {file}; the nearest offsets are {near}"
 
 
 def dated(form: FormatAdapter, place: Folder, segment: JournalSegment) -> JournalSegment:
@@ -172,15 +183,22 @@ def bundles(parts: list[Part], count: int) -> list[list[Part]]:
 
     `count`: how many tasks are asked for at least; 0: as many as there is work for.
     """
-    share = sum(each.bytes for each in parts) // count if count else TASK_BYTES
-    found: list[list[Part]] = []
+    if not count:
+        return bundled(parts, lambda part: part.bytes)
+    return bundled(parts, lambda part: part.bytes - OPEN_BYTES, sum(each.bytes for each in parts) // count)
+
+
+def bundled(works: list[Work], size: Callable[[Work], int], share: int = TASK_BYTES) -> list[list[Work]]:
+    """Pieces of work for each task, in order, so that a task has `share` bytes at most, or one piece. `size`: how many
+    bytes a piece reads; each opens a file besides."""
+    found: list[list[Work]] = []
     held = 0
-    for part in parts:
-        cost = part.bytes if count else part.bytes + OPEN_BYTES
+    for work in works:
+        cost = size(work) + OPEN_BYTES
         if not found or held + cost > share:
             found.append([])
             held = 0
-        found[-1].append(part)
+        found[-1].append(work)
         held += cost
     return found
 
@@ -190,12 +208,3 @@ def _index(segments: list[JournalSegment], place: dict[str, Any]) -> int:
         if each.file == place["file"]:
             return at
     raise ValueError(f"there is no file {place['file']} any more: it was rotated, packed or removed")
-
-
-def _late_enough(
-    segments: list[JournalSegment], filters: PushedFilters, options: JournalOptions
-) -> list[JournalSegment]:
-    """Without archives sealed before every item that is wanted. Only items have a time, so only those are missed."""
-    if filters.from_ms is None or options.view != "ops":
-        return segments
-    return [each for each in segments if not each.sealed_ms or each.sealed_ms >= filters.from_ms]

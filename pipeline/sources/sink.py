@@ -17,20 +17,33 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import BinaryType, DataType, StringType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from staniel.pipeline.lake.folders import Vanished, folder
 from staniel.pipeline.lake.names import real_name
 from staniel.pipeline.sources.connection import BlockingConnection, ServerLost, ServerRefused
-from staniel.pipeline.sources.live_options import OnFull, SinkOptions
+from staniel.pipeline.sources.live_options import BatchSinkOptions, OnFull, SinkOptions
 from staniel.protocol.client.replies import Answer, Error
 from staniel.protocol.memcache import requests as memcache
 
 COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "value": (BinaryType, StringType),
     "queue": (StringType,),
-    "expireTime": (TimestampType, TimestampNTZType),
+    "expireTime": (TimestampType,),
+    "flags": (IntegerType, LongType, ShortType, ByteType),
 }
+FLAGS_MAX = (1 << 32) - 1
 PAUSE_S, PAUSE_MAX_S = 0.02, 1.0
 
 
@@ -66,6 +79,11 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     names = {field.name: field.dataType for field in schema.fields}
     if "value" not in names:
         raise ValueError(f"the sink needs a column value (binary or string); there are {', '.join(names)}")
+    if isinstance(names.get("expireTime"), TimestampNTZType):
+        raise ValueError(
+            "column expireTime is timestamp_ntz, which says no moment: cast(expireTime as timestamp_ltz) takes it for a"
+            " time in the session's zone"
+        )
     for name, kinds in COLUMNS.items():
         if name in names and not isinstance(names[name], kinds):
             wanted = " or ".join(kind.typeName() for kind in kinds)
@@ -77,12 +95,23 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
 class BatchSink(DataSourceArrowWriter):
     """`df.write.format("staniel").mode("append")`. Spark may run a task again: see docs/pipeline.md, at least once."""
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+    def __init__(self, options: BatchSinkOptions, schema: StructType) -> None:
+        """Raises ValueError if a later batch has been written: what this one has put is not known any more."""
         check_columns(schema, options)
         self.options = options
+        if options.batch is not None:
+            check_not_past(options, options.batch)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return put_all(iterator, self.options, RepeatGuard.of(self.options, ""))
+        batch = "" if self.options.batch is None else str(self.options.batch)
+        return put_all(iterator, self.options, RepeatGuard.of(self.options, batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self.options.batch is not None:
+            forget(self.options, messages, self.options.batch)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Items that were put stay; the guard knows how many."""
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -104,9 +133,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What the guard knows of batches before the last is not asked for any more."""
-        if self.options.guard_path:
-            keys = {each.guard for each in messages if isinstance(each, TaskCommit) and each.guard}
-            forget_before(self.options.guard_path, keys, batchId)
+        forget(self.options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Items that were put stay; the guard knows how many."""
@@ -197,6 +224,24 @@ def digest_of(row: ItemRow, before: str) -> str:
     return blake2b(head + queue + row.value, digest_size=16).hexdigest()
 
 
+def forget(options: SinkOptions, messages: list[WriterCommitMessage | None], batch: int) -> None:
+    """Remove what is known of batches before `batch`, by the messages of its tasks."""
+    if options.guard_path:
+        keys = {each.guard for each in messages if isinstance(each, TaskCommit) and each.guard}
+        forget_before(options.guard_path, keys, batch)
+
+
+def check_not_past(options: SinkOptions, batch: int) -> None:
+    """Raises ValueError if the guard knows of a later batch than `batch`: those before the last are forgotten."""
+    key = guard_key(options, "")
+    known = [int(parts[1]) for name, _ in folder(options.guard_path).list() if (parts := name.split("."))[0] == key]
+    if known and max(known) > batch:
+        raise ValueError(
+            f"batch {batch} of appId {options.app_id} comes after batch {max(known)}, and what it has put is not known"
+            " any more: numbers of batches grow; name another write with another appId"
+        )
+
+
 def forget_before(guard_path: str, keys: set[str], batch: int) -> None:
     """Remove the guards of these keys for batches before `batch`, and what a killed task has left half written."""
     place = folder(guard_path)
@@ -212,7 +257,7 @@ def put_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, guard: Repe
     """
     putter = WindowWriter(options, guard)
     try:
-        rows = (row for batch in batches for row in rows_of(batch, options))
+        rows = all_rows(batches, options)
         for window in _windows(putter.after_stored(rows), options.window_items):
             putter.put(window)
     finally:
@@ -220,7 +265,16 @@ def put_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, guard: Repe
     return TaskCommit(putter.stored, putter.dropped, putter.skipped, "" if guard is None else guard.key)
 
 
-def rows_of(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[ItemRow]:
+def all_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Iterator[ItemRow]:
+    """Raises ValueError for a row that is no item."""
+    first = 0
+    for batch in batches:
+        yield from rows_of(batch, options, first)
+        first += batch.num_rows
+
+
+def rows_of(batch: pa.RecordBatch, options: SinkOptions, first: int) -> Iterator[ItemRow]:
+    """`first`: the number of the batch's first row in its task."""
     names, rows = batch.schema.names, batch.num_rows
     values = batch["value"].to_pylist()
     queues = batch["queue"].to_pylist() if "queue" in names else [options.queue] * rows
@@ -228,9 +282,16 @@ def rows_of(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[ItemRow]:
     expires: list[Any] = [None] * rows
     if "expireTime" in names:
         expires = batch["expireTime"].view(pa.int64()).to_pylist()
-    for value, queue, flag, micros in zip(values, queues, flags, expires, strict=True):
+    for at, (value, queue, flag, micros) in enumerate(zip(values, queues, flags, expires, strict=True), first):
         if value is None or not (queue or options.queue):
-            raise ValueError("a row without a value or without a queue cannot be put")
+            raise ValueError(f"column {'value' if value is None else 'queue'} is null in row {at} of a task: no item")
+        if flag is not None and not 0 <= flag <= FLAGS_MAX:
+            raise ValueError(f"column flags is {flag} in row {at} of a task: flags are numbers from 0 to {FLAGS_MAX}")
+        if micros is not None and micros < 1000:
+            raise ValueError(
+                f"column expireTime is {micros} microseconds from 1970 on in row {at} of a task: a queue has no times"
+                " before 1970; null is an item that does not expire"
+            )
         data = value.encode() if isinstance(value, str) else value
         yield ItemRow(queue or options.queue, data, (micros or 0) // 1000, flag or 0)
 

@@ -104,7 +104,7 @@ def _write(spark: SparkSession, stream: JournalStream, lake: Lake, start: Offset
         ArchiveTask(lake.url, lake.entry.batch + 1, each, stream.columns, _day_of(each, lake.entry.days))
         for each in stream.pieces(start, end)
     ]
-    written: list[WrittenPart] = run(spark, tasks, write_part)
+    written: list[WrittenPart] = run(spark, tasks, write_part, lambda task: task.partition.segment.bytes)
     return written
 
 

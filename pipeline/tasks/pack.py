@@ -76,6 +76,9 @@ class PackTask(Struct, frozen=True):
     def files(self) -> dict[str, int]:
         return {real_name(one.segment.file): one.segment.sealed_ms for one in self.queue.found}
 
+    def bytes(self) -> int:
+        return sum(one.segment.bytes for one in self.queue.found)
+
     @property
     def name(self) -> str:
         """The queue's, as the file system has it."""
@@ -112,7 +115,7 @@ def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Jour
     try:
         spool = _ready(disk, place.path)
         queues = queues_of(spark, path, {**given, "format": "kestrel"}, sealed=True)
-        written = run(spark, [PackTask(place.path, queue, dialect) for queue in queues], write_pack)
+        written = run(spark, [PackTask(place.path, queue, dialect) for queue in queues], write_pack, PackTask.bytes)
         packed = [_put_in_place(spool, each) for each in written]
         _tidy(spool)
         return packed
@@ -176,10 +179,8 @@ def write_pack(task: PackTask) -> PackedFiles:
         raise
     finally:
         disk.close()
-    segments = [one.segment for one in queue.found]
-    before_bytes = sum(segment.bytes for segment in segments)
     items = queue.state.items + len(queue.state.opens)
-    return PackedFiles(task.name, name, file.size, max(task.files.values()), list(task.files), before_bytes, items)
+    return PackedFiles(task.name, name, file.size, max(task.files.values()), list(task.files), task.bytes(), items)
 
 
 def create(disk: Fs, path: str) -> File:
@@ -242,7 +243,7 @@ def snapshot(path: str, queue: QueueSummary, dialect: JournalDialect) -> Iterato
 
 def _rows(path: str, queue: QueueSummary) -> Iterator[dict[str, Any]]:
     """Without payloads: each is copied from its own place."""
-    for batch in live_rows(folder(path), queue, False):
+    for batch in live_rows(folder(path), queue, False, stand_ins=True):
         yield from batch.select(["file", "offset", "size", "flags", "xid"]).to_pylist()
 
 

@@ -36,6 +36,10 @@ def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, 
         rows = spark.read.format("staniel-journal").options(**{"view": "state", **given}).load(path)
     if "op" in rows.columns:
         rows = rows.filter(F.col("op").isin(ITEM_OPS))
+    if parquet and {"op", "size", "addTime", "expireTime"} <= set(rows.columns):
+        # Archives that earlier versions made have the stand-ins of packs as empty items put at no time.
+        timeless = F.col("addTime").isNull() & F.col("expireTime").isNull()
+        rows = rows.filter(~(timeless & (F.coalesce("size", F.lit(0)) == 0)))
     if "position" in rows.columns:
         return rows.orderBy("queue", F.col("position").asc_nulls_first())
     order = [name for name in ("addTime", "file", "offset", "id") if name in rows.columns]

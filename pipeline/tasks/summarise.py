@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.lake.folders import Folder, Vanished, feed, folder
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.offsets import pin, pinned_to
-from staniel.pipeline.sources.planning import PushedFilters, plan_parts
+from staniel.pipeline.sources.planning import OPEN_BYTES, TASK_BYTES, bundled, plan_parts
 from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: 
 
 def _queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool) -> list[QueueSummary]:
     options = JournalOptions({**given, "path": path, "view": "state"})
-    form, parts, reading = plan_parts(folder(options.path), options, PushedFilters())
+    form, parts, reading = plan_parts(folder(options.path), options)
     parts = [pin(pinned(options.path, part.segments), part) for part in parts] if form.name == "kestrel" else parts
     if form.name != "kestrel":
         raise ValueError(f"summaries are made of Kestrel journals only; use view=state for {form.name}'s")
@@ -72,53 +73,67 @@ def _queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed:
 def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFrame:
     """The columns of the view `state`. Tasks get the summaries and read what is alive."""
     options = JournalOptions({**given, "path": path, "view": "state"})
+    options.check_batch()
     tasks = [task for queue in queues_of(spark, path, given) for task in _live_tasks(queue)]
     where = (options.path, options.reading.include_value)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for (data,) in zip(batch.column(0).to_pylist(), strict=True):
-                queue = pickle.loads(data)
-                place = pinned(where[0], [one.segment for one in queue.found])
-                yield from live_rows(place, queue, where[1])
+                for queue in pickle.loads(data):
+                    place = pinned(where[0], [one.segment for one in queue.found])
+                    yield from live_rows(place, queue, where[1])
         freeze_imports()
 
-    rdd = spark.sparkContext.parallelize([(pickle.dumps(task),) for task in tasks], max(len(tasks), 1))
+    shares = shared_out(spark, tasks, _live_bytes)
+    rdd = spark.sparkContext.parallelize([(pickle.dumps(share),) for share in shares], max(len(shares), 1))
     made: DataFrame = spark.createDataFrame(rdd, "task binary").mapInArrow(rows, ddl(STATE))
     return made
 
 
-def run(spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) -> list[Any]:
-    """`work` on each task, by the next free worker; the results in order. Raises Vanished if one of them does."""
-    results = run_each(spark, tasks, work)
+def run(
+    spark: SparkSession, works: list[Any], work: Callable[[Any], Any], size: Callable[[Any], int] = lambda _: TASK_BYTES
+) -> list[Any]:
+    """`work` on each of `works`, by the next free worker; the results in order. `size`: how many bytes one reads, so
+    that small ones share a task; else each is a task. Raises Vanished if one of them does."""
+    results = run_each(spark, works, work, size)
     for result in results:
         if isinstance(result, Vanished):
             raise result
     return results
 
 
-def run_each(spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) -> list[Any]:
-    """The same, with a Vanished as the result of a task that raised it: to try again would not help it, and others may
+def run_each(
+    spark: SparkSession, works: list[Any], work: Callable[[Any], Any], size: Callable[[Any], int]
+) -> list[Any]:
+    """The same, with a Vanished as the result of one that raised it: to try again would not help it, and others may
     well have come to their end."""
-    if not tasks:
+    if not works:
         return []
 
-    def run_or_vanished(task: Any) -> Any:
+    def run_or_vanished(each: Any) -> Any:
         try:
-            return work(task)
+            return work(each)
         except Vanished as gone:
             return gone
 
+    tasks = shared_out(spark, works, size)
     results: list[Any] = (
         spark.sparkContext.parallelize(tasks, len(tasks))
-        .mapPartitions(lambda partition: then_freeze_imports(map(run_or_vanished, partition)))
+        .mapPartitions(lambda some: then_freeze_imports(map(run_or_vanished, chain.from_iterable(some))))
         .collect()
     )
     return results
 
 
+def shared_out(spark: SparkSession, works: list[Any], size: Callable[[Any], int]) -> list[list[Any]]:
+    """Pieces of work for each task, as the reader of a view has them, and for each core something."""
+    total = sum(size(each) + OPEN_BYTES for each in works)
+    return bundled(works, size, min(TASK_BYTES, -(-total // spark.sparkContext.defaultParallelism)))
+
+
 def _in_order(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, QueueSummary]:
-    queues = run(spark, parts, lambda part: hold(pinned(url, part.segments), part, reading))
+    queues = run(spark, parts, lambda part: hold(pinned(url, part.segments), part, reading), lambda part: part.bytes)
     return {queue.name: queue for queue in queues}
 
 
@@ -137,7 +152,9 @@ def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Pa
     for task, result in zip(tasks, first, strict=True):
         found[task.segment.queue].append(result)
     stood = {name: each for name, results in found.items() if (each := _stood(name, results)) is not None}
-    looks = [(name, at, stretch) for name, (_, stretches) in stood.items() for at, stretch in stretches.items()]
+    looks: list[tuple[str, int, Stretch]] = [
+        (name, at, stretch) for name, (_, stretches) in stood.items() for at, stretch in stretches.items()
+    ]
     surveyed = run(spark, [stretch for *_, stretch in looks], lambda stretch: _survey(url, stretch))
     seen: dict[str, dict[int, Summarised | None]] = {name: {} for name in stood}
     for (name, at, _), result in zip(looks, surveyed, strict=True):
@@ -214,6 +231,11 @@ def _live_tasks(queue: QueueSummary) -> Iterator[QueueSummary]:
             before = len(state.front) + low - state.taken
             yield replace(queue, found=found, state=part, before=before)
         first += one.summary.added
+
+
+def _live_bytes(queue: QueueSummary) -> int:
+    """How much of its files a task of `_live_tasks` may read."""
+    return sum(one.segment.bytes for one in queue.found if one.facts.marks)
 
 
 def _without_marks(one: Summarised) -> Summarised:

@@ -56,7 +56,7 @@ class Finding(Struct, frozen=True):
 
 
 def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Finding]:
-    """One finding a file, in order. A queue is a task. Queues whose files change meanwhile are looked at again; one
+    """One finding a file, in order. A queue is in one task. Queues whose files change meanwhile are read again; one
     that was deleted has none. Raises Vanished if they change all the time."""
     options = JournalOptions({**given, "path": path})
     place = folder(options.path)
@@ -70,7 +70,7 @@ def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Fin
     for _ in range(TRIES):
         queues = {name: each for name, each in found.items() if name in options.queues and name not in findings}
         tasks = [(options.path, form.name, Part(name, segments), reading) for name, segments in sorted(queues.items())]
-        results = dict(zip(sorted(queues), run_each(spark, tasks, _verify), strict=True))
+        results = dict(zip(sorted(queues), run_each(spark, tasks, _verify, lambda task: task[2].bytes), strict=True))
         findings |= {name: each for name, each in results.items() if not isinstance(each, Vanished)}
         missed = {name: each for name, each in results.items() if isinstance(each, Vanished)}
         if not missed:

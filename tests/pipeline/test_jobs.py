@@ -185,3 +185,18 @@ def test_a_fleet_is_converted_and_back_and_what_is_refused_says_why(spark: Spark
     assert [each.items for each in convert(spark, paths[:2], ["jobs"], Format.KESTREL)] == [20, 20]
     rows = spark.read.format("staniel-journal").options(view="state", queue="jobs").load(paths[1]).collect()
     assert [bytes(row.value) for row in rows] == [b"1 %d" % at for at in range(20)]
+
+
+def test_what_a_pack_left_for_consumed_items_is_not_put_again(spark: SparkSession, tmp_path: Path) -> None:
+    spool, out, old = tmp_path / "spool", tmp_path / "lake", tmp_path / "old"
+    spool.mkdir()
+    (spool / "q.7.pack").write_bytes(addx(b"", 0) * 3 + addx(b"packed") + addx(b""))
+    (spool / "q").write_bytes(b"\1\1" + addx(b"new"))
+    assert archive(spark, str(spool), str(out), {}, lambda _: None) == 8
+    rows = spark.read.parquet(str(out))
+    made_earlier = "if(op = 'stand_in', 'add', op) op", "nvl(value, binary('')) value", "nvl(size, bigint(0)) size"
+    rows.selectExpr("queue", *made_earlier, "file", "offset", "addTime", "expireTime", "flags").write.parquet(str(old))
+    everything = {"view": "ops"}
+    for source in (items_of(spark, str(out), True, {}), items_of(spark, str(old), True, {}),
+                   items_of(spark, str(spool), False, everything)):  # fmt: skip
+        assert sorted(bytes(row.value) for row in source.collect()) == [b"", b"new", b"packed"]

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.pipeline.sources.connection import BlockingConnection
-from staniel.pipeline.sources.live_options import SinkOptions
+from staniel.pipeline.sources.live_options import BatchSinkOptions, DrainOptions, SinkOptions
 from staniel.pipeline.sources.sink import (
     ItemRow,
     QueueFull,
     RepeatGuard,
     TaskReplaced,
     WindowWriter,
+    all_rows,
+    check_columns,
     digest_of,
     forget_before,
     put_all,
@@ -147,6 +150,85 @@ def test_a_task_that_fails_half_way_goes_on_where_it_stopped(spark: SparkSession
         first = taken(address, "jobs")
         retried(run)
         assert [item.data for item in [*first, *taken(address, "jobs")]] == values
+
+
+def test_a_batch_write_that_is_repeated_under_its_number_is_put_once(spark: SparkSession, tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        table = spark.createDataFrame([[bytes([letter])] for letter in b"abcdefghij"], "value binary").coalesce(1)
+        options = {"servers": server_address(server), "queue": "jobs", "guardPath": str(tmp_path / "guard")}
+
+        def put(batch: int, name: str = "copy") -> None:
+            writing = table.write.format("staniel").mode("append").options(**options, appId=name)
+            retried(lambda: writing.option("batchId", batch).save())
+
+        put(1)
+        put(1)
+        assert len(taken(server_address(server), "jobs")) == 10
+        put(2)
+        put(2)
+        put(2, "another")
+        assert len(taken(server_address(server), "jobs")) == 20
+        with pytest.raises(PySparkException, match="batch 1 of appId copy comes after batch 2"):
+            put(1)
+        for some in ({"guardPath": "g"}, {"guardPath": "g", "appId": "a"}, {"batchId": "1"}):
+            with pytest.raises(ValueError, match="guardPath"):
+                BatchSinkOptions(some)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "match"),
+    [
+        ({"queues": "a"}, BatchSinkOptions, "option queues of staniel is for reading"),
+        ({"maxItemsPerTrigger": "5"}, SinkOptions, "option maxItemsPerTrigger of staniel is for reading"),
+        ({"batchId": "5"}, SinkOptions, "option batchId of staniel is for batch writes"),
+        ({"onFull": "drop"}, DrainOptions, "option onFull of staniel is for writing"),
+        ({"path": "a"}, DrainOptions, "option path of staniel is for other sources"),
+        ({"appId": "a"}, SinkOptions, "appId names what a guard knows: give guardPath"),
+        ({"fs.s3a.secret": "a"}, DrainOptions, "no option fs.s3a.secret"),
+    ],
+)
+def test_an_option_that_is_not_looked_at_is_refused(
+    options: dict[str, str], kind: Callable[[dict[str, str]], object], match: str
+) -> None:
+    with pytest.raises(ValueError, match=match):
+        kind({"queue": "jobs", "spoolPath": "s", **options} if kind is DrainOptions else options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "match"),
+    [
+        ("flags double", "column flags is double; the sink needs integer or"),
+        ("flags string", "column flags is string"),
+        ("expireTime timestamp_ntz", "column expireTime is timestamp_ntz, .* as timestamp_ltz"),
+        ("expireTime bigint", "column expireTime is bigint; the sink needs timestamp"),
+    ],
+)
+def test_a_column_of_another_type_is_refused(kind: str, match: str) -> None:
+    options = SinkOptions({"queue": "jobs"})
+    check_columns(StructType.fromDDL("value string, flags smallint, expireTime timestamp"), options)
+    with pytest.raises(ValueError, match=match):
+        check_columns(StructType.fromDDL(f"value string, {kind}"), options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        ({"flags": [0, -1]}, "column flags is -1 in row 101 of a task"),
+        ({"flags": [2**32, 0]}, "column flags is 4294967296 in row 100"),
+        ({"expireTime": [None, -1]}, "column expireTime is -1 microseconds from 1970 on in row 101"),
+        ({"expireTime": [0, None]}, "column expireTime is 0 micro"),
+        ({"value": ["a", None]}, "column value is null in row 101"),
+    ],
+)
+def test_a_row_that_is_no_item_is_named_by_column_and_number(columns: dict[str, list[object]], match: str) -> None:
+    found = {"value": pa.array(columns.get("value", ["a", "b"]))}
+    if "flags" in columns:
+        found["flags"] = pa.array(columns["flags"], pa.int64())
+    if "expireTime" in columns:
+        found["expireTime"] = pa.array(columns["expireTime"], pa.timestamp("us", "UTC"))
+    first = pa.RecordBatch.from_pydict({"value": ["x"] * 100})
+    with pytest.raises(ValueError, match=match):
+        list(all_rows(iter([first, pa.RecordBatch.from_pydict(found)]), SinkOptions({"queue": "jobs"})))
 
 
 def test_what_is_no_item_is_told_before_anything_is_put(spark: SparkSession, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def sealed_queues(_: Any, path: str, given: Any, sealed: bool) -> list[QueueSumm
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack_module, "queues_of", sealed_queues)
-    monkeypatch.setattr(pack_module, "run", lambda spark, tasks, work: list(map(work, tasks)))
+    monkeypatch.setattr(pack_module, "run", lambda spark, tasks, work, _: list(map(work, tasks)))
 
 
 def states(spool: Path) -> dict[str, Any]:
@@ -226,3 +226,15 @@ def test_a_spool_in_which_a_server_has_work_to_finish_is_not_packed(tmp_path: Pa
     with pytest.raises(ValueError, match="the last server left work to finish"):
         packed(spool)
     assert names(spool) == files
+
+
+def test_stand_ins_of_an_earlier_pack_whose_removal_follows_are_packed_as_what_they_are(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    (spool / "q.7.pack").write_bytes(addx(b"", 0) * 3 + addx(b"a"))
+    (spool / "q.9").write_bytes(b"\1" + addx(b"b"))
+    (spool / "q").write_bytes(b"\1\1\1")
+    before = states(spool)
+    (done,) = packed(spool)
+    assert (done.files, done.items) == (2, 4)
+    assert states(spool) == before

@@ -3,9 +3,11 @@ the files' names meanwhile. No Spark here but its interfaces: tests ask a stream
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -140,7 +142,7 @@ def lake_rows(out: Path) -> Rows:
 @pytest.fixture
 def archived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
     """Runs the archive job with its tasks in this process; how many rows it added, and what it warned of."""
-    monkeypatch.setattr(archive_module, "run", lambda spark, tasks, work: list(map(work, tasks)))
+    monkeypatch.setattr(archive_module, "run", lambda spark, tasks, work, _: list(map(work, tasks)))
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
 
     def job(spool: Path, **given: str) -> tuple[int, list[str]]:
@@ -272,11 +274,45 @@ def test_as_of_does_not_depend_on_where_a_file_is_cut(tmp_path: Path) -> None:
 
 def test_what_a_stream_would_not_obey_is_refused(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_bytes(addx(b"a"))
-    for name, value in {"endingTimestamp": "5", "endingOffsets": "earliest"}.items():
+    for name, value in {"endingTimestamp": "5", "endingOffsets": "latest", "minPartitions": "2"}.items():
         with pytest.raises(ValueError, match="a stream has no end"):
             stream_of(tmp_path, **{name: value})
     with pytest.raises(ValueError, match="queue and queuePattern"):
         stream_of(tmp_path, queue="jobs", queuePattern="m.*")
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_an_offset_where_no_record_begins_is_an_error_with_the_nearest_ones(tmp_path: Path, option: str) -> None:
+    records = [addx(b"a"), with_xid(4, 7), with_xid(4, -7), addx(b"bb"), b"\1"]
+    (tmp_path / "jobs").write_bytes(b"".join(records) + addx(b"torn")[:-1])
+    ends = [0, *accumulate(map(len, records))]
+
+    def offset(at: int, queue: str = "jobs", file: str = "jobs") -> dict[str, object]:
+        return {option: json.dumps({queue: {"file": file, "at": at}})}
+
+    for at in ends:
+        expected = (
+            sum(each < at for each in ends) if option == "endingOffsets" else sum(each >= at for each in ends[:-1])
+        )
+        assert len(batch_view(tmp_path, **offset(at))) == expected
+    size = (tmp_path / "jobs").stat().st_size
+    for at in sorted({*range(-1, size + 2)} - {*ends, size}):
+        before = max([end for end in ends if end < at], default=0)
+        with pytest.raises(
+            ValueError, match=f"no record of queue jobs begins at byte {at} of jobs; .* are {before} and "
+        ):
+            batch_view(tmp_path, **offset(at))
+    with pytest.raises(ValueError, match=f"option {option}: there is no queue jbos in .*; there are jobs"):
+        batch_view(tmp_path, **offset(0, "jbos"))
+    with pytest.raises(ValueError, match=r"queue jobs has no file jobs\.5 any more: .*; there are jobs"):
+        batch_view(tmp_path, **offset(0, file="jobs.5"))
+    if option == "startingOffsets":
+        for given, match in (
+            (offset(0, "jbos"), "no queue jbos"),
+            (offset(5), "no record of queue jobs begins at byte 5"),
+        ):
+            with pytest.raises(ValueError, match=match):
+                stream_of(tmp_path, **given).initialOffset()
 
 
 @pytest.mark.parametrize(
@@ -357,7 +393,7 @@ def test_a_state_made_by_many_tasks_is_planned_anew_when_a_file_was_replaced(
     (tmp_path / "jobs").write_bytes(b"\1")
     rounds: list[int] = []
 
-    def run_each(spark: object, tasks: list[Any], work: Callable[[Any], Any]) -> list[Any]:
+    def run_each(spark: object, tasks: list[Any], work: Callable[[Any], Any], _: object) -> list[Any]:
         rounds.append(len(tasks))
         if len(rounds) == 1:
             replaced_by_a_pack(tmp_path)

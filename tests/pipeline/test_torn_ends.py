@@ -29,7 +29,7 @@ FILES: dict[str, tuple[list[str], bytes]] = {
 }
 
 
-def here(spark: object, tasks: list[Any], do: Callable[[Any], Any]) -> list[Any]:
+def here(spark: object, tasks: list[Any], do: Callable[[Any], Any], _: object) -> list[Any]:
     return [do(task) for task in tasks]
 
 
@@ -69,6 +69,6 @@ def test_the_tail_of_a_summary_is_torn_or_corrupt_as_the_file_is_written_to_or_s
 
 def test_verify_says_why_a_queue_could_not_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "q").write_bytes(KESTREL)
-    monkeypatch.setattr(module, "run_each", lambda spark, tasks, do: [Vanished("no files here") for _ in tasks])
+    monkeypatch.setattr(module, "run_each", lambda spark, tasks, do, _: [Vanished("no files here") for _ in tasks])
     with pytest.raises(Vanished, match="queues q, at each of 5 tries: no files here"):
         module.verify(None, str(tmp_path), {})  # type: ignore[arg-type]

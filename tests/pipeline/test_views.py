@@ -16,7 +16,7 @@ from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.queues.config import JournalDialect
 from tests.pipeline.spools import contents, history, replayed, write
-from tests.support.records import DAMAGED, addx, named, with_xid
+from tests.support.records import DAMAGED, NOW_MS, addx, named, with_xid
 
 FORMAT = KestrelAdapter()
 FAIL = Reading()
@@ -175,3 +175,24 @@ def test_a_state_at_a_time_ends_with_the_items_of_that_time(tmp_path: Path) -> N
     segments = FORMAT.until(place, FORMAT.queues(place.list())["q"], 250)
     batches = FORMAT.view("state")(place, Part("q", segments), FAIL)
     assert [row["value"] for batch in batches for row in batch.to_pylist()] == [b"b"]
+
+
+def test_a_pack_s_stand_ins_are_rows_of_ops_that_say_so_and_are_no_items(tmp_path: Path) -> None:
+    opened = named(7, 9, b"", 0) + b"\3"
+    (tmp_path / "q.7.pack").write_bytes(opened + addx(b"", 0) * 2 + addx(b"packed") + addx(b"", NOW_MS + 1))
+    (tmp_path / "q").write_bytes(with_xid(6, 9) + b"\1\1" + addx(b"new", NOW_MS + 2))
+    found = rows(tmp_path, "ops")
+    told = [(row["op"], row["value"], row["size"], row["flags"]) for row in found]
+    nothing = ("stand_in", None, None, None)
+    assert told[0] == nothing and told[1][0] == "reserve" and told[2:4] == [nothing, nothing]
+    assert told[4:6] == [("add", b"packed", 6, 0), ("add", b"", 0, 0)]
+    assert [(row["value"], row["state"]) for row in rows(tmp_path, "items")] == [
+        (b"packed", "queued"),
+        (b"", "queued"),
+        (b"new", "queued"),
+    ]
+    state = rows(tmp_path, "state")
+    assert [row["value"] for row in state] == [b"packed", b"", b"new"]
+    assert [row["id"] for row in state] == [row["id"] for row in rows(tmp_path, "items")]
+    (tmp_path / "q").unlink()  # as where endingOffsets leaves it out
+    assert [row["value"] for row in rows(tmp_path, "state")] == [b"packed", b""]

@@ -52,6 +52,7 @@ class KestrelAdapter:
 
     name = "kestrel"
     by_queue = True
+    op_names: tuple[str, ...] = tuple(dict.fromkeys(kestrel_ops.OPS.values()))
     has_ids = False
 
     def schemas(self) -> dict[str, pa.Schema]:

@@ -24,7 +24,7 @@ from staniel.journal.kestrel.records import (
     decode,
 )
 from staniel.pipeline.formats.base import JournalSegment, Part, Reading, handle_damage
-from staniel.pipeline.formats.kestrel.ops import OpsReader
+from staniel.pipeline.formats.kestrel.ops import OPS, STAND_IN, OpsReader
 from staniel.pipeline.formats.kestrel.state import ITEM, ITEM_OPS, item_ids
 from staniel.pipeline.lake.arrow import batch, schema
 from staniel.pipeline.lake.folders import Folder, feed
@@ -111,7 +111,8 @@ class Tally(EffectScan):
 
 
 def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """One row an item, in the order of adding. Items that only opcode 8's lists name are not among them."""
+    """One row an item, in the order of adding. Items that only opcode 8's lists name are not among them, and the
+    stand-ins of packs are none."""
     tally = Tally(reading.now_ms)
     for segment in part.segments:
         file = folder.open(segment.file)
@@ -152,4 +153,5 @@ def _rows(items: pa.RecordBatch, ids: pa.Array, first: int, tally: Tally) -> pa.
         deliveries[row] = tally.many[first + int(row)]
     found = {name: items[name] for name in items.schema.names if name in ITEMS.names}
     found |= {"id": ids, "state": STATES.take(fates), "endedBy": ENDED_BY.take(fates)}
-    return batch(ITEMS, found | {"deliveries": pa.array(deliveries)}, rows)
+    made = batch(ITEMS, found | {"deliveries": pa.array(deliveries)}, rows)
+    return made.filter(pc.not_equal(items["op"], OPS[STAND_IN]))

@@ -54,7 +54,7 @@ SCHEMA = schema(
     flags=pa.int64(),
     _corrupt=pa.string(),
 )
-LISTED, CONTINUE = 16, 17
+LISTED, CONTINUE, STAND_IN = 16, 17, 18
 TEXT = pa.string()
 BATCH_BYTES = 64 << 20  # of payload, or one record
 OPS = {
@@ -70,10 +70,11 @@ OPS = {
     REMOVE_TENTATIVE_XID: "reserve",
     LISTED: "listed",
     CONTINUE: "continue",
+    STAND_IN: "stand_in",
 }
-NAMES = pa.array([OPS.get(number, "") for number in range(CONTINUE + 1)])
+NAMES = pa.array([OPS.get(number, "") for number in range(STAND_IN + 1)])
 FIXED = [FIXED_BYTES.get(op, 0) for op in range(256)]  # a list is faster than a dict
-HAS_ITEM = np.isin(np.arange(256), [ADD, ADDX, ADD_XID, LISTED, CONTINUE])
+HAS_ITEM = np.isin(np.arange(256), [ADD, ADDX, ADD_XID, LISTED, CONTINUE, STAND_IN])
 HAS_XID = np.isin(np.arange(256), [op for op, size in FIXED_BYTES.items() if size == WITH_XID_BYTES])
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -97,6 +98,7 @@ class OpsReader:
         self.scanned = segment.begin  # behind the last row that was given out
         self._names = [constant(name, BATCH_ROWS, TEXT) for name in (segment.queue, segment.file)]
         self._latest_ms = segment.as_of
+        self.has_stand_ins = False  # whether any was given out
         self._saved: list[int] = []  # the xids of the SAVE_XID records that end the batch before, two at most
 
     def batches(self, file: OpenFile) -> Iterator[pa.RecordBatch]:
@@ -195,6 +197,8 @@ class OpsReader:
             _gather(data, "<i8", starts[adds] + SIZE_END),
             _gather(data, "<i8", starts[adds] + SIZE_END + 8),
         )
+        timeless = adds[(added_ms[adds] == 0) & (expires_ms[adds] == 0)]
+        self._mark_stand_ins(ops, timeless[bounds[timeless, 0] == bounds[timeless, 1]])
         with_xid = HAS_XID[ops]
         xids = np.zeros(rows, np.int32)
         xids[with_xid] = _gather(data, "<i4", starts[with_xid] + 1)
@@ -206,7 +210,15 @@ class OpsReader:
             )
             added_ms[row], expires_ms[row] = record.added_ms, record.expires_ms
             xids[row], with_xid[row] = record.xid, op > REMOVE_TENTATIVE
+            if op in (ADDX, ADD_XID) and not (record.size or record.added_ms or record.expires_ms):
+                self._mark_stand_ins(ops, [row])
         return self._columns(data, ops, starts, bounds, (added_ms, expires_ms), np.where(with_xid, xids, 0), with_xid)
+
+    def _mark_stand_ins(self, ops: Numbers, rows: Any) -> None:
+        """Empty items put at the moment 0 are none: a pack has left them in the place of consumed ones."""
+        if len(rows):
+            self.has_stand_ins = True
+            ops[rows] = STAND_IN
 
     def _columns(
         self,
@@ -286,11 +298,21 @@ def _segment(folder: Folder, segment: JournalSegment, file: OpenFile, reading: R
     reader = OpsReader(segment, reading.include_value)
     try:
         for found in reader.batches(file):
-            yield _wanted(found, reading)
+            yield _wanted(without_stand_ins(found) if reader.has_stand_ins else found, reading)
     except Corrupt as error:
         if handle_damage(folder, segment, error, reading) is not None:
             row = {"queue": segment.queue, "file": segment.file, "offset": error.at, "_corrupt": error.why}
             yield batch(SCHEMA, {name: pa.array([value], SCHEMA.field(name).type) for name, value in row.items()}, 1)
+
+
+def without_stand_ins(found: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with nothing said of items where there are none, so that sums and averages do not count them."""
+    is_item = pc.not_equal(found["op"], OPS[STAND_IN])
+    arrays = [
+        pc.if_else(is_item, found[name], None) if name in ("value", "size", "flags") else found[name]
+        for name in found.schema.names
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=found.schema)
 
 
 def _wanted(found: pa.RecordBatch, reading: Reading) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ from staniel.journal.kestrel.effect_scan import MARK_EVERY, EffectScan, EntrySta
 from staniel.journal.kestrel.records import HEAD_BYTES, SAVE_XID
 from staniel.journal.kestrel.sidecar import Sidecar
 from staniel.pipeline.formats.base import JournalSegment, Reading, handle_damage, torn_end
-from staniel.pipeline.formats.kestrel.ops import LISTED, OPS, OpsReader
+from staniel.pipeline.formats.kestrel.ops import LISTED, OPS, STAND_IN, OpsReader
 from staniel.pipeline.lake.arrow import TIME, batch, constant, schema
 from staniel.pipeline.lake.folders import Folder, feed
 
@@ -41,7 +41,7 @@ STATE = schema(
     file=pa.string(),
     offset=pa.int64(),
 )
-ITEM_OPS = pa.array(["add", "add_xid", "continue"])
+ITEM_OPS = pa.array(["add", "add_xid", "continue", OPS[STAND_IN]])  # what counts in the order of adding
 EXACT_ID_MS = 1 << 46  # add times up to here make ids of 64 bits
 
 
@@ -89,8 +89,11 @@ def summarise_file(folder: Folder, segment: JournalSegment, entry: EntryState, r
     return Summarised(segment, summariser.finish(), summariser.facts, damage)
 
 
-def live_rows(folder: Folder, queue: QueueSummary, include_value: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of a queue's state, from the segments that hold live items."""
+def live_rows(
+    folder: Folder, queue: QueueSummary, include_value: bool, stand_ins: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a queue's state, from the segments that hold live items. `stand_ins`: those of packs too, which only
+    count where the files that remove them are left out."""
     finder, state = Finder(folder, queue, include_value), queue.state
     symbols = [*state.front, *state.opens.values()]
     numbers = [symbol.number for symbol in symbols if symbol.origin is Origin.LINE]
@@ -101,11 +104,14 @@ def live_rows(folder: Folder, queue: QueueSummary, include_value: bool) -> Itera
         held = listed[symbol.number] if symbol.origin is Origin.LISTED else single[symbol.number]
         return held | {"queue": queue.name, "deliveries": symbol.deliveries} | more
 
-    front = [row(symbol, position=at, state="returned", xid=None) for at, symbol in enumerate(state.front)]
+    def wanted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [each for each in rows if stand_ins or each["op"] != OPS[STAND_IN]]
+
+    front = wanted([row(symbol, position=at, state="returned", xid=None) for at, symbol in enumerate(state.front)])
     if front:
         yield pa.RecordBatch.from_pylist(front, schema=STATE)
     for rows, first in finder.range(state.taken, state.added):
-        positions = pa.array(np.arange(rows.num_rows) + first - state.taken + len(front) + queue.before)
+        positions = pa.array(np.arange(rows.num_rows) + first - state.taken + len(state.front) + queue.before)
         count = rows.num_rows
         more = {
             "queue": constant(queue.name, count, pa.string()),
@@ -114,8 +120,9 @@ def live_rows(folder: Folder, queue: QueueSummary, include_value: bool) -> Itera
             "deliveries": constant(0, count, pa.int32()),
             "xid": pa.nulls(count, pa.int32()),  # one that came with the item's record is no open read's
         }
-        yield batch(STATE, {name: rows[name] for name in rows.schema.names if name in STATE.names} | more, count)
-    opens = [row(symbol, state="open", xid=xid) for xid, symbol in sorted(state.opens.items())]
+        made = batch(STATE, {name: rows[name] for name in rows.schema.names if name in STATE.names} | more, count)
+        yield made if stand_ins else made.filter(pc.not_equal(rows["op"], OPS[STAND_IN]))
+    opens = wanted([row(symbol, state="open", xid=xid) for xid, symbol in sorted(state.opens.items())])
     if opens:
         yield pa.RecordBatch.from_pylist(opens, schema=STATE)
 

@@ -11,11 +11,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import structs
-
 from staniel.broker.config.addresses import TcpAddress
 from staniel.broker.config.load import Config, ConfigError, ReloadError, check_admin
-from staniel.broker.config.toml import joined
 from staniel.broker.counters import ServerCounters
 from staniel.broker.deletions import Deletions
 from staniel.broker.events import CLIENT_EVENTS_MAX, DamageWatch, EventSink, Level, RateLimitedSink, discard
@@ -29,6 +26,7 @@ from staniel.broker.operations.undo import Undos
 from staniel.broker.operations.watch import Watch
 from staniel.broker.pauses import Pauses
 from staniel.broker.recovery import retry_unreadable
+from staniel.broker.reloads import RunningReload
 from staniel.broker.rights import STRANGER, Rights
 from staniel.broker.session import LAST_TIME, ProtocolSpec, Session, dead_letter
 from staniel.broker.share import Share, standing_clock
@@ -63,7 +61,6 @@ if TYPE_CHECKING:
 BALLAST_RETRY_MS = 1000
 LOOK_MS = 1000  # at the spool: while clients are answered, so an idle server is not woken for it
 LOOK_AGAIN_MS = 10
-KEYS_SHOWN_MAX = 20
 EXPIRED_QUEUES_PER_TURN = 1000  # that have no expired items: 2 us each
 # As many of those as one takes that loses some (a record is written) or goes itself; and as one item to another queue.
 CHANGED_COST = 50
@@ -485,11 +482,12 @@ class Broker:
         self._guard_all()
         return changed
 
-    def reload(self, now_ms: int) -> str:
+    def reload(self, now_ms: int) -> RunningReload:
         """Take over queues' settings, aliases and limits from the configuration file; nothing in flight is disturbed.
-        Queues that could not be read are tried again.
+        Queues that could not be read are tried again. Whether all of it can be taken over is known at once; many queues
+        get their settings over many turns.
 
-        Returns the keys that only a restart takes over, as a text. Raises ReloadError, and no setting has changed.
+        Raises ReloadError, and no setting has changed.
         """
         if self._load is None:
             retry_unreadable(self, now_ms)
@@ -517,23 +515,17 @@ class Broker:
         self._limit_queues()
         for session in self._sessions:
             session.max_open_reads = config.server.max_open_transactions
-        for queue, changed in self._reconfigured(config):
-            if not self._configure(queue, changed):
-                later.append(joined(joined("queues", queue.name), "keep_journal"))
         for name, _ in self.queues.waiters_by_name:
             if config.queue(name).client_id_for_dequeue:
                 self.queues.waiters_by_name.dismiss(name)
         self.expire_due_ms = min(self.expire_due_ms, now_ms + config.server.expiration_timer_ms)
         self.status.grace_ms = config.server.status_change_grace_ms
         self.streams.configure()
-        retry_unreadable(self, now_ms)
         self.set_aliases(config)
-        self.maintenance.memory.bound_all()
         self.reloaded(now_ms)
-        self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
-        if later:
-            self.report(Level.WARNING, "config.later", keys=shorten(later), hint="only a restart takes these over")
-        return shorten(later)
+        running = RunningReload(self, later)
+        running.due(now_ms)
+        return running
 
     def authorize(self, session: Session, user: str, rights: Rights) -> None:
         """From its next request on `session` is this user's."""
@@ -573,32 +565,6 @@ class Broker:
         self.queues.on_limit = lambda limit, name, now_ms: self.limits.tell(limit, now_ms, queue=name)
         self.queues.allowance = QUEUES_PER_TURN
         self.queues.max_queues, self.queues.max_children = server.max_queues, server.max_fanout_children
-
-    def _reconfigured(self, config: Config) -> Iterator[tuple[Queue, QueueConfig]]:
-        """The queues for which `config` means something else than before, and what. Most share their settings with
-        thousands of others, which are compared once.
-        """
-        known: dict[tuple[int, int], tuple[QueueConfig, bool]] = {}  # kept, so that no other gets its id
-        for queue in self.queues.all():
-            before, after = queue.config, config.queue(queue.name)
-            both = id(before), id(after)
-            if both not in known:
-                known[both] = before, before == after
-            if not known[both][1]:
-                yield queue, after
-
-    def _configure(self, queue: Queue, config: QueueConfig) -> bool:
-        """Whether all of it is taken over."""
-        is_all = config.keep_journal == queue.config.keep_journal
-        if not is_all:
-            config = structs.replace(config, keep_journal=queue.config.keep_journal)
-        listed = config.client_id_for_dequeue
-        if listed not in ("", queue.config.client_id_for_dequeue):
-            queue.dismiss_waiters()  # sessions that may still wait ask again
-        queue.configure(config)
-        if isinstance(queue.journal, Log | ReaderLog):
-            queue.journal.configure(config)
-        return is_all
 
     def _report_unreadable(self, queue: Queue) -> None:
         """Its next items cannot be read. Open reads and puts go on, gets are refused."""
@@ -726,12 +692,6 @@ def admin_access(config: Config, fs: Fs) -> AdminAccess | None:
     from staniel.broker.admin_access import AdminAccess  # loads OpenSSL
 
     return AdminAccess(config, fs)
-
-
-def shorten(keys: list[str]) -> str:
-    """The first keys and how many more there are, for one line of the log."""
-    more = f" and {len(keys) - KEYS_SHOWN_MAX} more" if len(keys) > KEYS_SHOWN_MAX else ""
-    return ", ".join(keys[:KEYS_SHOWN_MAX]) + more
 
 
 def exceeds(count: int, limit: int | None) -> bool:

@@ -163,12 +163,20 @@ def pause(session: Session, request: memcache.Pause, now_ms: int) -> None:
 def reload(session: Session, request: memcache.Reload, now_ms: int) -> None:
     """Read the configuration again, and name what has changed in vain. A broken file changes nothing."""
     try:
-        later = session.broker.reload(now_ms)
+        reload_for(session, now_ms, lambda later: session.out.append(session.replies.reloaded(later)))
     except ReloadError as error:
         session.refuse(str(error))
-        return
+
+
+def reload_for(session: Session, now_ms: int, answer: Callable[[str], None]) -> None:
+    """`answer` is called at the end, with what only a restart takes over. Raises ReloadError."""
+    running = session.broker.reload(now_ms)
     session.broker.audit.note(session, "reload", now_ms)
-    session.out.append(session.replies.reloaded(later))
+    if running.is_done:
+        answer(running.later)
+        session.yield_turn()  # a file was read and checked
+    else:
+        running.wait(session, answer)
 
 
 def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:

@@ -6,6 +6,8 @@ holds already.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import NoJournal
 from staniel.queues.line import ITEM_COST_BYTES
@@ -93,13 +95,20 @@ class MemoryBudget:
         return min(own_bytes, self._share_bytes) if self.is_tight else own_bytes
 
     def bound_all(self) -> None:
-        """Set the bound of every queue. Shares are computed again when there are twice as many queues."""
+        """Set the bound of every queue."""
+        for _ in self.bound_each():
+            pass
+
+    def bound_each(self) -> Iterator[None]:
+        """The same, a queue a piece. Shares are computed again when there are twice as many queues."""
         queues = list(self._queues)
         self._shared_by = max(1, len(queues))
         room_bytes = int(self.limit_bytes * TIGHT_SHARE) - self.used_bytes
         self._share_bytes = max(SHARE_BYTES_MIN, room_bytes // (2 * self._shared_by))
         for queue in queues:
-            self.bound(queue)
+            if self._queues.find(queue.name) is queue:  # it may have been deleted since
+                self.bound(queue)
+            yield
 
     def _weigh(self, what: Queue | Stream, weight: int) -> None:
         self.used_bytes += weight - self._weights.get(what, 0)

@@ -124,6 +124,50 @@ def test_a_step_of_a_request_is_short_and_the_answer_is_the_same(name: str, monk
     assert len(lines) > 2 and answers[0] == answers[1]
 
 
+def test_a_reload_of_many_queues_takes_many_turns_and_goes_on_without_its_client() -> None:
+    world, meter = JobWorld(), WorkMeter()
+    queues(world)
+    client, other = Client(world, MEMCACHE), Client(world, MEMCACHE)
+    world.config = 'default.sync_journal = "7s"\nqueues.q003.keep_journal = false\n' + world.config
+    world.broker.step_ns = meter.ns
+    lines = list[int]()
+    with meter:
+        client.session.execute(client.parser.feed(b"reload\r\n"), world.now_ms)
+    lines.append(meter.lines)
+    with meter:
+        other.session.execute(other.parser.feed(b"reload\r\n"), world.now_ms)
+    client.session.close(world.now_ms)
+    for _ in range(1000):
+        before = meter.lines
+        with meter:
+            world.broker.timers.fire(world.now_ms)
+        lines.append(meter.lines - before)
+    world.turn()
+    assert {queue.config.sync_ms for queue in world.broker.queues} == {7000}
+    other.ran()
+    other.collect(world.broker.group.durable)
+    assert "q003" in other.hears() and not client.hears()
+    assert max(lines[1:]) <= 2 * LINES_MAX and len([each for each in lines if each > 50]) > 10
+
+
+def test_the_newest_of_two_reloads_prevails_whichever_ends_last() -> None:
+    world, meter = JobWorld(), WorkMeter()
+    queues(world)
+    world.broker.step_ns = meter.ns
+    first = world.config
+    with meter:
+        world.config = 'default.sync_journal = "7s"\n' + first
+        one = world.broker.reload(world.now_ms)
+        world.config = 'default.sync_journal = "8s"\n' + first
+        other = world.broker.reload(world.now_ms)
+        while not other.is_done:
+            other.due(world.now_ms)
+        assert not one.is_done
+        while not one.is_done:
+            one.due(world.now_ms)
+    assert {queue.config.sync_ms for queue in world.broker.queues} == {8000}
+
+
 def test_the_lease_of_a_read_is_found_without_a_look_at_the_others() -> None:
     world = JobWorld()
     leases, session = Leases(Timers()), world.client().session

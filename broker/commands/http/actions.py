@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from staniel.broker import access
 from staniel.broker.commands import puts
-from staniel.broker.commands.admin import change_status
+from staniel.broker.commands.admin import change_status, reload_for
 from staniel.broker.commands.authorized import target_refusal
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.queries import find, find_operation
@@ -568,13 +568,14 @@ def status(exchange: Exchange, now_ms: int) -> None:
 
 def reload(exchange: Exchange, now_ms: int) -> None:
     """Read the configuration again."""
+
+    def answer(later: str) -> None:
+        exchange.json({"reloaded": True, "only_after_restart": later})
+
     try:
-        later = exchange.broker.reload(now_ms)
+        reload_for(exchange.session, now_ms, answer)
     except ReloadError as error:
         exchange.error(409, str(error))
-        return
-    exchange.broker.audit.note(exchange.session, "reload", now_ms)
-    exchange.json({"reloaded": True, "only_after_restart": later})
 
 
 def stop(exchange: Exchange, now_ms: int) -> None:

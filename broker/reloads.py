@@ -1,0 +1,110 @@
+"""What a reload changes of queues, a share of a turn at a time. The configuration itself is taken over before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from staniel.broker.config.toml import joined
+from staniel.broker.events import Level
+from staniel.broker.recovery import retry_unreadable
+from staniel.broker.session import SUSPENDED
+from staniel.broker.share import Share
+from staniel.journal.kestrel.log import Log
+from staniel.journal.libkestrel.reader import ReaderLog
+from staniel.queues.config import QueueConfig
+from staniel.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+    from staniel.broker.session import Session
+
+KEYS_SHOWN_MAX = 20
+STEP_WORK = 5_000  # what a share does, as timers count it
+
+
+class RunningReload:
+    """Gives queues the settings that the newest configuration has for them, even if another reload comes meanwhile. It
+    goes on when the client that has asked for it has gone. `later`: once it `is_done`, the keys that only a restart
+    takes over, as a text.
+    """
+
+    def __init__(self, broker: Broker, later_keys: list[str]) -> None:
+        self.is_done = False
+        self.later = ""
+        self._broker = broker
+        self._later_keys = later_keys
+        self._waiting: list[Session] = []
+        self._pieces = self._apply()
+
+    def wait(self, session: Session, answer: Callable[[str], None]) -> None:
+        """Answer `session` with `later` at the end."""
+        self._waiting.append(session)
+        session.suspend(lambda later, now_ms: answer(later))
+
+    def due(self, now_ms: int) -> int:
+        """A turn's share. Returns the work, as timers count it."""
+        share = Share(self._broker)
+        for _ in self._pieces:
+            if share.is_spent:
+                self._broker.timers.soon(self)
+                return STEP_WORK
+        self._end(now_ms)
+        return STEP_WORK
+
+    def _apply(self) -> Iterator[None]:
+        broker = self._broker
+        for queue, config in self._reconfigured():
+            if config is not None and not configure(queue, config):
+                self._later_keys.append(joined(joined("queues", queue.name), "keep_journal"))
+            yield
+        yield from broker.maintenance.memory.bound_each()
+
+    def _reconfigured(self) -> Iterator[tuple[Queue, QueueConfig | None]]:
+        """Each queue, and its settings if they have changed. Most queues share theirs with thousands of others, which
+        are compared once.
+        """
+        broker = self._broker
+        known: dict[tuple[int, int], tuple[QueueConfig, QueueConfig, bool]] = {}  # kept, so that no other gets its id
+        for queue in broker.queues.all():
+            if broker.queues.known(queue.name) is not queue:
+                continue  # deleted since
+            before, after = queue.config, broker.config.queue(queue.name)
+            both = id(before), id(after)
+            if both not in known:
+                known[both] = before, after, before == after
+            yield queue, None if known[both][2] else after
+
+    def _end(self, now_ms: int) -> None:
+        broker, config = self._broker, self._broker.config
+        retry_unreadable(broker, now_ms)
+        self.later = shorten(self._later_keys)
+        self.is_done = True
+        broker.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
+        if self.later:
+            broker.report(Level.WARNING, "config.later", keys=self.later, hint="only a restart takes these over")
+        for session in self._waiting:
+            if session.state is SUSPENDED:
+                session.deliver(self.later)
+
+
+def configure(queue: Queue, config: QueueConfig) -> bool:
+    """Whether all of it is taken over."""
+    is_all = config.keep_journal == queue.config.keep_journal
+    if not is_all:
+        config = structs.replace(config, keep_journal=queue.config.keep_journal)
+    listed = config.client_id_for_dequeue
+    if listed not in ("", queue.config.client_id_for_dequeue):
+        queue.dismiss_waiters()  # sessions that may still wait ask again
+    queue.configure(config)
+    if isinstance(queue.journal, Log | ReaderLog):
+        queue.journal.configure(config)
+    return is_all
+
+
+def shorten(keys: list[str]) -> str:
+    """The first keys and how many more there are, for one line of the log."""
+    more = f" and {len(keys) - KEYS_SHOWN_MAX} more" if len(keys) > KEYS_SHOWN_MAX else ""
+    return ", ".join(keys[:KEYS_SHOWN_MAX]) + more

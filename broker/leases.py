@@ -69,6 +69,7 @@ class Leases:
         owner = (session.number, queue.name)
         lease = Lease(self, self._last, owner, session.address, queue, taken)
         self._leases[self._last] = self._by_read[taken] = lease
+        taken.client = session.address
         self._held[owner] += 1
         self._deadlines.set(lease, until_ms)
         return self._last

@@ -25,26 +25,39 @@ from staniel.journal.own_files import KeptFile
 from staniel.journal.spool import Spool
 from staniel.journal.transfer_log import TransferLog
 from staniel.queues.interfaces import Admission, Reason
-from staniel.queues.item import Delivery, Item
+from staniel.queues.item import Delivery, Item, item_with, past_bytes
+from staniel.queues.past import PAST_BYTES_MAX, Why, next_past
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Queues, Refused
 
 ASIDE_BYTES_MAX = 1 << 20  # of one queue's payload: in memory, besides its line
 RETRY_MS = 1000
+NOTE_OVERHEAD_BYTES = 2 * PAST_BYTES_MAX  # the past of a copy, as records
 Pinned = list[Log | ReaderLog | StreamWriter]
 Times = tuple[int, int]  # added_ms, expires_ms
 
 
 class Transfer(Struct, frozen=True):
     """An item that leaves `source`. `target` is set for a moved item; else the settings say. `times`: when the copy was
-    added and when it expires, if not as with any item that is moved.
+    added and when it expires, if not as with any item that is moved. `left_ms`: when the item left the line.
     """
 
     source: Queue
     taken: Delivery
     reason: Reason
     target: str
+    left_ms: int
     times: Times | None = None
+
+    @property
+    def past(self) -> bytes:
+        """The encoded past of the copy: of an item that is moved what it had, else what has become of it."""
+        source, taken, reason = self.source, self.taken, self.reason
+        if reason is Reason.MOVED:
+            return past_bytes(taken.item)
+        why = Why.DEAD if reason is Reason.DEAD else Why.EXPIRED
+        deliveries = taken.deliveries if reason is Reason.DEAD else taken.deliveries - 1  # counts the one to leave by
+        return next_past(taken.item, why, source.name, deliveries, taken.client, self.left_ms)
 
     @property
     def destination(self) -> str:
@@ -90,7 +103,7 @@ class Transfers:
         """Transfer an item. A put into the target may expire others there: they wait in a line here, not on the
         stack.
         """
-        self._enqueue(Transfer(source, taken, reason, target, times), now_ms)
+        self._enqueue(Transfer(source, taken, reason, target, now_ms, times), now_ms)
 
     def _enqueue(self, transfer: Transfer, now_ms: int) -> None:
         self._waiting.append(transfer)
@@ -108,7 +121,7 @@ class Transfers:
         aside_bytes = source.leaving_bytes
         if aside_bytes and aside_bytes + size > ASIDE_BYTES_MAX:
             return Admission.LATER if source in self._stuck else Admission.SOON
-        if not self.group.is_full and not self.group.admits(size + RECORD_OVERHEAD_BYTES):
+        if not self.group.is_full and not self.group.admits(size + RECORD_OVERHEAD_BYTES + NOTE_OVERHEAD_BYTES):
             return Admission.SOON if self.group.pending_bytes else Admission.LATER
         return Admission.NOW
 
@@ -189,7 +202,7 @@ class Transfers:
             return
         old = taken.item
         added_ms, expires_ms = transfer.times or (now_ms, old.expires_ms if transfer.reason is Reason.MOVED else 0)
-        copy = Item(old.data, added_ms, expires_ms, old.flags)
+        copy = item_with(transfer.past, old.data, added_ms, expires_ms, old.flags)
         came_by, own, log = append_log(source.journal), removal_log(source.journal), append_log(target.journal)
         if own is not None and log is not None and (self._is_on_hold(own) or self._is_on_hold(log)):
             self._held_back.append(transfer)

@@ -27,7 +27,7 @@ from msgspec import Struct
 from staniel.journal.background import CallbackTask
 from staniel.journal.disk.fs import File, Fs
 from staniel.journal.disk.quarantine import UNDECODABLE
-from staniel.queues.item import Delivery, Item, Numbered
+from staniel.queues.item import Delivery, Item, Numbered, item_with, past_bytes
 
 FOLDER = "undo"  # in the spool's own folder
 FORMAT_VERSION, MOVES_VERSION = 1, 2  # of a purge's file, and of a move's, which came later
@@ -35,7 +35,9 @@ LENGTHS = struct.Struct("<IIII")
 
 
 class UndoItem(Struct, frozen=True, array_like=True):
-    """An item, without its payload. `xid` or `id` says which of several equal ones it is, as in transfer_log.Intent."""
+    """An item, without its payload. `xid` or `id` says which of several equal ones it is, as in transfer_log.Intent.
+    `past`: an encoded queues.past.Past; files of earlier versions have none.
+    """
 
     added_ms: int
     expires_ms: int
@@ -44,6 +46,7 @@ class UndoItem(Struct, frozen=True, array_like=True):
     crc: int
     xid: int
     id: int
+    past: bytes = b""
 
     def is_of(self, item: Item) -> bool:
         return (self.added_ms, self.size, self.crc) == (item.added_ms, len(item.data), crc32(item.data))
@@ -197,7 +200,8 @@ def _described(taken: Delivery) -> UndoItem:
     item = taken.item
     item_id = item.id if isinstance(item, Numbered) else 0
     xid = 0 if item_id else taken.xid
-    return UndoItem(item.added_ms, item.expires_ms, item.flags, len(item.data), crc32(item.data), xid, item_id)
+    times, crc = (item.added_ms, item.expires_ms), crc32(item.data)
+    return UndoItem(*times, item.flags, len(item.data), crc, xid, item_id, past_bytes(item))
 
 
 class Unusable(Enum):
@@ -281,7 +285,7 @@ def read_items(data: bytes) -> list[tuple[UndoItem, Item]] | None:
 def _items(described: list[UndoItem], payload: bytes) -> Iterator[tuple[UndoItem, Item]]:
     at = 0
     for each in described:
-        yield each, Item(payload[at : at + each.size], each.added_ms, each.expires_ms, each.flags)
+        yield each, item_with(each.past, payload[at : at + each.size], each.added_ms, each.expires_ms, each.flags)
         at += each.size
 
 

@@ -22,6 +22,12 @@ cdef class Numbered(Item):
 @cython.final
 cdef class ItemWithXid(Item):
     cdef public long long xid
+    cdef public bytes past
+
+
+@cython.final
+cdef class ItemWithPast(Item):
+    cdef public bytes past
 
 
 @cython.final
@@ -34,6 +40,7 @@ cdef class Delivery:
     cdef public long long xid
     cdef public long long opened_ms
     cdef public long long seq
+    cdef public str client
 
 
 cpdef Delivery new_delivery(Item item, object id, long long deliveries, long long xid, long long opened_ms, long long seq)

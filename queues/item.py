@@ -35,6 +35,15 @@ class ItemWithXid(Item, gc=False):
     """
 
     xid: int = 0
+    past: bytes = b""
+
+
+class ItemWithPast(Item, gc=False):
+    """An item that has left a queue as a dead letter or because it had expired. `past`: an encoded `Past`, see past.py;
+    journals keep it beside the item.
+    """
+
+    past: bytes = b""
 
 
 class Delivery(Struct, gc=False, eq=False):
@@ -42,7 +51,8 @@ class Delivery(Struct, gc=False, eq=False):
 
     `id`: the same at every delivery of this item. `xid`: the open read's number in its queue, 0 when the item was
     removed for good. `deliveries` counts this one. `opened_ms` is when the read was opened. `seq` is how many items
-    had left the line before it, since the journal began; negative for one that never stood in the line.
+    had left the line before it, since the journal began; negative for one that never stood in the line. `client`: the
+    address of the client that it was delivered to, if that is known.
     """
 
     item: Item
@@ -51,10 +61,26 @@ class Delivery(Struct, gc=False, eq=False):
     xid: int = 0
     opened_ms: int = 0
     seq: int = 0
+    client: str = ""
 
 
 # Called with all fields, in their order: compiled, these are cheaper than the classes (item.pyx).
 new_item, new_delivery = Item, Delivery
+
+
+def item_with(past: bytes, data: bytes, added_ms: int, expires_ms: int, flags: int) -> Item:
+    """An item, with its past if it has one."""
+    return ItemWithPast(data, added_ms, expires_ms, flags, past) if past else Item(data, added_ms, expires_ms, flags)
+
+
+def past_bytes(item: Item) -> bytes:
+    """The encoded past of an item; b"": it has none."""
+    return item.past if isinstance(item, ItemWithPast | ItemWithXid) else b""
+
+
+def copy_of(item: Item) -> Item:
+    """The same item without what only its present journal knows it by."""
+    return item_with(past_bytes(item), item.data, item.added_ms, item.expires_ms, item.flags)
 
 
 def ends_ms(now_ms: int, ttl_ms: int) -> int:

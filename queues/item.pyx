@@ -59,14 +59,29 @@ cdef class Numbered(Item):
 cdef class ItemWithXid(Item):
     """As in the .py beside this file."""
 
-    __match_args__ = ('data', 'added_ms', 'expires_ms', 'flags', 'xid')
+    __match_args__ = ('data', 'added_ms', 'expires_ms', 'flags', 'xid', 'past')
 
-    def __init__(self, bytes data not None, long long added_ms, long long expires_ms=0, long long flags=0, long long xid=0):
+    def __init__(self, bytes data not None, long long added_ms, long long expires_ms=0, long long flags=0, long long xid=0, bytes past not None=b""):
         self.data = data
         self.added_ms = added_ms
         self.expires_ms = expires_ms
         self.flags = flags
         self.xid = xid
+        self.past = past
+
+
+@cython.final
+cdef class ItemWithPast(Item):
+    """As in the .py beside this file."""
+
+    __match_args__ = ('data', 'added_ms', 'expires_ms', 'flags', 'past')
+
+    def __init__(self, bytes data not None, long long added_ms, long long expires_ms=0, long long flags=0, bytes past not None=b""):
+        self.data = data
+        self.added_ms = added_ms
+        self.expires_ms = expires_ms
+        self.flags = flags
+        self.past = past
 
 
 @cython.final
@@ -75,15 +90,16 @@ cdef class ItemWithXid(Item):
 cdef class Delivery:
     """As in the .py beside this file."""
 
-    __match_args__ = ('item', 'id', 'deliveries', 'xid', 'opened_ms', 'seq')
+    __match_args__ = ('item', 'id', 'deliveries', 'xid', 'opened_ms', 'seq', 'client')
 
-    def __init__(self, Item item not None, id, long long deliveries=1, long long xid=0, long long opened_ms=0, long long seq=0):
+    def __init__(self, Item item not None, id, long long deliveries=1, long long xid=0, long long opened_ms=0, long long seq=0, str client not None=""):
         self.item = item
         self.id = id
         self.deliveries = deliveries
         self.xid = xid
         self.opened_ms = opened_ms
         self.seq = seq
+        self.client = client
 
     def __repr__(self):
         return shown(self)
@@ -101,7 +117,23 @@ cpdef Delivery new_delivery(Item item, object id, long long deliveries, long lon
     made.xid = xid
     made.opened_ms = opened_ms
     made.seq = seq
+    made.client = ""
     return made
+
+
+def item_with(bytes past not None, bytes data not None, long long added_ms, long long expires_ms, long long flags):
+    """An item, with its past if it has one."""
+    return ItemWithPast(data, added_ms, expires_ms, flags, past) if past else Item(data, added_ms, expires_ms, flags)
+
+
+def past_bytes(item):
+    """The encoded past of an item; b"": it has none."""
+    return item.past if isinstance(item, (ItemWithPast, ItemWithXid)) else b""
+
+
+def copy_of(item):
+    """The same item without what only its present journal knows it by."""
+    return item_with(past_bytes(item), item.data, item.added_ms, item.expires_ms, item.flags)
 
 
 def ends_ms(now_ms, ttl_ms):

@@ -135,7 +135,7 @@ class Line:
         head = self.head()
         if self.returned:
             taken = self.returned[-1]
-            return Delivery(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq)
+            return Delivery(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq, client=taken.client)
         return Delivery(head, self._id_after(head), seq=self.left) if head is not None else None
 
     def abandon(self) -> None:
@@ -166,7 +166,7 @@ class Line:
     def _pop_returned(self) -> Delivery:
         taken = self.returned.pop()
         self._gone(taken.item)
-        return Delivery(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq)
+        return Delivery(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq, client=taken.client)
 
     def _drop_returned(self) -> int:
         taken = self.returned.pop()

@@ -53,7 +53,7 @@ from staniel.queues.changes import Aborted, Change, Cleared, Confirmed, Removed,
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.counters import QueueCounters
 from staniel.queues.interfaces import Admission, Journal, Reason, Timer, TransferSink, Waiter
-from staniel.queues.item import LOST_MS, Delivery, Item, Numbered
+from staniel.queues.item import LOST_MS, Delivery, Item, Numbered, copy_of
 from staniel.queues.line import Line, PlainLine
 from staniel.queues.xids import XID_MAX, next_xid
 
@@ -348,7 +348,7 @@ class Queue:
             return
         ahead = len(self.line)
         for item in items:
-            self.add(Item(item.data, item.added_ms, item.expires_ms, item.flags), now_ms, forced=True)
+            self.add(copy_of(item), now_ms, forced=True)
             self.counters.total_items -= 1  # it was counted when it was put
             self.counters.put_bytes -= len(item.data)
         is_whole = len(self.line) == ahead + len(items)

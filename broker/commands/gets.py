@@ -389,6 +389,7 @@ def hold(session: Session, queue: Queue, taken: Delivery) -> None:
     if held is None:
         held = session.reads[queue.name] = deque()
     held.append((queue, taken))
+    taken.client = session.address
     if queue.traces:
         trace(session, "read.open", queue, taken)
 

@@ -17,6 +17,7 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.queues.item import LOST_MS, Delivery, Item
 from staniel.queues.line import PlainLine
+from staniel.queues.past import Why, past_of
 from staniel.queues.queue import Queue
 from staniel.queues.stream.line import StreamLine
 
@@ -26,10 +27,26 @@ BYTES_MAX = 1 << 20  # of payload in one answer
 ROTATE_FROM = 64  # a longer way into a deque is a thousandth of the time by rotating it
 
 
+class PastView(Struct, frozen=True):
+    """Where a dead letter, or an item that expired, comes from. `reason`: "dead" (delivered max_deliveries times) or
+    "expired". `deliveries`: by `origin`. `client`: the last one that it was delivered to; "" if that is not known.
+    `times`: how often it has left a queue like this.
+    """
+
+    origin: str
+    reason: str
+    deliveries: int
+    put_at_ms: int
+    left_at_ms: int
+    client: str
+    times: int
+
+
 class ItemView(Struct, frozen=True):
     """One item that waits in a queue. `offset`: how many stand before it. `data` is text where the bytes are UTF-8, and
     base64 where not; `encoding` says which. Of a long item it is the beginning, and `data_bytes` the length of it all.
-    `deliveries`: how often it was handed out before. `expires_at_ms` 0: it does not expire.
+    `deliveries`: how often it was handed out before. `expires_at_ms` 0: it does not expire. `past`: of a dead letter,
+    or an item that expired in another queue.
     """
 
     offset: int
@@ -42,6 +59,7 @@ class ItemView(Struct, frozen=True):
     encoding: str
     data: str
     is_cut: bool
+    past: PastView | None = None
 
 
 class Page(Struct, frozen=True):
@@ -141,6 +159,22 @@ def _view(item: Item, deliveries: int, offset: int, now_ms: int, preview_bytes: 
         encoding="base64" if text is None else "text",
         data=b64encode(shown).decode("ascii") if text is None else text,
         is_cut=len(shown) < len(item.data),
+        past=_past_view(item),
+    )
+
+
+def _past_view(item: Item) -> PastView | None:
+    past = past_of(item)
+    if past is None:
+        return None
+    return PastView(
+        origin=past.origin_name,
+        reason="dead" if past.why is Why.DEAD else "expired",
+        deliveries=past.deliveries,
+        put_at_ms=past.put_ms,
+        left_at_ms=past.left_ms,
+        client=past.client,
+        times=past.times,
     )
 
 

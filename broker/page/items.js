@@ -157,8 +157,17 @@ export function browse(name, row) {
       ['Expires', item.expires_at_ms ? f.moment(item.expires_at_ms, now()) : 'not by itself'],
       ['Flags', String(item.flags)],
       ...(max > 0 ? [['Limit', f.items(max)]] : []),
+      ...(item.past ? pastOf(item.past) : []),
     ];
     fill(facts, told.map(([label, text]) => [h('dt', null, label), h('dd', null, text)]));
+  }
+
+  function pastOf(past) {
+    return [
+      [past.reason === 'dead' ? 'Died in' : 'Expired in', `${f.oneLine(past.origin)}, ${f.moment(past.left_at_ms, now())}${past.times > 1 ? `; it has left a queue like this ${f.many(past.times, 'time')}` : ''}`],
+      ['Delivered there', `${past.deliveries ? f.many(past.deliveries, 'time') : 'never'}${past.client ? `, last to ${f.oneLine(past.client)}` : ''}`],
+      ['First put', f.moment(past.put_at_ms, now())],
+    ];
   }
 
   async function whole(item) {

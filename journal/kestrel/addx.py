@@ -7,7 +7,6 @@ from __future__ import annotations
 from staniel.journal.kestrel.records import ADDX, ADDX_HEAD, BLOCK_HEAD_BYTES, SAVE_XID, WITH_XID
 from staniel.queues.item import Item
 
-FLAGS_BYTES = 2 * WITH_XID.size  # what stands before an item that has flags
 EXPIRY_AT = ADDX_HEAD.size - 8
 NEVER = bytes(8)
 pack_addx = ADDX_HEAD.pack  # bound here: CPython 3.11 makes a method object for each call of an imported name's method
@@ -57,6 +56,7 @@ def boundaries(
 
 def _add_head(record: bytes) -> int:
     """Where the ADDX in a record begins, -1: it adds nothing."""
-    if record[0] == ADDX:
-        return 0
-    return FLAGS_BYTES if record[0] == SAVE_XID and len(record) > FLAGS_BYTES else -1
+    at = 0
+    while record[at] == SAVE_XID and at + WITH_XID.size < len(record):
+        at += WITH_XID.size  # its flags, and what notes.py tells of
+    return at if record[at] == ADDX else -1

@@ -20,7 +20,6 @@ from staniel.queues.item cimport Item
 cdef enum:
     SAVE_XID = 4
     WITH_XID_BYTES = 5
-    FLAGS_BYTES = 10  # what stands before an item that has flags
 
 assert (ADDX, ADDX_HEAD_BYTES, BLOCK_HEAD_BYTES, SIZE_END) == (OPCODE, HEAD, COUNTED_HEAD, COUNTED_FROM)
 assert (ADDX_HEAD.format, SIZE_AT, ADDED_AT, EXPIRY_AT) == ("<Biqq", 1, 5, 13)
@@ -121,8 +120,10 @@ cpdef list boundaries(list records, long long at, long long seq, long long added
             size = len(data)
             at -= size
             start = PyBytes_AS_STRING(data)
-            head = 0 if start[0] == OPCODE else FLAGS_BYTES if start[0] == SAVE_XID and size > FLAGS_BYTES else -1
-            if head >= 0:
+            head = 0
+            while start[head] == SAVE_XID and head + WITH_XID_BYTES < size:
+                head += WITH_XID_BYTES  # its flags, and what notes.py tells of
+            if start[head] == OPCODE:
                 seq -= 1
                 added_bytes -= size - head - HEAD
                 added_expiring -= data[head + EXPIRY_AT : head + HEAD] != b"\0\0\0\0\0\0\0\0"

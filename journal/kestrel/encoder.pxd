@@ -2,7 +2,7 @@ cimport cython
 
 from staniel.journal.kestrel.addx cimport addx_record, xid_record
 from staniel.queues.changes cimport Aborted, Cleared, Confirmed, Opened, Removed
-from staniel.queues.item cimport Item
+from staniel.queues.item cimport Item, ItemWithPast
 
 
 cdef class Encoder:

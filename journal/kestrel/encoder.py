@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from staniel.journal.kestrel.addx import addx_record, xid_record
+from staniel.journal.kestrel.notes import note
 from staniel.journal.kestrel.records import (
     ADD_XID,
     ADD_XID_HEAD,
@@ -24,7 +25,7 @@ from staniel.journal.kestrel.records import (
 )
 from staniel.queues.changes import Aborted, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import JournalDialect
-from staniel.queues.item import Delivery, Item
+from staniel.queues.item import Delivery, Item, ItemWithPast, past_bytes
 from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
 REMOVE_RECORD = bytes((REMOVE,))
@@ -44,7 +45,8 @@ class Encoder:
     """Writes the records of one queue, and keeps a shadow of the state that a reader of them would have.
 
     memcache flags have no field in this format. `SAVE_XID(flags) SAVE_XID(counter)` before an ADDX is inert for every
-    reader, because the second record undoes the first; ours takes the flags from it.
+    reader, because the second record undoes the first; ours takes the flags from it. The past of an item stands before
+    them, see notes.py.
     """
 
     def __init__(self, dialect: JournalDialect, counter: int = 0) -> None:
@@ -86,7 +88,9 @@ class Encoder:
 
     def addx(self, item: Item) -> bytes:
         """The record of one item in the line."""
-        return self._flags(item.flags) + addx_record(item) if item.flags else addx_record(item)
+        if item.flags or type(item) is ItemWithPast:
+            return self._in_front(item) + addx_record(item)
+        return addx_record(item)
 
     def _cleared(self, change: Cleared) -> bytes:
         self.took = True
@@ -113,6 +117,12 @@ class Encoder:
         self.open.discard(change.xid)
         return xid_record(UNREMOVE, change.xid)
 
+    def _in_front(self, item: Item) -> bytes:
+        """What has no field in the record of an item: its past and its flags."""
+        past = past_bytes(item)
+        told = note(past, item.added_ms, item.data, self.counter) if past else b""
+        return told + self._flags(item.flags) if item.flags else told
+
     def _flags(self, flags: int) -> bytes:
         return xid_record(SAVE_XID, signed(flags)) + xid_record(SAVE_XID, self.counter)
 
@@ -128,11 +138,11 @@ class Encoder:
         return self.save_xid(counter) * 2
 
     def _still_open(self, xid: int, item: Item) -> bytes:
-        flags = self._flags(item.flags) if item.flags else b""
+        before = self._in_front(item)
         if self.dialect is JournalDialect.KESTREL_24:
             # Kestrel 2.4 ignores the id of an ADD_XID and reads opcode 3 wrongly: an ADDX, then a reserve with its id.
             head = pack_addx(ADDX, len(item.data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
             self.counter = xid
-            return flags + head + item.data + xid_record(REMOVE_TENTATIVE_XID, xid)
+            return before + head + item.data + xid_record(REMOVE_TENTATIVE_XID, xid)
         head = pack_add_xid(ADD_XID, xid, len(item.data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms)
-        return flags + head + item.data + RESERVE_RECORD
+        return before + head + item.data + RESERVE_RECORD

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from staniel.journal.errors import NeedMore
+from staniel.journal.kestrel.notes import fact_in
 from staniel.journal.kestrel.read_adds import read_adds
 from staniel.journal.kestrel.records import (
     ADD_XID,
@@ -18,7 +19,7 @@ from staniel.journal.kestrel.records import (
     XID_BODY,
     decode,
 )
-from staniel.queues.item import LOST_MS, Item, ItemWithXid
+from staniel.queues.item import LOST_MS, Item, ItemWithXid, item_with, past_bytes
 
 LOST = Item(b"", 0, LOST_MS)
 
@@ -55,11 +56,11 @@ def read_items(
                 stop = at + SIZE_END + size
                 if size < BLOCK_HEAD_BYTES or stop > end:
                     decode(data, at, end, rest_bytes)  # raises
-                flags = _flags(saves) if saves else 0
                 if size == BLOCK_HEAD_BYTES and loses_stand_ins and not (added_ms or expires_ms):
                     items.append(LOST)
+                    saves.clear()
                 else:
-                    items.append(Item(data[at + ADDX_HEAD_BYTES : stop], added_ms, expires_ms, flags))
+                    items.append(_item(data[at + ADDX_HEAD_BYTES : stop], added_ms, expires_ms, saves))
                 at = stop
             elif op in fixed and end - at >= fixed[op]:
                 if op == SAVE_XID:
@@ -72,12 +73,22 @@ def read_items(
                 if op == STATE_DUMP:
                     saves.clear()
                 if record.size >= 0:
-                    fields = record.payload(data), record.added_ms, record.expires_ms, _flags(saves)
-                    items.append(ItemWithXid(*fields, record.xid) if op == ADD_XID else Item(*fields))
+                    item = _item(record.payload(data), record.added_ms, record.expires_ms, saves)
+                    items.append(_with_xid(item, record.xid) if op == ADD_XID else item)
                 at = record.stop
     except NeedMore:
         pass
     return at
+
+
+def _item(payload: bytes, added_ms: int, expires_ms: int, saves: list[int]) -> Item:
+    """An item, with what stands in front of its record, which is taken off `saves`."""
+    past = fact_in(saves, added_ms, payload) if len(saves) > 2 else b""
+    return item_with(past, payload, added_ms, expires_ms, _flags(saves))
+
+
+def _with_xid(item: Item, xid: int) -> ItemWithXid:
+    return ItemWithXid(item.data, item.added_ms, item.expires_ms, item.flags, xid, past_bytes(item))
 
 
 def _flags(saves: list[int]) -> int:

@@ -5,7 +5,7 @@ from staniel.journal.kestrel.addx cimport joined, size_of, waiting_record
 from staniel.journal.kestrel.encoder cimport Encoder
 from staniel.queues.changes cimport Added
 from staniel.queues.interfaces cimport Journal
-from staniel.queues.item cimport Item
+from staniel.queues.item cimport Item, ItemWithPast
 
 
 cdef class Log(Journal):

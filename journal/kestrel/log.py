@@ -24,7 +24,7 @@ from staniel.queues.changes import Added, Change, Removed
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
-from staniel.queues.item import Delivery, Item
+from staniel.queues.item import Delivery, Item, ItemWithPast
 
 
 class QueueView(Protocol):
@@ -211,7 +211,7 @@ class Log(Journal):
         kind = type(change)
         if kind is Added:
             item = change.item  # type: ignore[union-attr]
-            if item.flags:
+            if item.flags or type(item) is ItemWithPast:
                 data = self.encoder.addx(item)
                 size = len(data)
             else:

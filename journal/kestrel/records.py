@@ -13,7 +13,7 @@ import struct
 from msgspec import Struct
 
 from staniel.journal.errors import Corrupt, NeedMore, Truncated, past_end
-from staniel.queues.item import Item, ItemWithXid
+from staniel.queues.item import Item, ItemWithXid, copy_of
 
 ADD, REMOVE, ADDX, REMOVE_TENTATIVE, SAVE_XID = 0, 1, 2, 3, 4
 UNREMOVE, CONFIRM_REMOVE, ADD_XID, STATE_DUMP, REMOVE_TENTATIVE_XID = 5, 6, 7, 8, 9
@@ -200,5 +200,5 @@ def _wrong_size(size: int, size_min: int, left_bytes: int) -> Corrupt:
 def plain(item: Item) -> Item:
     """The item without the transaction id that it may have come with."""
     if isinstance(item, ItemWithXid):
-        return Item(item.data, item.added_ms, item.expires_ms, item.flags)
+        return copy_of(item)
     return item

@@ -302,12 +302,17 @@ class Recovery:
         segments.seal(name, number, size, replay.checkpoint(), replay.counter)
 
     def _replay(self, recovered: Recovered) -> int:
-        """Read the current segment into the state; its size. Stops at the first damaged record, and notes it."""
+        """Read the current segment into the state; its size. Stops at the first damaged record, and notes it. A note
+        whose item is missing is damaged too.
+        """
         segment = recovered.segments.current
         segment.size = self.fs.size(f"{self.folder}/{segment.name}")
         try:
             self._replay_segment(segment, recovered)
+            if note_bytes := recovered.replay.end_file():
+                raise Truncated(at=segment.size - note_bytes)
         except Corrupt as error:
+            error.at -= recovered.replay.end_file()
             torn = isinstance(error, Truncated)
             damage = Damage(segment.name, error.at, segment.size - error.at, error.why, is_torn=torn)
             recovered.damages.append(damage)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from staniel.journal.errors import NeedMore
 from staniel.journal.kestrel.adds import count_adds
+from staniel.journal.kestrel.notes import fact_in, unfinished
 from staniel.journal.kestrel.records import (
     ADD,
     ADD_XID,
@@ -31,7 +32,7 @@ from staniel.journal.kestrel.records import (
     plain,
 )
 from staniel.queues.checkpoint import Checkpoint
-from staniel.queues.item import Delivery, Item, ItemWithXid
+from staniel.queues.item import Delivery, Item, ItemWithXid, item_with, past_bytes
 from staniel.queues.line import PlainLine
 from staniel.queues.xids import next_xid
 
@@ -129,13 +130,13 @@ class Replay:
                     stop = payload_at + size
                     if size < 0 or stop > end:
                         decode(data, at, end, rest_bytes)  # raises
-                    flags = self._flags() if saves else 0
                     added_bytes += size
                     if line.behind or line.bytes >= full_bytes or (len(fresh) >= look_items and line.is_full):
                         line.behind += 1
                         line.behind_bytes += size
+                        saves.clear()
                     else:
-                        fresh.append(Item(data[payload_at:stop], added_ms, expires_ms, flags))
+                        fresh.append((self._item if saves else Item)(data[payload_at:stop], added_ms, expires_ms))
                     line.bytes += size
                     if expires_ms:
                         line.expiring += 1
@@ -211,15 +212,16 @@ class Replay:
         if record.listed is not None:
             self._open_listed(record.xid, record.listed, data)
             return
-        payload, flags = record.payload(data), self._flags()
-        if record.op == ADD:
-            self.line.append(Item(payload, self.now_ms, record.expires_ms, flags))
-        elif record.op == ADD_XID:
-            self.line.append(ItemWithXid(payload, record.added_ms, record.expires_ms, flags, record.xid))
+        added_ms = record.added_ms if record.op != ADD else self.now_ms
+        item = self._item(record.payload(data), added_ms, record.expires_ms)
+        if record.op == ADD_XID:
+            item = ItemWithXid(item.data, added_ms, item.expires_ms, item.flags, record.xid, past_bytes(item))
+            self.line.append(item)
             self._with_xid_end = self.line.end
-        else:
+            return
+        if record.op == STATE_DUMP:
             self.open.pop(record.xid, None)
-            self.line.append(Item(payload, record.added_ms, record.expires_ms))
+        self.line.append(item)
 
     def _open_listed(self, counter: int, listed: list[Record], data: bytes) -> None:
         self.counter = counter
@@ -231,6 +233,20 @@ class Replay:
                 self.open[each.xid] = Delivery(item, 0, 1, each.xid, 0, -self._only_listed)
 
     # inside
+
+    def end_file(self) -> int:
+        """Forget a note at the end of the file of which its item is missing, and return how many bytes it has there."""
+        count = unfinished([xid for _, xid in self._saves])
+        if count:
+            self.counter = self._saves[-count][0]
+            del self._saves[-count:]
+        return count * WITH_XID_BYTES
+
+    def _item(self, payload: bytes, added_ms: int, expires_ms: int) -> Item:
+        """An item, with what stands in front of its record."""
+        saves = self._saves
+        past = fact_in([xid for _, xid in saves], added_ms, payload) if len(saves) > 2 else b""
+        return item_with(past, payload, added_ms, expires_ms, self._flags())
 
     def _flags(self) -> int:
         """memcache flags: two SAVE_XID directly before an item, the second undoing the first."""

@@ -23,7 +23,7 @@ from staniel.journal.libkestrel.records import DATA_BYTES_MAX, MAGIC_BYTES, SEGM
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.spool import Spool
 from staniel.queues.config import Format, JournalDialect, QueueConfig
-from staniel.queues.item import LOST_MS, Item
+from staniel.queues.item import LOST_MS, Item, copy_of
 from staniel.queues.line import Line
 from staniel.queues.names import file_error, parent_of
 
@@ -185,7 +185,7 @@ class Conversion:
                 item = line.pop().item
                 refuse_lost(item)
                 digests[name].add(item)
-                pieces.append(encoder.addx(Item(item.data, item.added_ms, item.expires_ms, item.flags)))
+                pieces.append(encoder.addx(copy_of(item)))
                 done = self._tell("writing", done + 1, total)
                 if len(pieces) == TOLD_EVERY_ITEMS or len(item.data) > PIECE_BYTES:
                     file.write(b"".join(pieces))

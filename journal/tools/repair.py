@@ -35,7 +35,7 @@ from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import MAGIC
 from staniel.journal.workq.trace import CmdLogTrace
 from staniel.queues.config import JournalDialect
-from staniel.queues.item import LOST_MS, Item
+from staniel.queues.item import LOST_MS, Item, copy_of
 
 WORK = "repair"  # in the own folder of the copy, while it is made
 COPIED = ("version", "status", "paused")  # of a spool's own files
@@ -164,7 +164,7 @@ class Repair:
                 lost_items += 1
                 continue
             count += 1
-            pieces.append(encoder.addx(Item(item.data, item.added_ms, item.expires_ms, item.flags)))
+            pieces.append(encoder.addx(copy_of(item)))
             pending += len(pieces[-1])
             if pending > PIECE_BYTES:
                 file.write(b"".join(pieces))

@@ -15,7 +15,7 @@ import click
 
 from staniel.broker.config.values import DURATION_MS_MAX, parse_duration
 from staniel.broker.operations.audit import KEPT, AuditEntry
-from staniel.broker.operations.browse import BYTES_MAX, ItemView, Page
+from staniel.broker.operations.browse import BYTES_MAX, ItemView, Page, PastView
 from staniel.broker.operations.reasons import Health
 from staniel.broker.operations.undo import UndoView
 from staniel.broker.operations.views import ClientView, OpenReadView, QueueSnapshot, ServerView
@@ -130,7 +130,9 @@ def echo_table(heads: tuple[str, ...], rows: list[list[str]], *left: str) -> Non
 def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes: int) -> None:
     """Show the items of QUEUE from its head on; nothing is taken.
 
-    A + after the data says that there is more of it. --format json is the same as --json.
+    A + after the data says that there is more of it. Below a dead letter, or an item that expired in another queue,
+    stands its past: where it comes from, why and when it left, how often it was delivered there, when it was put, and
+    the last client that it was delivered to. --format json is the same as --json.
     """
     path = queue_path(queue, "items")
     found = live.client.get(path, offset=offset, limit=min(count, PAGE_ITEMS), bytes=shown_bytes)
@@ -145,9 +147,13 @@ def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes
         Live(live.client, True).tell_json(found)
         return
     shown = convert(found, Page)
-    rows = [_item_row(item, form) for item in shown.items]
+    rows = []
+    for item in shown.items:
+        rows.append(_item_row(item, form))
+        if item.past is not None:
+            rows.append(["", "", "", "", f"  {past_line(item.past)}"])
     echo_table(("OFFSET", "AGE", "BYTES", "TRIES", "DATA"), rows, "DATA")
-    click.echo(f"{len(rows):,} of {counted(shown.items_total, 'item')}", err=True)
+    click.echo(f"{len(shown.items):,} of {counted(shown.items_total, 'item')}", err=True)
 
 
 def _plain(item: ItemView) -> dict[str, Any]:
@@ -162,6 +168,17 @@ def _item_row(item: ItemView, form: str) -> list[str]:
     shown = data.hex(" ") if form == HEX else printable_bytes(data)
     row = [f"{item.offset:,}", human_duration(item.age_ms), human_size(item.data_bytes), f"{item.deliveries:,}"]
     return [*row, shown + " +" * item.is_cut]
+
+
+def past_line(past: PastView) -> str:
+    """The past of an item, in a line."""
+    why = "dead" if past.reason == "dead" else "expired"
+    said = (
+        f"{why} in {printable(past.origin)} at {moment(past.left_at_ms)}, delivered {counted(past.deliveries, 'time')}"
+    )
+    said += f", last to {printable(past.client)}" if past.client else ""
+    said += f", put at {moment(past.put_at_ms)}"
+    return said + (f", the {past.times}. time" if past.times > 1 else "")
 
 
 def _bytes_of(encoding: str, data: str) -> bytes:

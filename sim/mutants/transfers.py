@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from staniel.broker.commands.text import HANDLERS
 from staniel.broker.session import Session
 from staniel.broker.transfer_recovery import TransferRecovery
 from staniel.broker.transfers import Transfers
+from staniel.journal.kestrel import item_reader
+from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.transfer_log import TransferLog
 from staniel.protocol.text.replies import TextReplies
 from staniel.protocol.text.requests import TextPut
+from staniel.queues.item import Item
 from staniel.queues.transfer_recovery import set_aside_found
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+
+TRANSFER_FIELDS = ("source", "taken", "reason", "target", "left_ms", "times", "destination")
 
 
 @mutant("a transfer is finished with any equal item", "crc-collisions")
@@ -47,6 +53,38 @@ def copy_anywhere() -> Any:
         return begin
 
     return replaced(TransferLog, "begin", make)
+
+
+@mutant("a copy has the past of the copy before it", "transfers")
+def stale_past() -> Any:
+    def make(right: Any) -> Any:
+        def transfer(self: Transfers, each: Any, now_ms: int) -> None:
+            before = getattr(self, "before", b"")
+            self.before = each.past  # type: ignore[attr-defined]
+            if before and each.past:
+                each = SimpleNamespace(**{name: getattr(each, name) for name in TRANSFER_FIELDS}, past=before)
+            right(self, each, now_ms)
+
+        return transfer
+
+    return replaced(Transfers, "_transfer", make)
+
+
+@mutant("an item that only the journal holds has lost its past", "transfers")
+def past_forgotten_behind() -> Any:
+    return replaced(item_reader, "fact_in", lambda right: lambda ids, added_ms, data: b"")
+
+
+@mutant("a rewritten journal has no pasts", "transfers")
+def past_not_rewritten() -> Any:
+    def make(right: Any) -> Any:
+        def snapshot(self: Encoder, counter: int, opened: Any, items: Any) -> Any:
+            bare = [Item(item.data, item.added_ms, item.expires_ms, item.flags) for item in items]
+            return right(self, counter, opened, bare)
+
+        return snapshot
+
+    return replaced(Encoder, "snapshot", make)
 
 
 @mutant("a text put that is refused midway says that nothing is stored", "full-disk")

@@ -17,6 +17,7 @@ from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.sim.queues.conversation import CLOSERS, OPENERS, PUTS, SHOWS_ITEMS, Answer, Request, Want
 from staniel.sim.queues.model import Fact, Fate, Impossible, Move, QueueModel, Reading, Record, Verb, facts_of
+from staniel.sim.queues.pasts import StatedPasts, check_start, check_transfer
 from staniel.sim.queues.promises import Acknowledgement, acknowledged, acknowledgement_of
 from staniel.sim.violations import Kind, Violation, shown
 
@@ -60,6 +61,7 @@ class Checker:
     def __init__(self, models: dict[str, QueueModel], puts: dict[bytes, Put]) -> None:
         self.models = models
         self.puts = puts
+        self.pasts: StatedPasts = {}  # of all lives; the run replaces it
         self.clients: list[CheckedClient] = []
         self.counts_deliveries = False  # every delivery, over all lives; else settings and rewrites get in the way
         self.deleting: list[str] = []  # queues that clients had asked to delete when they hung up; one entry an ask
@@ -80,6 +82,8 @@ class Checker:
     def begins(self, queue: Queue) -> None:
         model = self.model(queue.name)
         model.begin(queue)
+        if not model.facts:
+            check_start(model, queue, self.pasts)
         model.begun_after_facts = self.facts
 
     def ends(self, queue: Queue) -> None:
@@ -108,6 +112,8 @@ class Checker:
                 kind = Kind.TWICE if fact.verb is Verb.CONFIRM else Kind.DUPLICATED
                 raise Violation(kind, f"queue {queue.name} states: {why}") from None
             assert record is not None
+            if fact.verb is Verb.ADD:
+                self.pasts.setdefault((queue.name, record.data), set()).add(record.past)
             if fact.verb is Verb.REMOVE or fact.verb is Verb.OPEN:
                 self.left.add((queue.name, record.data))
             self.transcript.append(("fact", queue.name, f"{fact.verb.value} {fact.xid or ''} {shown(record.data)}"))
@@ -163,17 +169,20 @@ class Checker:
     def _moved(self, target: QueueModel, copy: Record) -> None:
         """An item that was not put has come from another queue that sends to this one."""
         may_be: Record | None = None
+        came_from = target
         for source in self.models.values():
             source.note_settings()
             if source is target or target.name not in source.targets:
                 continue
             sent = {id(each.record) for each in source.readings.values() if each.holder not in self.clients}
             for record in [*source.now.ready, *source.now.open.values()]:
-                if record.data == copy.data and record.moved_to is None:
-                    # Of several queues with that item, it left the one where it is open and no client has it.
-                    may_be = record if may_be is None or id(record) in sent else may_be
+                is_equal = record.data == copy.data and record.moved_to is None
+                # Of several queues with that item, it left the one where it is open and no client has it.
+                if is_equal and (may_be is None or id(record) in sent):
+                    may_be, came_from = record, source
         if may_be is None:
             raise Violation(Kind.DUPLICATED, f"{shown(copy.data)} was added to {target.name} once more, from nowhere")
+        check_transfer(came_from, target, may_be, copy, self.now_ms)
         may_be.moved_to = Move(target.name, len(target.facts) - 1)
 
     def _may_go(self, queue: Queue, model: QueueModel, record: Record) -> bool:
@@ -221,6 +230,7 @@ class Checker:
                 self.puts[data] = Put(request, [])
         if request.want is Want.MOVE:
             self.model(request.queue).targets.add(request.target)
+            self.model(request.queue).moved_to.add(request.target)
 
     def on_answer(self, client: CheckedClient, who: str, answer: Answer) -> list[Acknowledgement]:
         """A part of an answer. What it promises once it has reached the client."""

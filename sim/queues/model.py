@@ -13,6 +13,8 @@ from msgspec import Struct
 
 from staniel.queues.changes import Change
 from staniel.queues.config import SYNC_ALWAYS, QueueConfig
+from staniel.queues.item import past_bytes
+from staniel.queues.past import past_of
 from staniel.queues.queue import Queue
 from staniel.queues.stream.queue import StreamQueue
 
@@ -33,6 +35,8 @@ class Record(Struct, eq=False):
     added_ms: int
     expires_ms: int
     moved_to: Move | None = None
+    past: bytes = b""  # encoded
+    first_put_ms: int = 0
     deliveries: int = 0  # opens of it that have survived every accident so far, and those of this life
 
     def has_expired(self, max_age_ms: int, now_ms: int) -> bool:
@@ -159,6 +163,7 @@ class QueueModel:
         self._noted: QueueConfig | None = None
         self.timeouts_ms: set[int] = set()
         self.had_delay = False
+        self.moved_to: set[str] = set()  # where operators have asked to move items of it
         self.targets: set[str] = set()  # where it sends items, or has sent some
 
     def first_state(self) -> State:
@@ -254,7 +259,9 @@ def facts_of(change: Change) -> Iterator[Fact]:
     kind = type(change).__name__
     if kind == "Added":
         item = change.item  # type: ignore[union-attr]
-        yield Fact(Verb.ADD, 0, Record(item.data, item.added_ms, item.expires_ms))
+        past = past_of(item)
+        put_ms = item.added_ms if past is None else past.put_ms
+        yield Fact(Verb.ADD, 0, Record(item.data, item.added_ms, item.expires_ms, None, past_bytes(item), put_ms))
     elif kind == "Cleared":
         for _ in range(change.count):  # type: ignore[union-attr]
             yield Fact(Verb.REMOVE)

@@ -14,6 +14,7 @@ from staniel.sim.disk.disk import Disk
 from staniel.sim.history import UNABLE, History, SeedPlan
 from staniel.sim.queues.checker import Checker, Put
 from staniel.sim.queues.model import QueueModel, Record
+from staniel.sim.queues.pasts import StatedPasts
 from staniel.sim.queues.promises import Accident, check, committed, synced
 from staniel.sim.queues.recorder import watch
 from staniel.sim.queues.workload import Workload
@@ -49,9 +50,11 @@ class QueueRun(History):
         self.config = self.workload.config(self.rng)
         self.models: dict[str, QueueModel] = {}
         self.puts: dict[bytes, Put] = {}
+        self.pasts: StatedPasts = {}
 
     def begin_life(self) -> None:
         self.checker = Checker(self.models, self.puts)
+        self.checker.pasts = self.pasts
         self.checker.counts_deliveries = self.profile.deliveries
 
     def watch(self, broker: Broker) -> None:

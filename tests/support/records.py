@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from staniel.journal.kestrel.replay import Replay
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import JournalDialect, QueueConfig
 from staniel.queues.interfaces import Journal
-from staniel.queues.item import Delivery, Item
+from staniel.queues.item import Delivery, Item, item_with, past_bytes
 from staniel.queues.queue import Queue
 from tests.support.judge import Content
 
@@ -73,6 +74,7 @@ DAMAGED = st.one_of(FOREIGN, damaged(), st.binary(max_size=60), st.lists(st.inte
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.binary(max_size=5), st.sampled_from([0, 0, 1, 2**31, 2**32 - 1])),
+        st.tuples(st.just("add"), st.binary(max_size=5), st.sampled_from([0, 7]), st.binary(min_size=1, max_size=9)),
         st.tuples(st.sampled_from(["take", "open", "open", "flush"])),
         st.tuples(st.sampled_from(["confirm", "abort", "abort"]), st.integers(0, 5)),
         st.tuples(st.just("jump"), st.sampled_from([0, -3, 2**31 - 3, 77])),
@@ -111,9 +113,11 @@ class Scribe(Journal):
     def step(self, now_ms: int, verb: str, *rest: object) -> None:
         queue = self.queue
         if verb == "add":
-            data, flags = rest
+            data, flags, *pasts = rest
             assert isinstance(data, bytes) and isinstance(flags, int)
-            queue.add(Item(data, now_ms, now_ms * 2, flags), now_ms)
+            past = pasts[0] if pasts else b""
+            assert isinstance(past, bytes)
+            queue.add(item_with(past, data, now_ms, now_ms * 2, flags), now_ms)
         elif verb == "jump":
             (xid,) = rest
             assert isinstance(xid, int)
@@ -132,6 +136,11 @@ class Scribe(Journal):
         """What a reader must find."""
         items = [content(item) for item in self.queue.line.items()]
         return items, {xid: content(taken.item) for xid, taken in self.queue.open_reads.items()}
+
+
+def pasts(items: Iterable[Item]) -> list[bytes]:
+    """The encoded past of each item."""
+    return [past_bytes(item) for item in items]
 
 
 def content(item: Item) -> Content:

@@ -1,0 +1,74 @@
+"""The past of an item that has left its queue without having been consumed: a dead letter, or one that expired.
+
+It is set when the item leaves and kept beside its payload, which stays as it was put. Queues and journals carry it as
+bytes (`ItemWithPast.past`) and do not look into them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+from msgspec import Struct
+
+from staniel.queues.item import Item, ItemWithPast
+
+CLIENT_LENGTH_MAX = 100  # as much of an address as helps; the past stays small beside its item
+PAST_BYTES_MAX = 400  # the longest name, an address, and the numbers
+
+
+class Why(IntEnum):
+    """Why the item left its queue. The numbers are on disks: never give one another meaning."""
+
+    EXPIRED = 1
+    DEAD = 2  # delivered max_deliveries times
+
+
+class Past(Struct, frozen=True, array_like=True):
+    """What happened to an item before it came to where it is now.
+
+    `origin`: the queue that it left, `left_ms` when. `put_ms`: when a client put it, `deliveries`: how often `origin`
+    delivered it. `client`: the address of the last client that it was delivered to; "" if that is not known, because
+    the server was restarted meanwhile. `times`: how often it has left a queue like this.
+    """
+
+    why: Why
+    origin: bytes  # a name need not be UTF-8
+    put_ms: int
+    left_ms: int
+    deliveries: int
+    client: str = ""
+    times: int = 1
+
+    @property
+    def origin_name(self) -> str:
+        return self.origin.decode("utf-8", "surrogateescape")
+
+
+_DECODER = msgspec.msgpack.Decoder(Past)
+
+
+def past_of(item: Item) -> Past | None:
+    """The past of an item; None if it has none, or one that a later version has written."""
+    if type(item) is not ItemWithPast:
+        return None
+    try:
+        return _DECODER.decode(item.past)
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def next_past(item: Item, why: Why, origin: str, deliveries: int, client: str, now_ms: int) -> bytes:
+    """The past, as bytes, of an item that leaves `origin` now. What it has been through before counts on."""
+    before = past_of(item)
+    past = Past(
+        why=why,
+        origin=origin.encode("utf-8", "surrogateescape"),
+        put_ms=before.put_ms if before is not None else item.added_ms,
+        left_ms=now_ms,
+        deliveries=deliveries,
+        client=client[:CLIENT_LENGTH_MAX],
+        times=before.times + 1 if before is not None else 1,
+    )
+    found = msgspec.msgpack.encode(past)
+    return found if len(found) <= PAST_BYTES_MAX else b""

@@ -17,6 +17,7 @@ from staniel.broker.events import Level
 from staniel.broker.session import LAST_TIME, dead_letter
 from staniel.broker.status import ServerStatus
 from staniel.broker.undo_recovery import UndoRecovery
+from staniel.journal.disk.refusals import described
 from staniel.journal.errors import Damage
 from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.log import Log
@@ -87,7 +88,7 @@ def recover(
     for name in spool.orphans(found):
         hint = "with all other files of its queue; not told again"
         report(Level.ERROR, "journal.gone", queue=name.rpartition(".")[0], file=name, items="unknown", hint=hint)
-    spool.prune(found.kestrel)
+    _prune_sidecars(broker, found)
     for name in found.foreign:
         report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
     broker.streams.recover(found, now_ms)
@@ -125,6 +126,14 @@ def recover(
         unreadable=len(queues.blocked),
         jobs_unreadable=broker.serves_jobs and bool(broker.workq.trouble),
     )
+
+
+def _prune_sidecars(broker: Broker, found: SpoolListing) -> None:
+    try:
+        broker.spool.prune(found.kestrel)
+    except OSError as error:
+        hint = "they are left where they are, and nothing rests on them"
+        broker.report(Level.WARNING, "journal.sidecar_failed", file=error.filename, why=described(error), hint=hint)
 
 
 def _report_spool_damage(broker: Broker) -> None:

@@ -2,7 +2,7 @@ cimport cython
 
 
 cdef class GroupCommit:
-    cdef public object fs, failed_sync, ballast, open_files, before_write, after_sync, redo, wait_for, _running
+    cdef public object fs, failed_sync, ballast, on_refused, open_files, before_write, after_sync, redo, wait_for, _running
     cdef public str folder
     cdef public long long gathering, durable, pending_bytes, budget_bytes, commit_above_bytes, _started, _next_due_ms
     cdef public long long _checks_due_ms

@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from staniel.journal.disk.ballast import Ballast, Space
 from staniel.journal.disk.failed_sync import FailedSyncMarker
-from staniel.journal.disk.fs import FULL_ERRNOS, SHORT_ERRNOS, File, JournalFailure, Region
+from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, JournalFailure, Region
 from staniel.journal.disk.open_files import OpenFiles
+from staniel.journal.disk.refusals import described
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
 from staniel.journal.redo.log import Binding, LogState, Piece, RedoLog
 
@@ -153,6 +154,8 @@ class GroupCommit:
         """Set by the server or the simulator: return once this running sync has run."""
         redo.wait_for_sync = self._wait_for_sync
         self.ballast = ballast
+        self.on_refused: Callable[[str, OSError, int], None] = lambda path, error, now_ms: None
+        """Set by the broker: the system refuses a rotation of the journal at this path, which goes on as it is."""
         self.open_files = OpenFiles()
         self.before_write: Callable[[], None] | None = None  # there only while it has something to do
         """Makes durable what must be on the disk before anything that is recorded now. May raise JournalFailure."""
@@ -181,11 +184,10 @@ class GroupCommit:
         self._sealed: dict[File, None] = {}
 
     def failure(self, what: str, error: OSError) -> JournalFailure:
-        """The end of a process that has tried to change files and cannot know how far that came, with the mark that
-        makes the next one look. (A failed sync raises one by itself, and the mark: see unsynced_names.py.)
+        """The end of a process that has tried to change files and cannot know how far that came. The next one sees it:
+        no sync has failed, so what the system shows of the files is what they are.
         """
-        self.failed_sync.record_failure()
-        return JournalFailure(f"{what}: {error}")
+        return JournalFailure(f"{what}: {described(error)}")
 
     # gathering
 
@@ -276,7 +278,7 @@ class GroupCommit:
 
     def _release_ballast_and_retry(self, error: OSError, write: Callable[[], T], path: str) -> T:
         if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
-            raise JournalFailure(f"cannot write {path}: {error}") from error
+            raise JournalFailure(f"cannot write {path}: {described(error)}") from error
         self.ballast.release()
         self._take_budget()
         return self.write_or_release_ballast(write, path)
@@ -479,9 +481,10 @@ class GroupCommit:
         try:
             member.synced(now_ms)
         except OSError as error:
-            # No room for another file, or no descriptor: it is tried again when the journal has grown further.
-            if error.errno not in FULL_ERRNOS | SHORT_ERRNOS:
+            if error.errno in BROKEN_ERRNOS:
                 raise self.failure(f"cannot rotate {member.path}", error) from error
+            # No room for another file, no descriptor, or no right: tried again when the journal has grown further.
+            self.on_refused(member.path, error, now_ms)
 
     def settle(self, now_ms: int) -> None:
         """Write and sync everything on the spot: at start and stop, where no client is served meanwhile."""

@@ -22,6 +22,7 @@ from staniel.compiled import BUILD
 from staniel.journal.disk.file_system import FileSystemFlaw
 from staniel.journal.disk.fs import Locked, Misplaced
 from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import SpoolError
 from staniel.server import heap, signals
@@ -223,10 +224,11 @@ def run(load: Callable[[], Config]) -> int:
         hint = "nothing more is answered; put the files back as they were, then start again: what is in them is served"
         return complain(f"{error}; {hint}", MISPLACED)
     except JournalFailure as error:
-        hint = "nothing was acknowledged since; mend the disk, then start again: recovery does the rest"
-        return complain(f"{error}; {hint}")
+        mend = remedy(error.__cause__, "mend the disk, then start again")
+        return complain(f"{error}; nothing was acknowledged since; {mend}; recovery does the rest")
     except OSError as error:
-        return complain(f"the system refuses: {error}; nothing was acknowledged since, start again once that is mended")
+        mend = remedy(error, "start again once that is mended")
+        return complain(f"{described(error)}; nothing was acknowledged since; {mend}")
     except MemoryError:
         hint = "give it more, or less to max_memory_size_total and max_pending_size_total, then start again"
         return complain(f"out of memory; nothing was acknowledged since; {hint}")

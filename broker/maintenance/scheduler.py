@@ -6,14 +6,15 @@ Source: the packing strategy of the Kestrel journal format.
 
 from __future__ import annotations
 
-from staniel.broker.events import EventSink, Level
+from staniel.broker.events import EventSink, Level, RateLimitedSink
 from staniel.broker.maintenance.damage_events import report_and_quarantine
 from staniel.broker.maintenance.memory import MemoryBudget
 from staniel.broker.maintenance.packing import PackScheduler
 from staniel.broker.maintenance.read_ahead import ReadAhead
 from staniel.broker.maintenance.sidecars import Sidecars
 from staniel.journal.background import TaskQueue
-from staniel.journal.disk.fs import FULL_ERRNOS
+from staniel.journal.disk.fs import BROKEN_ERRNOS
+from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.policy import JournalStep, is_worth_packing, next_step, saves_half, starts_delay
@@ -31,6 +32,11 @@ OPEN_READ_BYTES = 1024  # taken as the size of what is open, where only its numb
 STAND_IN_BYTES = 21
 
 
+def _report_refused(report: RateLimitedSink, path: str, error: OSError, now_ms: int) -> None:
+    hint = f"the journal grows on in its present file; it is tried again; {remedy(error, 'mend that')}"
+    report(Level.WARNING, "journal.rotate_failed", now_ms, file=path, why=described(error), hint=hint)
+
+
 class MaintenanceScheduler:
     """For all queues of a broker."""
 
@@ -44,6 +50,8 @@ class MaintenanceScheduler:
         self.memory = MemoryBudget(memory_bytes, queues)
         self.deferred_free = DeferredFree()
         self._report = report
+        limited = RateLimitedSink(report)
+        group.on_refused = lambda path, error, now_ms: _report_refused(limited, path, error, now_ms)
         self._sealing: dict[Log, None] = {}  # a rotation is asked for; their files up to there are to be rewritten
         self.waiting = self.read_ahead.pending, self.deferred_free.left, self._sealing
         """Empty, all of them, and no pack under way: then `step` has nothing to do."""
@@ -189,7 +197,7 @@ class MaintenanceScheduler:
 
     def rewrite(self, queue: Queue, now_ms: int) -> bool:
         """Replace a queue's journal by its state, on the spot; False if a thread is at work on its files, or if there
-        is no room for that, which is reported.
+        is no room for that or the system refuses it, which is reported.
         """
         log = queue.journal
         if not isinstance(log, Log):
@@ -202,7 +210,7 @@ class MaintenanceScheduler:
         try:
             log.rewrite(*JournalView(queue).snapshot(), now_ms)
         except OSError as error:
-            if error.errno not in FULL_ERRNOS:
+            if error.errno in BROKEN_ERRNOS:
                 raise self.group.failure(f"cannot rewrite {log.path}", error) from error
             self._report(Level.WARNING, "journal.rewrite_failed", queue=queue.name, why=str(error))
             return False

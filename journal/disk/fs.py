@@ -16,6 +16,11 @@ SHORT_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """The machine is short of descriptors or memory: what has not begun can be tried again."""
 
 
+BROKEN_ERRNOS = frozenset((errno.EIO, errno.EROFS, errno.ESTALE, errno.ENXIO, errno.ENODEV, errno.EUCLEAN))
+"""The disk or its file system is broken or gone. Other errors of a call that writes nothing are a refusal: nothing has
+happened, and what the call was for can wait."""
+
+
 class JournalFailure(Exception):
     """The disk has refused a sync, whatever the reason, or a write for another reason than a lack of room. Nothing
     after it may be acknowledged: the process ends. No OSError, so that it is never taken for a full disk.

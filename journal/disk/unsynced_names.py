@@ -100,6 +100,7 @@ class NamedFile:
         try:
             file.sync()
         except SyncFailed as error:
+            error.filename = error.filename or self.path
             names.fail(error)
         if names.failure:
             raise JournalFailure(names.failure)

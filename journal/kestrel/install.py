@@ -61,9 +61,13 @@ class InstallPack(CallbackTask):
     ) -> None:
         super().__init__(then)
         self._fs, self._folder, self._names, self._covered = fs, folder, names, covered
+        self.has_begun = False
+        """Whether the files may have changed: before that an error leaves everything as it was."""
 
     def work(self) -> None:
         temp, pack, sealed = self._names
+        remove_sidecars(self._fs, self._folder, [*self._covered, sealed])  # they may be refused, and are not needed
         self._fs.rename(f"{self._folder}/{temp}", f"{self._folder}/{pack}")
+        self.has_begun = True
         self._fs.sync_folder(self._folder)
         finish_pack(self._fs, self._folder, pack, sealed, self._covered)

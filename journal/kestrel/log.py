@@ -427,6 +427,11 @@ class Log(Journal):
     def _install_pack(self, file: File, temp: str, segment: LogSegment) -> None:
         last = self.segments.sealed[-1]
         pack = layout.pack_name(self.name, last.number)
+        try:
+            remove_sidecars(self.fs, self.folder, [*self.archives, last.name])  # they may be refused
+        except OSError:
+            discard(self.fs, temp, file)
+            raise
         self._rename(file, temp, f"{self.folder}/{pack}")
         file.close()
         self.fs.sync_folder(self.folder)

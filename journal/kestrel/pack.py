@@ -294,8 +294,12 @@ class Pack:
         self._hand_over(InstallPack(log.fs, log.folder, names, [segment.name for segment in covered], self._installed))
 
     def _installed(self, error: OSError | None, now_ms: int) -> None:
-        self.task = None
+        install, self.task = self.task, None
         self.log.segments.close_held(self.log.segments.covered_by(self.last))
+        assert isinstance(install, InstallPack)
+        if error is not None and not install.has_begun:
+            self._fail(error)
+            return
         if error is not None:
             # How far it came is not known: the files are left as they are, and recovery finishes it.
             self.error = error

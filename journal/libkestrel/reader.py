@@ -6,7 +6,7 @@ are appended with every batch, so a confirmation is as durable as the queue's sy
 
 from __future__ import annotations
 
-from staniel.journal.disk.fs import FULL_ERRNOS, File, Fs
+from staniel.journal.disk.fs import BROKEN_ERRNOS, File, Fs
 from staniel.journal.disk.replace_file import replace_and_open
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.interval_set import IntervalSet
@@ -166,14 +166,16 @@ class ReaderLog(Appender):
         return self.file
 
     def start_over_if_large(self, now_ms: int) -> None:
-        """Replace the file by a minimal one once it is too large. A full disk doubles the limit. Raises OSError."""
+        """Replace the file by a minimal one once it is too large. One that the system refuses doubles the limit. Raises
+        OSError."""
         if self.written_bytes < self._start_over_bytes or self.has_pending:
             return
         try:
             self._install(now_ms)
         except OSError as error:
-            if error.errno not in FULL_ERRNOS:
+            if error.errno in BROKEN_ERRNOS:
                 raise
+            self.group.on_refused(self.path, error, now_ms)
             self._start_over_bytes = 2 * self.written_bytes
             return
         self._start_over_bytes = max(START_OVER_BYTES, 4 * self.written_bytes)

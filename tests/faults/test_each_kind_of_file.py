@@ -92,7 +92,8 @@ def test_what_answers_rest_on_fails_and_the_server_ends_with_one_line(
     last = [line for line in said if line.startswith("staniel: ")]
     assert len(last) == 1 and last[0] == said[-1] and "Input/output error" in last[0]
     assert outcome is ENDS or "sync" in calls  # those of the audit log may come with the stop's
-    assert last[0].endswith("nothing was acknowledged since; mend the disk, then start again: recovery does the rest")
+    mend = "look at the disk and the system's log (dmesg), then start again"
+    assert last[0].endswith(f"nothing was acknowledged since; {mend}; recovery does the rest")
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_without_room_for_one_queue_nothing_is_left_under_temporary_names() -> N
     disk.sync_all("")
     marked(disk, b"null\n")
     disk.capacity_bytes = disk.used_bytes + 10_000
-    with pytest.raises(SpoolError, match="free space"):
+    with pytest.raises(SpoolError, match="make room on its disk"):
         World(disk=disk)
     assert journals(disk) == ["q"]
 

@@ -54,7 +54,7 @@ class BatchedAborts:
     def _dying_last(self, reads: list[Delivery]) -> list[Delivery]:
         """Those that go to dead_letter_queue end first, the oldest of them before the others."""
         queue = self.queue
-        if not queue.config.max_deliveries or queue.config.retry_delay_ms:
+        if not queue.config.max_deliveries or queue.config.retry_delays_ms:
             return reads
         dying = {taken.xid for taken in reads if queue.dies(taken)}
         last = [taken for taken in reversed(reads) if taken.xid in dying]
@@ -72,7 +72,7 @@ class BatchedAborts:
         ended: list[tuple[Delivery, Ended]] = []
         count = 0
         # What is put back becomes the head; what rests is handed out in the order in which it has begun to.
-        is_oldest_next = queue.config.retry_delay_ms and on_ended is not _ignore
+        is_oldest_next = queue.config.retry_delays_ms and on_ended is not _ignore
         while reads and count < READS_PER_STEP:
             taken = reads.popleft() if is_oldest_next else reads.pop()
             count += 1

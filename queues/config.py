@@ -46,7 +46,8 @@ class QueueConfig(Struct, frozen=True, kw_only=True):
     expire_to_queue: str = ""
     max_deliveries: int = 0
     dead_letter_queue: str = ""
-    retry_delay_ms: int = 0
+    retry_delays_ms: tuple[int, ...] = ()  # after the first delivery, the second, …; the last one from then on
+    retry_jitter_percent: int = 0  # of the delay: so much is added at most
     fanout_only: bool = False
     enable_trace: bool = False
     client_id_for_dequeue: str = ""

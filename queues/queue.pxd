@@ -10,14 +10,14 @@ from staniel.queues.line cimport Line
 cdef class Queue:
     cdef public str name
     cdef public object open_reads, delayed, batched_aborts, timer, config, state, unrecorded, transfer_sink
-    cdef public object on_read_error, on_timed_out, waiters
+    cdef public object _rests, on_read_error, on_timed_out, waiters
     cdef public Line line
     cdef public dict leaving, children
     cdef public QueueCounters counters
     cdef public Journal journal
     cdef public long long delayed_bytes, _armed_ms, created_ms, leaving_bytes, last_xid, last_removed_added_ms
     cdef public long long _weight_limit_bytes, _max_item_bytes, _max_age_ms, _max_items, _max_bytes, max_open_reads
-    cdef public bint gets_paused, puts_paused, hidden, has_more_expired, expiry_is_ahead, had_children
+    cdef public bint gets_paused, puts_paused, hidden, has_more_expired, _may_rest_too_long, expiry_is_ahead, had_children
     cdef public long long copies
     cdef public bint puts_once, fanout_only, traces, guarded, _bounded, _weighed, _unrestricted
 

@@ -87,7 +87,9 @@ class Config(Struct, frozen=True, kw_only=True):
         keys = keys_of(QueueSettings)
         words = {values.shown(word): word for word in WORDS}  # here: quoting loads json, which a start spares
         for spelled, value in self.describe(name):
-            if type(value) is int:
+            if isinstance(value, tuple):
+                yield spelled, (value[0] if len(value) == 1 else list(value)) if value else values.NONE
+            elif type(value) is int:
                 yield spelled, words.get(keys[spelled].kind.show(value), value)
             else:
                 yield spelled, values.NONE if value == "" else value

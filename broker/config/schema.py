@@ -170,7 +170,10 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     expire_to_queue: Annotated[str | UnsetType, values.MAYBE_QUEUE_NAME] = UNSET
     max_deliveries: Annotated[int | UnsetType, values.optional(values.count(1), 0)] = UNSET
     dead_letter_queue: Annotated[str | UnsetType, values.MAYBE_QUEUE_NAME] = UNSET
-    retry_delay_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(name="retry_delay", default=UNSET)
+    retry_delays_ms: Annotated[tuple[int, ...] | UnsetType, values.RETRY_DELAYS] = field(
+        name="retry_delay", default=UNSET
+    )
+    retry_jitter_percent: Annotated[int | UnsetType, values.PERCENT] = field(name="retry_jitter", default=UNSET)
     fanout_only: Annotated[bool | UnsetType, values.FLAG] = UNSET
     max_queue_age_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(name="max_queue_age", default=UNSET)
     open_timeout_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(

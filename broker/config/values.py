@@ -22,6 +22,7 @@ from staniel.queues.names import NAME_BYTES_MAX, name_error
 ITEM_BYTES_CEILING = 1 << 30
 # Durations are added to the clock and written down in 64 bits; nothing waits longer.
 DURATION_MS_MAX = 36_500 * 86_400_000
+DELAYS_MAX = 20  # of retry_delay: a longer list is a slip
 NONE = "none"
 SIZE_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 DURATION_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -226,6 +227,20 @@ def _within(duration_ms: int, value: object) -> int:
     return duration_ms
 
 
+def _read_delays(value: object) -> tuple[int, ...]:
+    """Delays in ms; () for a delay of 0."""
+    given = value if isinstance(value, list) else [value]
+    if not 0 < len(given) <= DELAYS_MAX:
+        raise Mismatch(f"1 to {DELAYS_MAX} durations", value)
+    delays_ms = tuple(_read_duration(each) for each in given)
+    return delays_ms if any(delays_ms) else ()
+
+
+def _show_delays(delays_ms: tuple[int, ...]) -> str:
+    shown_each = [_show_duration(each) for each in delays_ms]
+    return shown_each[0] if len(shown_each) == 1 else f"[{', '.join(shown_each)}]"
+
+
 def _read_sync(value: object) -> int:
     match value:
         case "always":
@@ -359,6 +374,8 @@ MAYBE_FLAG = optional(FLAG, None)
 MAYBE_COUNT = optional(count(), None)
 MAYBE_PORT = optional(PORT, None)
 MAYBE_TEXT = optional(TEXT, "")
+RETRY_DELAYS = optional(SettingKind("duration, array of durations", _read_delays, _show_delays), ())
+PERCENT = count(0, 100)
 MAYBE_QUEUE_NAME = optional(QUEUE_NAME, "")
 MAYBE_DURATION = optional(DURATION, 0)
 MAYBE_ITEMS = optional(count(), UNLIMITED_ITEMS)

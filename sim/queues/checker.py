@@ -368,7 +368,7 @@ class Checker:
         if closes:
             why = f"{shown(reading.record.data)} of {name} was closed, and no journal was told: it will come again"
             raise Violation(Kind.REDELIVERED, why)
-        if not queue.config.retry_delay_ms and reading.record.moved_to is None and not queue.config.max_deliveries:
+        if not queue.config.retry_delays_ms and reading.record.moved_to is None and not queue.config.max_deliveries:
             raise Violation(Kind.LOST, f"{shown(reading.record.data)} of {name} was aborted, and no journal was told")
         reading.asked_back = True
 

@@ -194,7 +194,7 @@ class QueueModel:
         config = self._noted = self.queue.config
         if config.open_timeout_ms:
             self.timeouts_ms.add(config.open_timeout_ms)
-        self.had_delay |= config.retry_delay_ms > 0
+        self.had_delay |= bool(config.retry_delays_ms)
         self.targets |= {config.expire_to_queue, config.dead_letter_queue} - {""}
         is_always = config.sync_ms == SYNC_ALWAYS
         self.was_lax |= not is_always

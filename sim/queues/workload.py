@@ -17,6 +17,7 @@ ALIAS = "al"
 SECOND_ALIAS = "am"
 CHANGING = "z"  # a queue at times, and an alias at others
 STATIONS = ("v", "w")  # on the way to it; no alias reaches them: of equal items it could not be told which one has left
+GROWING = 'queues.d.retry_delay = ["5ms", "60ms"]\nqueues.d.retry_jitter = 50'
 ABSURD = 'queues.b.max_age = "9223372036854775807ms"\n'
 
 
@@ -150,7 +151,7 @@ class Workload:
         if rng.random() < 0.4:
             lines.append(f'queues.d.open_transaction_timeout = "{rng.choice((10, 50))}ms"')
         if rng.random() < 0.3:
-            lines.append('queues.d.retry_delay = "15ms"')
+            lines.append(rng.choice(('queues.d.retry_delay = "15ms"', GROWING)))
         if rng.random() < 0.3:
             lines += ['queues.ex.expire_to_queue = "ey"', 'queues.ex.max_age = "30ms"']
         if rng.random() < 0.3:

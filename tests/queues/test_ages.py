@@ -54,7 +54,7 @@ def test_the_oldest_of_those_that_came_back_counts_wherever_it_stands() -> None:
 
 
 def test_an_item_that_rests_before_another_try_is_not_ready() -> None:
-    queue = queue_with(500, config=QueueConfig(retry_delay_ms=1000))
+    queue = queue_with(500, config=QueueConfig(retry_delays_ms=(1000,)))
     taken = queue.open(NOW_MS)
     assert taken is not None
     queue.abort(taken, NOW_MS)

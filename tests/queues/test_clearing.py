@@ -115,14 +115,14 @@ def test_a_long_line_is_left_to_the_remains(way: str) -> None:
     assert not len(queue.line) and len(deferred_free.left) == 1
 
 
-@pytest.mark.parametrize("retry_delay_ms", [0, 1000])
-def test_the_open_reads_of_a_deleted_queue_and_what_rests_are_left_to_the_remains(retry_delay_ms: int) -> None:
-    queue, deferred_free = Queue("q", QueueConfig(retry_delay_ms=retry_delay_ms), NoJournal(), NOW_MS), DeferredFree()
+@pytest.mark.parametrize("delays_ms", [(), (1000,)])
+def test_the_open_reads_of_a_deleted_queue_and_what_rests_are_left_to_the_remains(delays_ms: tuple[int, ...]) -> None:
+    queue, deferred_free = Queue("q", QueueConfig(retry_delays_ms=delays_ms), NoJournal(), NOW_MS), DeferredFree()
     queue.line.deferred_free = deferred_free
     for _ in range(LEAST_ITEMS + 1):
         queue.add(Item(b"", NOW_MS), NOW_MS)
         read = queue.open(NOW_MS)
-        if retry_delay_ms and read is not None:
+        if delays_ms and read is not None:
             queue.abort(read, NOW_MS)
     queue.close()
     assert not queue.open_reads and not queue.delayed and len(deferred_free.left) == 1

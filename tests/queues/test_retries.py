@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from staniel.broker.config.load import ConfigError
 from staniel.queues.changes import Aborted
 from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import QueueConfig
+from staniel.queues.delays import rest_ms
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
 from staniel.sim.disk.durable import Crash
+from staniel.sim.world import config_of
 from tests.queues.model import Hand, Recorder, Replayed
 from tests.support.world import World
 
 NOW_MS = 1_700_000_000_000
-CONFIG = QueueConfig(retry_delay_ms=1000)
+CONFIG = QueueConfig(retry_delays_ms=(1000,))
 TIMED = QueueConfig(open_timeout_ms=500)
 
 
@@ -69,10 +72,96 @@ def test_a_delay_that_was_made_shorter_holds_no_new_abort_behind_an_old_one() ->
     queue = queue_with(b"a", b"b")
     a, b = opened(queue), opened(queue)
     queue.abort(a, NOW_MS)
-    queue.configure(QueueConfig(retry_delay_ms=10))
+    queue.configure(QueueConfig(retry_delays_ms=(10,)))
     queue.abort(b, NOW_MS + 5)
     assert queue.next_due_ms() == NOW_MS + 15
     assert [opened(queue, NOW_MS + 15).item.data for _ in range(2)] == [b"a", b"b"]
+
+
+def test_delays_grow_from_try_to_try_and_the_last_one_stays() -> None:
+    queue = queue_with(b"a", config=QueueConfig(retry_delays_ms=(10, 100, 5000)))
+    now_ms = NOW_MS
+    for delay_ms in (10, 100, 5000, 5000):
+        queue.abort(opened(queue, now_ms), now_ms)
+        assert queue.next_due_ms() == now_ms + delay_ms
+        now_ms += delay_ms
+    assert opened(queue, now_ms).deliveries == 5
+
+
+def test_an_item_with_a_short_rest_does_not_wait_for_one_with_a_long_rest() -> None:
+    queue = queue_with(b"a", b"b", config=QueueConfig(retry_delays_ms=(10, 5000)))
+    queue.abort(opened(queue), NOW_MS)
+    queue.abort(opened(queue), NOW_MS)  # b
+    again = opened(queue, NOW_MS + 10)
+    assert again.item.data == b"a"
+    queue.abort(again, NOW_MS + 10)
+    queue.abort(opened(queue, NOW_MS + 10), NOW_MS + 10)
+    queue.add(Item(b"c", NOW_MS + 10), NOW_MS + 10)
+    queue.abort(opened(queue, NOW_MS + 10), NOW_MS + 10)
+    assert queue.next_due_ms() == NOW_MS + 20
+    assert opened(queue, NOW_MS + 20).item.data == b"c" and queue.peek(NOW_MS + 5009) is None
+    assert [opened(queue, NOW_MS + 5010).item.data for _ in range(2)] == [b"a", b"b"]
+
+
+def test_a_try_can_have_no_delay() -> None:
+    queue = queue_with(b"a", config=QueueConfig(retry_delays_ms=(0, 100)))
+    queue.abort(opened(queue), NOW_MS)
+    queue.abort(opened(queue), NOW_MS)
+    assert queue.peek(NOW_MS + 99) is None and queue.peek(NOW_MS + 100) is not None
+
+
+def test_jitter_spreads_delays_and_is_the_same_in_every_run() -> None:
+    config = QueueConfig(retry_delays_ms=(1000,), retry_jitter_percent=50)
+
+    def all_rests(tries: int) -> list[int]:
+        return [rest_ms(config, Delivery(Item(b"", 0), number, tries)) for number in range(200)]
+
+    rests = [all_rests(1), all_rests(2)]
+    assert rests == [all_rests(1), all_rests(2)]
+    assert all(1000 <= rest <= 1500 for each in rests for rest in each) and rests[0] != rests[1]
+    assert len(set(rests[0])) > 100 and min(rests[0]) < 1050 and max(rests[0]) > 1450
+
+
+def test_growing_delays_count_the_tries_before_a_restart() -> None:
+    world = World('default.retry_delay = ["10ms", "10s"]\n')
+    world.client().puts("a").says("get q/open", "get q/abort")
+    world.turn(20)
+    world.client().says("get q/open")
+    world.sync()
+    again = World(world.config, world.disk.kill(), world.now_ms + 1)
+    again.turn()
+    again.turn(9_900)
+    assert again.items() == []
+    again.turn(200)
+    assert again.items() == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('"none"', "none"),
+        ("0", "none"),
+        ('"1s"', 1000),
+        ('["1s"]', 1000),
+        ('["1s", "10s", "1m"]', [1000, 10_000, 60_000]),
+        ("[0, 5]", [0, 5]),
+    ],
+)
+def test_the_setting_takes_a_duration_or_an_array(text: str, shown: object) -> None:
+    config = config_of(f"default.retry_delay = {text}\ndefault.retry_jitter = 10\n")
+    worded = dict(config.worded("q"))
+    assert (worded["retry_delay"], worded["retry_jitter"]) == (shown, 10)
+
+
+@pytest.mark.parametrize("text", ["[]", "-1", '["1s", "soon"]', '[["1s"]]', str(["1s"] * 21), "true"])
+def test_a_wrong_delay_is_refused_with_what_was_expected(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"default\.retry_delay"):
+        config_of(f"default.retry_delay = {text}\n")
+
+
+def test_jitter_is_a_percentage() -> None:
+    with pytest.raises(ConfigError, match=r"default\.retry_jitter: expected a whole number <= 100"):
+        config_of("default.retry_jitter = 101\n")
 
 
 def test_several_that_rest_come_back_in_the_order_they_were_given_back() -> None:
@@ -98,7 +187,7 @@ def test_one_who_waits_gets_the_item_when_its_rest_is_over() -> None:
 
 
 def test_a_read_that_times_out_rests_as_well() -> None:
-    queue = queue_with(b"a", config=QueueConfig(open_timeout_ms=500, retry_delay_ms=1000))
+    queue = queue_with(b"a", config=QueueConfig(open_timeout_ms=500, retry_delays_ms=(1000,)))
     opened(queue)
     assert queue.peek(NOW_MS + 500) is None
     assert queue.peek(NOW_MS + 1499) is None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import ReloadError
 from staniel.broker.events import Level
+from staniel.broker.failures import report_failure
 from staniel.broker.latencies import SAMPLE_NS, Histogram, ShownItem
 from staniel.broker.rights import STRANGER
 from staniel.broker.session import CLOSING, PARKED, READY, ProtocolSpec, Session
@@ -314,6 +315,9 @@ class Hub:
         try:
             self.broker.reload(now_ms)
         except ReloadError:
+            return
+        except Exception as error:
+            report_failure(self.broker, "reload", "SIGHUP", error, now_ms)
             return
         self.broker.audit.note_signal("reload", "SIGHUP", now_ms)
 

@@ -52,13 +52,13 @@ def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
         if request.topic:
             answer.end(replies.end)
             return
-        session.yield_turn(BatchCommand(session, broker.queues, show, show_others).step)
+        session.yield_turn(BatchCommand(session, broker.queues, show, show_others, fail=answer.fail).step)
 
     def show_others() -> None:
         pieces = map(tell, stats.other_stats(broker))
-        PieceCommand(session, pieces, lambda now_ms: answer.end(replies.end)).step(now_ms)
+        PieceCommand(session, pieces, lambda now_ms: answer.end(replies.end), answer.fail).step(now_ms)
 
-    BatchCommand(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_PER_TURN).step(now_ms)
+    BatchCommand(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_PER_TURN, answer.fail).step(now_ms)
 
 
 def dump_stats(session: Session, request: memcache.DumpStats, now_ms: int) -> None:
@@ -90,7 +90,7 @@ def write_blocks(
 
     if not names:
         answer.add(b"\r\n")
-    BatchCommand(session, names, show, finish, BLOCKS_PER_TURN).step(now_ms)
+    BatchCommand(session, names, show, finish, BLOCKS_PER_TURN, answer.fail).step(now_ms)
 
 
 def flush_expired(session: Session, request: memcache.FlushExpired, now_ms: int) -> None:

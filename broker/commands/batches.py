@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
+from staniel.broker.failures import refuse_failed, report_failure
 from staniel.broker.session import OUT_BYTES_PER_TURN, Session
 from staniel.broker.share import Share
 from staniel.queues.queue import Queue
@@ -27,15 +28,27 @@ class BatchCommand(Generic[T]):
         visit: Callable[[T, int], bool],
         finish: Callable[[], None],
         most: int = QUEUES_PER_TURN,
+        fail: Callable[[Exception, int], None] | None = None,
     ) -> None:
+        """`fail` answers instead where `visit` or `finish` raises; None: what they raise ends the process."""
         self._session = session
         self._left = deque(queues)
         self._visit = visit
         self._finish = finish
         self._most = most
+        self._fail = fail
 
     def step(self, now_ms: int) -> None:
         """A turn."""
+        if self._fail is None:
+            self._step(now_ms)
+            return
+        try:
+            self._step(now_ms)
+        except Exception as error:
+            self._fail(error, now_ms)
+
+    def _step(self, now_ms: int) -> None:
         share = Share(self._session.broker)
         for done in range(self._most):
             if not self._left or self._session.out_bytes > OUT_BYTES_PER_TURN or (done and share.is_spent):
@@ -56,16 +69,32 @@ class BatchCommand(Generic[T]):
 
 class PieceCommand:
     """A command that is made in pieces, by an iterator: as many in a turn as it has time for. `finish` is called behind
-    the last one.
+    the last one. `fail` answers instead where one of them raises; None: what they raise ends the process.
     """
 
-    def __init__(self, session: Session, pieces: Iterator[object], finish: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        pieces: Iterator[object],
+        finish: Callable[[int], None],
+        fail: Callable[[Exception, int], None] | None = None,
+    ) -> None:
         self._session = session
         self._pieces = pieces
         self._finish = finish
+        self._fail = fail
 
     def step(self, now_ms: int) -> None:
         """A turn."""
+        if self._fail is None:
+            self._step(now_ms)
+            return
+        try:
+            self._step(now_ms)
+        except Exception as error:
+            self._fail(error, now_ms)
+
+    def _step(self, now_ms: int) -> None:
         session = self._session
         share = Share(session.broker)
         for _ in self._pieces:
@@ -84,6 +113,15 @@ class ChunkedReply:
         self._session = session
         self._held: list[bytes] = []
         self._held_bytes = 0
+        self._has_begun = False
+
+    def fail(self, error: Exception, now_ms: int) -> None:
+        """The command raised `error`: say so in its place, or hang up in the middle of a long answer."""
+        if self._has_begun:
+            report_failure(self._session.broker, "a long answer", self._session.address, error, now_ms)
+            self._session.hang_up(b"")
+        else:
+            refuse_failed(self._session, "statistics", error, now_ms)
 
     def add(self, data: bytes) -> None:
         self._held.append(data)
@@ -97,6 +135,7 @@ class ChunkedReply:
         self._give()
 
     def _give(self) -> None:
+        self._has_begun = True
         self._session.out += self._held
         self._session.out_bytes += self._held_bytes
         self._held = []

@@ -13,6 +13,7 @@ from staniel.broker.commands.gets import get
 from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.commands.puts import STORED, PutResult, store
 from staniel.broker.events import Level
+from staniel.broker.failures import guarded
 from staniel.broker.operations import changes
 from staniel.broker.operations.audit import Result
 from staniel.broker.session import LONG_ITEM_BYTES, FrequentCommands, Session
@@ -253,12 +254,12 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     memcache.FlushExpired: admin.flush_expired,
     memcache.FlushAllExpired: admin.flush_all_expired,
     memcache.Move: admin.move,
-    memcache.Pause: admin.pause,
-    memcache.Stats: admin.show_stats,
-    memcache.DumpStats: admin.dump_stats,
-    memcache.DumpConfig: admin.dump_config,
-    memcache.Status: admin.status,
-    memcache.Reload: admin.reload,
+    memcache.Pause: guarded(admin.pause),
+    memcache.Stats: guarded(admin.show_stats),
+    memcache.DumpStats: guarded(admin.dump_stats),
+    memcache.DumpConfig: guarded(admin.dump_config),
+    memcache.Status: guarded(admin.status),
+    memcache.Reload: guarded(admin.reload),
     memcache.Version: version,
     memcache.Verbosity: verbosity,
     memcache.Quit: quit_session,

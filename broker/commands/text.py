@@ -15,6 +15,7 @@ from staniel.broker.commands import gets, puts
 from staniel.broker.commands.admin import change_status
 from staniel.broker.commands.memcache import invalid, more, quit_session
 from staniel.broker.commands.monitor import MonitorCommand, confirm
+from staniel.broker.failures import guarded
 from staniel.broker.operations import changes
 from staniel.broker.session import LONG_ITEM_BYTES, Session
 from staniel.broker.status import by_name
@@ -222,7 +223,7 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     text.TextConfirm: confirm_some,
     memcache.Flush: flush,
     memcache.Delete: delete,
-    memcache.Status: status,
+    memcache.Status: guarded(status),
     memcache.Version: version,
     memcache.Quit: quit_session,
     memcache.Shutdown: shutdown,

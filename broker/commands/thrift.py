@@ -14,6 +14,7 @@ from staniel.broker import access
 from staniel.broker.commands import gets, puts
 from staniel.broker.commands.admin import change_status
 from staniel.broker.commands.memcache import flush_each, invalid, more
+from staniel.broker.failures import guarded
 from staniel.broker.leases import Lease
 from staniel.broker.operations import changes
 from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_PER_TURN, Session
@@ -352,8 +353,8 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     thrift.ThriftFlush: flush,
     thrift.ThriftFlushAll: flush_all,
     thrift.ThriftDelete: delete,
-    thrift.ThriftCurrentStatus: current_status,
-    thrift.ThriftSetStatus: set_status,
+    thrift.ThriftCurrentStatus: guarded(current_status),
+    thrift.ThriftSetStatus: guarded(set_status),
     thrift.ThriftVersion: version,
     thrift.ThriftUpgrade: upgrade,
     Invalid: invalid,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from staniel.broker import access
 from staniel.broker.commands import workq_inspect
 from staniel.broker.commands.memcache import invalid, more
+from staniel.broker.failures import guarded
 from staniel.broker.session import ITEMS_AT_ONCE, FrequentCommands, Session
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.requests import Invalid, More
@@ -312,11 +313,11 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     workq.FinishJob: finish,
     workq.DeleteJob: delete,
     workq.AwaitResult: result,
-    workq.InspectJob: workq_inspect.job,
-    workq.InspectJobs: workq_inspect.jobs,
-    workq.InspectQueue: workq_inspect.queue,
-    workq.InspectQueues: workq_inspect.queues,
-    workq.InspectServer: workq_inspect.server,
+    workq.InspectJob: guarded(workq_inspect.job),
+    workq.InspectJobs: guarded(workq_inspect.jobs),
+    workq.InspectQueue: guarded(workq_inspect.queue),
+    workq.InspectQueues: guarded(workq_inspect.queues),
+    workq.InspectServer: guarded(workq_inspect.server),
     Invalid: invalid,
     More: more,
 }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from staniel.broker.commands.batches import PieceCommand
+from staniel.broker.failures import refuse_failed
 from staniel.broker.session import Session
 from staniel.broker.stats import in_order
 from staniel.protocol.workq import replies
@@ -57,7 +59,10 @@ def queues(session: Session, request: workq.InspectQueues, now_ms: int) -> None:
                     blocks.append(queue_block(by_name[name]))
             yield
 
-    PieceCommand(session, pieces(), lambda now_ms: session.out.append(replies.objects(blocks))).step(now_ms)
+    def show(now_ms: int) -> None:
+        session.out.append(replies.objects(blocks))
+
+    PieceCommand(session, pieces(), show, partial(refuse_failed, session, "inspect queues")).step(now_ms)
 
 
 def server(session: Session, request: workq.InspectServer, now_ms: int) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from staniel.broker.failures import report_failure
 from staniel.broker.operations.health import health
 from staniel.broker.operations.history import POINTS, RING_BYTES_MAX, HistoryRing, Point
 from staniel.broker.operations.reasons import Health
@@ -206,7 +207,16 @@ class Sampler:
             self._left = deque([*self.rows, *others[:OTHERS]])
 
     def due(self, now_ms: int) -> int:
-        """A slice of the round; returns the work, as timers count it."""
+        """A slice of the round; returns the work, as timers count it. What a look raises costs a round."""
+        try:
+            return self._look_around(now_ms)
+        except Exception as error:
+            report_failure(self.broker, "a look at the queues", "", error, now_ms)
+            self._is_over = True
+            self.broker.timers.set(self, now_ms + QUIET_ROUND_MS)
+            return 0
+
+    def _look_around(self, now_ms: int) -> int:
         if self._is_over:
             self._begin(now_ms)
         left = self._left

@@ -1,5 +1,6 @@
 """How much memory the kernel lets this process have where that is less than the machine's: the limits of its control
-groups. Pure; sources: cgroups(7), the kernel's cgroup-v2 and cgroup-v1/memory documents.
+groups. memory.high (systemd's MemoryHigh) counts like memory.max: above it the kernel throttles the process. Pure;
+sources: cgroups(7), the kernel's cgroup-v2 and cgroup-v1/memory documents.
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ def limit_files(cgroup: str) -> list[str]:
     container the names may be those of the host, and the container's own group is the root that it sees.
     """
     found: list[str] = []
+    names: tuple[str, ...]
     for line in cgroup.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
-            folder, name = ROOT, "memory.max"
+            folder, names = ROOT, ("memory.max", "memory.high")
         elif "memory" in controllers.split(","):
-            folder, name = f"{ROOT}/memory", "memory.limit_in_bytes"
+            folder, names = f"{ROOT}/memory", ("memory.limit_in_bytes",)
         else:
             continue
         parts = [part for part in path.split("/") if part not in ("", "..")]
-        found += ["/".join([folder, *parts[:count], name]) for count in range(len(parts), -1, -1)]
+        found += ["/".join([folder, *parts[:count], name]) for count in range(len(parts), -1, -1) for name in names]
     return found
 
 
 def limit_in(text: str) -> int | None:
-    """Bytes; None: no limit, or no such file's text."""
+    """Bytes; None: no limit, or no such file's text. 0 is what a kernel or runtime without the accounting shows."""
     word = text.strip()
-    return int(word) if word.isdecimal() else None
+    return int(word) or None if word.isdecimal() else None

@@ -24,6 +24,7 @@ REASONS = {
     415: "Unsupported Media Type",
     421: "Misdirected Request",
     431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
     501: "Not Implemented",
     503: "Service Unavailable",
 }

@@ -21,7 +21,7 @@ def hold(exchange: Exchange, now_ms: int) -> None:
         return
     held = BackupHold(broker, session)
     held.prepare(lambda now_ms: session.deliver(True))
-    session.suspend(lambda _, now_ms: _answer(exchange, held, now_ms))
+    session.suspend(exchange.guarded(lambda _, now_ms: _answer(exchange, held, now_ms)))
 
 
 def _answer(exchange: Exchange, held: BackupHold, now_ms: int) -> None:
@@ -36,7 +36,7 @@ def _answer(exchange: Exchange, held: BackupHold, now_ms: int) -> None:
         piece = next(pieces, None)
         exchange.add(END if piece is None else piece)
         if piece is not None:
-            session.yield_turn(step)
+            session.yield_turn(exchange.guarded(step))
             return
         exchange.give()
         wait(now_ms)
@@ -55,4 +55,4 @@ def _answer(exchange: Exchange, held: BackupHold, now_ms: int) -> None:
         wait(now_ms)
 
     exchange.begin(CONTENT_TYPE)
-    session.yield_turn(step)
+    session.yield_turn(exchange.guarded(step))

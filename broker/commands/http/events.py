@@ -74,7 +74,7 @@ class PageEvents:
         if self._broker.stopping:
             self._exchange.end()
         else:
-            self._session.yield_turn(self._go_on)
+            self._session.yield_turn(self._exchange.guarded(self._go_on))
 
     def _go_on(self, now_ms: int) -> None:
         if self._broker.stopping:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
 
 from staniel.broker.commands.batches import PieceCommand
+from staniel.broker.failures import ANSWER, report_failure
 from staniel.broker.operations.audit import Result
 from staniel.broker.rights import Rights
 from staniel.broker.session import Session
@@ -35,6 +36,7 @@ class Exchange:
         self.now_ms = 0
         self._held: list[bytes] = []  # of a body in pieces
         self._held_bytes = 0
+        self._has_begun = False  # something of the reply has been given to the session
 
     # what was asked
 
@@ -84,11 +86,32 @@ class Exchange:
             is_forbidden=is_forbidden,
         )
 
+    def fail(self, error: Exception, now_ms: int) -> None:
+        """Serving this request raised `error`: reply 500, or hang up in the middle of a reply that has begun."""
+        request = self.request
+        report_failure(self.broker, f"{request.method} {request.path}", self.session.address, error, now_ms)
+        if self._has_begun:
+            self.session.hang_up(b"")
+        else:
+            self.send(replies.error_reply(request, 500, ANSWER))
+
+    def guarded(self, step: Callable[..., None]) -> Callable[..., None]:
+        """`step`, a later part of serving this request, as the session is to call it: what it raises is a 500."""
+
+        def run(*arguments: Any) -> None:
+            try:
+                step(*arguments)
+            except Exception as error:
+                self.fail(error, self.now_ms)
+
+        return run
+
     def reply(self, status: int, body: bytes, content_type: str, more: dict[str, str] | None = None) -> None:
         self.send(replies.reply(self.request, status, body, content_type, more))
 
     def send(self, reply: bytes) -> None:
         """A whole reply, the end of this request."""
+        self._has_begun = True
         self.session.out.append(reply)
         self.session.out_bytes += len(reply)
         self._end(replies.is_kept(self.request, 0))
@@ -105,7 +128,7 @@ class Exchange:
 
     def add_each(self, pieces: Iterator[bytes]) -> None:
         """`add` each piece, made when it is its turn, as many in a turn as it has time for; then `end`."""
-        work = PieceCommand(self.session, map(self.add, pieces), lambda now_ms: self.end())
+        work = PieceCommand(self.session, map(self.add, pieces), lambda now_ms: self.end(), self.fail)
         self.session.yield_turn(work.step)
 
     def end(self) -> None:
@@ -115,6 +138,7 @@ class Exchange:
 
     def give(self) -> None:
         """Let what was added leave at the end of this turn."""
+        self._has_begun = True
         data = b"".join(self._held)
         self.session.out.append(data)
         self.session.out_bytes += len(data)

@@ -72,7 +72,7 @@ def queues(exchange: Exchange, now_ms: int) -> None:
         exchange.end()
 
     exchange.begin(replies.JSON)
-    BatchCommand(exchange.session, names, show, finish, VIEWS_PER_TURN).step(now_ms)
+    BatchCommand(exchange.session, names, show, finish, VIEWS_PER_TURN, exchange.fail).step(now_ms)
 
 
 def queue(exchange: Exchange, now_ms: int) -> None:
@@ -122,7 +122,7 @@ def open_reads(exchange: Exchange, now_ms: int) -> None:
             exchange.json(views.open_reads(exchange.broker, found, now_ms, offset, limit, holders))
 
         search = views.find_holders(exchange.broker, found, holders)
-        PieceCommand(exchange.session, search, show).step(now_ms)
+        PieceCommand(exchange.session, search, show, exchange.fail).step(now_ms)
 
 
 def waiters(exchange: Exchange, now_ms: int) -> None:
@@ -218,7 +218,7 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
         exchange.add(metrics.server_metrics(views.server_view(broker, now_ms), health(broker, now_ms), broker))
         exchange.add_each(iter(collected.families()))
 
-    collect = BatchCommand(exchange.session, broker.queues, look, send, METRICS_PER_TURN)
+    collect = BatchCommand(exchange.session, broker.queues, look, send, METRICS_PER_TURN, exchange.fail)
     if named.are_all:
         collect.step(now_ms)
         return
@@ -227,7 +227,8 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
         named.decide()
         exchange.session.yield_turn(collect.step)
 
-    BatchCommand(exchange.session, broker.queues, named.look, decide, RANKED_PER_TURN).step(now_ms)
+    ranking = BatchCommand(exchange.session, broker.queues, named.look, decide, RANKED_PER_TURN, exchange.fail)
+    ranking.step(now_ms)
 
 
 def find_operation(exchange: Exchange) -> Operation | None:

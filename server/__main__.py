@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 
 from staniel.broker.version import VERSION_LINE
+
+STARTED_AGAIN = "STANIEL_UTF8_PROCESS"  # the number of a process that has been started again for UTF-8
 
 
 def main() -> None:
     """Run the command line. Signals are held before its code is loaded, which takes a tenth of a second; the version
     alone is told without it.
     """
+    use_utf8()
     if sys.argv[1:] in (["--version"], ["-V"]):
         return say_version()
     if sys.argv[1:2] == ["serve"]:
@@ -24,6 +28,21 @@ def main() -> None:
         commands(prog_name="staniel")
     except KeyboardInterrupt:  # while it was loaded; later ones are click's
         sys.exit(1)
+
+
+def use_utf8() -> None:
+    """Start this process again in Python's UTF-8 mode where the locale has another encoding: names of queues are UTF-8
+    on the disk, in configuration files and on the command line, and no environment changes which files those are.
+    """
+    encoding = codecs.lookup(sys.getfilesystemencoding()).name
+    if sys.flags.utf8_mode or encoding == "utf-8" or os.environ.get(STARTED_AGAIN) == str(os.getpid()):
+        return
+    os.environ["PYTHONUTF8"] = "1"  # for what this process starts
+    os.environ[STARTED_AGAIN] = str(os.getpid())
+    try:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    except OSError:
+        pass  # journal/disk/os_fs.py does without
 
 
 def say_version() -> None:

@@ -79,7 +79,7 @@ def own_name(sock: socket.socket) -> str:
     """
     name = sock.getsockname()
     if isinstance(name, bytes):
-        return f"unix:@{name[1:].decode()}"
+        return "unix:@" + name[1:].decode("utf-8", "backslashreplace")
     if isinstance(name, str):
         return f"unix:{name}"
     host, port = name[:2]

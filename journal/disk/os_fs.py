@@ -8,6 +8,7 @@ import fcntl
 import mmap
 import os
 import stat
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -24,6 +25,21 @@ STAGED_BYTES = 1 << 20  # of a buffer that is kept
 NEVER = -2  # instead of a descriptor
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+IS_UTF8 = sys.getfilesystemencoding().replace("-", "").lower() == "utf8"
+
+
+def native(path: str) -> str:
+    """`path` as the calls of `os` take it. On the disk names are UTF-8, whatever the locale says; bytes that are no
+    UTF-8 are surrogates, as in PEP 383.
+    """
+    return path if IS_UTF8 else os.fsdecode(path.encode("utf-8", "surrogateescape"))
+
+
+def own(name: str) -> str:
+    """The reverse: a name that `os` has given."""
+    return name if IS_UTF8 else os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
 def _sync(sync: Callable[[int], None], fd: int, path: str = "") -> None:
@@ -61,7 +77,7 @@ def _lock_holder(fd: int, path: str) -> str:
 def _is_named(fd: int, path: str, size: int = 0) -> bool:
     """Whether `path` is the file that is open, and has `size` bytes. Raises OSError if the disk does not tell."""
     try:
-        found = os.stat(path)
+        found = os.stat(native(path))
     except (FileNotFoundError, NotADirectoryError):
         return False
     return found.st_size >= size and os.path.samestat(found, os.fstat(fd))
@@ -74,7 +90,7 @@ class OsFile:
 
     def __init__(self, path: str) -> None:
         # O_NONBLOCK: a FIFO in a journal's place must not hold the server up. Regular files do not care.
-        self.fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
+        self.fd = os.open(native(path), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
         status = os.fstat(self.fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(self.fd)
@@ -119,7 +135,7 @@ class OsRegion:
     __slots__ = ("_buffer", "_is_dirty", "_path", "_through", "fd", "flushed", "size", "staged_at", "staged_bytes")
 
     def __init__(self, path: str) -> None:
-        self.fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self.fd = os.open(native(path), os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         status = os.fstat(self.fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(self.fd)
@@ -162,7 +178,7 @@ class OsRegion:
             return -1
         if self._through == -1:
             try:
-                self._through = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT | os.O_DSYNC)
+                self._through = os.open(native(self._path), os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT | os.O_DSYNC)
             except OSError:
                 self._through = NEVER
         return self._through if self._through >= 0 else -1
@@ -218,7 +234,7 @@ class OsReader:
     __slots__ = ("_fd", "_path")
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._fd = os.open(native(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._path = path
 
     def read(self, at: int, count: int) -> bytes:
@@ -276,28 +292,28 @@ class OsFs:
 
     @_naming("stat")
     def size(self, path: str) -> int:
-        return os.stat(path).st_size
+        return os.stat(native(path)).st_size
 
     @_naming("list")
     def list(self, folder: str) -> list[tuple[str, bool]]:
-        with os.scandir(folder) as entries:
-            return sorted((entry.name, entry.is_file(follow_symlinks=True)) for entry in entries)
+        with os.scandir(native(folder)) as entries:
+            return sorted((own(entry.name), entry.is_file(follow_symlinks=True)) for entry in entries)
 
     @_naming("rename")
     def rename(self, old: str, new: str) -> None:
-        os.rename(old, new)
+        os.rename(native(old), native(new))
 
     @_naming("link")
     def link(self, path: str, other: str) -> None:
-        os.link(path, other)
+        os.link(native(path), native(other))
 
     @_naming("remove")
     def remove(self, path: str) -> None:
-        os.unlink(path)
+        os.unlink(native(path))
 
     @_naming("truncate")
     def truncate(self, path: str, size: int) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(native(path), os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(fd, size)
             _sync(os.fsync, fd, path)
@@ -314,38 +330,39 @@ class OsFs:
 
     def _folder_fd(self, folder: str) -> int:
         if folder not in self._folders:
-            self._folders[folder] = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._folders[folder] = os.open(native(folder) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return self._folders[folder]
 
     @_naming("make")
     def make_folder(self, path: str) -> None:
         missing = []
-        while not os.path.isdir(path):
-            if os.path.islink(path) and not os.path.exists(path):
-                raise OSError(errno.ENOENT, f"a symbolic link to {os.readlink(path)}, which is not there", path)
-            if os.path.exists(path):
+        while not os.path.isdir(native(path)):
+            if os.path.islink(native(path)) and not os.path.exists(native(path)):
+                target = own(os.readlink(native(path)))
+                raise OSError(errno.ENOENT, f"a symbolic link to {target}, which is not there", path)
+            if os.path.exists(native(path)):
                 raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
             missing.append(path)
             path = os.path.dirname(path.rstrip("/")) or "."
         for folder in reversed(missing):
-            os.mkdir(folder, 0o750)
+            os.mkdir(native(folder), 0o750)
             self.sync_folder(os.path.dirname(folder.rstrip("/")) or ".")
 
     @_naming("allocate space for")
     def allocate(self, path: str, size: int) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             os.posix_fallocate(fd, 0, size)
             os.fsync(fd)  # of no data: where it fails, there is no room, and nothing was promised
         except OSError:
-            os.unlink(path)
+            os.unlink(native(path))
             raise
         finally:
             os.close(fd)
 
     @_naming("allocate space for")
     def set_aside(self, path: str, size: int) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             if LIBC.fallocate(fd, FALLOC_FL_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)) != 0:
                 number = ctypes.get_errno()
@@ -359,7 +376,7 @@ class OsFs:
 
     @_naming("write")
     def fill(self, path: str, size: int) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+        fd = os.open(native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
         try:
             before = at = os.fstat(fd).st_size
             try:
@@ -386,21 +403,21 @@ class OsFs:
 
     @_naming("stat")
     def is_same_device(self, path: str, folder: str) -> bool:
-        return os.stat(path).st_dev == os.stat(folder).st_dev
+        return os.stat(native(path)).st_dev == os.stat(native(folder)).st_dev
 
     @_naming("ask for the free space of")
     def free_bytes(self, folder: str) -> tuple[int, int]:
-        numbers = os.statvfs(folder)
+        numbers = os.statvfs(native(folder))
         return numbers.f_bavail * numbers.f_frsize, numbers.f_blocks * numbers.f_frsize
 
     def mount_of(self, path: str) -> Mount | None:
         """The file system of `path`, or of the nearest folder above it that is there; None if the system does not
         tell.
         """
-        while not os.path.isdir(path):
-            path = os.path.dirname(os.path.abspath(path))
+        while not os.path.isdir(native(path)):
+            path = os.path.dirname(own(os.path.abspath(native(path))))
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = os.open(native(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 with open(f"/proc/self/fdinfo/{fd}") as info, open("/proc/self/mountinfo", errors="replace") as mounts:
                     return find_mount(mounts.read(), mount_id_in(info.read()))
@@ -416,7 +433,7 @@ class OsFs:
 
     @_naming("lock")
     def lock(self, path: str) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(native(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", path)
@@ -437,7 +454,7 @@ class OsFs:
 
     @_naming("lock")
     def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+        fd = os.open(native(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
         try:
             fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:

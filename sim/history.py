@@ -25,7 +25,7 @@ from staniel.sim.disk.disk import Disk, PowerCut, Where
 from staniel.sim.disk.durable import Crash
 from staniel.sim.profiles import Profile
 from staniel.sim.queues.promises import Accident
-from staniel.sim.slices import small_slices, small_undos
+from staniel.sim.slices import small_slices, small_undos, wide_windows
 from staniel.sim.violations import Kind, Violation
 from staniel.sim.world import START_MS, Client, Thread, World
 
@@ -179,6 +179,8 @@ class History:
     def _slices(self) -> AbstractContextManager[None]:
         if self.profile.undo:
             return small_undos(self.seed_plan.seed)
+        if self.profile.metered:
+            return wide_windows()
         if not self.profile.slices:
             return nullcontext()
         return small_slices(self.seed_plan.seed, within_answers=self.profile.hub)

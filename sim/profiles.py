@@ -53,6 +53,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     operators: int = 0  # of a hub: how many of a hundred new clients speak HTTP to the admin listener
     limits: bool = False  # of a hub: few may connect, open and wait
     users: bool = False  # of a hub: clients have to say who they are
+    metered: bool = False  # of a hub: its clock is the work that it does, and there are many queues
     stands_still: bool = False
     """Of a hub: now and then its machine stops between a look at the sockets and one at the clock, for longer than
     clients may be silent.
@@ -203,6 +204,16 @@ PROFILES = {
         Profile(name="hub-durable", hub=True, policies=("always",), clients=4),
         Profile(name="hub-admin", hub=True, operators=50, policies=("always",), clients=5),
         Profile(name="hub-limits", hub=True, limits=True, operators=40, policies=("always",), clients=8),
+        Profile(
+            name="hub-shares",
+            hub=True,
+            metered=True,
+            operators=40,
+            policies=("always", "os"),
+            accidents=(Accident.STOP,),
+            crash_in_recovery=0,
+            clients=24,
+        ),
         Profile(name="hub-users", hub=True, users=True, policies=("always",), clients=6),
         Profile(name="hub-tls", hub=True, secure=70, policies=("always",), clients=5),
         Profile(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from staniel.sim.history import STEPS, History, Outcome, SeedPlan
 from staniel.sim.hub.limits import LimitRun
 from staniel.sim.hub.run import HubRun
+from staniel.sim.hub.shares import ShareRun
 from staniel.sim.hub.users import UserRun
 from staniel.sim.jobs.run import JobRun
 from staniel.sim.profiles import PROFILES
@@ -14,8 +15,10 @@ from staniel.sim.queues.run import QueueRun
 def history_of(seed_plan: SeedPlan) -> History:
     """A history that has not begun."""
     if seed_plan.profile.hub:
-        kind = UserRun if seed_plan.profile.users else LimitRun if seed_plan.profile.limits else HubRun
-        return kind(seed_plan)
+        profile = seed_plan.profile
+        if profile.metered:
+            return ShareRun(seed_plan)
+        return (UserRun if profile.users else LimitRun if profile.limits else HubRun)(seed_plan)
     return JobRun(seed_plan) if seed_plan.profile.jobs else QueueRun(seed_plan)
 
 

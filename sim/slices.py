@@ -21,6 +21,7 @@ import staniel.queues.batched_aborts
 import staniel.queues.deferred_free
 import staniel.queues.queue
 import staniel.server.connection
+import staniel.sim.hub.net
 from staniel.protocol.memcache.line_cache import line_cache_for
 
 Choices = tuple[tuple[Any, str, tuple[int, ...]], ...]
@@ -66,6 +67,13 @@ WITHIN_ANSWERS = ((staniel.broker.commands.gets, "OUT_BYTES_PER_TURN", (10, 300,
 def small_undos(seed: int) -> Iterator[None]:
     """Purges and undos take many slices."""
     with _chosen(OF_UNDO, Random(seed)):
+        yield
+
+
+@contextmanager
+def wide_windows() -> Iterator[None]:
+    """Sockets take long answers, so that their clients need not read meanwhile."""
+    with _chosen(((staniel.sim.hub.net, "WINDOW_BYTES", (64 << 20,)),), Random(0)):
         yield
 
 

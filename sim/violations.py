@@ -24,6 +24,7 @@ class Kind(Enum):
     LEAK = "kept for a client that is gone"
     RIGHTS = "served without the right to it"
     LIMIT = "more than a limit allows"
+    TOO_LONG = "a turn does more than its share"
     FALSE_ALARM = "a loss is reported that there was not"
     BROKEN = "the server breaks off"  # an exception that only a failing disk may cause, or that nothing may
 

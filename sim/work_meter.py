@@ -7,6 +7,7 @@ the clock is one long piece. Compiled code executes no lines; then no time passe
 from __future__ import annotations
 
 import sys
+from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -37,6 +38,13 @@ class WorkMeter:
         """Count the lines of the server: the world around it costs nothing."""
         if event == "line":
             self.lines += 1
-        elif event == "call" and "/sim/" in frame.f_code.co_filename:
+        elif event == "call" and not _is_servers(frame.f_code.co_filename):
             return None
         return self._trace
+
+
+@cache
+def _is_servers(file: str) -> bool:
+    """Libraries and what is loaded when it is first needed cost nothing, because only the first request pays for it."""
+    parts = file.rpartition("/staniel/")
+    return bool(parts[1]) and not parts[2].startswith("sim/")

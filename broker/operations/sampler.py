@@ -25,6 +25,7 @@ from staniel.broker.operations.health import health
 from staniel.broker.operations.history import POINTS, RING_BYTES_MAX, HistoryRing, Point
 from staniel.broker.operations.reasons import Health
 from staniel.broker.operations.views import SYNC_NAMES, unsynced_bytes
+from staniel.broker.share import Share
 from staniel.broker.stats import pause_name
 from staniel.journal.journals import primary_log, total_bytes
 from staniel.queues.config import UNLIMITED_ITEMS
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 ROUND_MS = 1_000
 QUIET_ROUND_MS = 5_000
 SLICE_MS = 64
-SLICE = 64  # queues: under a millisecond
+SLICE = 64  # queues: about a millisecond, in as many turns as it needs
 OTHERS = 256  # queues without a ring that are looked at in a quiet round
 HISTORY_BYTES_MAX = 10 << 20
 RINGS_MAX = HISTORY_BYTES_MAX // RING_BYTES_MAX
@@ -151,6 +152,7 @@ class Sampler:
         self._watched_ms = 0
         self._idle: dict[str, None] = {}  # queues whose rings may go to others
         self._left: deque[str] = deque()  # of this round
+        self._of_slice = 0  # queues of this slice that have been looked at
         self._round_ms = now_ms
         self._others = 0  # of those without a ring, how many quiet rounds have gone by
         self._state: ServerState | None = None
@@ -219,23 +221,28 @@ class Sampler:
     def _look_around(self, now_ms: int) -> int:
         if self._is_over:
             self._begin(now_ms)
-        left = self._left
-        done = 1
-        while left and done <= SLICE:
+        left, share, first = self._left, Share(self.broker), self._of_slice
+        while left and self._of_slice < SLICE:
             name = left.popleft()
             found = self.broker.queues.find(name)
             if found is not None:
-                done += self._look(found, now_ms)
+                self._of_slice += self._look(found, now_ms)
                 self._note_age(self.rows[name])
-        if left:
-            is_first = not self.is_whole and self.is_watched
-            if is_first:
+                if share.is_spent:
+                    break
+        done = self._of_slice - first
+        if not left:
+            self._of_slice = 0
+            self._end(now_ms)
+        elif self._of_slice < SLICE:
+            self.broker.timers.soon(self)  # the rest of the slice
+        else:
+            self._of_slice = 0
+            if not self.is_whole and self.is_watched:
                 self.broker.timers.soon(self)
             else:
                 self.broker.timers.set(self, now_ms + SLICE_MS)
-        else:
-            self._end(now_ms)
-        return done * 50
+        return (done + 1) * 50
 
     def _end(self, now_ms: int) -> None:
         """All have been looked at."""

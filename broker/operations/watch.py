@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from staniel.broker.events import CLIENT_EVENTS_MAX, Level, RateLimitedSink
 from staniel.broker.operations.reasons import ReasonName
+from staniel.broker.share import Share
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 ROUND_MS = 5_000
 SLICE_MS = 64
-SLICE = 256  # queues: a third of a millisecond
+SLICE = 256  # queues: a third of a millisecond, in as many turns as it needs
 LOOK_COST = 5  # of one queue, as timers count it
 AT_ONCE_MAX = 1_000  # queues that `look_now` looks at: a millisecond
 MARK_MS = 300_000  # between two notes of depths, of syncs and of free space
@@ -77,6 +78,7 @@ class Watch:
         self._watched: dict[str, Watched] = {}
         self._dead: dict[str, None] = {}  # names of dead letter queues, as this round finds them
         self._left: deque[str] = deque()  # of this round
+        self._of_slice = 0  # queues of this slice that have been looked at
         self._round_ms = 0
         self._notes = 0
         self._noted_ms: int | None = None
@@ -105,13 +107,20 @@ class Watch:
         timers = self._broker.timers
         if not self._left and now_ms >= self._round_ms + ROUND_MS:
             self._begin_round(now_ms)
-        done = 1
-        while self._left and done <= SLICE:
+        share, first = Share(self._broker), self._of_slice
+        while self._left and self._of_slice < SLICE:
             self._look(self._left.popleft(), now_ms)
-            done += 1
-        if self._left:
+            self._of_slice += 1
+            if share.is_spent:
+                break
+        done = self._of_slice - first + 1
+        if self._left and self._of_slice < SLICE:
+            timers.soon(self)  # the rest of the slice
+        elif self._left:
+            self._of_slice = 0
             timers.set(self, now_ms + SLICE_MS)
         else:
+            self._of_slice = 0
             self._end_round(now_ms)
             self._log(now_ms)
             timers.set(self, max(now_ms + SLICE_MS, self._round_ms + ROUND_MS))

@@ -285,11 +285,15 @@ class HubRun(History):
         elif self.profile.secure and self.rng.randrange(100) < self.profile.secure:
             client = NetClient(f"s{self.actors}", self.world.connect_secure())
         else:
-            client = NetClient(f"c{self.actors}", self.world.connect())
+            client = self._new_client()
         if self.ends_silent:
             client.why_over = "silence"
         self.clients.append(client)
         return client
+
+    def _new_client(self) -> NetClient:
+        """One that speaks memcache."""
+        return NetClient(f"c{self.actors}", self.world.connect())
 
     def _pipeline(self, rng: Random, client: NetClient) -> list[Request]:
         requests: list[Request] = []

@@ -6,11 +6,14 @@ import select
 import ssl
 from typing import Any
 
+from staniel.broker.commands import batches
 from staniel.broker.commands.http.events import PageEvents
 from staniel.broker.commands.http.exchange import Exchange
 from staniel.broker.deletions import Deletions
+from staniel.broker.operations import sampler
 from staniel.broker.operations.sampler import Sampler
 from staniel.broker.session import Session
+from staniel.broker.share import Share
 from staniel.journal.kestrel.log import Log
 from staniel.protocol.http.parser import HttpParser, HttpState
 from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
@@ -381,3 +384,29 @@ def half_a_record() -> Any:
         return send
 
     return replaced(TlsSocket, "send", make)
+
+
+class Unspent(Share):
+    """As it was: work is counted in requests and queues, whatever they take."""
+
+    @property
+    def is_spent(self) -> bool:
+        return False
+
+
+@mutant("a share of a turn is never spent", "hub-shares")
+def shares_are_unspent() -> Any:
+    def make(right: Any) -> Any:
+        return property(lambda self: False)
+
+    return replaced(Share, "is_spent", make)
+
+
+@mutant("commands on many queues count them, and do not look at the clock", "hub-shares")
+def batches_are_counted() -> Any:
+    return replaced(batches, "Share", lambda right: Unspent)
+
+
+@mutant("the page's look at all queues counts them, and does not look at the clock", "hub-shares")
+def samples_are_counted() -> Any:
+    return replaced(sampler, "Share", lambda right: Unspent)

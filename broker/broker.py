@@ -49,7 +49,7 @@ from staniel.queues.config import Format, QueueConfig
 from staniel.queues.interfaces import Journal, NoJournal
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Ended, Queue
-from staniel.queues.registry import Queues
+from staniel.queues.registry import Queues, Refused
 
 if TYPE_CHECKING:
     from staniel.broker.admin_access import AdminAccess
@@ -382,6 +382,10 @@ class Broker:
     def _remake_lost_files(self, now_ms: int) -> None:
         """Write again the files that hold no items and that another program has removed. Raises JournalFailure."""
         redo = self.group.redo
+        if not self.group.ballast.has_room:
+            self.group.release_ballast()
+            self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
+            self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint="puts are refused until there is space")
         for kept in [kept for kept in self.spool.kept if kept.is_lost()]:
             try:
                 kept.make()
@@ -678,6 +682,8 @@ class Broker:
 
     def _new_journal(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
         self.streams.check(name)
+        if why := self.spool.name_error(name):
+            raise Refused(why, client=True)
         is_stream = self.spool.format_of(name, config) is Format.LIBKESTREL
         journal: Journal = (self.streams if is_stream else self.spool).create(name, config, now_ms)
         # That it is empty now is news.

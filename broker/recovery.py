@@ -17,6 +17,7 @@ from staniel.broker.events import Level
 from staniel.broker.session import LAST_TIME, dead_letter
 from staniel.broker.status import ServerStatus
 from staniel.broker.undo_recovery import UndoRecovery
+from staniel.journal.disk.fs import UNKNOWN_BYTES
 from staniel.journal.disk.refusals import described
 from staniel.journal.errors import Damage
 from staniel.journal.kestrel.files import Files
@@ -103,8 +104,7 @@ def recover(
         queue.return_open_reads(now_ms, partial(_report_ended, broker, queue))
         queues.create_expiry_target(queue, now_ms)
     broker.pauses.restore(queues, now_ms)
-    if not group.restore_ballast():
-        report(Level.ERROR, "disk.full", spool=spool.folder, hint="puts are refused until there is space")
+    _restore_ballast(broker)
     group.settle(now_ms)
     broker.transfers.transfer_log.restart(kept)
     _rewrite_ambiguous(broker, ambiguous, now_ms)
@@ -126,6 +126,18 @@ def recover(
         unreadable=len(queues.blocked),
         jobs_unreadable=broker.serves_jobs and bool(broker.workq.trouble),
     )
+
+
+def _restore_ballast(broker: Broker) -> None:
+    spool, group, report = broker.spool, broker.group, broker.report
+    if not group.restore_ballast():
+        report(Level.ERROR, "disk.full", spool=spool.folder, hint="puts are refused until there is space")
+    if group.ballast.trouble:
+        hint = "there is room, so puts are accepted; a disk that fills up within a second may end the server"
+        report(Level.WARNING, "spool.no_reserve", file=group.ballast.path, why=group.ballast.trouble, hint=hint)
+    if spool.fs.free_bytes(spool.folder)[1] == UNKNOWN_BYTES:
+        hint = "whether the disk fills up is not known before a write fails; allow statfs"
+        report(Level.WARNING, "spool.space_unknown", spool=spool.folder, hint=hint)
 
 
 def _prune_sidecars(broker: Broker, found: SpoolListing) -> None:

@@ -279,8 +279,7 @@ class GroupCommit:
     def _release_ballast_and_retry(self, error: OSError, write: Callable[[], T], path: str) -> T:
         if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
             raise JournalFailure(f"cannot write {path}: {described(error)}") from error
-        self.ballast.release()
-        self._take_budget()
+        self.release_ballast()
         return self.write_or_release_ballast(write, path)
 
     def _check(self, file: File, now_ms: int) -> None:
@@ -305,6 +304,11 @@ class GroupCommit:
         if due_ms < self._later.get(file, NEVER_MS) or file not in self._later:
             self._later[file] = due_ms
             self._next_due_ms = min(self._next_due_ms, due_ms)
+
+    def release_ballast(self) -> None:
+        """The disk is full: nothing that grows the spool is admitted from now on."""
+        self.ballast.release()
+        self._take_budget()
 
     def restore_ballast(self) -> bool:
         """Try to restore the ballast; True if puts are accepted now."""

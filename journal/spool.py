@@ -48,7 +48,7 @@ from staniel.journal.spool_listing import HELD, SpoolListing, list_spool
 from staniel.journal.transfer_log import TransferLog
 from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format, QueueConfig
-from staniel.queues.names import parent_of
+from staniel.queues.names import NAME_BYTES_MAX, parent_of
 
 FORMAT_VERSION = UNUSED
 LATER = re.compile(r"staniel-spool ([0-9]{1,9})( .*)?")
@@ -69,6 +69,7 @@ OWN_FILES = (
 )
 
 
+SUFFIX_BYTES = 55  # behind a queue's name in the longest name of a file
 HINT = "give a folder that this user may write, with --spool"
 
 
@@ -97,6 +98,7 @@ class Spool:
         self.own = f"{folder}/{OWN_FOLDER}"
         self.failed_sync = FailedSyncMarker(fs, f"{self.own}/{MARK}", f"{self.own}/ballast", folder)
         self.cleared: list[tuple[str, str]] = []  # what stood in the way of a file of ours, and where it is now
+        self.name_bytes_max = NAME_BYTES_MAX  # of a queue's name
         self.stuck_plan: UnreadablePlan | None = None  # of a conversion that is not over
         self.used_log = b""  # the id of the redo log that the last server has left in use
         self._prepare()
@@ -126,6 +128,7 @@ class Spool:
             # What a killed server had created and not synced is seen again: it must not vanish any more.
             self.fs.sync_folder(self.folder)
             self._check_version(f"{self.own}/version")
+            self.name_bytes_max = min(NAME_BYTES_MAX, self.fs.name_bytes_max(self.folder) - SUFFIX_BYTES)
         except OSError as error:
             raise SpoolError(f"cannot use the spool {self.folder}: {refused_start(error, self.folder)}") from error
 
@@ -185,6 +188,13 @@ class Spool:
         if path:
             raise Misplaced(f"{path} was removed, moved or cut short by another program")
         return self.fs.suspect is None
+
+    def name_error(self, name: str) -> str:
+        """Why the file system cannot hold the files of a queue `name`, which is legal otherwise; "" if it can."""
+        most = self.name_bytes_max
+        if len(name.encode("utf-8", "surrogateescape")) <= most:
+            return ""
+        return f"a queue name cannot be longer than {most} bytes on the spool's file system"
 
     def _has_lost_version(self) -> bool:
         # While the log is being made or ended, its own task writes the file.
@@ -374,6 +384,7 @@ class Spool:
         log.take_over(recovered.segments)
         log.newest_number = files.newest_number()
         if files.current:
+            self.fs.append(log.path).close()  # one that cannot be written must not be found out by the first request
             log.resume(self.fs.size(log.path))
         else:
             self._create(log, now_ms)

@@ -19,6 +19,7 @@ from staniel.broker.status import ServerStatus
 from staniel.broker.users import Logins, is_unguarded, network_refusal, open_addresses
 from staniel.broker.version import VERSION
 from staniel.compiled import BUILD
+from staniel.journal.disk.ballast import BALLAST_BYTES_MAX
 from staniel.journal.disk.file_system import FileSystemFlaw
 from staniel.journal.disk.fs import Locked, Misplaced
 from staniel.journal.disk.os_fs import OsFs
@@ -36,7 +37,7 @@ from staniel.server.keepalive import spare_slow_readers
 from staniel.server.listener import Reserve
 from staniel.server.log import open_log
 from staniel.server.loop import Loop
-from staniel.server.machine import ListeningSocket, SystemMachine, own_name, raise_file_limit
+from staniel.server.machine import ListeningSocket, SystemMachine, file_bytes_max, own_name, raise_file_limit
 from staniel.server.secret_files import watch_secrets
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 from staniel.server.spool_socket import allowed_clients
@@ -75,6 +76,7 @@ async def serve(load: Callable[[], Config]) -> None:
     journals, clients = raise_file_limit()
     if clients < CLIENTS_MIN:
         raise StartError(f"only {4 * clients} files may be open, at least {4 * CLIENTS_MIN} are needed (ulimit -n)")
+    check_file_size(config)
     check_network(config, report)
     found = flaws(config, OsFs(), os.environ)
     check_file_systems(config, found)
@@ -89,6 +91,16 @@ async def serve(load: Callable[[], Config]) -> None:
             report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
         await open_service(config, broker, bound, clients)
     report(Level.INFO, "server.stopped", **broker.stop_cause)
+
+
+def check_file_size(config: Config) -> None:
+    """Raises StartError if files may not become as large as a journal does before it is rotated."""
+    most = file_bytes_max()
+    queues = config.resolved.values()
+    needed = max(max(each.max_memory_bytes, each.default_journal_bytes) for each in queues) + BALLAST_BYTES_MAX
+    if 0 <= most < needed:
+        why = f"a file may have at most {most} bytes, and journals need {needed} before they are rotated"
+        raise StartError(f"{why}; raise ulimit -f (LimitFSIZE=), or lower max_memory_size and default_journal_size")
 
 
 def check_network(config: Config, report: EventSink) -> None:

@@ -98,10 +98,24 @@ def peer_name(sock: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def file_bytes_max() -> int:
+    """The limit on the size of a file, raised as far as the system allows; -1: there is none."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        except (OSError, ValueError):
+            return soft
+    return -1 if hard == resource.RLIM_INFINITY else hard
+
+
 def raise_file_limit() -> tuple[int, int]:
     """Raise the limit as far as the system allows. Returns how many journals and how many clients may be open."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     granted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
-    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+    except (OSError, ValueError):  # a filter forbids it: the limit is what it was
+        granted = soft if soft != resource.RLIM_INFINITY else granted
     journals = granted // 4
     return journals, granted - journals - min(RESERVED_FILES, granted // 2)

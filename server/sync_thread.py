@@ -6,6 +6,7 @@ for that.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import threading
@@ -29,7 +30,11 @@ class WorkerThread(Generic[E]):
         self.took_ns = 0  # by the last task
         self.is_cheap = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # all that Python says of clone's EAGAIN
+            os.close(self.fd)
+            raise OSError(errno.EAGAIN, "no thread can be started for it", name) from error
 
     def start(self, task: E) -> None:
         """Run `task` in the thread."""

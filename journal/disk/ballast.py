@@ -6,9 +6,11 @@ been released, nothing that grows the spool is admitted.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 
-from staniel.journal.disk.fs import Fs, is_missing
+from staniel.journal.disk.fs import FULL_ERRNOS, Fs, is_missing
+from staniel.journal.disk.refusals import described
 
 BALLAST_BYTES_MAX = 16 << 20
 SHARE_OF_DISK = 8  # on a small disk the reserve is an eighth of it
@@ -19,6 +21,7 @@ RECORD_OVERHEAD_BYTES = 64  # heads and flags around an item's data, generously
 class Space(Enum):
     AMPLE = "ample"  # the ballast stands
     FULL = "full"  # let go: puts are refused until it stands again
+    UNRESERVED = "unreserved"  # the system refuses to allocate it, though there is room
 
 
 def reserve_bytes(disk_bytes: int) -> int:
@@ -34,37 +37,48 @@ class Ballast:
         self.folder = folder
         self.path = path
         self.space = Space.FULL
+        self.trouble = ""
+        """Why there is no reserve although there is room."""
         self.bytes = reserve_bytes(fs.free_bytes(folder)[1])
 
     @property
     def budget_bytes(self) -> int:
         """What one tick may write: half, so that gets and closes still have the other half after the disk is full."""
-        return self.bytes // 2 if self.space is Space.AMPLE else -1
+        return -1 if self.space is Space.FULL else self.bytes // 2
 
     def stand(self) -> bool:
-        """Create the ballast; False while the disk has no room for it and as much again."""
+        """Create the ballast; False while the disk has no room for it and as much again. One that the system refuses
+        for another reason is done without: then puts are refused earlier, once there is no room for it.
+        """
         if self.space is Space.AMPLE:
             return True
-        try:
-            self.fs.remove(self.path)
-        except FileNotFoundError:
-            pass
+        self.space = Space.FULL
+        self._remove()
         if self.fs.free_bytes(self.folder)[0] < ROOM_FACTOR * self.bytes:
             return False
         try:
             self.fs.allocate(self.path, self.bytes)
-        except OSError:
-            return False
-        self.space = Space.AMPLE
+        except OSError as error:
+            if error.errno in FULL_ERRNOS:
+                return False
+            self.space, self.trouble = Space.UNRESERVED, described(error, self.path)
+            return True
+        self.space, self.trouble = Space.AMPLE, ""
         return True
 
     def release(self) -> None:
         """Remove the ballast."""
         self.space = Space.FULL
-        try:
+        self._remove()
+
+    def _remove(self) -> None:
+        with suppress(OSError):  # one that cannot be removed is room that cannot be had
             self.fs.remove(self.path)
-        except FileNotFoundError:
-            pass
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is room for the ballast beside what is there. Where it stands that need not be asked."""
+        return self.space is not Space.UNRESERVED or self.fs.free_bytes(self.folder)[0] >= ROOM_FACTOR * self.bytes
 
     @property
     def is_lost(self) -> bool:
@@ -73,4 +87,4 @@ class Ballast:
 
     def has_room_for(self, size: int) -> bool:
         """Whether `size` bytes, more than a tick's budget, fit on the disk beside the ballast."""
-        return self.space is Space.AMPLE and self.fs.free_bytes(self.folder)[0] > size + self.bytes
+        return self.space is not Space.FULL and self.fs.free_bytes(self.folder)[0] > size + self.bytes

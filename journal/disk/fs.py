@@ -51,6 +51,10 @@ class Locked(Exception):
         self.holder = holder
 
 
+UNKNOWN_BYTES = 1 << 62
+"""Free and total bytes of a file system that does not tell them."""
+
+
 class File(Protocol):
     """One file open for appending. `size` is what has been written, in bytes, also after a write that failed half
     way.
@@ -164,7 +168,12 @@ class Fs(Protocol):
         """Whether both are on one file system. Raises OSError."""
 
     def free_bytes(self, folder: str) -> tuple[int, int]:
-        """(free, total) bytes of the file system that holds `folder`."""
+        """(free, total) bytes of the file system that holds `folder`; UNKNOWN_BYTES both, if the system refuses to
+        tell.
+        """
+
+    def name_bytes_max(self, folder: str) -> int:
+        """The longest name of a file in `folder`."""
 
     def memory_bytes(self) -> int:
         """The machine's memory, or what a control group leaves of it."""

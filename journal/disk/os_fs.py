@@ -14,7 +14,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from staniel.journal.disk.file_system import Mount, find_mount, mount_id_in
-from staniel.journal.disk.fs import File, Locked, Reader, Region, SyncFailed
+from staniel.journal.disk.fs import UNKNOWN_BYTES, File, Locked, Reader, Region, SyncFailed
 from staniel.journal.disk.memory_limit import limit_files, limit_in
 
 LIBC = ctypes.CDLL(None, use_errno=True)  # for what `os` does not have; its calls release the interpreter
@@ -22,6 +22,7 @@ FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
 ZEROS = bytes(1 << 20)
 ALIGNED_BYTES = 4096  # what is written past the page cache begins and ends at multiples of it
 STAGED_BYTES = 1 << 20  # of a buffer that is kept
+USUAL_NAME_BYTES = 255
 NEVER = -2  # instead of a descriptor
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -405,10 +406,20 @@ class OsFs:
     def is_same_device(self, path: str, folder: str) -> bool:
         return os.stat(native(path)).st_dev == os.stat(native(folder)).st_dev
 
-    @_naming("ask for the free space of")
     def free_bytes(self, folder: str) -> tuple[int, int]:
-        numbers = os.statvfs(native(folder))
+        try:
+            numbers = os.statvfs(native(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except OSError:
+            return UNKNOWN_BYTES, UNKNOWN_BYTES
         return numbers.f_bavail * numbers.f_frsize, numbers.f_blocks * numbers.f_frsize
+
+    def name_bytes_max(self, folder: str) -> int:
+        try:
+            return os.statvfs(native(folder)).f_namemax or USUAL_NAME_BYTES
+        except OSError:
+            return USUAL_NAME_BYTES
 
     def mount_of(self, path: str) -> Mount | None:
         """The file system of `path`, or of the nearest folder above it that is there; None if the system does not

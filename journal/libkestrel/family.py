@@ -259,9 +259,11 @@ class StreamJournals:
         config = config_of(files.queue)
         family = self._family(files.queue, config, recovered.segments)
         family.start(files.newest_number(), now_ms)
+        self.fs.append(family.writer.path).close()  # whether it can be written must be known before the first request
         readers = []
         for reader, position in recovered.readers.items():
             journal = family.resume(reader, position, config_of(family.queue_name(reader)))
+            self.fs.append(journal.path).close()
             journal.resume(self.fs.size(journal.path))
             readers.append((family.queue_name(reader), journal))
         if not readers:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import File, Locked, Reader, Region, SyncFailed
+from staniel.journal.disk.fs import UNKNOWN_BYTES, File, Locked, Reader, Region, SyncFailed
 from staniel.sim.disk.durable import Choose, Crash, Edit, Folder, Inode, Move, Node, carry
 
 CAPACITY_BYTES = 1 << 30
@@ -178,6 +178,7 @@ class Disk:
         """Paths of files of which some log tells which bytes are whole: a power loss may keep any part of them."""
         self.where = Where.TURN  # the part that is at work now
         self.boots = 1
+        self.name_bytes = 255  # of the longest name of a file
         self.ids = 0  # handed out
         self._root = Folder()
         self._faults: list[Fault] = []
@@ -268,6 +269,7 @@ class Disk:
     # staniel.journal.disk.fs.Fs
 
     def append(self, path: str) -> File:
+        self.trip("open", path)
         folder, name = self._folder_of(path)
         node = folder.entries.get(name)
         if node is None:
@@ -423,7 +425,14 @@ class Disk:
         return True
 
     def free_bytes(self, folder: str) -> tuple[int, int]:
+        try:
+            self.trip("statfs", folder)
+        except OSError:
+            return UNKNOWN_BYTES, UNKNOWN_BYTES
         return max(0, self.capacity_bytes - self.used_bytes), self.capacity_bytes
+
+    def name_bytes_max(self, folder: str) -> int:
+        return self.name_bytes
 
     def memory_bytes(self) -> int:
         return MEMORY_BYTES

@@ -81,6 +81,21 @@ def test_a_damaged_version_file_beside_a_redo_log_in_use_is_mended_with_that_log
         assert version.read_text() == right
 
 
+@pytest.mark.programs("prlimit")
+def test_a_limit_of_file_sizes_below_a_journals_refuses_the_start(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    said = subprocess.run(["prlimit", "--fsize=1000000:1000000", *server.command], capture_output=True, text=True)
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert said.stderr.startswith("staniel: a file may have at most 1000000 bytes, and journals need ")
+
+
+def test_a_dangling_link_as_spool_is_named(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    said = run_staniel("serve", "--port", "0", "--spool", str(tmp_path / "link"))
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert f"{tmp_path}/link: a symbolic link to {tmp_path}/nowhere, which is not there" in said.stderr
+
+
 def test_what_is_no_journal_is_left_alone_and_named(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     spool.mkdir()

@@ -5,9 +5,11 @@ nothing else leaves one.
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 
+from staniel.broker.operations.health import health
 from staniel.journal.disk.fs import BROKEN_ERRNOS, JournalFailure
 from tests.support.streams import asks
 from tests.support.world import World
@@ -86,6 +88,72 @@ def test_a_pack_that_cannot_be_put_in_place_is_left_out_and_tried_again(verb: st
     assert len([name for name, _ in world.disk.list("s") if name.startswith("q.")]) < files
     again = World(SMALL, world.disk.kill(), world.now_ms)
     assert drained(again) == [48, 49]
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+@pytest.mark.parametrize("text", ["", 'default.journal_format = "libkestrel"\n'])
+def test_a_journal_that_cannot_be_opened_for_writing_costs_its_queue_before_any_request(text: str, number: int) -> None:
+    world = World(text)
+    put(world, 0, 3, "denied")
+    put(world, 0, 3, "other")
+    disk = world.disk.kill()
+    disk.fail("open", "s/denied", number, times=ALWAYS)
+    world = World(text, disk, world.now_ms)
+    assert world.summary.unreadable == 1 and "journal.unreadable" in world.events
+    assert asks(world, "get denied").startswith("SERVER_ERROR queue denied is not available: denied")
+    put(world, 3, 1, "other")
+    assert drained(world, "other") == [0, 1, 2, 3]
+    world.disk._faults.clear()
+    asks(world, "reload")
+    assert drained(world, "denied") == [0, 1, 2]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSYS, errno.EPERM, errno.EIO])
+def test_a_file_system_that_does_not_tell_its_space_is_served_and_said_once(number: int) -> None:
+    disk = World("").disk.kill()
+    disk.fail("statfs", "", number, times=ALWAYS)
+    world = World("", disk)
+    put(world, 0, 3)
+    for _ in range(5):
+        world.turn(1000)
+    assert world.events.count("spool.space_unknown") == 1 and "disk.full" not in world.events
+    assert health(world.broker, world.now_ms).ready
+    assert drained(world) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("number", [errno.EFBIG, errno.EPERM, errno.EOPNOTSUPP, errno.EACCES, errno.EIO])
+def test_a_reserve_that_cannot_be_allocated_though_there_is_room_is_no_full_disk(number: int) -> None:
+    disk = World("").disk.kill()
+    disk.fail("allocate", "ballast", number, times=ALWAYS)
+    world = World("", disk)
+    (said,) = world.reported("spool.no_reserve")
+    assert os.strerror(number) in str(said["why"]) and "disk.full" not in world.events
+    put(world, 0, 3)
+    world.disk.capacity_bytes = world.disk.used_bytes + (1 << 20)
+    world.turn(1000)
+    assert asks(world, "set q 0 0 1", "x").startswith("SERVER_ERROR disk full") and "disk.full" in world.events
+    world.disk.capacity_bytes = 1 << 30
+    world.turn(1000)
+    put(world, 3, 1)
+    assert drained(world) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_reserve_for_which_there_is_no_room_is_a_full_disk(number: int) -> None:
+    disk = World("").disk.kill()
+    disk.fail("allocate", "ballast", number, times=ALWAYS)
+    world = World("", disk)
+    assert "disk.full" in world.events and asks(world, "set q 0 0 1", "x").startswith("SERVER_ERROR disk full")
+
+
+def test_a_name_whose_rotations_would_not_fit_the_file_system_is_refused_at_its_first_request() -> None:
+    disk = World("").disk.kill()
+    disk.name_bytes = 143  # as eCryptfs has it
+    world = World(SMALL, disk)
+    put(world, 0, 40, "q" * 88)
+    refused = asks(world, f"set {'q' * 89} 0 0 1", "x")
+    assert "longer than 88 bytes on the spool's file system" in refused
+    assert max(len(name) for name, _ in world.disk.list("s")) <= 143
 
 
 @pytest.mark.parametrize("verb", ["remove", "read", "create", "rename", "make_folder", "list"])

@@ -31,7 +31,11 @@ NO_STANIEL = "what answers there is not the admin listener of a Staniel"
 
 
 class AdminError(Exception):
-    """Nothing came of a request: one line, why and what to do."""
+    """Nothing came of a request: one line, why and what to do. `status`: of the reply over HTTP, 0 if there is none."""
+
+    def __init__(self, why: str, status: int = 0) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 class Unreachable(AdminError):
@@ -97,6 +101,11 @@ class AdminClient:
         """The JSON of an answer; its status is 200 or one of `also_good`."""
         return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, b"", also_good)
 
+    def begin(self, method: str, path: str, body: dict[str, object] | None = None) -> Answer:
+        """Begin an operation; the reply comes at once and has its id, or is its result if it was no long one."""
+        wanted = {"prefer": "respond-async"}
+        return Answer(self._ask(method, path, json.dumps(body or {}).encode(), (202,), wanted))
+
     def post(self, path: str, body: dict[str, object] | None = None) -> Answer:
         return Answer(self._ask("POST", path, json.dumps(body or {}).encode(), ()))
 
@@ -121,11 +130,13 @@ class AdminClient:
         """The server as messages name it."""
         return describe(self._addresses[0])
 
-    def _ask(self, method: str, path: str, body: bytes, also_good: Collection[int]) -> Any:
+    def _ask(
+        self, method: str, path: str, body: bytes, also_good: Collection[int], headers: dict[str, str] | None = None
+    ) -> Any:
         connection, address = self._connect()
         try:
             try:
-                connection.request(method, path, body, self._headers(address))
+                connection.request(method, path, body, {**self._headers(address), **(headers or {})})
             except (BrokenPipeError, ConnectionResetError):
                 pass  # a body that is too large: the server has answered, and reads no more of it
             answer = connection.getresponse()
@@ -175,7 +186,8 @@ class AdminClient:
             mend = "name the token_file of [admin], or of a user, with --token-file"
             raise AdminError(f"{describe(address)}: {wants}: {mend}")
         why = found.get("error") if isinstance(found, dict) else None
-        raise AdminError(_shortened(why) if isinstance(why, str) else f"{describe(address)}: HTTP status {status}")
+        text = _shortened(why) if isinstance(why, str) else f"{describe(address)}: HTTP status {status}"
+        raise AdminError(text, status)
 
     def _connect(self) -> tuple[http.client.HTTPConnection, AdminAddress]:
         """The first way that is open."""

@@ -183,7 +183,7 @@ class Broker:
             self.workq.jobs.lease_over = self._log_job_timeout
         self.stopping = False
         self.stop_cause: dict[str, object] = {}  # for the log
-        self._sessions: dict[Session, None] = {}
+        self._sessions: dict[Session, int] = {}  # when each has connected
         self.started_ms = self.expire_due_ms = self._ballast_due_ms = self._look_due_ms = 0
         self.woken: deque[Session] = deque()  # whose wait has ended
         self.unsent = UnsentItems()
@@ -204,7 +204,9 @@ class Broker:
 
     # clients, and the stop
 
-    def connect(self, protocol: ProtocolSpec, address: str = "", certificate: tuple[str, ...] = ()) -> Session:
+    def connect(
+        self, protocol: ProtocolSpec, address: str = "", certificate: tuple[str, ...] = (), now_ms: int = 0
+    ) -> Session:
         """A new client, at `address`, with the names in its `certificate`. Beyond the connection limits its reads or
         writes are refused until it goes.
         """
@@ -219,7 +221,7 @@ class Broker:
             self.workq.block(session)
         session.refuse_writes = exceeds(count, server.connection_limit_refuse_writes)
         session.refuse_reads = exceeds(count, server.connection_limit_refuse_reads)
-        self._sessions[session] = None
+        self._sessions[session] = now_ms
         if server.enable_session_trace:
             self.report(Level.INFO, "session.start", session=session.number)
         self._guard(session)
@@ -228,6 +230,10 @@ class Broker:
     def sessions(self) -> Iterator[Session]:
         """Every client that is connected, the oldest first."""
         return iter(self._sessions)
+
+    def connected_ms(self, session: Session) -> int:
+        """When its client has connected; 0: that is not known."""
+        return self._sessions.get(session, 0)
 
     def count_sessions(self, protocol: str) -> int:
         """How many clients speak it."""

@@ -59,6 +59,14 @@ class Leases:
         """How many a session has open on a queue."""
         return self._held[session, queue]
 
+    def by_session(self) -> dict[int, dict[str, int]]:
+        """How many each session has open, by the session's number and the queue's name."""
+        found: dict[int, dict[str, int]] = {}
+        for (session, queue), count in self._held.items():
+            if count:
+                found.setdefault(session, {})[queue] = count
+        return found
+
     def find(self, taken: Delivery) -> Lease | None:
         """The lease of an open read."""
         return self._by_read.get(taken)

@@ -199,7 +199,7 @@ class Hub:
         certificate: tuple[str, ...] = (),
     ) -> None:
         """Serve a new client; `certificate`: the names in it, if it has shown one."""
-        session = self.broker.connect(protocol, name, certificate)
+        session = self.broker.connect(protocol, name, certificate, now_ms)
         if session.rights is STRANGER:
             limits = of_strangers(limits)
         connection = Connection(sock, session, protocol.parser(limits), self._pending.changed)

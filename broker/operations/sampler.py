@@ -23,7 +23,7 @@ from msgspec import Struct
 from staniel.broker.failures import report_failure
 from staniel.broker.operations.health import health
 from staniel.broker.operations.history import POINTS, RING_BYTES_MAX, HistoryRing, Point
-from staniel.broker.operations.reasons import Health
+from staniel.broker.operations.reasons import Health, ReasonName
 from staniel.broker.operations.views import SYNC_NAMES, unsynced_bytes
 from staniel.broker.share import Share
 from staniel.broker.stats import pause_name
@@ -52,8 +52,8 @@ GONE_MAX = 1_000  # deleted queues that pages are told of; more of them, and the
 class QueueRow(Struct, frozen=True, array_like=True):
     """One queue as pages get it, as an array. `oldest_at_ms` 0: nothing can be handed out. Rates: items a second since
     the last look. `max_items` -1: there is no limit. `dead_letters_to` "": nowhere. A queue that is gone is its name
-    alone. In a page's first rows two more fields follow: the largest depth of the last ten minutes, and the depth every
-    10 s as letters (see `HistoryRing.spark`).
+    alone. `reasons`: of `health`, those that are about it and take time to see. In a page's first rows two more fields
+    follow: the largest depth of the last ten minutes, and the depth every 10 s as letters (see `HistoryRing.spark`).
     """
 
     name: str
@@ -72,6 +72,7 @@ class QueueRow(Struct, frozen=True, array_like=True):
     dead_letters_to: str
     unreadable: bool
     memory_bytes: int
+    reasons: tuple[ReasonName, ...] = ()
 
 
 class QueueSums(Struct):
@@ -127,7 +128,7 @@ class Seen:
         self.number = 0
         self.puts = self.gets = 0
         self.looked_ms = 0
-        self.mark: tuple[int, ...] = ()  # by which it is seen that nothing has happened
+        self.mark: tuple[object, ...] = ()  # by which it is seen that nothing has happened
         self.skipped = 0  # looks since, that went no further
         self.ring: HistoryRing | None = None
         self.encoded = b""  # as JSON, once a page has asked
@@ -276,10 +277,10 @@ class Sampler:
         if row.queue is not queue:
             self._begin_again(row, queue)
         queue.sync_counters()
-        counters = queue.counters
+        counters, reasons = queue.counters, self.broker.watch.reasons.get(queue.name, ())
         mark = (
             *(counters.total_items, counters.get_items_hit, len(line), len(queue.open_reads), len(queue.waiters)),
-            *(queue.guarded, id(queue.config)),
+            *(queue.guarded, id(queue.config), reasons),
         )
         if mark == row.mark and row.skipped < SKIPPED_MAX and row.shown is not None and _is_quiet(row.shown):
             row.skipped += 1
@@ -338,6 +339,7 @@ class Sampler:
             dead_letters_to=config.dead_letter_queue,
             unreadable=queue.line.read_error is not None,
             memory_bytes=queue.line.memory_bytes,
+            reasons=self.broker.watch.reasons.get(queue.name, ()),
         )
 
     def _moved(self, row: Seen) -> None:

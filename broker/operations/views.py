@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from staniel.broker.broker import Broker
     from staniel.broker.session import Session
 
+HOLDS_MAX = 20  # queues of one client
 SYNC_NAMES = {0: "always", SYNC_OS: "os"}
 
 
@@ -86,8 +87,19 @@ class WaiterView(Struct, frozen=True):
     client: str
 
 
+class HeldView(Struct, frozen=True):
+    """Open reads of one client of one queue. `since_at_ms`: of the oldest; 0: that is not known, as of thrift's."""
+
+    queue: str
+    count: int
+    since_at_ms: int
+
+
 class ClientView(Struct, frozen=True):
-    """One connection. `waits_for` "": it does not wait. `backlog`: requests read and not executed yet."""
+    """One connection. `waits_for` "": it does not wait. `backlog`: requests read and not executed yet. `user` "": it
+    has not logged in, or none has to. `connected_at_ms` 0: that is not known. `holds`: what `open_reads` counts, of
+    HOLDS_MAX queues at most, and its leases.
+    """
 
     number: int
     address: str
@@ -96,6 +108,9 @@ class ClientView(Struct, frozen=True):
     open_reads: int
     waits_for: str
     backlog: int
+    user: str = ""
+    connected_at_ms: int = 0
+    holds: tuple[HeldView, ...] = ()
 
 
 class ServerView(Struct, frozen=True):
@@ -224,20 +239,32 @@ def waiters(queue: Queue, offset: int, limit: int) -> list[WaiterView]:
 
 def clients(broker: Broker, offset: int, limit: int) -> Iterator[ClientView]:
     """Connections, the oldest first."""
+    leased = broker.leases.by_session()
     for session in islice(broker.sessions(), offset, offset + limit):
-        yield client_view(session)
+        yield client_view(broker, session, leased.get(session.number, {}))
 
 
-def client_view(session: Session) -> ClientView:
+def client_view(broker: Broker, session: Session, leased: dict[str, int]) -> ClientView:
     waited_at = session.waited_at
+    # What an operator gave back, or a time-out, the session forgets only once its client asks for it.
+    held = {
+        name: [taken for queue, taken in reads if queue.open_reads.get(taken.xid) is taken]
+        for name, reads in session.reads.items()
+    }
+    held = {name: reads for name, reads in held.items() if reads}
+    holds = [HeldView(name, len(reads), reads[0].opened_ms) for name, reads in islice(held.items(), HOLDS_MAX)]
+    holds += [HeldView(name, count, 0) for name, count in islice(leased.items(), HOLDS_MAX)]
     return ClientView(
         number=session.number,
         address=session.address,
         protocol=session.protocol,
         state=session.state.value,
-        open_reads=sum(map(len, session.reads.values())),
+        open_reads=sum(map(len, held.values())) + sum(leased.values()),
         waits_for=getattr(waited_at, "name", "") if waited_at is not None else "",
         backlog=len(session.backlog),
+        user=session.user,
+        connected_at_ms=broker.connected_ms(session),
+        holds=tuple(holds),
     )
 
 

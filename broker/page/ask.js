@@ -3,7 +3,7 @@
 
 import { $, command, fill, h, icon, say, toast } from './dom.js';
 import * as f from './format.js';
-import { get, originsOf, post, queuePath, store } from './store.js';
+import { get, notePause, originsOf, post, queuePath, remove as erase, store } from './store.js';
 
 function report(error) {
   toast(error.message, true);
@@ -125,16 +125,77 @@ async function takeBack(number, button) {
 
 export const undoLast = () => (lastUndo ? takeBack(lastUndo) : toast('Nothing to undo from this page; `staniel undo` lists what can be.'));
 
-export const pause = guarded(async (row) => {
-  const isPaused = row.paused !== 'none';
-  await post(queuePath(row.name, isPaused ? 'resume' : 'pause'), isPaused ? {} : { gets: true, puts: false });
-  toast(isPaused ? `Resumed ${named(row)}.` : `Paused gets of ${named(row)}. Puts go on.`);
+async function setPause(row, verb, body, told) {
+  notePause(row.name, await post(queuePath(row.name, verb), body));
+  toast(told);
+}
+export const pause = guarded((row) => (row.paused !== 'none'
+  ? setPause(row, 'resume', {}, `Resumed ${named(row)}.`)
+  : setPause(row, 'pause', { gets: true, puts: false }, `Paused gets of ${named(row)}. Puts go on.`)));
+
+export const pausePuts = guarded((row) => setPause(row, 'pause', { gets: row.paused === 'gets' || row.paused === 'all', puts: true },
+  `Paused puts to ${named(row)}.${row.paused === 'gets' ? '' : ' Gets go on.'}`));
+
+export const remove = guarded(async (row) => {
+  const { items, bytes, open_reads: open } = await fresh(row);
+  confirm({
+    title: `Delete ${named(row)}, with ${f.items(items)}?`,
+    isDanger: true,
+    button: `Delete ${items ? f.items(items) : 'the queue'}`,
+    same: `staniel delete ${f.shell(row.name)} --yes`,
+    points: [
+      ['out', items ? `${f.items(items)} (${f.bytes(bytes)}) leave with the queue and its files.` : 'It is empty: the queue and its files go.'],
+      ['stay', open ? `${f.many(open, 'open read')}: the server refuses as long as clients hold items.` : 'A client that puts into it makes it again.'],
+      ['back', items ? 'Undo makes it again, with its items. The message that follows offers it, and says until when.' : 'Nothing is lost: there is no item in it.'],
+    ],
+    act: async () => result(`Deleted ${named(row)}, with ${f.items(items)}.`, await erase(queuePath(row.name))),
+  });
 });
 
-export const pausePuts = guarded(async (row) => {
-  await post(queuePath(row.name, 'pause'), { gets: false, puts: true });
-  toast(`Paused puts to ${named(row)}. Gets go on.`);
+// What is about the server.
+
+export const reload = guarded(async () => {
+  const found = await post('/api/reload');
+  toast(`Reloaded.${found.later ? ` A restart takes over ${found.later}.` : ''}`);
 });
+
+const STATUS = {
+  up: 'Everything is served.', writeavoid: 'Everything is served, and clients are asked to write elsewhere.',
+  readonly: 'Puts are refused; consumers drain the queues.', quiescent: 'Puts and gets are refused.',
+};
+export const setStatus = guarded(async (status) => confirm({
+  title: `Set the status to ${status}?`,
+  isDanger: status === 'quiescent' || status === 'readonly',
+  button: `Set status ${status}`,
+  same: `staniel status ${status}`,
+  points: [['out', STATUS[status]], ['stay', 'It survives a restart.'], ['back', status === 'up' ? 'It is what ends every other status.' : '`staniel status up` ends it, or the same from here.']],
+  act: async () => `The status is ${(await post('/api/status', { status })).status}.`,
+}));
+
+export const stop = guarded(async () => confirm({
+  title: 'Stop the server?',
+  isDanger: true,
+  button: 'Stop the server',
+  same: 'staniel stop --yes',
+  points: [['out', 'All clients are disconnected; what they hold is back in its queues.'], ['stay', 'Every item that was acknowledged is on the disk.'], ['warn', 'This page cannot start it again: a supervisor, or `staniel serve`, does.', 'hurt']],
+  act: async () => { await post('/api/stop'); return 'The server stops.'; },
+}));
+
+export const abortClient = guarded(async (client) => confirm({
+  title: `Give back what ${f.oneLine(client.address)} holds?`,
+  isDanger: true,
+  button: `Give back ${f.many(client.open_reads, 'read')}`,
+  same: `staniel abort --client ${client.number} --yes`,
+  points: [['back', `${f.items(client.open_reads)} stand at the heads of their queues again and are handed out next.`], ['warn', TWICE, 'hurt']],
+  act: async () => `Gave back ${f.many((await post(`/api/clients/${client.number}/abort`)).aborted, 'open read')}.`,
+}));
+
+export const cancelOperation = guarded(async (operation) => {
+  await post(`/api/operations/${operation.id}/cancel`);
+  toast(`Operation ${operation.id} ends between two items. What was done stays done.`);
+});
+
+export const undoOperation = guarded((operation) => takeBack(operation.undo, null));
 
 export const move = guarded(async (row) => {
   const { items, open_reads: open } = await fresh(row);
@@ -177,11 +238,12 @@ export const redrive = guarded(async (row) => {
   }
   const to = origins.length === 1 ? origins[0] : '';
   const field = h('input', { class: 'field', id: 'redrive-to', required: true, value: to, autocomplete: 'off', spellcheck: false });
+  field.setAttribute('list', 'redrive-names');
   confirm({
     title: `Redrive ${f.items(items)} from ${named(row)}?`,
     button: `Redrive ${f.items(items)}`,
     same: `staniel redrive ${f.shell(row.name)}${to ? '' : ' --to QUEUE'} -n ${items} --yes`,
-    fields: to ? [] : h('label', null, `Back to${origins.length ? `, one of ${origins.map(f.oneLine).join(', ')}` : ''}`, field),
+    fields: to ? [] : h('label', null, `Back to${origins.length ? `, one of ${f.many(origins.length, 'queue')}` : ''}`, field, h('datalist', { id: 'redrive-names' }, origins.slice(0, 500).map((name) => h('option', { value: name })))),
     points: [
       ['out', `${f.items(items)} go back to ${to ? f.oneLine(to) : 'the queue that you name'}, each with all its tries anew.`],
       ['stay', 'What has made them fail will do so again, if it is still there.'],
@@ -225,7 +287,7 @@ export const abortOne = guarded(async (row, read) => {
 const KEYS = [
   ['Find or run', 'Ctrl K'], ['Filter', '/'], ['Next, previous row', 'j k'], ['Open', '↵'], ['Operations of the row', '.'],
   ['Pause or resume', 'p'], ['Purge…', 'P'], ['Move…', 'm'], ['Undo the last one', 'u'], ['Next sort order', 's'], ['Tabs of a queue', '1 … 5'], ['Text, JSON, hex', 'v'],
-  ['Look again', 'r'], ['Back, clear', 'Esc'], ['Queues', 'g q'], ['Jobs', 'g j'], ['Light or dark', 't'], ['These keys', '?'],
+  ['Look again', 'r'], ['Back, clear', 'Esc'], ['Queues', 'g q'], ['Jobs', 'g j'], ['Clients', 'g c'], ['Operations', 'g o'], ['Audit', 'g a'], ['Light or dark', 't'], ['These keys', '?'],
 ];
 
 export const ask = {

@@ -2,7 +2,7 @@
 
 import { clock } from './format.js';
 import { h, say, setAttribute, setText } from './dom.js';
-import { now, store } from './store.js';
+import { now, store, wall } from './store.js';
 
 const TOP = 8;
 const BOTTOM = 17;
@@ -119,11 +119,12 @@ export class Chart {
   }
 
   get spanMs() { return SPAN_MS[this.history.span]; }
-  timeAt(part) { return now() - (1 - part) * this.spanMs; }
+  timeAt(part) { return wall() - (1 - part) * this.spanMs; }
 
   valueAt(series, part) {
     const values = this.history.columns[series.column] || [];
     if (part == null) return series.now ? series.now() : values.at(-1);
+    if (store.state === 'lost' && this.timeAt(part) > store.lostAt) return null;
     const back = Math.round((this.history.endMs - this.timeAt(part)) / this.history.stepMs);
     return values[values.length - 1 - Math.max(0, back)];
   }
@@ -155,7 +156,7 @@ export class Chart {
     this.grid(g, top);
     const end = this.history.endMs;
     const place = {
-      x: (at, length) => this.left + (1 - (now() - end + (length - 1 - at) * this.history.stepMs) / this.spanMs) * (this.width - this.left),
+      x: (at, length) => this.left + (1 - (wall() - end + (length - 1 - at) * this.history.stepMs) / this.spanMs) * (this.width - this.left),
       y: (value) => this.height - BOTTOM - (value / top) * (this.height - BOTTOM - TOP),
     };
     g.save();
@@ -165,7 +166,7 @@ export class Chart {
     if (this.between) this.fillBetween(g, data, place);
     this.series.forEach((series, at) => this.line(g, series, data[at], place));
     this.limitLine(g, top, place);
-    if (store.state === 'lost') this.lost(g, place.x(0, 1));
+    if (store.state === 'lost') this.lost(g);
     g.restore();
     this.drawCursor(g, place);
     this.series.forEach((series, at) => setText(this.values[at], this.told(series, cursor)));
@@ -197,8 +198,8 @@ export class Chart {
     g.textAlign = 'center';
     g.textBaseline = 'alphabetic';
     const every = TICKS_MS[this.history.span] * (width < 300 ? 2 : 1);
-    const from = now() - this.spanMs;
-    for (let at = Math.ceil(from / every) * every; at < now(); at += every) {
+    const from = wall() - this.spanMs;
+    for (let at = Math.ceil(from / every) * every; at < wall(); at += every) {
       const x = this.left + ((at - from) / this.spanMs) * (width - this.left);
       if (x > this.left + 16 && x < width - 16) g.fillText(clock(at, false), x, height - 4);
     }
@@ -261,15 +262,25 @@ export class Chart {
     g.setLineDash([]);
   }
 
-  lost(g, from) {
+  // The time since the page was cut off, hatched: nothing is known of it.
+  lost(g) {
+    const from = Math.max(this.left, this.left + (1 - (wall() - store.lostAt) / this.spanMs) * (this.width - this.left));
+    const bottom = this.height - BOTTOM;
+    g.save();
+    g.beginPath();
+    g.rect(from, 0, this.width - from, bottom);
+    g.clip();
+    g.fillStyle = colour('paper');
+    g.fillRect(from, 0, this.width - from, bottom);
     g.strokeStyle = colour('line-strong');
     g.lineWidth = 1;
-    for (let x = Math.max(from, this.width - 40); x < this.width + this.height; x += 6) {
-      g.beginPath();
-      g.moveTo(x, this.height - BOTTOM);
-      g.lineTo(x - this.height, 0);
-      g.stroke();
+    g.beginPath();
+    for (let x = from - bottom; x < this.width; x += 6) {
+      g.moveTo(x, bottom);
+      g.lineTo(x + bottom, 0);
     }
+    g.stroke();
+    g.restore();
   }
 
   drawCursor(g, { y }) {

@@ -5,13 +5,16 @@ import { $, command, fill, h, icon, say, setAttribute, setClass, setText } from 
 import * as f from './format.js';
 import { ask, lock, undoLast } from './ask.js';
 import { jobs } from './jobs.js';
+import { audit, clients, operations } from './lists.js';
 import { fillFoot, overview } from './overview.js';
 import { openPalette } from './palette.js';
 import { queuePage } from './queue.js';
-import { listen, login, now, retry, start, store } from './store.js';
+import { listen, login, now, retry, start, store, wall } from './store.js';
 
 const TABS = ['browse', 'open', 'waiters', 'journal', 'settings'];
-const PAGES = [['queues', 'Queues', '#/'], ['jobs', 'Jobs', '#/jobs']];
+const PAGES = [['queues', 'Queues', '#/'], ['jobs', 'Jobs', '#/jobs'], ['clients', 'Clients', '#/clients'], ['operations', 'Operations', '#/operations'], ['audit', 'Audit', '#/audit']];
+const VIEWS = { jobs, clients, operations, audit };
+const CHORDS = { q: '', j: 'jobs', c: 'clients', o: 'operations', a: 'audit' };
 const CHORD_MS = 900;
 const MARK = 'M10 6.2C8.6 3.6 5.6 2.4 1.5 2.6 4.2 4.4 6.3 6.8 7.7 9.6L6.4 17.4 8.7 16.6 10 18.2 11.3 16.6 13.6 17.400 12.300 9.600C13.700 6.800 15.800 4.400 18.500 2.600 14.400 2.400 11.400 3.600 10 6.200Z';
 const MARK_COLOURS = { ok: '275d97', warn: 'b37400', bad: 'c6392b', off: '8a8f96' };
@@ -19,7 +22,7 @@ const MARK_COLOURS = { ok: '275d97', warn: 'b37400', bad: 'c6392b', off: '8a8f96
 let view = null;
 let chordAt = -1e9;
 
-// Routes: #/, #/queues/NAME, #/queues/NAME/TAB, #/jobs
+// Routes: #/, #/queues/NAME, #/queues/NAME/TAB, and the pages of VIEWS
 
 const decoded = (part) => {
   try {
@@ -69,7 +72,7 @@ function route() {
   }
   view?.stop?.();
   forgetCharts();
-  view = page === 'queues' && name ? queuePage(name, wanted) : page === 'jobs' ? jobs() : overview();
+  view = page === 'queues' && name ? queuePage(name, wanted) : (Object.hasOwn(VIEWS, page) ? VIEWS[page] : overview)();
   fill($('main'), view.element);
   for (const link of document.querySelectorAll('nav a')) {
     if (link.dataset.page === view.nav) link.setAttribute('aria-current', 'page');
@@ -149,7 +152,7 @@ function connection() {
   if (isLost && gone.childElementCount < 3) {
     fill(gone, h('b', { class: 'bad' }, 'Disconnected'), h('span', null), h('button', { class: 'btn sm', type: 'button', onclick: retry }, 'Try now'), command('staniel health'));
   }
-  if (isLost) setText(gone.children[1], `from the server since ${f.clock(store.lostAt)}. What you see is as old as that; nothing can be changed from here. It is tried again every second.`);
+  if (isLost) setText(gone.children[1], `from the server since ${f.clock(store.lostAt)}. What you see is ${f.duration(Math.max(0, wall() - store.lostAt))} old; nothing can be changed from here. It is tried again every second.`);
   other();
   if (store.state === said) return;
   if (said === 'lost' && store.state === 'live') {
@@ -225,9 +228,9 @@ function onKey(event) {
   }
   if (target.matches('[role=tab]') && event.key.startsWith('Arrow')) return;
   if (target.matches('button,a,summary') && (event.key === 'Enter' || event.key === ' ')) return;
-  if (performance.now() - chordAt < CHORD_MS && 'qj'.includes(event.key)) {
+  if (performance.now() - chordAt < CHORD_MS && Object.hasOwn(CHORDS, event.key)) {
     chordAt = -1e9;
-    go(event.key === 'j' ? 'jobs' : '');
+    go(CHORDS[event.key]);
   } else if (event.key === 'g') chordAt = performance.now();
   else if (event.key === '?') ask.keys();
   else if (event.key === 'u') undoLast();

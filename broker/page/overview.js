@@ -10,11 +10,12 @@ import { go } from './main.js';
 
 const SETTLE_MS = 4000; // rows change their places as often
 const SPARE_ROWS = 6;
+const SHOWN_REASONS = 8;
 const FILTERS = {
   all: ['All', () => true],
   attention: ['Attention', (row) => row.level > 0],
   grows: ['Growing', (row) => row.trend === 'grows'],
-  unread: ['No reader', (row) => row.trend === 'no reader'],
+  unread: ['No reader', (row) => row.isUnread],
   paused: ['Paused', (row) => row.paused !== 'none'],
   dead: ['Dead letters', (row) => isDeadLetters(row.name)],
 };
@@ -46,13 +47,17 @@ const SOON_MS = 30 * 864e5;
 export const fullInMs = (row) => (row.max > 0 && row.net > 0 ? (Math.max(0, row.max - row.items) / row.net) * 1000 : Infinity);
 export const isSoon = (ms) => ms < SOON_MS;
 
-const attention = (row) => row.level * 1e15 + (row.paused !== 'none' ? 1e14 : 0) + Math.min(row.items, 1e13);
+const attention = (row) => row.level * 1e15 + (row.paused !== 'none' ? 1e14 : row.reasons.includes('dead_letters') ? 5e13 : 0) + Math.min(row.items, 1e13);
 const shownBytes = (n) => (n ? f.bytes(n) : '0');
 
-// A word is a part of the name, or a comparison: age>5m items>1k waiters=0. 5m are five minutes of an age, five million
+// Whether the reason of that name (docs/operating.md#reasons) is about the queue.
+export const isAbout = (row, reason) => (reason === 'queues_paused' ? row.paused !== 'none' : reason === 'queues_unreadable' ? row.unreadable : row.reasons.includes(reason));
+
+// A word is a part of the name, a reason (is:queue_full), or a comparison: age>5m items>1k waiters=0. 5m are five minutes of an age, five million
 // items, five megabytes.
 function matches(row, words) {
   return FILTERS[keep.filter][1](row) && words.every((word) => {
+    if (word.startsWith('is:')) return isAbout(row, word.slice(3));
     const found = word.match(/^(items|age|open|waiters|in|out|bytes|unsynced)([<>=])(\d+(?:\.\d+)?)([smhdkg])?$/);
     const units = found && (UNITS[found[1]] || COUNTS);
     if (!found || (found[4] && !units[found[4]])) return row.name.toLowerCase().includes(word);
@@ -131,7 +136,7 @@ class TableRow {
     this.number('items', row.items, f.short(row.items), 'num c-it');
     this.number('bytes', row.bytes, f.bytes(row.bytes), 'num c-by');
     this.number('in', row.inSmooth, f.rate(row.inSmooth), 'num c-in');
-    this.number('out', row.outSmooth, f.rate(row.outSmooth), `num c-ou${row.trend === 'no reader' && row.level ? ' warn' : ''}`);
+    this.number('out', row.outSmooth, f.rate(row.outSmooth), `num c-ou${row.reasons.includes('queue_not_read') ? ' warn' : ''}`);
     setText(this.cells.trend, trendText(row));
     setClass(this.cells.trend, `num c-dr${row.level ? ' warn' : row.trend === 'drains' || row.trend === 'grows' ? '' : ' faint'}`);
     this.number('open', row.open, f.count(row.open), 'num c-op');
@@ -163,9 +168,28 @@ class TableRow {
   }
 }
 
+// Orders two pairs of a value and its row.
+const compare = ([a, one], [b, other]) => (a < b ? -1 : a > b ? 1 : 0) * keep.direction || (one.name < other.name ? -1 : 1);
+const ordered = (rows, value) => rows.map((row) => [value(row), row]).sort(compare).map(([, row]) => row);
+
+// The rows of `found` in the order of `list`; those that are new stand where they belong among them.
+function joined(list, found, value) {
+  const there = new Set(found);
+  const kept = list.filter((row) => there.delete(row));
+  if (!there.size) return kept;
+  const added = ordered([...there], value);
+  const all = [];
+  for (const row of kept) {
+    while (added.length && compare([value(added[0]), added[0]], [value(row), row]) < 0) all.push(added.shift());
+    all.push(row);
+  }
+  return [...all, ...added];
+}
+
 class Table {
   constructor() {
     this.list = [];
+    this.isWhole = false;
     this.rows = [];
     this.isHeld = false;
     this.sortedAt = -1e9;
@@ -196,27 +220,26 @@ class Table {
     say(`Sorted by ${key}, ${keep.direction > 0 ? 'smallest' : 'largest'} first`);
   }
 
-  // Rows keep their places for a while, and as long as the pointer or the focus is on them.
+  // Rows keep their places for a while, and as long as the pointer or the focus is on them. Which rows there are is
+  // always as it is now; and until all have come there is no order to hold.
   sort(isForced) {
-    const isStill = this.isHeld || document.activeElement === this.element;
-    const told = `${f.count(this.list.length)} of ${f.count(store.rows.size)}${keep.sort === 'level' ? ', what needs you first' : ''}`;
-    if (!isForced && (isStill || performance.now() - this.sortedAt < SETTLE_MS)) {
-      setText(this.order, isStill ? `${told}, order held` : told);
-      this.list = this.list.filter((row) => store.rows.get(row.name) === row);
-      return;
-    }
-    this.sortedAt = performance.now();
+    const isStill = this.isWhole && (this.isHeld || document.activeElement === this.element);
     const words = keep.text.toLowerCase().split(/\s+/).filter(Boolean);
     const value = keep.sort === 'level' ? attention : COLUMNS.find(([key]) => key === keep.sort)[3];
     const found = [];
-    for (const row of store.rows.values()) if (matches(row, words)) found.push([value(row), row]);
-    found.sort(([a, one], [b, other]) => (a < b ? -1 : a > b ? 1 : 0) * keep.direction || (one.name < other.name ? -1 : 1));
-    this.list = found.map(([, row]) => row);
-    this.heads.forEach((head, at) => {
-      if (COLUMNS[at][0] === keep.sort) head.setAttribute('aria-sort', keep.direction < 0 ? 'descending' : 'ascending');
-      else head.removeAttribute('aria-sort');
-    });
-    setText(this.order, `${f.count(this.list.length)} of ${f.count(store.rows.size)}${keep.sort === 'level' ? ', what needs you first' : ''}`);
+    for (const row of store.rows.values()) if (matches(row, words)) found.push(row);
+    const told = `${f.count(found.length)} of ${f.count(store.rows.size)}${keep.sort === 'level' ? ', what needs you first' : ''}`;
+    const isLate = !this.isWhole || performance.now() - this.sortedAt >= SETTLE_MS;
+    if (isForced || (isLate && !isStill)) {
+      this.sortedAt = performance.now();
+      this.list = ordered(found, value);
+      this.heads.forEach((head, at) => {
+        if (COLUMNS[at][0] === keep.sort) head.setAttribute('aria-sort', keep.direction < 0 ? 'descending' : 'ascending');
+        else head.removeAttribute('aria-sort');
+      });
+    } else this.list = joined(this.list, found, value);
+    this.isWhole = store.isWhole;
+    setText(this.order, isStill && !isForced ? `${told}, order held` : told);
     setAttribute(this.element, 'aria-rowcount', String(this.list.length + 1));
     this.none.hidden = this.list.length > 0;
     setText(this.none, `No queue matches. ${f.many(store.rows.size, 'queue is', 'queues are')} hidden by the filter; Esc clears it.`);
@@ -270,6 +293,28 @@ class Table {
 
 // Health, on every page.
 
+// What a reason says of one queue, with its numbers.
+function ofQueue(reason, row) {
+  const text = {
+    queue_not_read: `holds ${f.items(row.items)} and nothing reads it. The oldest waits since ${f.moment(row.oldestAt, now())}.`,
+    queue_grows: `takes in ${f.rate(row.inSmooth)}/s and hands out ${f.rate(row.outSmooth)}/s.${fullInMs(row) < SOON_MS ? ` At this pace it is full in ${f.duration(fullInMs(row))}.` : ''}`,
+    queue_full: `holds ${f.items(row.items)}, is full and refuses puts.`,
+    queue_filling: `holds ${f.items(row.items)}${row.max > 0 ? ` of ${f.count(row.max)}` : ''}: puts are refused once it is full.`,
+    dead_letters: `holds ${f.many(row.items, 'dead letter')}.`,
+  }[reason.name] || reason.text;
+  const mend = {
+    queue_grows: `start more consumers; who holds its items: staniel open ${f.shell(row.name)}`,
+    dead_letters: `mend the workers, then: staniel redrive ${f.shell(row.name)}`,
+  }[reason.name] || reason.mend;
+  return { ...reason, text, mend, queue: row.name, count: 1 };
+}
+
+// "start it again, then: staniel reload" in two: what to do, and the command at its end.
+function mendOf(text) {
+  const found = text.match(/(?:^|[:;] )(staniel .+)$/);
+  return found ? [text.slice(0, text.length - found[0].length), found[1]] : [text, ''];
+}
+
 export class HealthBox {
   // `queue`: on its page only what is about it, and what keeps clients from being served.
   constructor(queue = null) {
@@ -281,22 +326,11 @@ export class HealthBox {
   }
 
   reasons() {
-    const found = (store.health?.reasons || []).map((reason) => ({
-      level: reason.severity === 'warning' ? 1 : 2, text: reason.text, mend: reason.mend,
-    }));
-    for (const row of store.rows.values()) {
-      if (!row.level || row.unreadable) continue;
-      const age = row.oldestAt ? now() - row.oldestAt : 0;
-      const told = {
-        'nothing reads it': `holds ${f.items(row.items)} and nothing reads it. The oldest waits since ${f.moment(row.oldestAt, now())}.`,
-        'more comes in than goes out': `takes in ${f.rate(row.inSmooth)}/s and hands out ${f.rate(row.outSmooth)}/s.${fullInMs(row) < SOON_MS ? ` At this pace it is full in ${f.duration(fullInMs(row))}.` : ''}`,
-      }[row.why] || `is ${row.why}: puts are refused at ${f.items(row.max)}.`;
-      found.push({ level: 1, queue: row.name, text: told, mend: row.why === 'nothing reads it' ? 'staniel clients' : `staniel open ${f.shell(row.name)}`, weight: age });
-    }
-    const isWanted = (reason) => this.queue === null || reason.queue === this.queue || reason.level === 2;
-    const wanted = found.filter(isWanted);
-    wanted.sort((a, b) => b.level - a.level || (b.weight || 1e18) - (a.weight || 1e18));
-    return wanted;
+    const found = (store.health?.reasons || []).map((reason) => ({ ...reason, level: reason.severity === 'warning' ? 1 : 2 }));
+    if (this.queue === null) return found;
+    const row = store.rows.get(this.queue);
+    const isWanted = (reason) => (reason.queues.length ? row && isAbout(row, reason.name) && reason.name !== 'queues_paused' : reason.level === 2);
+    return found.filter(isWanted).map((reason) => (reason.queues.length ? ofQueue(reason, row) : reason));
   }
 
   tick() {
@@ -304,9 +338,10 @@ export class HealthBox {
     const found = store.health ? this.reasons() : [];
     this.element.hidden = !store.health || (this.queue !== null && !found.length);
     if (this.element.hidden) return;
-    const shown = found.slice(0, 6);
-    const worst = store.health.ready ? (found.length ? 1 : 0) : 2;
-    const title = (isLost ? 'Last known: ' : '') + (worst === 2 ? 'Not ready' : found.length ? `Ready. ${f.many(found.length, 'thing needs', 'things need')} you` : 'Ready');
+    const shown = found.slice(0, SHOWN_REASONS);
+    const { ready, ready_for_puts: isWhole } = store.health;
+    const worst = !isWhole ? 2 : found.length ? 1 : 0;
+    const title = (isLost ? 'Last known: ' : '') + (!ready ? 'Not ready' : !isWhole ? 'Some requests are refused' : found.length ? `Ready. ${f.many(found.length, 'thing needs', 'things need')} you` : 'Ready');
     const unsynced = store.totals?.unsynced_bytes || 0;
     const more = worst ? '' : !store.rows.size ? 'Nothing is stored yet.' : unsynced ? `${f.bytes(unsynced)} is not on the disk yet, all of it in queues whose sync_journal allows that, or not acknowledged yet.` : 'Everything acknowledged is on the disk.';
     const key = JSON.stringify([shown, title, more, this.isOpen]);
@@ -316,16 +351,20 @@ export class HealthBox {
     setClass(this.element, `health dim${worst === 2 ? ' bad' : worst ? ' warn' : ''}`);
     const toggle = h('button', { class: 'btn quiet sm', type: 'button', 'aria-expanded': String(this.isOpen), onclick: () => { this.isOpen = !this.isOpen; this.key = ''; this.tick(); } }, this.isOpen ? 'Hide' : 'Show');
     refill(this.element, h('header', null, h('b', { class: worst === 2 ? 'bad' : '' }, title), h('span', { class: 'muted' }, more), found.length ? toggle : ''),
-      found.length && this.isOpen ? h('ol', null, shown.map((reason) => this.reason(reason)), found.length > shown.length ? h('li', null, icon('more', 'faint'), h('span', { class: 'muted' }, `and ${f.many(found.length - shown.length, 'more queue')}: see the filter Attention`)) : '') : '');
+      found.length && this.isOpen ? h('ol', null, shown.map((reason) => this.reason(reason)), found.length > shown.length ? h('li', null, icon('more', 'faint'), h('span', { class: 'muted' }, `and ${f.count(found.length - shown.length)} more: `, command('staniel health'))) : '') : '');
     if (this.said && this.said !== title) say(title);
     this.said = title;
   }
 
-  reason({ level, text, mend, queue }) {
-    const isCommand = /^staniel /.test(mend);
+  reason({ name, level, text, mend, queue, queues, count }) {
+    const [what, how] = mendOf(mend);
+    const isMany = this.queue === null && count > 1;
+    const only = this.queue === null && count === 1 && queues.length ? queues[0] : '';
     return h('li', null, icon(level === 2 ? 'bad' : 'warn', level === 2 ? 'mk bad' : 'mk'),
-      h('span', null, queue ? [h('a', { href: `#/queues/${f.inPath(queue)}` }, h('b', null, f.oneLine(queue))), ' '] : '', f.oneLine(text)),
-      isCommand ? command(mend) : h('span', { class: 'muted mend' }, f.oneLine(mend)));
+      h('span', null, isMany ? [h('b', null, f.count(count)), ' '] : '', queue ? [h('a', { href: `#/queues/${f.inPath(queue)}` }, h('b', null, f.oneLine(queue))), ' '] : '', f.oneLine(text), ' ',
+        isMany ? h('button', { class: 'link', type: 'button', 'data-reason': name, onclick: () => showReason(name) }, 'Show them') : only && store.rows.has(only) ? h('a', { class: 'link', href: `#/queues/${f.inPath(only)}` }, 'Open') : '',
+        what ? h('span', { class: 'muted small what' }, ` ${f.oneLine(what)}`) : ''),
+      how ? command(how) : '');
   }
 }
 
@@ -337,6 +376,14 @@ export function fillFoot(element) {
     h('span', null, `Staniel ${server.version}, ${server.build}`), h('span', null, `spool ${f.oneLine(server.spool)}`),
     h('span', null, `up since ${f.moment(server.started_at_ms, now())}`), h('span', null, `times are ${f.zone()}`),
     h('button', { class: 'link', type: 'button', onclick: () => ask.keys() }, 'Keys: ?'));
+}
+
+// The overview with only those queues that a reason is about.
+let filterBy = null;
+export function showReason(name) {
+  keep.text = `is:${name}`;
+  if (location.hash.replace(/^#\/?/, '')) go();
+  else filterBy?.(keep.text);
 }
 
 export function overview() {
@@ -355,6 +402,7 @@ export function overview() {
     class: 'field', type: 'search', id: 'filter', placeholder: innerWidth > 640 ? 'Filter: name, age>5m, items>1k' : 'Filter', 'aria-label': 'Filter queues by name or by number',
     value: keep.text, spellcheck: false, autocomplete: 'off', oninput: () => { keep.text = input.value; table.sort(true); table.paint(); },
   });
+  filterBy = (text) => { input.value = keep.text = text; chips[0].click(); };
   const chips = Object.entries(FILTERS).map(([key, [label]]) => h('button', {
     type: 'button', 'aria-pressed': String(keep.filter === key), 'data-filter': key,
     onclick: () => { keep.filter = key; chips.forEach((chip) => chip.setAttribute('aria-pressed', String(chip.dataset.filter === key))); table.sort(true); table.paint(); },

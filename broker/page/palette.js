@@ -2,47 +2,60 @@
 
 import { h } from './dom.js';
 import * as f from './format.js';
-import { ask, move, pause, purge, redrive } from './ask.js';
+import { abortAll, ask, move, pause, pausePuts, purge, redrive, reload, remove, setStatus, stop, undoLast } from './ask.js';
 import { go, switchTheme } from './main.js';
 import { isDeadLetters, store } from './store.js';
 
-const FOUND_MAX = 9;
+const FOUND_MAX = 12;
+const ROWS_MAX = 2000; // of which all operations are looked through
 
 const operations = (row) => [
   ['Open', '', () => go('queues', row.name)],
   [row.paused === 'none' ? 'Pause gets' : 'Resume', 'p', () => pause(row)],
+  ...(row.paused === 'puts' || row.paused === 'all' ? [] : [['Pause puts', '', () => pausePuts(row)]]),
   ['Purge…', f.items(row.items), () => purge(row)],
   ['Move…', 'm', () => move(row)],
   ...(isDeadLetters(row.name) ? [['Redrive…', f.items(row.items), () => redrive(row)]] : []),
+  ...(row.open ? [['Give back all…', f.many(row.open, 'read'), () => abortAll(row)]] : []),
+  ['Delete…', '', () => remove(row)],
   ['Open reads', f.count(row.open), () => go('queues', row.name, 'open')],
+  ['Waiters', f.count(row.waiters), () => go('queues', row.name, 'waiters')],
   ['Journal files', f.bytes(row.journal), () => go('queues', row.name, 'journal')],
   ['Settings', '', () => go('queues', row.name, 'settings')],
 ];
 
+const PAGES = [
+  ['All queues', 'g q', () => go()], ['Jobs', 'g j', () => go('jobs')], ['Clients', 'g c', () => go('clients')],
+  ['Operations', 'g o', () => go('operations')], ['Audit', 'g a', () => go('audit')],
+  ['Undo the last operation', 'u', undoLast], ['Reload the configuration', '', reload],
+  ...['up', 'writeavoid', 'readonly', 'quiescent'].map((status) => [`Status ${status}…`, '', () => setStatus(status)]),
+  ['Stop the server…', '', stop], ['Light or dark', 't', switchTheme], ['Keys', '?', ask.keys],
+];
+
+const option = (row, [label, end, run]) => ({ label: `${f.oneLine(row.name)}: ${label}`, end, run });
+
+// Each word is a part of a queue's name, of an operation or of a page: "purge mails", "mails purge", "reload".
 function found(text, name) {
   const row = store.rows.get(name);
   if (row && text.startsWith(`${name} `)) {
     const verb = text.slice(name.length + 1).trim().toLowerCase();
-    return operations(row).filter(([label]) => label.toLowerCase().includes(verb)).map(([label, end, run]) => ({ label: `${f.oneLine(name)}: ${label}`, end, run }));
+    return operations(row).filter(([label]) => label.toLowerCase().includes(verb)).map((each) => option(row, each));
   }
-  const wanted = text.trim().toLowerCase();
-  const queues = [...store.rows.values()].filter((each) => each.name.toLowerCase().includes(wanted));
-  queues.sort((a, b) => b.level - a.level || a.name.length - b.name.length);
-  const words = wanted.split(/\s+/);
-  const list = words.length === 2 ? operationsOf(...words) : queues.slice(0, FOUND_MAX).map((each) => ({ label: f.oneLine(each.name), end: f.items(each.items), run: () => go('queues', each.name), row: each }));
-  const pages = [['All queues', 'g q', () => go()], ['Jobs', 'g j', () => go('jobs')], ['Light or dark', 't', switchTheme], ['Keys', '?', ask.keys]];
-  for (const [label, end, run] of pages) if (label.toLowerCase().includes(wanted)) list.push({ label, end, run });
-  return list;
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const has = (label, parts) => parts.every((part) => label.toLowerCase().includes(part));
+  const here = location.hash.startsWith('#/queues/') ? document.querySelector('h1')?.textContent : '';
+  const rows = [...store.rows.values()].sort((a, b) => (f.oneLine(b.name) === here) - (f.oneLine(a.name) === here) || b.level - a.level || a.name.length - b.name.length);
+  const list = rows.filter((each) => has(each.name, words)).slice(0, FOUND_MAX)
+    .map((each) => ({ label: f.oneLine(each.name), end: f.items(each.items), run: () => go('queues', each.name), row: each }));
+  const pages = PAGES.filter(([label]) => has(label, words)).map(([label, end, run]) => ({ label, end, run }));
+  const more = words.length ? rows.slice(0, ROWS_MAX).flatMap((each) => ofRow(each, words, has)).slice(0, FOUND_MAX) : [];
+  return [...list, ...pages, ...more];
 }
 
-/** "purge mails", as on a command line, or "mails purge": no queue has a blank in its name. */
-function operationsOf(first, second) {
-  const rows = [...store.rows.values()].sort((a, b) => a.name.length - b.name.length);
-  const has = (row, label, verb, part) => label.toLowerCase().startsWith(verb) && row.name.toLowerCase().includes(part);
-  const list = rows.flatMap((row) => operations(row)
-    .filter(([label]) => has(row, label, first, second) || has(row, label, second, first))
-    .map(([label, end, run]) => ({ label: `${f.oneLine(row.name)}: ${label}`, end, run })));
-  return list.slice(0, FOUND_MAX);
+// The operations of a queue that the words mean which are no part of its name.
+function ofRow(row, words, has) {
+  const rest = words.filter((word) => !row.name.toLowerCase().includes(word));
+  return rest.length ? operations(row).filter(([label]) => has(label, rest)).map((each) => option(row, each)) : [];
 }
 
 export function openPalette(text = '', name = '') {
@@ -51,7 +64,7 @@ export function openPalette(text = '', name = '') {
   let list = [];
   let at = 0;
   const options = h('ul', { role: 'listbox', id: 'found', 'aria-label': 'Found' });
-  const input = h('input', { role: 'combobox', 'aria-expanded': 'true', 'aria-controls': 'found', 'aria-label': 'Find a queue, or run an operation', placeholder: 'Queue or page', value: text, spellcheck: false, autocomplete: 'off' });
+  const input = h('input', { role: 'combobox', 'aria-expanded': 'true', 'aria-controls': 'found', 'aria-label': 'Find a queue, or run an operation', placeholder: 'Queue, page or operation', value: text, spellcheck: false, autocomplete: 'off' });
   const hint = h('p', { class: 'small faint hint' }, h('kbd', null, '↵'), ' open or run ', h('kbd', null, 'Tab'), ' operations of the queue ', h('kbd', null, 'Esc'), ' close');
   const dialog = h('dialog', { class: 'pal', 'aria-label': 'Find or run' }, input, options, hint);
   const run = (chosen) => { dialog.close(); chosen?.run(); };

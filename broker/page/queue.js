@@ -18,6 +18,8 @@ const FIGURES = [
   ['open', 'Open reads', 'Handed out, not yet confirmed'], ['waiters', 'Waiters', 'Clients that wait for an item'], ['unsynced', 'Not yet on disk', 'What a power cut could take'], ['journal', 'Journal'],
 ];
 const interval = (text) => (Number.parseInt(text, 10) < 1000 ? text.replace('ms', ' ms') : f.duration(Number.parseInt(text, 10)));
+const ORIGINS_SHOWN = 3;
+const some = (names) => names.slice(0, ORIGINS_SHOWN).map(f.oneLine).join(', ') + (names.length > ORIGINS_SHOWN ? ` and ${f.count(names.length - ORIGINS_SHOWN)} more` : '');
 const SYNC = { always: 'synced before each reply', os: 'synced when the system likes', none: '' };
 
 export function queuePage(name, tab) {
@@ -101,7 +103,7 @@ export function queuePage(name, tab) {
     setFigure(figures.items, f.short(now_.items), now_.items ? f.bytes(now_.bytes) : '');
     setFigure(figures.age, now_.items && now_.oldestAt ? f.duration(age()) : 'none', '', now_.level && age() > 600_000 ? 'warn' : '');
     setFigure(figures.in, `${f.rate(now_.inSmooth)}/s`);
-    setFigure(figures.out, `${f.rate(now_.outSmooth)}/s`, '', now_.trend === 'no reader' && now_.level ? 'warn' : '');
+    setFigure(figures.out, `${f.rate(now_.outSmooth)}/s`, '', now_.reasons.includes('queue_not_read') ? 'warn' : '');
     const left = isSoon(fullInMs(now_)) ? `full in ${f.duration(fullInMs(now_))}` : '';
     setFigure(figures.trend, now_.trend === 'drains' ? `−${f.rate(-now_.net)}/s` : trendText(now_) || 'empty', now_.trend === 'drains' ? trendText(now_) : left, now_.level ? 'warn' : '');
     setFigure(figures.open, f.count(now_.open));
@@ -113,13 +115,13 @@ export function queuePage(name, tab) {
   function stateNow(now_) {
     setText(pauseButton, now_.paused === 'none' ? 'Pause gets' : 'Resume');
     redriveButton.hidden = !isDeadLetters(name);
-    const key = [now_.paused, now_.why, now_.deadTo, isDeadLetters(name)].join('\n');
+    const key = [now_.paused, now_.why, now_.deadTo, some(originsOf(name))].join('\n');
     if (key === told) return;
     told = key;
     fill(tags,
       now_.paused !== 'none' ? h('span', { class: 'tag', id: 'paused' }, icon('pause'), now_.paused === 'all' ? 'paused' : `${now_.paused} paused`) : '',
       now_.why ? h('span', { class: 'tag warn' }, icon('warn'), now_.why) : '',
-      isDeadLetters(name) ? h('span', { class: 'tag' }, `dead letters of ${originsOf(name).map(f.oneLine).join(', ')}`) : '',
+      isDeadLetters(name) ? h('span', { class: 'tag', id: 'origins', title: originsOf(name).slice(0, 100).map(f.oneLine).join(', ') }, `dead letters of ${some(originsOf(name))}`) : '',
       now_.deadTo ? h('a', { class: 'tag', href: `#/queues/${f.inPath(now_.deadTo)}` }, `dead letters go to ${f.oneLine(now_.deadTo)}`) : '');
   }
 

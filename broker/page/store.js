@@ -7,8 +7,11 @@ const SPARK_STEP_MS = 10_000;
 const LETTERS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_';
 const SILENT_MS = 10_000; // the server says something every 3 s
 const PROBE_MS = 2000;
-const UNREAD_MS = 300_000; // an older item, and nothing takes any
 const SMOOTH = 0.25; // of a new rate: one second says little
+const WHY = { // of the server's reasons that are about a queue, the gravest first; its page says more
+  queue_full: 'full: puts are refused', queue_not_read: 'nothing reads it', queue_grows: 'more comes in than goes out',
+  queue_filling: 'nearly full',
+};
 const LATE_MS = 5000; // no event is later than that: a clock has been set
 
 export const store = {
@@ -41,6 +44,8 @@ export const listen = (f) => {
 };
 const tell = (what) => listeners.forEach((f) => f(what));
 
+// What a chart ends at: time goes on while the page is cut off, and what is shown does not.
+export const wall = () => Date.now() + offset;
 export const now = () => (store.state === 'lost' ? store.lostAt : Date.now() + offset);
 
 export function start() {
@@ -105,6 +110,7 @@ function beat() {
   if (store.state === 'live') {
     if (sparkStep && step !== sparkStep) store.rows.forEach(shiftSpark);
     sparkStep = step;
+    store.rows.forEach(settle);
     if (stream && performance.now() - heardAt > SILENT_MS) {
       lose();
       open();
@@ -151,27 +157,28 @@ function learnRow(fields) {
   }
   let row = store.rows.get(name);
   if (!row) {
-    row = { name, spark: [], tookAt: 0, inSmooth: fields[4], outSmooth: fields[5] };
+    row = { name, spark: [], inSmooth: fields[4], outSmooth: fields[5] };
     store.rows.set(name, row);
   }
   [, row.items, row.bytes, row.oldestAt, row.in, row.out, row.open, row.waiters, row.unsynced, row.journal, row.paused,
-    row.sync, row.max, row.deadTo, row.unreadable, row.memory] = fields;
-  if (fields.length > 16) {
-    row.spark = [...fields[17]].map((c) => (LETTERS.indexOf(c) / 63) * fields[16]);
-    const late = row.spark.slice(-UNREAD_MS / SPARK_STEP_MS);
-    if (late.some((depth, at) => at && depth < late[at - 1])) row.tookAt = now();
-  }
-  if (row.out || row.open) row.tookAt = now();
-  row.inSmooth = smooth(row.inSmooth, row.in);
-  row.outSmooth = smooth(row.outSmooth, row.out);
+    row.sync, row.max, row.deadTo, row.unreadable, row.memory, row.reasons] = fields;
+  if (fields.length > 17) row.spark = [...fields[18]].map((c) => (LETTERS.indexOf(c) / 63) * fields[17]);
   row.generation = generation;
   judge(row);
 }
 
 const smooth = (before, value) => {
   const next = before + (value - before) * SMOOTH;
-  return next < 0.02 ? value : next;
+  return Math.abs(next - value) < Math.max(0.02, value * 0.005) ? value : next;
 };
+
+// Each second, not with each event: a queue that comes to rest is in one event alone.
+function settle(row) {
+  if (row.inSmooth === row.in && row.outSmooth === row.out) return;
+  row.inSmooth = smooth(row.inSmooth, row.in);
+  row.outSmooth = smooth(row.outSmooth, row.out);
+  judge(row);
+}
 
 function shiftSpark(row) {
   row.spark.push(row.items);
@@ -183,23 +190,28 @@ function shiftSpark(row) {
 function judge(row) {
   version += 1;
   row.version = version;
-  const age = row.oldestAt ? now() - row.oldestAt : 0;
   const net = row.inSmooth - row.outSmooth;
-  const before = row.spark.length ? row.spark[0] : row.items;
   const isHeld = row.paused === 'all' || row.paused === 'gets';
   row.net = net;
+  row.isUnread = row.items > 0 && !isHeld && !row.open && !row.waiters && row.outSmooth < 0.005;
   row.trend = 'steady';
   if (!row.items) row.trend = 'empty';
   else if (isHeld) row.trend = 'paused';
-  else if (!row.open && !row.waiters && row.outSmooth < 0.005) row.trend = 'no reader';
   else if (net > Math.max(0.5, row.inSmooth * 0.02)) row.trend = 'grows';
   else if (-net > Math.max(0.5, row.outSmooth * 0.02)) row.trend = 'drains';
-  row.level = 0;
-  row.why = '';
-  if (row.unreadable) [row.level, row.why] = [2, 'cannot be read'];
-  else if (row.trend === 'no reader' && age > UNREAD_MS && now() - row.tookAt > UNREAD_MS && !isDeadLetters(row.name)) [row.level, row.why] = [1, 'nothing reads it'];
-  else if (row.trend === 'grows' && row.items > 1000 && row.items > before * 1.2) [row.level, row.why] = [1, 'more comes in than goes out'];
-  else if (row.max > 0 && row.items >= row.max * 0.9) [row.level, row.why] = [1, `${Math.floor((row.items / row.max) * 100)} % full`];
+  else if (row.isUnread) row.trend = 'no reader';
+  const why = Object.keys(WHY).find((reason) => row.reasons.includes(reason));
+  row.level = row.unreadable ? 2 : why ? 1 : 0;
+  row.why = row.unreadable ? 'cannot be read' : why ? WHY[why] : '';
+}
+
+// What the server has just said of a pause: its next event says the same, up to a second later.
+export function notePause(name, { gets_paused: gets, puts_paused: puts }) {
+  const row = store.rows.get(name);
+  if (!row) return;
+  row.paused = gets && puts ? 'all' : gets ? 'gets' : puts ? 'puts' : 'none';
+  judge(row);
+  tell('rows');
 }
 
 let deadLetters = new Map();
@@ -245,11 +257,9 @@ async function ask(path, options) {
   return body;
 }
 export const get = (path) => ask(path, {});
-export const post = (path, body = {}) => ask(path, {
-  method: 'POST',
-  headers: { 'content-type': 'application/json' },
-  body: JSON.stringify(body),
-});
+const send = (method, path, body) => ask(path, { method, headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) });
+export const post = (path, body = {}) => send('POST', path, body);
+export const remove = (path, body = {}) => send('DELETE', path, body);
 
 export async function login(token) {
   await post('/login', { token });

@@ -85,7 +85,7 @@ export function waiters(name, row) {
   const element = h('div');
   return live(name, 'waiters', element, (found) => {
     if (!found.length) {
-      fill(element, h('p', { class: 'note' }, row()?.trend === 'no reader' ? 'No client waits, and none reads this queue. ' : 'No client waits. Those that ask with a time to wait while the queue is empty are listed here.'));
+      fill(element, h('p', { class: 'note' }, row()?.isUnread ? 'No client waits, and none reads this queue. ' : 'No client waits. Those that ask with a time to wait while the queue is empty are listed here.'));
       return;
     }
     fill(element, h('p', { class: 'lead' }, 'Served in this order, first come, first served.', row()?.paused !== 'none' ? ' Gets are paused: they go on waiting, and Resume serves them at once.' : ''),

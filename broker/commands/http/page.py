@@ -19,7 +19,7 @@ FILES = {
     "icon.svg": "image/svg+xml",
     **dict.fromkeys(
         ("main.js", "store.js", "dom.js", "format.js", "charts.js", "overview.js", "queue.js", "items.js", "tabs.js",
-         "ask.js", "palette.js", "jobs.js"),
+         "ask.js", "palette.js", "jobs.js", "lists.js"),
         "text/javascript; charset=utf-8",
     ),
 }  # fmt: skip

@@ -52,8 +52,7 @@ GONE_MAX = 1_000  # deleted queues that pages are told of; more of them, and the
 class QueueRow(Struct, frozen=True, array_like=True):
     """One queue as pages get it, as an array. `oldest_at_ms` 0: nothing can be handed out. Rates: items a second since
     the last look. `max_items` -1: there is no limit. `dead_letters_to` "": nowhere. A queue that is gone is its name
-    alone. `reasons`: of `health`, those that are about it and take time to see. In a page's first rows two more fields
-    follow: the largest depth of the last ten minutes, and the depth every 10 s as letters (see `HistoryRing.spark`).
+    alone. `reasons`: of `health`, those that are about it and take time to see.
     """
 
     name: str
@@ -167,6 +166,9 @@ class Sampler:
         is_new = now_ms >= self._watched_ms
         self._watched_ms = now_ms + WATCHED_MS
         if is_new:
+            self.is_whole = (
+                False  # queues may have come since the last round: each turn looks at some until all are there
+            )
             self._begin(now_ms)
             self.broker.timers.soon(self)
 

@@ -131,6 +131,7 @@ function learn(event) {
   if (event.server) store.isOther = isOther(event.server);
   for (const name of ['server', 'health', 'totals', 'disk']) if (event[name]) store[name] = event[name];
   for (const row of event.rows || []) learnRow(row);
+  for (const spark of event.sparks || []) learnSpark(spark);
   store.isWhole = !event.more;
   if (!event.more) forgetOld();
   if (store.state !== 'live') {
@@ -162,8 +163,14 @@ function learnRow(fields) {
   }
   [, row.items, row.bytes, row.oldestAt, row.in, row.out, row.open, row.waiters, row.unsynced, row.journal, row.paused,
     row.sync, row.max, row.deadTo, row.unreadable, row.memory, row.reasons] = fields;
-  if (fields.length > 17) row.spark = [...fields[18]].map((c) => (LETTERS.indexOf(c) / 63) * fields[17]);
   row.generation = generation;
+  judge(row);
+}
+
+function learnSpark([name, most, letters]) {
+  const row = store.rows.get(name);
+  if (!row) return;
+  row.spark = [...letters].map((c) => (LETTERS.indexOf(c) / 63) * most);
   judge(row);
 }
 

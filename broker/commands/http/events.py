@@ -1,12 +1,14 @@
 """The stream of events that a page of the operator's listens to (server-sent events, WHATWG HTML, 9.2).
 
-Each event is one line of JSON, a `PageEvent`. The first ones bring all queues, EVENT_BYTES_MAX at a time; later ones
-what has changed since. Nothing is made for a client whose socket has not taken the last event: it waits here, as one
-number, and is told the newest state once it reads again.
+Each event is one line of JSON, a `PageEvent`. The first ones bring all queues, EVENT_BYTES_MAX at a time, so that the
+list is whole at once; the next ones the last ten minutes of each; later ones what has changed since. Nothing is made
+for a client whose socket has not taken the last event: it waits here, as one number, and is told the newest state once
+it reads again.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -24,13 +26,15 @@ SOON_MS = 40  # there is more: other clients come in between
 ALIVE_MS = 3_000  # a page that hears nothing for longer than twice this says so
 RETRY_MS = 1_000  # for the browser, when the connection ends
 EVENT_BYTES_MAX = 64 << 10
-FIRST_ROWS = 100  # with their last ten minutes, which take 20 us each
+FIRST_ROWS = 400  # of one event: a millisecond
+SPARKS = 100  # the last ten minutes of so many queues, 20 us each
 
 
 class PageEvent(Struct, frozen=True):
     """What an event may hold; for the description. `at_ms`: the server's time. `is_first`: forget what earlier events
     said. `more`: further rows follow at once. `server` comes in the first event; `health`, `totals`, `disk` and
-    `load` there, and when they have changed; `rows` are the queues that have changed.
+    `load` there, and when they have changed; `rows` are the queues that have changed. `sparks`: of queues, the largest
+    depth of the last ten minutes, and the depth every 10 s as letters (see `HistoryRing.spark`).
     """
 
     at_ms: int
@@ -42,6 +46,7 @@ class PageEvent(Struct, frozen=True):
     disk: DiskView | UnsetType = UNSET
     load: LoadView | UnsetType = UNSET
     rows: list[QueueRow] | UnsetType = UNSET
+    sparks: list[tuple[str, int, str]] | UnsetType = UNSET
 
 
 class PageEvents:
@@ -54,7 +59,8 @@ class PageEvents:
         self._sampler: Sampler = exchange.broker.sampler(now_ms)
         self._epoch = -1
         self._known = 0
-        self._is_caught_up = False  # the first rows, which bring the last ten minutes, have been told
+        self._is_caught_up = False  # the first rows have been told
+        self._sparks: deque[Seen] = deque()  # of which the last ten minutes have not been told
         self._told: dict[str, bytes] = {}  # of the server's state
         self._sent_ms = now_ms
 
@@ -94,9 +100,13 @@ class PageEvents:
         if is_first:
             self._epoch, self._known, self._is_caught_up = sampler.epoch, 0, False
             self._told.clear()
+            self._sparks.clear()
         rows, more = self._rows()
         more = more or not sampler.is_whole
-        self._is_caught_up = self._is_caught_up or not more
+        if not more and not self._is_caught_up:
+            self._is_caught_up = True
+            self._sparks.extend(row for row in sampler.rows.values() if row.ring is not None)
+        sparks = [] if is_first or more else self._next_sparks()
         pieces = [b'"at_ms":%d' % now_ms]
         if is_first:
             pieces.append(b'"is_first":true,"server":' + replies.encode(views.server_view(self._broker, now_ms)))
@@ -105,12 +115,14 @@ class PageEvents:
         pieces += self._news(now_ms)
         if rows:
             pieces.append(b'"rows":[' + b",".join(rows) + b"]")
+        if sparks:
+            pieces.append(b'"sparks":' + replies.encode(sparks))
         if len(pieces) > 1 or now_ms - self._sent_ms >= ALIVE_MS:
             self._session.batch = max(self._session.batch, sampler.batch)
             self._exchange.add(b"data: {" + b",".join(pieces) + b"}\n\n")
             self._exchange.give()
             self._sent_ms = now_ms
-        self._wait(now_ms + (SOON_MS if more else EVERY_MS))
+        self._wait(now_ms + (SOON_MS if more or self._sparks else EVERY_MS))
 
     def _rows(self) -> tuple[list[bytes], bool]:
         """Those that the page does not know, as JSON, as many as one event takes; whether there are more."""
@@ -118,15 +130,20 @@ class PageEvents:
         size = 0
         for row in self._sampler.changed_since(self._known):
             data = _encoded(row)
-            if not self._is_caught_up and row.ring is not None and row.shown is not None:
-                most, letters = row.ring.spark()
-                data = b'%b,%d,"%b"]' % (data[:-1], most, letters.encode())
             size += len(data)
             if found and (size > EVENT_BYTES_MAX or (not self._is_caught_up and len(found) >= FIRST_ROWS)):
                 return found, True
             found.append(data)
             self._known = row.number
         return found, False
+
+    def _next_sparks(self) -> list[tuple[str, int, str]]:
+        found: list[tuple[str, int, str]] = []
+        while self._sparks and len(found) < SPARKS:
+            row = self._sparks.popleft()
+            if row.ring is not None and row.shown is not None:
+                found.append((row.shown.name, *row.ring.spark()))
+        return found
 
     def _news(self, now_ms: int) -> list[bytes]:
         """Of the server's state, what this page was told otherwise."""

@@ -12,7 +12,7 @@ from staniel.broker.operations.reasons import Health
 from staniel.broker.operations.sampler import DiskView, LoadView, QueueRow, QueueSums
 from staniel.broker.operations.views import ServerView
 
-ROW_FIELDS = len(QueueRow.__struct_fields__)  # in a first row the depths of the last ten minutes follow
+ROW_FIELDS = len(QueueRow.__struct_fields__)
 
 
 class Column(Struct, frozen=True):

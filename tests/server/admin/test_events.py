@@ -92,6 +92,20 @@ def test_a_page_is_told_all_queues_and_then_what_changes(server: Server) -> None
             assert [row[0] for row in event.get("rows", ())] in ([], ["b"]), "only what has changed"
 
 
+def test_all_queues_come_before_the_history_of_any(server: Server) -> None:
+    with Wire(server.address) as wire:
+        for at in range(500):
+            assert wire.put(f"q{at}", b"1") == b"STORED"
+    with Page(server) as page:
+        page.head()
+        sparks: dict[str, str] = {}
+        while len(sparks) < 500:
+            event = page.next()
+            assert not sparks or len(page.table) == 500
+            sparks |= {name: letters for name, _, letters in event.get("sparks", ())}
+        assert set(sparks) == set(page.table)
+
+
 def test_a_page_that_reads_nothing_costs_nothing_and_sees_the_newest_state_when_it_reads(server: Server) -> None:
     names = [f"{number:03}" + "x" * 150 for number in range(600)]
     with Wire(server.address) as wire, Page(server, receive_bytes=4096) as page:

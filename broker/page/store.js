@@ -8,6 +8,7 @@ const LETTERS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-
 const SILENT_MS = 10_000; // the server says something every 3 s
 const PROBE_MS = 2000;
 const SMOOTH = 0.25; // of a new rate: one second says little
+const SMOOTH_TO_REST = 0.5; // nothing comes any more: that is shown sooner
 const WHY = { // of the server's reasons that are about a queue, the gravest first; its page says more
   queue_full: 'full: puts are refused', queue_not_read: 'nothing reads it', queue_grows: 'more comes in than goes out',
   queue_filling: 'nearly full',
@@ -175,7 +176,7 @@ function learnSpark([name, most, letters]) {
 }
 
 const smooth = (before, value) => {
-  const next = before + (value - before) * SMOOTH;
+  const next = before + (value - before) * (value ? SMOOTH : SMOOTH_TO_REST);
   return Math.abs(next - value) < Math.max(0.02, value * 0.005) ? value : next;
 };
 

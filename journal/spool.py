@@ -121,6 +121,8 @@ class Spool:
             self.fs.make_folder(self.own)
             self.clear_way(self.own, [LOCK])
             self._lock()
+            if not self.fs.is_same_device(f"{self.own}/{LOCK}", self.folder):
+                raise OSError(errno.EXDEV, "it is on another file system than the journals", self.own)
             self.clear_way(self.own, OWN_FILES)
             self.clear_held(f"{self.own}/{HELD}")
             self._finish_renewal()

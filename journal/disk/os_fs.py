@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -327,7 +328,29 @@ class OsFs:
     def sync_all(self, folder: str) -> None:
         if LIBC.syncfs(self._folder_fd(folder)) != 0:
             number = ctypes.get_errno()
+            if number in (errno.ENOSYS, errno.EPERM):  # no such call, or a filter refuses it: nothing has failed
+                self._sync_each(folder)
+                return
             raise SyncFailed(number, os.strerror(number), folder)
+
+    def _sync_each(self, folder: str) -> None:
+        """Sync every file below `folder`, then the folders: as syncfs, and slower."""
+        for name, is_file in self.list(folder):
+            path = f"{folder}/{name}"
+            if os.path.isdir(native(path)):
+                self._sync_each(path)
+            elif is_file:
+                with suppress(FileNotFoundError):  # removed meanwhile, by another thread
+                    fd = os.open(native(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                    try:
+                        _sync(os.fsync, fd, path)
+                    finally:
+                        os.close(fd)
+        fd = os.open(native(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _sync(os.fsync, fd, folder)
+        finally:
+            os.close(fd)
 
     def _folder_fd(self, folder: str) -> int:
         if folder not in self._folders:

@@ -1,6 +1,6 @@
 """What to say when the system refuses a call on a file: which call, on what, why, and what an operator can do.
 
-The table call × errno is in docs/durability.md; tests/faults/test_refused_calls.py walks it.
+The table of calls is in docs/durability.md; tests/journal/disk/test_refused_calls.py walks it with each errno.
 """
 
 from __future__ import annotations

@@ -43,4 +43,4 @@ cdef class Delivery:
     cdef public str client
 
 
-cpdef Delivery new_delivery(Item item, object id, long long deliveries, long long xid, long long opened_ms, long long seq)
+cpdef Delivery new_delivery(Item item, object id, long long deliveries, long long xid, long long opened_ms, long long seq, str client=*)

@@ -85,6 +85,8 @@ VALUES: dict[str, dict[str, dict[str, Any]]] = {
 }
 INNER = {"item": ("staniel.queues.item", "Item"), "terms": ("staniel.queues.jobs.job", "Terms")}
 SAMPLES: dict[str, Any] = {
+    "past": b"past",
+    "client": "client",
     **dict.fromkeys(("data", "key", "payload", "coded", "shown", "result"), b"x"),
     **dict.fromkeys(("queue", "holder"), "q"),
     **dict.fromkeys(("ttl_ms", "meta"), None),

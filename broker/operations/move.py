@@ -23,7 +23,7 @@ from staniel.journal.journals import append_log, removal_log
 from staniel.journal.operation_file import OperationFile
 from staniel.journal.undo_file import Head, Kept, Moving, MovingItem, Over, Settled, digest_of
 from staniel.queues.interfaces import Admission, Reason
-from staniel.queues.item import Delivery, Item, Numbered
+from staniel.queues.item import Delivery, Item, Numbered, item_with, past_bytes
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Later, Queues, Refused
@@ -168,7 +168,8 @@ class RunningMove(TransferOperation):
             self._send_singly(taken, now_ms)
             return
         self.obeys_limits = target.is_bounded
-        copies = [Item(each.item.data, now_ms, each.item.expires_ms, each.item.flags) for each in taken]
+        items = [each.item for each in taken]
+        copies = [item_with(past_bytes(item), item.data, now_ms, item.expires_ms, item.flags) for item in items]
         left = min(self.left, self._bound.count(self.source))
 
         def describe(after: int, at: int) -> Moving:

@@ -39,7 +39,7 @@ from staniel.journal.undo_file import (
     digest_of,
     read_moved,
 )
-from staniel.queues.item import LOST_MS, Delivery, Item, Numbered
+from staniel.queues.item import LOST_MS, Delivery, Item, Numbered, item_with, past_bytes
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
@@ -269,8 +269,8 @@ class RunningReturn(TransferOperation):
     def _send(self, found: list[tuple[Delivery, Wanted]], back: Queue, now_ms: int) -> None:
         taken = [each for each, _ in found]
         copies = [
-            Item(each.item.data, wanted.item.added_ms, wanted.item.expires_ms, each.item.flags)
-            for each, wanted in found
+            item_with(past_bytes(item), item.data, wanted.item.added_ms, wanted.item.expires_ms, item.flags)
+            for item, wanted in ((each.item, wanted) for each, wanted in found)
         ]
 
         def describe(after: int, at: int) -> Back:

@@ -11,6 +11,7 @@ from staniel.queues.item import Item, item_with
 from staniel.queues.past import Past, Why, next_past, past_of
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import START_MS
+from tests.broker.test_undo import asked
 from tests.support.world import World
 
 CONFIG = '[queues.q]\nmax_deliveries = 2\ndead_letter_queue = "dead"\n'
@@ -128,6 +129,27 @@ def test_moving_it_takes_its_past_along_and_undoing_that_brings_it_back() -> Non
     client.says("move triage dead")
     settled(world)
     assert one(settled(World(CONFIG, world.disk.kill(), world.now_ms + 1))) == before
+
+
+def test_the_undo_of_a_move_brings_it_back() -> None:
+    world = World(CONFIG)
+    die(world, "a", "b")
+    before = shown(world)
+    asked(world, "POST", "/api/queues/dead/move", {"to": "triage"})
+    assert [past for _, past in shown(world, "triage")] == [past for _, past in before] and not world.items("dead")
+    (record,) = asked(world, "GET", "/api/undo")[1]
+    asked(world, "POST", f"/api/undo/{record['id']}")
+    assert shown(world) == before
+
+
+def test_the_undo_of_a_purge_brings_it_back() -> None:
+    world = World(CONFIG)
+    die(world, "a", "b")
+    before = shown(world)
+    asked(world, "POST", "/api/queues/dead/purge", {})
+    (record,) = asked(world, "GET", "/api/undo")[1]
+    asked(world, "POST", f"/api/undo/{record['id']}")
+    assert shown(world) == before
 
 
 def test_one_that_dies_again_keeps_when_it_was_put_first() -> None:

@@ -88,6 +88,18 @@ def test_items_are_browsed_as_text_json_and_hex_and_none_is_taken(
     assert operator.get("/api/queues/q")["items"] == 40
 
 
+def test_a_dead_letter_shows_its_past(server: Server, opened: Opened) -> None:
+    with Wire(server.address) as wire:
+        here = "{}:{}".format(*wire.sock.getsockname())
+        assert wire.put("mails", b"bad") == b"STORED"
+        while wire.get("mails/t=50/open") is not None:
+            assert wire.ask(b"get mails/abort") == b"END"
+    page = opened.go("#/queues/mails_dead")
+    page.wait_for_selector("dt:has-text('Died in')")
+    facts = page.inner_text(".pay dl")
+    assert "mails" in facts and here in facts and "First put" in facts
+
+
 def test_a_purge_names_its_count_and_refuses_when_there_is_more(
     server: Server, opened: Opened, operator: Operator
 ) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["register", "session", "state", "summaries"]
+__all__ = ["activate", "read", "register", "session", "state", "summaries"]
 
 
 def register(spark: SparkSession) -> None:
@@ -36,10 +36,28 @@ def session(master: str = "local[*]", **settings: Any) -> SparkSession:
     return build(master, **settings)
 
 
+def activate(spark: SparkSession) -> None:
+    """Make `spark` the session of the calling thread, in threads of one's own: Spark looks for the source of a write in
+    the session that is active in the thread, and there is none in a new one."""
+    spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # type: ignore[union-attr]
+
+
+def read(spark: SparkSession, path: str, **options: str) -> DataFrame:
+    """A view over the journals under `path`, planned now. Times without a zone are in the zone of the session."""
+    found: DataFrame = spark.read.format("staniel-journal").options(**_in_zone(spark, options)).load(path)
+    return found
+
+
 def summaries(spark: SparkSession, path: str, **options: str) -> DataFrame:
     """One row a segment of every queue under `path`: counts, times, its tail."""
-    found: DataFrame = spark.read.format("staniel-journal").options(view="summaries", **options).load(path)
-    return found
+    return read(spark, path, view="summaries", **options)
+
+
+def _in_zone(spark: SparkSession, options: dict[str, str]) -> dict[str, str]:
+    """The options, with the session's zone unless they say one."""
+    if any(name.lower() == "timezone" for name in options):
+        return options
+    return {**options, "timeZone": str(spark.conf.get("spark.sql.session.timeZone"))}
 
 
 def state(spark: SparkSession, path: str, **options: str) -> DataFrame:
@@ -47,5 +65,5 @@ def state(spark: SparkSession, path: str, **options: str) -> DataFrame:
     all executors and merged as a tree."""
     from staniel.pipeline.tasks.summarise import state_of
 
-    found: DataFrame = state_of(spark, path, options)
+    found: DataFrame = state_of(spark, path, _in_zone(spark, options))
     return found

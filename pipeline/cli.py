@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -264,8 +265,10 @@ def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt:
 @FORMAT
 @click.option("--to", help="Put everything into this queue.")
 @click.option("--rate", default=0, help="Items a second; 0: as fast as the servers take them.")
-@click.option("--since", default="", help="Only items added from this time on (ISO, UTC).")
-@click.option("--until", default="", help="Only items added before this time.")
+@click.option(
+    "--since", default="", help="Only items added from this time on: ISO, UTC if it says no zone; or epoch ms."
+)
+@click.option("--until", default="", help="Only items added before this time, said in the same way.")
 @click.option("--parquet/--spool", default=True, show_default=True, help="What SOURCE is: an archive, or journals.")
 @click.option("--everything", is_flag=True, help="Of journals, every item ever added, not only what is still queued.")
 @of_servers
@@ -290,16 +293,18 @@ def replay(
     from staniel.pipeline.tasks.refill import items_of, refill
 
     options = {"servers": ",".join(servers or ("127.0.0.1:22133",))} | ({"queue": to} if to else {}) | access
+    limits = ""
     with one_line():
-        for text, what in ((since, "since"), (until, "until")):
+        for text, what, when in ((since, "since", "from"), (until, "until", "before")):
             if text:
-                moment_ms(text, what)
+                moment = datetime.fromtimestamp(moment_ms(text, what, UTC) / 1000, UTC)
+                limits += f", added {when} {moment:%Y-%m-%d %H:%M:%S} UTC"
         SinkOptions(options).reach()
     with spark_on(**spark_options) as spark:
         reading = source_options(() if parquet else queues, form, "fail") | {"view": "ops" if everything else "state"}
         rows = items_of(spark, source, parquet, reading)
         count = refill(rows, since, until, list(queues) if parquet else [], options, rate)
-    tell(f"{count:,} items put")
+    tell(f"{count:,} items put{limits}")
 
 
 @pipeline.command()

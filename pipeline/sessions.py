@@ -23,6 +23,7 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.pyspark.udf.hideTraceback.enabled": "true",  # an error of a source is its text
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a queue 007 is not a queue 7
     "spark.sql.shuffle.partitions": "8",
     "spark.log.level": "ERROR",

@@ -18,7 +18,7 @@ DDL = {
     pa.int64(): "bigint",
     pa.int32(): "int",
     pa.bool_(): "boolean",
-    TIME: "timestamp",
+    TIME: "timestamp_ltz",  # `timestamp` may mean one without a zone
     pa.list_(pa.field("element", pa.int64())): "array<bigint>",
 }
 

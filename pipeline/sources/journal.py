@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from pyspark.sql.types import StructType
 from staniel.pipeline.formats.adapters import FORMATS, look
 from staniel.pipeline.formats.base import FormatAdapter, Part, Reading
 from staniel.pipeline.lake.arrow import ddl
-from staniel.pipeline.lake.folders import Folder, Vanished, folder
+from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, folder
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.offsets import pin, pinned_to
 from staniel.pipeline.sources.planning import bundles, plan_parts
@@ -52,9 +51,12 @@ def columns_of(options: JournalOptions) -> pa.Schema:
     """The columns of the view. `auto` looks at the folder, because formats differ."""
     name = options.format
     if name == "auto":
-        found: FormatAdapter = look(folder(options.path), name)[0]
-    else:
-        found = FORMATS[name]()
+        names = {path: look(folder(path), name)[0].name for path in options.paths}
+        name = names[options.path]
+        for path, other in names.items():
+            if other != name:
+                raise ValueError(f"{options.path} holds {name}'s format, {path} {other}'s: read them one by one")
+    found: FormatAdapter = FORMATS[name]()
     views = found.schemas()
     if options.view not in views:
         raise ValueError(f"{found.name} journals have no view {options.view}; there are {', '.join(views)}")
@@ -62,16 +64,26 @@ def columns_of(options: JournalOptions) -> pa.Schema:
 
 
 def chosen(columns: pa.Schema, wanted: StructType) -> pa.Schema:
-    """The columns that the user named with .schema(...), or all. Raises ValueError for others or other types."""
+    """The columns that the user named with .schema(...), or all, in the user's own case. Raises ValueError for others
+    or other types."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    asked = to_arrow_schema(wanted, timezone="UTC")
+    asked, types = to_arrow_schema(wanted, timezone="UTC"), {field.name.lower(): field.type for field in columns}
     for field in asked:
-        if field.name not in columns.names:
+        kind = types.get(field.name.lower())
+        if kind is None:
             raise ValueError(f"there is no column {field.name}; there are {', '.join(columns.names)}")
-        if columns.field(field.name).type != field.type:
-            raise ValueError(f"column {field.name} is {columns.field(field.name).type}, not {field.type}")
+        if kind != field.type:
+            raise ValueError(f"column {field.name} is {kind}, not {field.type}")
     return asked
+
+
+def fitted(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """The columns of a batch that were `chosen`."""
+    if batch.schema.equals(columns):
+        return batch
+    found = {name.lower(): batch[name] for name in batch.schema.names}
+    return pa.RecordBatch.from_arrays([found[name.lower()] for name in columns.names], schema=columns)
 
 
 class JournalPartition(InputPartition):
@@ -113,27 +125,39 @@ class JournalReader(DataSourceReader):
         return self._partitions()
 
     def _partitions(self) -> Sequence[InputPartition]:
+        return [task for path in self.options.paths for task in self._partitions_of(path)]
+
+    def _partitions_of(self, path: str) -> Sequence[InputPartition]:
         options = self.options
-        place = folder(options.path)
+        place = folder(path)
         form, parts, reading = plan_parts(place, options)
         place = pinned_to(place, form, [each for part in parts for each in part.segments])
         freeze_imports()
-        if "value" not in self.columns.names and "payload" not in self.columns.names:
+        if "value" not in {name.lower() for name in self.columns.names}:
             reading = reading.without_values()
         return [
-            JournalPartition(options.path, form.name, options.view, [pin(place, part) for part in some], reading)
+            JournalPartition(path, form.name, options.view, [pin(place, part) for part in some], reading)
             for some in bundles(parts, options.min_partitions)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, JournalPartition):
             return iter(())  # where there are no parts, Spark makes one of its own
-        rows = (read_part(partition.folder(), partition, part, self.columns) for part in partition.parts)
-        return then_freeze_imports(chain.from_iterable(rows))
+        return then_freeze_imports(self._rows(partition))
+
+    def _rows(self, partition: JournalPartition) -> Iterator[pa.RecordBatch]:
+        """Raises Vanished, with what helps."""
+        try:
+            for part in partition.parts:
+                yield from read_part(partition.folder(), partition, part, self.columns)
+        except FolderMissing:
+            raise
+        except Vanished as gone:
+            raise Vanished(f"{gone}; a table has the files that its first query found: load it again") from None
 
 
 def read_part(place: Folder, partition: JournalPartition, part: Part, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The batches of one part of a partition, cut down to `columns`."""
     view = FORMATS[partition.form]().view(partition.view)
     for batch in view(place, part, partition.reading):
-        yield batch if batch.schema.equals(columns) else batch.select(columns.names)
+        yield fitted(batch, columns)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timedelta, timezone, tzinfo
 from enum import Enum
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from staniel.pipeline.formats.adapters import FORMATS
 from staniel.pipeline.formats.base import OnCorrupt, Reading
@@ -14,6 +16,7 @@ from staniel.pipeline.sources.options import Options, QueuePatterns
 
 EVERYWHERE = {
     "path",
+    "paths",
     "format",
     "view",
     "queue",
@@ -29,6 +32,7 @@ EVERYWHERE = {
 }
 OF_BATCHES = {"useSummaries", "endingOffsets", "endingTimestamp", "minPartitions"}
 OF_STREAMS = {"failOnDataLoss", "maxBytesPerTrigger", "maxOffsetsPerTrigger", "maxFilesPerTrigger"}
+OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?|Z")
 VIEWS = ("ops", "items", "state", "summaries", "readers", "jobs")
 
 
@@ -41,11 +45,11 @@ class JournalOptions:
     """The validated options. Raises ValueError."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
+        _check_no_catalog(given)
         options = Options(given, EVERYWHERE | OF_BATCHES | OF_STREAMS, "staniel-journal")
         self._options = options
-        self.path = absolute(
-            options.demand("path", 'the spool folder, as in .load("spool") or .load("s3://bucket/spool")')
-        )
+        self.paths = [absolute(path) for path in _paths(options)]
+        self.path = self.paths[0]
         self.view = options.text("view", "ops").lower()
         if self.view not in VIEWS:
             raise ValueError(f"option view is one of {', '.join(VIEWS)}, not {self.view!r}")
@@ -79,6 +83,8 @@ class JournalOptions:
         """Raises ValueError for what a stream does not look at."""
         if self.view != "ops":
             raise ValueError(f"only the view ops can be streamed, not {self.view}")
+        if len(self.paths) > 1:
+            raise ValueError("a stream reads one folder: start one for each")
         self._refuse(OF_BATCHES, "batch queries; a stream has no end, and is cut by its limits")
 
     def _refuse(self, names: set[str], where: str) -> None:
@@ -97,15 +103,36 @@ def _check_use(options: Options, view: str) -> None:
         raise ValueError("option quarantinePath says where onCorrupt=quarantine copies to: give that too")
 
 
+def _check_no_catalog(given: Mapping[str, str]) -> None:
+    """Raises ValueError for CREATE TABLE: Spark 4.3 hands neither path nor options of such a table to its reader."""
+    if {"owner", "location"} & {name.lower() for name in given}:
+        raise ValueError(
+            "Spark does not give the path of a table in a catalog to Python's sources when it is read: make a view, as"
+            " in CREATE TEMPORARY VIEW ops USING `staniel-journal` OPTIONS (path '...'), in each session"
+        )
+
+
+def _paths(options: Options) -> list[str]:
+    """Spark gives several as JSON. Raises ValueError."""
+    if not options.has("path") and (several := options.names("paths")):
+        return several
+    return [options.demand("path", 'the spool folder, as in .load("spool") or .load("s3://bucket/spool")')]
+
+
 def time_ms(options: Options, name: str) -> int | None:
-    """Epoch milliseconds, given as such or as an ISO time (UTC unless it says otherwise); None if not given."""
+    """Epoch milliseconds, given as such or as an ISO time; None if not given."""
     if not options.has(name):
         return None
-    return moment_ms(options.text(name), f"option {name}")
+    zone = zone_of(options.text("timeZone")) if options.has("timeZone") else None
+    return moment_ms(options.text(name), f"option {name}", zone)
 
 
-def moment_ms(text: str, what: str) -> int:
-    """The same of one text; `what` it is, for the ValueError."""
+def moment_ms(text: str, what: str, zone: tzinfo | None) -> int:
+    """The same of one text. `what` it is, for the ValueError; `zone`: of times that say none, None: those are refused.
+
+    Hours that a change of the clock skips or repeats are taken as Java, so SQL, takes them: with the offset before the
+    change.
+    """
     text = text.strip()
     if text.lstrip("-").isdigit():
         return int(text)
@@ -113,7 +140,25 @@ def moment_ms(text: str, what: str) -> int:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{what} is epoch milliseconds or an ISO time, not {text!r}") from None
-    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+    if when.tzinfo is None and zone is None:
+        raise ValueError(
+            f"{what}: {text!r} has no zone, and Spark does not tell a source that of the session: write one behind it,"
+            " like Z or -05:00; or give option timeZone, as pipeline.read does with spark.sql.session.timeZone"
+        )
+    return round((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)
+
+
+def zone_of(name: str) -> tzinfo:
+    """The zone of a name that Spark has for it: of a region, or an offset. Raises ValueError."""
+    if match := OFFSET.fullmatch(name):
+        sign = -1 if match[1] == "-" else 1
+        return timezone(sign * timedelta(hours=int(match[2] or 0), minutes=int(match[3] or 0)))
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, ZoneInfoNotFoundError):
+        raise ValueError(
+            f"option timeZone is a region like Europe/Berlin, or an offset like +02:00, not {name!r}"
+        ) from None
 
 
 def _offsets(options: Options, name: str, default: Begin) -> Begin | dict[str, Any]:

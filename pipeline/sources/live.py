@@ -120,8 +120,10 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SpoolPartition(names[share::shares]) for share in range(shares)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from staniel.pipeline.sources.journal import fitted
+
         assert isinstance(partition, SpoolPartition)
-        return then_freeze_imports(batch.select(self.columns.names) for batch in self._spool().read(partition.names))
+        return then_freeze_imports(fitted(batch, self.columns) for batch in self._spool().read(partition.names))
 
     def commit(self, end: Offset) -> None:
         """Spark has stored these batches for good. It says so late, which costs disk and nothing else."""

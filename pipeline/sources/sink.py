@@ -74,9 +74,16 @@ class ItemRow(Struct, frozen=True, gc=False):
     flags: int
 
 
+def column_name(name: str) -> str:
+    """The name of a column as it is written here: Spark does not look at the case."""
+    return next((each for each in COLUMNS if each.lower() == name.lower()), name)
+
+
 def check_columns(schema: StructType, options: SinkOptions) -> None:
     """Raises ValueError for a table that has no items in it."""
-    names = {field.name: field.dataType for field in schema.fields}
+    names = {column_name(field.name): field.dataType for field in schema.fields}
+    if len(names) < len(schema.fields):
+        raise ValueError(f"two columns differ in nothing but upper and lower case: {', '.join(schema.names)}")
     if "value" not in names:
         raise ValueError(f"the sink needs a column value (binary or string); there are {', '.join(names)}")
     if isinstance(names.get("expireTime"), TimestampNTZType):
@@ -275,6 +282,7 @@ def all_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Iterato
 
 def rows_of(batch: pa.RecordBatch, options: SinkOptions, first: int) -> Iterator[ItemRow]:
     """`first`: the number of the batch's first row in its task."""
+    batch = batch.rename_columns([column_name(name) for name in batch.schema.names])
     names, rows = batch.schema.names, batch.num_rows
     values = batch["value"].to_pylist()
     queues = batch["queue"].to_pylist() if "queue" in names else [options.queue] * rows

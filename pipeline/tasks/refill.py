@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 from staniel.pipeline.sources.journal_options import moment_ms
@@ -49,14 +50,14 @@ def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, 
 def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: Mapping[str, str], rate: int) -> int:
     """Put the rows that are meant; how many. `queues`: names or shell patterns, empty for all. One task, so that order
     and rate hold. Raises ValueError for no time and for a queue that is not there; ServerLost, with nothing put, if one
-    of the servers does not answer; ServerRefused if one does not let us in."""
+    of the servers does not answer; ServerRefused if one does not let us in. Times without a zone are UTC."""
     from pyspark.sql import functions as F
 
     SinkOptions(options).reach()
     if since:
-        rows = rows.filter(F.col("addTime") >= F.timestamp_millis(F.lit(moment_ms(since, "since"))))
+        rows = rows.filter(F.col("addTime") >= F.timestamp_millis(F.lit(moment_ms(since, "since", UTC))))
     if until:
-        rows = rows.filter(F.col("addTime") < F.timestamp_millis(F.lit(moment_ms(until, "until"))))
+        rows = rows.filter(F.col("addTime") < F.timestamp_millis(F.lit(moment_ms(until, "until", UTC))))
     if queues:
         there = [] if "queue" not in rows.columns else [row[0] for row in rows.select("queue").distinct().collect()]
         known = [name for name in there if name is not None]

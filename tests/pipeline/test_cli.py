@@ -69,7 +69,7 @@ def test_an_archive_is_filled_added_to_and_played_into_a_queue_again(run: Run, s
         address = server_address(server)
         late_ones = ("-q", "mail", "--to", "again", "--since", "2023-11-14T22:14:00")
         told = run("replay", tmp_path / "lake", "-s", address, *late_ones)
-        assert told.stderr.endswith("20 items put\n")
+        assert told.stderr.endswith("20 items put, added from 2023-11-14 22:14:00 UTC\n")
         assert [item.data for item in taken(address, "again")] == late
         everything = run("replay", spool, "--spool", "-s", address, "-q", "jobs").stderr
         assert everything.endswith(f"{len(contents(replayed(files(spool, 'jobs'))))} items put\n")

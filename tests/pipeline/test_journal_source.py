@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from staniel import pipeline
 from staniel.queues.config import JournalDialect
 from tests.pipeline.slow_workers import retried
 from tests.pipeline.spools import contents, history, replayed, write
@@ -57,6 +59,42 @@ def test_a_schema_may_name_fewer_columns_and_nothing_else(spark: SparkSession, s
         spark.read.format("staniel-journal").schema("payload binary").load(str(spool)).count()
     with pytest.raises(PySparkException, match="column size is int64, not string"):
         spark.read.format("staniel-journal").schema("size string").load(str(spool)).count()
+
+
+def test_times_and_names_are_as_in_sql(spark: SparkSession, spool: Path) -> None:
+    items = read(spark, spool, view="items", queue="mail")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        middle = "date_format(percentile_approx(addTime, 0.5), 'yyyy-MM-dd HH:mm:ss.SSS')"
+        (text,) = items.selectExpr(middle).collect()[0]
+        since = pipeline.read(spark, str(spool), queue="mail", op="add", startingTimestamp=text)
+        expected = items.filter(f"addTime >= '{text}'").count()
+        assert 0 < since.count() == expected < items.count()
+        assert since.schema["addTime"].dataType.simpleString() == "timestamp"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.unset("spark.sql.timestampType")
+    chosen = spark.read.format("staniel-journal").schema("SIZE bigint, Queue string").load(str(spool))
+    assert chosen.columns == ["SIZE", "Queue"] and chosen.filter("size is not null").count() > 0
+
+
+def test_a_thread_of_one_s_own_can_write_once_the_session_is_its_own(spark: SparkSession) -> None:
+    said = []
+
+    def put(is_active: bool) -> None:
+        if is_active:
+            pipeline.activate(spark)
+        try:
+            spark.range(1).write.format("staniel").mode("append").save()
+        except Exception as error:  # without a session PySpark cannot make one of its own of Java's
+            said.append(str(error))
+
+    for is_active in (False, True):
+        thread = Thread(target=put, args=(is_active,))
+        thread.start()
+        thread.join()
+    assert "DATA_SOURCE_NOT_FOUND" in said[0] and "the sink needs a column value" in said[1]
 
 
 def test_a_wrong_option_names_the_right_one(spark: SparkSession, spool: Path) -> None:

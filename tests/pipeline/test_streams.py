@@ -7,6 +7,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
@@ -279,6 +280,64 @@ def test_what_a_stream_would_not_obey_is_refused(tmp_path: Path) -> None:
             stream_of(tmp_path, **{name: value})
     with pytest.raises(ValueError, match="queue and queuePattern"):
         stream_of(tmp_path, queue="jobs", queuePattern="m.*")
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "expected"),
+    [
+        ("2026-11-01T01:30:00", "America/New_York", "2026-11-01T05:30:00+00:00"),  # comes twice: the first
+        ("2026-11-01T02:30:00", "America/New_York", "2026-11-01T07:30:00+00:00"),
+        ("2026-03-08T02:30:00", "America/New_York", "2026-03-08T07:30:00+00:00"),  # does not come: an hour later
+        ("2026-03-08 03:30", "America/New_York", "2026-03-08T07:30:00+00:00"),
+        ("2026-03-08 03:30", "+05:30", "2026-03-07T22:00:00+00:00"),
+        ("2026-03-08 03:30", "GMT-3", "2026-03-08T06:30:00+00:00"),
+        ("2026-03-08 03:30+01:00", "America/New_York", "2026-03-08T02:30:00+00:00"),
+    ],
+)
+def test_a_time_without_a_zone_is_one_of_the_option_s(tmp_path: Path, text: str, zone: str, expected: str) -> None:
+    found = options_of(tmp_path, endingTimestamp=text, timeZone=zone).ending_ms
+    assert found == datetime.fromisoformat(expected).timestamp() * 1000
+
+
+def test_a_time_without_a_zone_is_refused_where_no_option_says_which(tmp_path: Path) -> None:
+    assert options_of(tmp_path, startingTimestamp="2026-03-08T03:30:00Z").starting_ms == 1_772_940_600_000
+    with pytest.raises(ValueError, match=r"startingTimestamp: '2026-03-08 03:30' has no zone, .* option timeZone"):
+        options_of(tmp_path, startingTimestamp="2026-03-08 03:30")
+    with pytest.raises(ValueError, match=r"timeZone is a region like Europe/Berlin, .* not 'Nowhere'"):
+        options_of(tmp_path, startingTimestamp="2026-03-08 03:30", timeZone="Nowhere")
+
+
+def test_what_spark_cannot_keep_of_a_table_in_a_catalog_is_said_when_it_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="make a view, as in CREATE TEMPORARY VIEW"):
+        JournalOptions({"location": str(tmp_path), "owner": "me"})
+
+
+def test_several_folders_are_one_table_and_no_stream(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.mkdir()
+        (path / "jobs").write_bytes(addx(path.name.encode()))
+    options = JournalOptions({"paths": json.dumps([str(path) for path in paths])})
+    reader = JournalReader(options, columns_of(options))
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert [row["value"] for row in rows] == [b"a", b"b"]
+    with pytest.raises(ValueError, match="a stream reads one folder"):
+        JournalStream(options, columns_of(options))
+    (paths[1] / "jobs").rename(paths[1] / "jobs.5")
+    (paths[1] / "jobs.5").write_bytes(SEGMENT_MAGIC + encode_put(Item(b"c", NOW_MS), 1, 0))
+    with pytest.raises(ValueError, match=r"holds kestrel's format, .* libkestrel's: read them one by one"):
+        columns_of(options)
+
+
+def test_a_table_whose_files_are_gone_says_to_load_it_again(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_bytes(addx(b"a") * 9)
+    options = options_of(tmp_path)
+    reader = JournalReader(options, columns_of(options))
+    (task,) = reader.partitions()
+    (tmp_path / "jobs").unlink()
+    (tmp_path / "jobs").write_bytes(addx(b"b"))
+    with pytest.raises(Vanished, match="a table has the files that its first query found: load it again"):
+        list(reader.read(task))
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,7 +65,7 @@ class KestrelAdapter:
         }
 
     def whole_queue(self, view: str) -> bool:
-        return view in ("items", "state")
+        return view != "ops"
 
     def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[JournalSegment]]:
         sizes = dict(listing)
@@ -188,10 +189,19 @@ def files_in_order(files: Files) -> list[str]:
 
 
 def read_summaries(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """One row a segment, each summarised by itself. Where only the queue before it tells, `error` says so."""
-    rows = Rows(SUMMARIES)
-    for segment in part.segments:
-        rows.add(_row(segment, *summarise_alone(folder, segment, reading)))
+    """One row a segment, each summarised by itself, or, where only the queue before it tells, after that."""
+    rows, in_order = Rows(SUMMARIES), list[Summarised]()
+    for at, segment in enumerate(part.segments):
+        one, why = summarise_alone(folder, segment, reading)
+        if one is None:
+            try:
+                in_order = in_order or kestrel_queue.summarise_queue(
+                    folder, part.segments, msgspec.structs.replace(reading, use_summaries=False)
+                )
+                one, why = in_order[at], ""
+            except EffectMismatch as error:
+                why = str(error)
+        rows.add(_row(segment, one, why))
     if rows.rows:
         yield rows.take()
 

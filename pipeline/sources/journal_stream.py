@@ -52,7 +52,8 @@ ALL = ReadBudget(EVERYTHING, EVERYTHING, EVERYTHING)
 
 
 class UnreadRange(NamedTuple):
-    """A queue that a batch may go on in: from byte `begin` of its segment `at`, to byte `stop` of segment `last`."""
+    """A queue that a batch may go on in: from byte `begin` of its segment `at`, to byte `stop` of segment `last`, which
+    is the place `goal` if that was looked for before."""
 
     queue: str
     segments: list[JournalSegment]
@@ -60,6 +61,7 @@ class UnreadRange(NamedTuple):
     begin: int
     last: int
     stop: int
+    goal: FileOffset | None = None
 
     @property
     def rest(self) -> list[JournalSegment]:
@@ -231,7 +233,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last = None if stop is None else segment_of(place, form, segments, stop, is_fresh=True)
         if stop is None or last is None:
             return UnreadRange(queue, segments, at, begin, at - 1, begin)
-        return UnreadRange(queue, segments, at, begin, last, stop.at)
+        return UnreadRange(queue, segments, at, begin, last, stop.at, stop)
 
     def _advance(
         self, place: Folder, form: FormatAdapter, unread: UnreadRange, budget: ReadBudget, start: Offset
@@ -246,6 +248,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if piece.bytes:
                 if min(size, records, files) <= 0:
                     break
+                if unread.goal is not None and at == unread.last and piece.bytes <= size and records == EVERYTHING:
+                    return msgspec.structs.replace(unread.goal, file=natural.file)
                 end = self._within(place, form, self._dated(place, form, natural, piece, known), size, records)
                 size, records, files = size - (end.end - piece.begin), records - end.records, files - 1
                 last_id = end.last_id or last_id

@@ -27,6 +27,7 @@ from staniel.pipeline.lake.arrow import TIME, Rows, schema
 from staniel.pipeline.lake.folders import Folder
 
 EXPIRY_BYTES = 8
+SMALL_BYTES = 16 << 10  # of a file whose records are sooner looked at one by one than made columns of
 TIME_END = {op: HEAD_BYTES[op] - EXPIRY_BYTES for op in (ADDX, ADD_XID)}  # where an item's add time ends in its record
 
 SUMMARIES = schema(
@@ -109,6 +110,10 @@ class KestrelAdapter:
         reach, records = BatchEnd(segment.begin, as_of=segment.as_of), 0
         reader = OpsReader(segment, False)
         try:
+            if segment.bytes <= min(SMALL_BYTES, max_bytes) and (found_end := reader.end(file)) is not None:
+                if found_end.records <= max_records:
+                    return found_end
+                reader = OpsReader(segment, False)
             for found in reader.batches(file):
                 ends = np.append(np.asarray(found["offset"])[1:], reader.scanned)
                 places = cuttable(found)

@@ -6,6 +6,7 @@ goes to the journal's own decoder.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from itertools import repeat
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from staniel.journal.errors import Corrupt, NeedMore
+from staniel.journal.errors import Corrupt, NeedMore, Truncated
 from staniel.journal.kestrel.records import (
     ADD,
     ADD_XID,
@@ -36,7 +37,7 @@ from staniel.journal.kestrel.records import (
     Record,
     decode,
 )
-from staniel.pipeline.formats.base import JournalSegment, Part, Reading, handle_damage
+from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, handle_damage
 from staniel.pipeline.lake.arrow import BATCH_ROWS, TIME, TIME_MS_MAX, batch, constant, moments, numbers, schema, slices
 from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, Folder, OpenFile, Vanished
 
@@ -55,6 +56,7 @@ SCHEMA = schema(
     _corrupt=pa.string(),
 )
 LISTED, CONTINUE, STAND_IN = 16, 17, 18
+ADD_TIME = struct.Struct("<q")
 TEXT = pa.string()
 BATCH_BYTES = 64 << 20  # of payload, or one record
 OPS = {
@@ -125,6 +127,33 @@ class OpsReader:
                 at = found.stop
             self.at += at
             want = PIECE_BYTES if at else 2 * want
+
+    def end(self, file: OpenFile) -> BatchEnd | None:
+        """Where the last whole record ends that may be cut off from the next one, without columns, which cost more than
+        the records of a small file. None: its records are not all in one piece."""
+        data = file.read(self.at, self.segment.bytes)
+        if len(data) < self.segment.bytes:
+            raise Vanished(f"only {self.at + len(data)} of {self.segment.end} bytes are left: {GONE}")
+        found = Found()
+        error = self._scan(data, 0, 0, found)
+        if len(found.starts) >= BATCH_ROWS:
+            return None
+        if error is not None:
+            error.at = self.at + found.stop
+        elif found.stop < len(data):
+            error = Truncated(at=self.at + found.stop)
+        rows = len(found.starts)
+        while rows and data[found.starts[rows - 1]] == SAVE_XID:
+            rows -= 1
+        stop = found.starts[rows] if rows < len(found.starts) else found.stop
+        for row, start in enumerate(found.starts[:rows]):
+            if row in found.others:
+                added_ms = found.others[row][1].added_ms
+            else:
+                added_ms = ADD_TIME.unpack_from(data, start + SIZE_END)[0] if data[start] == ADDX else 0
+            if self._latest_ms < added_ms < TIME_MS_MAX:
+                self._latest_ms = added_ms
+        return BatchEnd(self.at + stop if rows else self.segment.begin, error, rows, self._latest_ms)
 
     def _scan(self, data: bytes, at: int, rest_bytes: int, found: Found) -> Corrupt | None:
         """Find the records of at most one batch; the damage that ends it."""

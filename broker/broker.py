@@ -384,6 +384,8 @@ class Broker:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             if self.group.restore_ballast():
                 self.report(Level.WARNING, "disk.space", spool=self.spool.folder, hint="puts are accepted again")
+            else:
+                self.maintenance.reclaim(now_ms)
 
     def _remake_lost_files(self, now_ms: int) -> None:
         """Write again the files that hold no items and that another program has removed. Raises JournalFailure."""

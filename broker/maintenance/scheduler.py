@@ -30,6 +30,8 @@ from staniel.queues.stream.queue import StreamQueue
 ON_THE_SPOT_BYTES = 256 << 10  # so much is rewritten at once; more is packed in slices
 OPEN_READ_BYTES = 1024  # taken as the size of what is open, where only its number matters
 STAND_IN_BYTES = 21
+RECLAIMED_BYTES_MIN = 64 << 10  # for less a full disk is not worth a rewrite
+RECLAIMED_AT_ONCE = 8  # journals
 
 
 def _report_refused(report: RateLimitedSink, path: str, error: OSError, now_ms: int) -> None:
@@ -137,6 +139,45 @@ class MaintenanceScheduler:
             report_and_quarantine(self._report, queue.name, log.segments, tail.unreadable)
         if log.policy_bytes + log.segments.sealed_bytes >= log.policy_threshold_bytes:
             self._act(queue, log, now_ms)
+
+    def reclaim(self, now_ms: int) -> None:
+        """The disk is full: shrink the journals whose files hold most that has been read, whatever their settings allow
+        them, if what is written for that fits into seven eighths of the room that is left. Called each second. Raises
+        JournalFailure.
+        """
+        room = self.group.fs.free_bytes(self.group.folder)[0] * 7 // 8
+        found: list[tuple[int, int, Queue, Log]] = []
+        for queue in self.queues.all():
+            log = queue.journal
+            if isinstance(log, Log) and not self.packs.has(log) and not log.open_transfers and log.is_written:
+                total = log.current_bytes + log.archived_bytes
+                kept = queue.line.bytes + 2 * STAND_IN_BYTES * len(queue.line) + OPEN_READ_BYTES * len(queue.open_reads)
+                if total - kept >= RECLAIMED_BYTES_MIN and saves_half(total, kept):
+                    found.append((total - kept, kept, queue, log))
+        found.sort(key=lambda each: each[0], reverse=True)
+        for _, kept, queue, log in found[:RECLAIMED_AT_ONCE]:
+            if kept <= room:
+                room -= kept
+                self._shrink(queue, log, JournalStep.REWRITE, now_ms)
+            else:
+                room -= self._pack_passed(queue, log, room, now_ms)
+
+    def _pack_passed(self, queue: Queue, log: Log, room: int, now_ms: int) -> int:
+        """Pack the files that the reader has passed, as far as that takes at most `room` bytes; about how many it
+        takes.
+        """
+        read = queue.line.left + len(queue.line.fresh)
+        best: LogSegment | None = None
+        covered_bytes = packed_bytes = 0
+        for segment in log.segments.sealed:
+            if not segment.checkpoint or segment.checkpoint.end > read or self._packed_bytes(queue, segment) > room:
+                break
+            covered_bytes += segment.size
+            if saves_half(covered_bytes, self._packed_bytes(queue, segment)):
+                best, packed_bytes = segment, self._packed_bytes(queue, segment)
+        if best is not None:
+            self.packs.want(log, best, now_ms)
+        return packed_bytes
 
     def run_deferred_step(self, log: Log, now_ms: int) -> None:
         """No transfer from or to `log` is under way, and none begins just now. Everything is written. Raises

@@ -15,6 +15,7 @@ def main() -> None:
     """Run the command line. Signals are held before its code is loaded, which takes a tenth of a second; the version
     alone is told without it.
     """
+    fill_standard_descriptors()
     use_utf8()
     if sys.argv[1:] in (["--version"], ["-V"]):
         return say_version()
@@ -28,6 +29,20 @@ def main() -> None:
         commands(prog_name="staniel")
     except KeyboardInterrupt:  # while it was loaded; later ones are click's
         sys.exit(1)
+
+
+def fill_standard_descriptors() -> None:
+    """Open /dev/null where standard input, output or error is closed: otherwise a socket or a journal would get that
+    number, and what a library writes to standard error would go there.
+    """
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            try:
+                os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            except OSError:
+                return
 
 
 def use_utf8() -> None:

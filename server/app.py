@@ -35,9 +35,10 @@ from staniel.server.hub import Hub
 from staniel.server.interfaces import Security
 from staniel.server.keepalive import spare_slow_readers
 from staniel.server.listener import Reserve
-from staniel.server.log import open_log
+from staniel.server.log import Log
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, file_bytes_max, own_name, raise_file_limit
+from staniel.server.outlet import Outlet, OutletStream
 from staniel.server.secret_files import watch_secrets
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 from staniel.server.spool_socket import allowed_clients
@@ -69,10 +70,11 @@ def greeting(bound: BoundSockets, config: Config, summary: RecoverySummary, took
     return f"staniel {VERSION} listens on {where}, spool {os.path.abspath(config.server.spool)}: {found} ({BUILD})"
 
 
-async def serve(load: Callable[[], Config]) -> None:
+async def serve(load: Callable[[], Config], log: Log) -> None:
     """Run until a signal or `shutdown`. Raises StartError, SpoolError, Locked, JournalFailure."""
     config = load()
-    report = open_log(config.server.log_level, config.server.log_format)
+    log.open(config.server.log_level, config.server.log_format)
+    report = log.report
     journals, clients = raise_file_limit()
     if clients < CLIENTS_MIN:
         raise StartError(f"only {4 * clients} files may be open, at least {4 * CLIENTS_MIN} are needed (ulimit -n)")
@@ -89,7 +91,7 @@ async def serve(load: Callable[[], Config]) -> None:
         if config.admin.socket and (error := bound.open_for_spool(broker.spool.own)) is not None:
             hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
             report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
-        await open_service(config, broker, bound, clients)
+        await open_service(config, broker, bound, clients, log)
     report(Level.INFO, "server.stopped", **broker.stop_cause)
 
 
@@ -121,7 +123,7 @@ def check_again(found: dict[str, FileSystemFlaw], config: Config) -> None:
         raise ConfigError("", why)
 
 
-async def open_service(config: Config, broker: Broker, bound: BoundSockets, clients: int) -> None:
+async def open_service(config: Config, broker: Broker, bound: BoundSockets, clients: int, log: Log) -> None:
     """Recover the spool, then serve until a signal or `shutdown`. `clients`: for how many there are descriptors."""
     clock = SteadyClock()
     began_ms = steady_ms()
@@ -146,7 +148,7 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
         reserve = Reserve.SPOOL if is_of_spool else Reserve.OPERATORS if wire.name == "admin" else Reserve.NONE
         hub.listen(acceptor, wire, security if sock in bound.secure else None, reserve)
     hello = greeting(bound, config, summary, steady_ms() - began_ms)
-    failure = await run_until_stopped(Loop(hub, machine, gc_policy), hello)
+    failure = await run_until_stopped(Loop(hub, machine, gc_policy), hello, log)
     if failure is not None:
         raise failure
     hub.close()
@@ -176,7 +178,7 @@ def secure(broker: Broker) -> Security:
     return certificates
 
 
-async def run_until_stopped(loop: Loop, hello: str) -> Exception | None:
+async def run_until_stopped(loop: Loop, hello: str, log: Log) -> Exception | None:
     """Print `hello` once signals are handled, then serve. Returns the failure of the disk, or of memory, that ended it,
     if one did: raised, a nursery would wrap it.
     """
@@ -189,6 +191,7 @@ async def run_until_stopped(loop: Loop, hello: str) -> Exception | None:
         supervisor = Supervisor(os.environ, os.getpid())
         supervisor.tell("READY=1", f"STATUS={hello}")
         nursery.start_soon(supervisor.stay_alive)
+        nursery.start_soon(log.keep_writing)
         nursery.start_soon(spare_slow_readers, loop.hub, loop.hub.broker.config.server.tcp_user_timeout_ms)
         try:
             await loop.run()
@@ -223,11 +226,28 @@ async def stop_on_signal(loop: Loop, *, task_status: trio.TaskStatus[None] = tri
                 loop.stop()
 
 
-def run(load: Callable[[], Config]) -> int:
-    """Serve what `load` says, now and at each reload; the exit code. Every failure is one line that says what to do."""
+def run(load: Callable[[], Config], log_format: str = "") -> int:
+    """Serve what `load` says, now and at each reload; the exit code. Every failure is one line that says what to do.
+    `log_format`: of lines before the configuration is known.
+    """
     heap.set_thresholds()
+    outlet = Outlet(2)
+    sys.stderr = OutletStream(outlet, 2)
     try:
-        trio.run(serve, load)
+        return serve_until_end(load, Log(outlet, log_format))
+    finally:
+        outlet.close()
+
+
+def serve_until_end(load: Callable[[], Config], log: Log) -> int:
+    """The exit code, once the reason for the end is in the log."""
+
+    def complain(text: str, code: int = 1) -> int:
+        log.complain(text)
+        return code
+
+    try:
+        trio.run(serve, load, log)
     except (ConfigError, StartError, SpoolError) as error:
         return complain(str(error))
     except Locked as error:
@@ -248,13 +268,5 @@ def run(load: Callable[[], Config]) -> int:
 
 
 def say(text: str) -> None:
-    """Print on standard output, if that is still open."""
-    try:
-        print(text, flush=True)
-    except OSError:
-        pass
-
-
-def complain(text: str, code: int = 1) -> int:
-    print(f"staniel: {text}", file=sys.stderr, flush=True)
-    return code
+    """Print on standard output, if that is open and takes it at once."""
+    Outlet(1).write(f"{text}\n".encode("utf-8", "backslashreplace"))

@@ -1,15 +1,17 @@
 """Events as lines on standard error, one each, quiet by default: time, level, event, then `name=value` pairs; or all of
-that as JSON.
+that as JSON. No line blocks the caller (outlet.py).
 """
 
 from __future__ import annotations
 
 import logging
-import sys
+import os
 
 import msgspec
+import trio
 
-from staniel.broker.events import EventSink, Level
+from staniel.broker.events import Level
+from staniel.server.outlet import Outlet, nothing
 
 LEVELS = {
     Level.DEBUG: logging.DEBUG,
@@ -17,6 +19,10 @@ LEVELS = {
     Level.WARNING: logging.WARNING,
     Level.ERROR: logging.ERROR,
 }
+
+
+PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3}  # syslog(3)
+AGAIN_S = 0.1
 
 
 class LineFormatter(logging.Formatter):
@@ -60,18 +66,89 @@ def _value(value: object) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def open_log(level: str, form: str) -> EventSink:
-    """Everything from `level` ("debug", "info", "warning", "error") upwards goes to standard error, in the `form` that
-    one of FORMATTERS is called after.
-    """
-    logger = logging.getLogger("staniel")
-    logger.setLevel(level.upper())
-    logger.propagate = False
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FORMATTERS[form]())
-    logger.handlers[:] = [handler]
+class OutletHandler(logging.Handler):
+    """Writes lines to an outlet. Where systemd reads them, each begins with its priority, as sd-daemon(3) has it."""
 
-    def report(level: Level, event: str, /, **fields: object) -> None:
-        logger.log(LEVELS[level], event, extra={"fields": fields})
+    def __init__(self, outlet: Outlet, form: str) -> None:
+        super().__init__()
+        self.setFormatter(FORMATTERS[form]())
+        self._outlet = outlet
+        self._told = 0  # of the lines that were dropped
+        self.has_priorities = bool(os.environ.get("JOURNAL_STREAM")) and not os.isatty(outlet.fd)
 
-    return report
+    def emit(self, record: logging.LogRecord) -> None:
+        self._outlet.write(self._line(record))
+        self.tell_dropped()
+
+    def tell_dropped(self) -> None:
+        """A line about lines that were dropped, once there is room for it."""
+        left_out = self._outlet.dropped - self._told
+        if left_out and not self._outlet.is_holding:
+            self._told = self._outlet.dropped
+            record = logging.LogRecord("staniel", logging.WARNING, "", 0, "log.dropped", None, None)
+            record.fields = {"lines": left_out, "why": "nobody read them"}
+            self._outlet.write(self._line(record))
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        text = self.format(record)
+        if self.has_priorities:
+            text = f"<{PRIORITIES[record.levelno]}>{text}"
+        return f"{text}\n".encode("utf-8", "backslashreplace")
+
+
+class Log:
+    """The log on standard error. `report` writes a line of it."""
+
+    def __init__(self, outlet: Outlet, form: str = "") -> None:
+        self.outlet = outlet
+        self._form = form
+        self._handler: OutletHandler | None = None
+        self._logger = logging.getLogger("staniel")
+
+    def open(self, level: str, form: str) -> None:
+        """Everything from `level` ("debug", "info", "warning", "error") upwards is written, in the `form` that one of
+        FORMATTERS is called after.
+        """
+        self._form = form
+        self._logger.setLevel(level.upper())
+        self._logger.propagate = False
+        self._logger.handlers[:] = [self._open(form)]
+
+    def _open(self, form: str) -> OutletHandler:
+        self._handler = OutletHandler(self.outlet, form)
+        return self._handler
+
+    def report(self, level: Level, event: str, /, **fields: object) -> None:
+        self._logger.log(LEVELS[level], event, extra={"fields": fields})
+
+    def complain(self, text: str) -> None:
+        """Write why the server ends or does not start: a line of JSON where lines are, else one for people."""
+        handler = self._handler or self._open(self._form or "logfmt")
+        if self._form == "json":
+            record = logging.LogRecord("staniel", logging.ERROR, "", 0, "server.failed", None, None)
+            record.fields = {"why": text}
+            handler.emit(record)
+            return
+        start = f"<{PRIORITIES[logging.ERROR]}>" if handler.has_priorities else ""
+        self.outlet.write(f"{start}staniel: {_encodable(text)}\n".encode())
+
+    async def keep_writing(self) -> None:
+        """Write what is held once somebody reads it, until cancelled."""
+        outlet = self.outlet
+        try:
+            while True:
+                held = trio.Event()
+                outlet.on_held = held.set
+                if not outlet.is_holding:
+                    await held.wait()
+                try:
+                    await trio.lowlevel.wait_writable(outlet.fd)
+                except OSError:
+                    pass  # what epoll cannot watch is tried now and then
+                outlet.flush()
+                if self._handler is not None:
+                    self._handler.tell_dropped()
+                if outlet.is_holding:
+                    await trio.sleep(AGAIN_S)
+        finally:
+            outlet.on_held = nothing

@@ -8,6 +8,7 @@ few tenths of a second.
 from __future__ import annotations
 
 import os
+import select
 import signal
 from enum import Enum
 from types import FrameType
@@ -48,8 +49,11 @@ def _stop(number: int, frame: FrameType | None) -> None:
     """
     if _Held.phase is not Phase.STARTING:
         return
+    flag = select.poll()
+    flag.register(2, select.POLLOUT)
     try:
-        os.write(2, f"staniel: stopped by {signal.Signals(number).name} before it served\n".encode())
+        if flag.poll(0):  # a pipe that nobody reads must not keep it from ending
+            os.write(2, f"staniel: stopped by {signal.Signals(number).name} before it served\n".encode())
     except OSError:
         pass  # standard error is closed
     os._exit(0)

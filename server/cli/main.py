@@ -165,7 +165,7 @@ def serve(
         flags: dict[str, Any] = {"open_network": open_network, "trust_file_system": trust_file_system}
         return config.overridden(port=port, cmdlog=jobs, **flags, **texts).absolute()
 
-    sys.exit(run(read_config))
+    sys.exit(run(read_config, log_format or ""))
 
 
 @main.command()

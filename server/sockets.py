@@ -17,8 +17,7 @@ from types import TracebackType
 
 from staniel.broker import protocols
 from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, format_address
-from staniel.broker.config.load import Config
-from staniel.broker.config.schema import ServerSettings
+from staniel.broker.config.load import LISTENERS, Config
 from staniel.broker.session import ProtocolSpec
 from staniel.server import keepalive
 from staniel.server.spool_socket import socket_address
@@ -27,9 +26,11 @@ PORT_HINT = "choose another with --port, or stop the program that has it"
 PATH_HINT = "choose another path, or stop the program that listens there"
 SHORTER_HINT = "give a shorter one in `listen`, in /run for example"
 PATH_BYTES_MAX = 107  # of a Unix socket: 108 in the kernel's struct, one of them for its end
-HTTP_LIBRARY = "h11: pip install 'h11>=0.14,<1'"
+HTTP_LIBRARY = "h11: pip install 'h11>=0.16,<1'"
 THRIFT_EXTRA = "an extra: pip install 'staniel[thrift]'"
 LOCK_SUFFIX = ".lock"
+LOCALHOST = "localhost"
+NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
 class StartError(Exception):
@@ -98,14 +99,13 @@ class BoundSockets:
             raise StartError(f"[{name}] needs {needs}") from missing
         for address in addresses:
             if isinstance(address, UnixAddress):
-                sock = self._bind_unix(address, config.socket_mode(name))
+                self.sockets.append((self._bind_unix(address, config.socket_mode(name)), protocol))
             else:
-                sock = _bind(address, config.server)
-            self.sockets.append((sock, protocol))
+                self.sockets += [(sock, protocol) for sock in _bind_all(address, config)]
         for tcp in of_tls:
-            sock = _bind(tcp, config.server)
-            self.sockets.append((sock, protocol))
-            self.secure.add(sock)
+            for sock in _bind_all(tcp, config):
+                self.sockets.append((sock, protocol))
+                self.secure.add(sock)
 
     def open_for_spool(self, folder: str) -> OSError | None:
         """The operators' socket of the spool whose own folder this is, and which this process has locked. Why not, if
@@ -150,11 +150,36 @@ class BoundSockets:
         return sock
 
 
-def _bind(address: TcpAddress, server: ServerSettings) -> socket.socket:
+def _bind_all(address: TcpAddress, config: Config) -> list[socket.socket]:
+    """A socket for each address that the host has: `localhost` is one of each family, as programs try either first."""
+    if address.host != LOCALHOST:
+        return [_bind(address, config)]
+    first = _bind(TcpAddress("127.0.0.1", address.port), config)
+    try:
+        return [first, _bind(TcpAddress("::1", first.getsockname()[1]), config)]
+    except StartError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno in NO_IPV6:
+            return [first]
+        first.close()
+        raise
+
+
+def _has_pair(address: TcpAddress, config: Config) -> bool:
+    """Whether another listener has an address of IPv4 with the same port, so that this one is IPv6's alone."""
+    everything = [each for name in LISTENERS for each in config.all_addresses(name)]
+    others = [each for each in everything if isinstance(each, TcpAddress) and ":" not in each.host]
+    return address.port != 0 and any(each.port == address.port for each in others)
+
+
+def _bind(address: TcpAddress, config: Config) -> socket.socket:
+    server = config.server
     try:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
+            if family == socket.AF_INET6 and _has_pair(address, config):
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             keepalive.configure(sock, server.tcp_keepalive_ms, server.tcp_user_timeout_ms)
             sock.bind((address.host, address.port))

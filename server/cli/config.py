@@ -5,6 +5,7 @@ The first two need no server.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -152,8 +153,8 @@ def _as_written(kind: SettingKind, value: object) -> str:
 def diff(live: Live, config: str) -> None:
     """Show where the settings of a running server's queues differ from FILE, as after an edit without a reload.
 
-    The server is that of FILE's spool or [admin] address unless options name another. Exit code 0, with differences
-    or without; 1: no server could be asked, or FILE is wrong.
+    The server is that of FILE's spool or [admin] address unless options name another. Exit code 0: there is no
+    difference. 1: there are some, or no server could be asked, or FILE is wrong.
     """
     wanted = _load(config)
     names = {each["name"] for each in convert(live.client.get("/api/queues"), list[dict[str, Any]])}
@@ -164,10 +165,11 @@ def diff(live: Live, config: str) -> None:
             if has.get(key) != value:
                 found.append({"queue": name, "key": key, "server": has.get(key), "file": value})
     if live.tell_json(found):
-        return
+        sys.exit(1 if found else 0)
     for each in found:
         kind = keys_of(QueueSettings)[str(each["key"])].kind
         server, file = (printable(_as_written(kind, each[where])) for where in ("server", "file"))
         click.echo(f"{printable(str(each['queue']))}: {each['key']} is {server} in the server, {file} in the file")
     if not found:
         click.echo(f"no difference in the settings of {counted(len(names), 'queue')}")
+    sys.exit(1 if found else 0)

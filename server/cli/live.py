@@ -8,7 +8,7 @@ import os
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -211,8 +211,9 @@ def open_reads(live: Live, queue: str) -> None:
 
 
 def moment(at_ms: int) -> str:
+    """UTC, as in the log and in the commands that read files; `journal at` takes it as it stands."""
     try:
-        return datetime.fromtimestamp(at_ms / 1000).isoformat(" ", "seconds")
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
         return f"{at_ms} ms"
 

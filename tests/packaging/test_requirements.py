@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable
 from importlib.metadata import requires
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from tests.packaging.scripts import REQUIREMENTS, ROOT, script
 
@@ -82,3 +84,39 @@ def test_what_is_not_exact_is_not_understood(tmp_path: Path, line: str) -> None:
     path.write_text(f"{line}\n")
     with pytest.raises(ValueError, match=r"base\.txt"):
         list(supply.read(path))
+
+
+ADVISORIES = {
+    # h11 below 0.16 takes wrong bytes for the end of a chunk: requests can be smuggled past a proxy (CVE-2025-43859).
+    "h11": "0.16",
+    # No advisory is known of these below their floors: trio, msgspec, click, google-crc32c, thriftpy2, rich, boto3.
+    # pyarrow 14.0.1 ends a code execution by IPC and Parquet files (CVE-2023-47248).
+    "pyarrow": "14.0.1",
+    # pyspark 3.3.2 and below run commands of others (CVE-2022-33891, CVE-2023-22946).
+    "pyspark": "3.4.0",
+    # numpy 1.22 ends a buffer overflow (CVE-2021-33430).
+    "numpy": "1.22",
+    # hatchling, which builds the wheels, has none; setuptools below 70.0 and below 78.1.1 take a path from a URL
+    # (CVE-2024-6345, CVE-2025-47273), in code that a build here does not call.
+    "setuptools": "75",
+    # cryptography 43.0.1 has an OpenSSL without CVE-2024-6119; it makes the certificates of the tests.
+    "cryptography": "43.0.1",
+}
+"""The oldest version of each library that has no advisory known to us, as of November 2026."""
+
+
+def test_no_floor_admits_a_version_with_a_known_advisory() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    wanted = [Requirement(text) for group in groups for text in group]
+    for name, least in ADVISORIES.items():
+        floors = [
+            Version(each.version)
+            for requirement in wanted
+            if canonicalize_name(requirement.name) == name
+            for each in requirement.specifier
+            if each.operator == ">="
+        ]
+        assert floors, f"{name} has no floor"
+        assert min(floors) >= Version(least), name
+        assert name not in CONSTRAINTS or Version(CONSTRAINTS[name]) >= min(floors)

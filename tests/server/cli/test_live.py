@@ -11,8 +11,10 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import tomllib
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -637,19 +639,35 @@ def test_a_password_hash_is_not_shown_and_none_is_not_spoken_of(tmp_path: Path) 
     assert not [line for line in lines if hashed in line]
 
 
+def test_moments_have_their_zone_and_journal_at_reads_them(server: Server) -> None:
+    fill(server, "q", 1)
+    fill(server, "kept", 1)
+    say(server, "purge", "q", "--yes")
+    line = say(server, "audit").splitlines()[-1]
+    found = re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", line)
+    assert found, line
+    moment = datetime.fromisoformat(found[0]).timestamp()
+    assert abs(moment - time.time()) < 60
+    server.stop()
+    at = run_staniel("journal", "at", found[0].replace(" ", "T"), "q", "--spool", str(server.spool))
+    assert at.returncode == 0 and "no moment" not in at.stderr, at
+
+
 def test_a_running_server_is_compared_with_a_file(server: Server, tmp_path: Path) -> None:
     fill(server, "q", 1)
     other = tmp_path / "other.toml"
     other.write_text(
         f"server.spool = {json.dumps(str(server.spool))}\n{CONFIG.replace('max_items = 1', 'max_items = 2')}"
     )
-    assert say(server, "config", "diff", str(other)) == "small: max_items is 1 in the server, 2 in the file\n"
-    assert json.loads(say(server, "config", "diff", str(other), "--json"))[0]["file"] == 2
+    differs = run(server, "config", "diff", str(other))
+    assert (differs.returncode, differs.stdout) == (1, "small: max_items is 1 in the server, 2 in the file\n")
+    differs = run(server, "config", "diff", str(other), "--json")
+    assert (differs.returncode, json.loads(differs.stdout)[0]["file"]) == (1, 2)
     settings = (
         'max_age = "1m"\nmax_size = "1MB"\nexpire_to_queue = "late"\nsync_journal = "50ms"\nkeep_journal = false\n'
     )
     other.write_text(f"{CONFIG}[queues.late]\n[queues.mails]\n{settings}")
-    assert say(server, "config", "diff", str(other)).splitlines() == [
+    assert run(server, "config", "diff", str(other)).stdout.splitlines() == [
         'mails: max_size is "none" in the server, "1MB" in the file',
         'mails: max_age is "none" in the server, "1m" in the file',
         'mails: expire_to_queue is "none" in the server, "late" in the file',

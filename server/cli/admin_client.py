@@ -10,7 +10,7 @@ import http.client
 import json
 import os
 import socket
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
@@ -130,13 +130,44 @@ class AdminClient:
         """The server as messages name it."""
         return describe(self._addresses[0])
 
+    @contextmanager
+    def kept(self) -> Iterator[Callable[[str, dict[str, object]], Answer]]:
+        """A POST that is made on one connection each time it is called: what that has open goes back when it ends."""
+        connection, address = self._connect()
+        connection.auto_open = 0
+        headers = self._headers(address) | {"connection": "keep-alive"}
+
+        def post(path: str, body: dict[str, object]) -> Answer:
+            return Answer(self._ask_on(connection, address, "POST", path, json.dumps(body).encode(), (), headers))
+
+        try:
+            yield post
+        finally:
+            connection.close()
+
     def _ask(
         self, method: str, path: str, body: bytes, also_good: Collection[int], headers: dict[str, str] | None = None
     ) -> Any:
         connection, address = self._connect()
         try:
+            sent = {**self._headers(address), **(headers or {})}
+            return self._ask_on(connection, address, method, path, body, also_good, sent)
+        finally:
+            connection.close()
+
+    def _ask_on(
+        self,
+        connection: http.client.HTTPConnection,
+        address: AdminAddress,
+        method: str,
+        path: str,
+        body: bytes,
+        also_good: Collection[int],
+        headers: dict[str, str],
+    ) -> Any:
+        try:
             try:
-                connection.request(method, path, body, {**self._headers(address), **(headers or {})})
+                connection.request(method, path, body, headers)
             except (BrokenPipeError, ConnectionResetError):
                 pass  # a body that is too large: the server has answered, and reads no more of it
             answer = connection.getresponse()
@@ -150,8 +181,6 @@ class AdminClient:
             raise AdminError(f"{describe(address)}: {NO_STANIEL}: {_shortened(str(error))}{hint}") from error
         except (OSError, ValueError) as error:
             raise AdminError(f"{describe(address)}: {_why(error)}") from error
-        finally:
-            connection.close()
         return self._read(status, found, address, also_good)
 
     def follow(self, path: str) -> tuple[http.client.HTTPResponse, socket.socket]:

@@ -23,7 +23,7 @@ from staniel.queues.names import file_error
 from staniel.server.cli.admin_client import AdminError, Answer, queue_path
 from staniel.server.cli.following import carried_out, deleted, moved, purged, returned
 from staniel.server.cli.live_command import NOT_READY, Live, LiveCommand, complete_queue, confirm, convert
-from staniel.server.cli.text import counted, human_duration, human_size, printable, printable_bytes, table
+from staniel.server.cli.text import PipeReader, counted, human_duration, human_size, printable, printable_bytes, table
 
 COMMANDS: dict[str, click.Command] = {}
 PAGE_ITEMS = 1000  # of the listener's lists
@@ -369,23 +369,35 @@ def _read_input(is_implied: bool) -> bytes:
 @click.option("--count", "-n", type=click.IntRange(1), help="How many items at most; each gets an end of line.")
 @click.option("--format", "form", type=click.Choice([TEXT, HEX, RAW]), help="[default: text on a terminal, else raw]")
 def get(live: Live, queue: str, count: int | None, form: str | None) -> None:
-    """Take items from the head of QUEUE for good, and print them.
+    """Take items from the head of QUEUE, and print them.
 
-    Without -n it is one, printed byte by byte and with nothing added. Exit code 1: there was none.
+    Without -n it is one, printed byte by byte and with nothing added. Exit code 1: there was none. An item is removed
+    once it is printed, and, on a pipe, read: what a full disk or a reader that has gone did not take stays in QUEUE.
     """
     form = form or (TEXT if sys.stdout is not None and sys.stdout.isatty() else RAW)
     wanted, taken = count or 1, 0
     everything: list[Any] = []
-    while taken < wanted:
-        found = live.client.post(queue_path(queue, "take"), {"count": min(TAKEN_AT_ONCE, wanted - taken)})
-        if not (items := found["items"]):
-            break
-        taken += len(items)
-        everything += items
-        if not live.as_json:
-            data = [_bytes_of(each["encoding"], each["data"]) for each in map(Answer, items)]
-            _print_items(data, form, count is not None)
-    live.tell_json({"items": everything})
+    reader = PipeReader(sys.stdout)
+    path, printed = queue_path(queue, "take"), 0
+    with live.client.kept() as post:
+        while taken < wanted:
+            at_once = min(TAKEN_AT_ONCE, wanted - taken) if live.as_json else 1
+            found = post(path, {"count": at_once, "open": True, "confirm": printed})
+            printed = 0
+            if not (items := found["items"]):
+                break
+            taken += len(items)
+            everything += items
+            if not live.as_json:
+                data = [_bytes_of(each["encoding"], each["data"]) for each in map(Answer, items)]
+                _print_items(data, form, count is not None)
+                reader.wait()
+                printed = len(items)
+        if live.tell_json({"items": everything}):
+            reader.wait()
+            printed = taken
+        if printed:
+            post(path, {"count": 0, "confirm": printed})
     if not taken:
         click.echo(_why_nothing(live.client.get(queue_path(queue)), queue), err=True)
         sys.exit(1)

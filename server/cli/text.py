@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
+import os
+import select
+import stat
 import sys
+import termios
 from collections.abc import Sequence
+from time import monotonic
+from typing import TextIO
 
 SIZE_UNITS = ("B", "KB", "MB", "GB", "TB")
 DURATION_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+READ_WAIT_S = 2.0
 ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+class PipeReader:
+    """Who reads the pipe that `out` is. All waits together take READ_WAIT_S at most; where `out` is no pipe, none."""
+
+    def __init__(self, out: TextIO | None) -> None:
+        self._left_s = READ_WAIT_S
+        self._fd = -1
+        try:
+            if out is not None and stat.S_ISFIFO(os.fstat(out.fileno()).st_mode):
+                self._fd = out.fileno()
+        except (OSError, ValueError):
+            pass  # a stream in memory
+
+    def wait(self) -> None:
+        """Wait until all that was written has been read. Raises BrokenPipeError if nobody can read the rest."""
+        if self._fd < 0:
+            return
+        flag = select.poll()
+        flag.register(self._fd, 0)  # errors alone: the other end is closed
+        began = monotonic()
+        is_closed = False
+        while int.from_bytes(fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4)), sys.byteorder):
+            if is_closed:
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+            if monotonic() - began > self._left_s:
+                break
+            is_closed = bool(flag.poll(1))  # what it has read before it was closed counts
+        self._left_s = max(0.0, self._left_s - (monotonic() - began))
 
 
 def tolerate() -> None:

@@ -18,8 +18,10 @@ from staniel.broker import access
 from staniel.broker.commands import puts
 from staniel.broker.commands.admin import change_status, reload_for
 from staniel.broker.commands.authorized import target_refusal
+from staniel.broker.commands.gets import hold
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.queries import find, find_operation
+from staniel.broker.commands.monitor import confirm
 from staniel.broker.config.load import ReloadError
 from staniel.broker.operations import changes, payloads
 from staniel.broker.operations.browse import as_text
@@ -55,9 +57,14 @@ class PutBody(Struct, forbid_unknown_fields=True):
 
 
 class TakeBody(Struct, forbid_unknown_fields=True):
-    """How many items, at most TAKEN_MAX."""
+    """How many items, at most TAKEN_MAX. `open`: they stay in the queue as open reads of this connection, until a later
+    request on it confirms them; they go back if it ends before. `confirm`: so many of the oldest of those are removed
+    first; `count` may be 0 then.
+    """
 
     count: int = 1
+    open: bool = False
+    confirm: int = 0
 
 
 class PurgeBody(Struct, forbid_unknown_fields=True):
@@ -212,29 +219,51 @@ def _data(body: PutBody) -> bytes:
 
 
 def take(exchange: Exchange, now_ms: int) -> None:
-    """Take items off the head for good, about TAKEN_BYTES_MAX of them. Nothing waits."""
-    count = max(1, min(exchange.body(TakeBody).count, TAKEN_MAX))
+    """Take items off the head, for good or as open reads, about TAKEN_BYTES_MAX of them. Nothing waits."""
+    body = exchange.body(TakeBody)
+    if body.confirm:
+        if not confirm(exchange.session, exchange.names[0], body.confirm):
+            exchange.error(409, f"this connection has fewer than {body.confirm} items open")
+            return
+        if body.count == 0:
+            exchange.json({"items": []})
+            return
+    _take(exchange, body, now_ms)
+
+
+def _take(exchange: Exchange, body: TakeBody, now_ms: int) -> None:
+    count = max(1, min(body.count, TAKEN_MAX))
     queue = find(exchange)
     if queue is None:
         return
     session, counters = exchange.session, exchange.broker.counters
+    if body.open:
+        left = session.max_open_reads - len(session.reads.get(queue.name, ()))
+        count = min(count, left, queue.max_open_reads - len(queue.open_reads))
+        if count <= 0:
+            exchange.error(409, f"no more items of {queue.name} may be open (max_open_reads)")
+            return
     if why := access.read_refusal(session, queue):
         exchange.error(503, why)
         return
     taken: list[Delivery] = []
     size = 0
-    while len(taken) < count and size < TAKEN_BYTES_MAX and (next_one := queue.take(now_ms)) is not None:
+    take_one = queue.open if body.open else queue.take
+    while len(taken) < count and size < TAKEN_BYTES_MAX and (next_one := take_one(now_ms)) is not None:
         taken.append(next_one)
         size += len(next_one.item.data)
     if not taken and queue.is_unsettled:
-        session.retry_after_sweep(queue, partial(take, exchange))
+        session.retry_after_sweep(queue, partial(_take, exchange, body))
         return
     counters.cmd_get += 1
     counters.get_hits += bool(taken)
     counters.get_misses += not taken
     queue.counters.get_items_hit += len(taken)
     for each in taken:
-        session.add_unsent(queue, each)
+        if body.open:
+            hold(session, queue, each)
+        else:
+            session.add_unsent(queue, each)
     session.depend_on(queue)
     if size <= payloads.LONG_BYTES:
         exchange.json({"items": [_taken(each.item) for each in taken]})

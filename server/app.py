@@ -35,7 +35,7 @@ from staniel.server.hub import Hub
 from staniel.server.interfaces import Security
 from staniel.server.keepalive import spare_slow_readers
 from staniel.server.listener import Reserve
-from staniel.server.log import Log
+from staniel.server.log import ServerLog
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, file_bytes_max, own_name, raise_file_limit
 from staniel.server.outlet import Outlet, OutletStream
@@ -70,7 +70,7 @@ def greeting(bound: BoundSockets, config: Config, summary: RecoverySummary, took
     return f"staniel {VERSION} listens on {where}, spool {os.path.abspath(config.server.spool)}: {found} ({BUILD})"
 
 
-async def serve(load: Callable[[], Config], log: Log) -> None:
+async def serve(load: Callable[[], Config], log: ServerLog) -> None:
     """Run until a signal or `shutdown`. Raises StartError, SpoolError, Locked, JournalFailure."""
     config = load()
     log.open(config.server.log_level, config.server.log_format)
@@ -123,7 +123,7 @@ def check_again(found: dict[str, FileSystemFlaw], config: Config) -> None:
         raise ConfigError("", why)
 
 
-async def open_service(config: Config, broker: Broker, bound: BoundSockets, clients: int, log: Log) -> None:
+async def open_service(config: Config, broker: Broker, bound: BoundSockets, clients: int, log: ServerLog) -> None:
     """Recover the spool, then serve until a signal or `shutdown`. `clients`: for how many there are descriptors."""
     clock = SteadyClock()
     began_ms = steady_ms()
@@ -178,7 +178,7 @@ def secure(broker: Broker) -> Security:
     return certificates
 
 
-async def run_until_stopped(loop: Loop, hello: str, log: Log) -> Exception | None:
+async def run_until_stopped(loop: Loop, hello: str, log: ServerLog) -> Exception | None:
     """Print `hello` once signals are handled, then serve. Returns the failure of the disk, or of memory, that ended it,
     if one did: raised, a nursery would wrap it.
     """
@@ -234,12 +234,12 @@ def run(load: Callable[[], Config], log_format: str = "") -> int:
     outlet = Outlet(2)
     sys.stderr = OutletStream(outlet, 2)
     try:
-        return serve_until_end(load, Log(outlet, log_format))
+        return serve_until_end(load, ServerLog(outlet, log_format))
     finally:
         outlet.close()
 
 
-def serve_until_end(load: Callable[[], Config], log: Log) -> int:
+def serve_until_end(load: Callable[[], Config], log: ServerLog) -> int:
     """The exit code, once the reason for the end is in the log."""
 
     def complain(text: str, code: int = 1) -> int:

@@ -86,7 +86,7 @@ class OutletHandler(logging.Handler):
         if left_out and not self._outlet.is_holding:
             self._told = self._outlet.dropped
             record = logging.LogRecord("staniel", logging.WARNING, "", 0, "log.dropped", None, None)
-            record.fields = {"lines": left_out, "why": "nobody read them"}
+            record.fields = {"lines": left_out, "why": "there was no reader"}
             self._outlet.write(self._line(record))
 
     def _line(self, record: logging.LogRecord) -> bytes:
@@ -96,7 +96,7 @@ class OutletHandler(logging.Handler):
         return f"{text}\n".encode("utf-8", "backslashreplace")
 
 
-class Log:
+class ServerLog:
     """The log on standard error. `report` writes a line of it."""
 
     def __init__(self, outlet: Outlet, form: str = "") -> None:
@@ -133,7 +133,7 @@ class Log:
         self.outlet.write(f"{start}staniel: {_encodable(text)}\n".encode())
 
     async def keep_writing(self) -> None:
-        """Write what is held once somebody reads it, until cancelled."""
+        """Write what is held once its reader goes on, until cancelled."""
         outlet = self.outlet
         try:
             while True:

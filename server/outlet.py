@@ -1,4 +1,4 @@
-"""Lines for standard error, which may be a pipe that nobody reads: no write blocks. What cannot be written is kept in a
+"""Lines for standard error, which may be a pipe without a reader: no write blocks. What cannot be written is kept in a
 bounded buffer, and what does not fit there is dropped and counted.
 """
 
@@ -35,7 +35,7 @@ class Outlet:
         try:
             mode = os.fstat(fd).st_mode
         except OSError:
-            self.fd = -1  # closed: there is nobody to tell
+            self.fd = -1  # closed: there is no reader
             return
         if stat.S_ISSOCK(mode):
             self._sock = socket.socket(fileno=os.dup(fd))  # journald's

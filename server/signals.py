@@ -52,7 +52,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
     flag = select.poll()
     flag.register(2, select.POLLOUT)
     try:
-        if flag.poll(0):  # a pipe that nobody reads must not keep it from ending
+        if flag.poll(0):  # a pipe without a reader must not keep it from ending
             os.write(2, f"staniel: stopped by {signal.Signals(number).name} before it served\n".encode())
     except OSError:
         pass  # standard error is closed

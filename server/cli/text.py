@@ -33,7 +33,7 @@ class PipeReader:
             pass  # a stream in memory
 
     def wait(self) -> None:
-        """Wait until all that was written has been read. Raises BrokenPipeError if nobody can read the rest."""
+        """Wait until all that was written has been read. Raises BrokenPipeError if no reader is left for the rest."""
         if self._fd < 0:
             return
         flag = select.poll()

@@ -18,7 +18,7 @@ import trio.testing
 
 from staniel.broker.events import Level
 from staniel.server import outlet as outlets
-from staniel.server.log import Log
+from staniel.server.log import ServerLog
 from staniel.server.outlet import HELD_BYTES_MAX, Outlet, OutletStream
 from tests.support.process import STANIEL, running, until
 from tests.support.wire import Wire
@@ -111,7 +111,7 @@ def test_the_end_of_a_process_waits_for_a_reader_a_moment_only(monkeypatch: pyte
 
 async def test_what_is_held_is_written_once_somebody_reads_and_the_log_says_how_much_was_dropped() -> None:
     reader, writer = os.pipe()
-    log = Log(Outlet(writer))
+    log = ServerLog(Outlet(writer))
     log.open("info", "json")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(log.keep_writing)

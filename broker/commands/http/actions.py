@@ -36,7 +36,7 @@ from staniel.journal.undo_file import DELETE
 from staniel.protocol.http import replies
 from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.names import name_error
-from staniel.queues.queue import Queue
+from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Refused
 
 if TYPE_CHECKING:
@@ -342,6 +342,9 @@ def _answer_later(exchange: Exchange, running: Operation, answer: Callable[[int]
 
 def _purge_for_good(exchange: Exchange, found: Queue, count: int, now_ms: int) -> None:
     session, line = exchange.session, found.line
+    if found.state is QueueState.CLOSED:
+        exchange.error(404, f"{found.name} is deleted")
+        return
     if count < len(line):
         changes.RunningDrop(session, found, count, lambda count: exchange.json(Purged(count))).step(now_ms)
         return

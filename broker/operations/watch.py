@@ -44,7 +44,8 @@ EMPTY: tuple[ReasonName, ...] = ()
 
 class Watched(Struct):
     """What is remembered of a queue with items. `gets`: how many items had been handed out at `unread_since_ms`.
-    `before`, `mark`: its depth at the last two notes; `notes`: how many had been made by then.
+    `before`, `mark`: its depth at the last two notes; `notes`: how many had been made by then, `seen_notes` of them
+    since the queue was first seen.
     """
 
     gets: int
@@ -52,6 +53,7 @@ class Watched(Struct):
     before: int
     mark: int
     notes: int
+    seen_notes: int = 0
 
 
 class DiskNote(Struct, frozen=True):
@@ -186,7 +188,9 @@ class Watch:
             found.append(ReasonName.QUEUE_NOT_READ)
         if seen.notes != self._notes:
             seen.before, seen.mark, seen.notes = seen.mark, items, self._notes
-        if items > GROWS_ITEMS_MIN and items > seen.before * GROWS_FACTOR and items >= seen.mark:
+            seen.seen_notes += 1
+        is_known = seen.seen_notes >= 2  # `before` is five minutes old at least
+        if is_known and items > GROWS_ITEMS_MIN and items > seen.before * GROWS_FACTOR and items >= seen.mark:
             found.append(ReasonName.QUEUE_GROWS)
         if not is_full and _is_filling(queue):
             found.append(ReasonName.QUEUE_FILLING)

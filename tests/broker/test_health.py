@@ -116,13 +116,15 @@ def test_a_queue_grows_once_it_is_longer_by_a_fifth_than_some_minutes_ago() -> N
 
     put(1000)
     told(world)
+    put(500)
+    assert told(world) == set(), "nothing is known of how long it was"
     world.turn(MARK_MS)
     client.sends(b"get q\r\n")  # something reads it
     assert told(world) == set()
     put(100)
     world.turn(MARK_MS)
     told(world)
-    put(400)
+    put(800)
     client.sends(b"get q\r\n")
     assert told(world) == {ReasonName.QUEUE_GROWS}
     for _ in range(2):

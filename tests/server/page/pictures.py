@@ -1,6 +1,7 @@
-"""Makes the pictures of the operator's page in docs/pictures: python -m tests.server.page.pictures [MINUTES]
+"""Makes the pictures of the operator's page in docs/pictures: python -m tests.server.page.pictures [MINUTES] [NAME …]
 
-A server is kept busy for MINUTES (11), so that its histories say something, then its page is opened and photographed.
+A server is kept busy for MINUTES (11), so that its histories say something, then its page is opened and photographed;
+with NAMEs, those pictures alone. `page-thousand` is taken last, once there are a thousand queues.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
+from tests.server.admin.asking import Operator
 from tests.support.process import Server, running
 from tests.support.wire import Wire
 
@@ -69,6 +71,10 @@ SHOTS = (  # name, route, width, height, dark, what is clicked
     ("page-dark", "#/queues/crawl/journal", 1440, 1000, True, ""),
     ("page-purge", "#/queues/invoices", 1440, 900, False, "#purge"),
     ("page-phone", "", 390, 844, False, ""),
+    ("page-clients", "#/clients", 1440, 700, False, ""),
+    ("page-operations", "#/operations", 1440, 600, False, ""),
+    ("page-audit", "#/audit", 1440, 600, True, ""),
+    ("page-thousand", "", 1440, 900, False, ""),
 )
 
 
@@ -95,8 +101,24 @@ def keep_busy(wire: Wire, is_over: threading.Event) -> None:
         time.sleep(max(0.0, began + at - time.monotonic()))
 
 
-def photograph(browser: Any, server: Server) -> None:
+def operate(server: Server) -> None:
+    """Give the lists of operations and of the audit log something to show."""
+    operator = Operator(server.second_port)
+    operator.post("/api/queues/crawl/move", {"to": "crawl-again", "count": 4000})
+    operator.post("/api/queues/recent/purge", {})
+    operator.post("/api/queues/imports-csv/pause", {"gets": True, "puts": False})
+    operator.post("/api/queues/thumbnails/pause", {"gets": True, "puts": False})
+
+
+def photograph(browser: Any, server: Server, wire: Wire, wanted: list[str]) -> None:
     for name, route, width, height, is_dark, click in SHOTS:
+        if wanted and name not in wanted:
+            continue
+        if name == "page-operations":
+            operate(server)
+        if name == "page-thousand":
+            for number in range(1000):
+                wire.put(f"tenant-{number:04}", order(number))
         context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if is_dark else "light",
@@ -137,7 +159,7 @@ def main() -> None:
             is_over.wait(minutes * 60)
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-                photograph(browser, server)
+                photograph(browser, server, slow, sys.argv[2:])
                 browser.close()
         finally:
             is_over.set()

@@ -127,7 +127,6 @@ def test_what_no_answer_rests_on_fails_and_is_told_or_refused(
         (ALL_WRITES, "/spool/stream", "none"),
         (ALL_WRITES, "/.staniel/cmdlog", "none"),
         (ALL_SYNCS, "/spool/q", "none"),
-        ("rename", "/spool/q", "none"),
     ],
 )
 def test_no_space_where_even_the_reserve_does_not_help_ends_the_server(

@@ -275,7 +275,11 @@ class RunningPurge(FileOperation):
     def _delete(self, now_ms: int) -> None:
         """Delete the queue in the step that finds it empty: what has come meanwhile goes into the file first."""
         broker, queue = self.broker, self.queue
+        if queue.state is QueueState.CLOSED:
+            self._deleted(now_ms)  # by another client
+            return
         if self._is_wanted():
+            self._pinned = self._pinned or broker.transfers.pin(queue)
             self._next(now_ms)
             return
         self.release()
@@ -283,8 +287,7 @@ class RunningPurge(FileOperation):
             self._deleted(now_ms)
             return
         if broker.deletions.must_wait(queue):
-            self._pinned = broker.transfers.pin(queue)
-            self.is_at_rest = True
+            self.is_at_rest = True  # and holds nothing that another delete of this queue could wait for
             broker.timers.set(Later(self._delete_again), now_ms + LOOK_AGAIN_MS)
             return
         self.batch = broker.delete(queue, now_ms)

@@ -175,3 +175,16 @@ def test_an_operation_that_goes_on_takes_no_more_than_was_shown() -> None:
             after = World("", world.disk.crash(Crash.KEEP), world.now_ms)
             settles(after)
             assert [each for each in after.items() if each.startswith(b"late")] == [b"late %d" % n for n in range(5)]
+
+
+def test_two_deletes_of_one_queue_do_not_wait_for_each_other() -> None:
+    world = filled(SMALL)
+    for admin in Admin(world), Admin(world):
+        admin.asks("DELETE", "/api/queues/q")
+    for _ in range(200):
+        if not world.broker.operations.running:
+            break
+        world.now_ms += 10
+        step(world)
+    assert not world.broker.operations.running and world.broker.queues.find("q") is None
+    assert sum([each.done for each in world.broker.operations.views(world.now_ms)]) == SMALL

@@ -237,20 +237,20 @@ export const redrive = guarded(async (row) => {
     return;
   }
   const to = origins.length === 1 ? origins[0] : '';
-  const field = h('input', { class: 'field', id: 'redrive-to', required: true, value: to, autocomplete: 'off', spellcheck: false });
+  const field = h('input', { class: 'field', id: 'redrive-to', value: to, placeholder: 'each to the queue that it left', autocomplete: 'off', spellcheck: false });
   field.setAttribute('list', 'redrive-names');
   confirm({
     title: `Redrive ${f.items(items)} from ${named(row)}?`,
     button: `Redrive ${f.items(items)}`,
-    same: `staniel redrive ${f.shell(row.name)}${to ? '' : ' --to QUEUE'} -n ${items} --yes`,
+    same: `staniel redrive ${f.shell(row.name)}${to ? '' : ' [--to QUEUE]'} -n ${items} --yes`,
     fields: to ? [] : h('label', null, `Back to${origins.length ? `, one of ${f.many(origins.length, 'queue')}` : ''}`, field, h('datalist', { id: 'redrive-names' }, origins.slice(0, 500).map((name) => h('option', { value: name })))),
     points: [
-      ['out', `${f.items(items)} go back to ${to ? f.oneLine(to) : 'the queue that you name'}, each with all its tries anew.`],
+      ['out', `${f.items(items)} go back to ${to ? f.oneLine(to) : 'the queue that you name, or each to the one that it left'}, each with all its tries anew.`],
       ['stay', 'What has made them fail will do so again, if it is still there.'],
     ],
     act: async () => {
       const found = await post(queuePath(row.name, 'redrive'), { to: to || field.value, count: items });
-      return result(`Redrove ${f.items(found.moved)} to ${f.oneLine(found.to)}.`, found);
+      return result(`Redrove ${f.items(found.moved)} to ${found.to ? f.oneLine(found.to) : 'the queues that they came from'}.`, found);
     },
   });
 });

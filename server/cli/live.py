@@ -523,13 +523,20 @@ def move(live: Live, from_queue: str, to_queue: str, count: int | None, is_sure:
     _move(live, from_queue, "move", body, f"to {printable(to_queue)}", count, is_sure)
 
 
+HOME = "the queues that they came from"
+
+
 @live("redrive")
 @a_queue()
 @click.option("--to", "to_queue", default="", help="Where to.  [default: the queue whose dead letters these are]")
 @COUNT
 @YES
 def redrive(live: Live, queue: str, to_queue: str, count: int | None, is_sure: bool) -> None:
-    """Move dead letters from QUEUE back to where they came from."""
+    """Move dead letters from QUEUE back to where they came from.
+
+    Without --to they go to the queue whose dead_letter_queue QUEUE is. If several queues share QUEUE, each item goes to
+    the queue that it left, and there is no undo. An item that does not say which queue that is ends it.
+    """
     where = f"to {printable(to_queue)}" if to_queue else "back to where they came from"
     _move(live, queue, "redrive", {"to": to_queue}, where, count, is_sure)
 
@@ -541,7 +548,7 @@ def _move(
     wanted = there if count is None else min(count, there)
     confirm(f"move {counted(wanted, 'item')} of {printable(queue)} {where}", is_sure)
     found = carried_out(live, "POST", queue_path(queue, path), {**body, "count": wanted}, moved)
-    count_moved, target, why = found["moved"], printable(str(found["to"])), printable(str(found["why"]))
+    count_moved, target, why = found["moved"], printable(str(found["to"])) or HOME, printable(str(found["why"]))
     live.tell(found, f"moved {counted(count_moved, 'item')} from {printable(queue)} to {target}")
     _tell_undo(live, found)
     if why:

@@ -27,6 +27,7 @@ from staniel.broker.operations import changes, payloads
 from staniel.broker.operations.browse import as_text
 from staniel.broker.operations.move import RunningMove, move_error
 from staniel.broker.operations.purge import RunningPurge
+from staniel.broker.operations.redrive import RunningRedrive
 from staniel.broker.operations.resumption import begin_undo
 from staniel.broker.operations.running import Operation, Requester
 from staniel.broker.operations.undo import UndoRecord
@@ -85,7 +86,9 @@ class MoveBody(Struct, forbid_unknown_fields=True):
 
 
 class RedriveBody(Struct, forbid_unknown_fields=True):
-    """`to` "": the queue whose dead letters these are, if there is one only. `expected`: as of a purge."""
+    """`to` "": the queue whose dead letters these are, if there is one only; else each item goes to the queue that it
+    left. `expected`: as of a purge.
+    """
 
     to: str = ""
     count: int | None = None
@@ -451,11 +454,28 @@ def redrive(exchange: Exchange, now_ms: int) -> None:
     if not target:
         origins = _origins(exchange.broker, found.name)
         if len(origins) != 1:
-            which = f"{len(origins)} queues send" if origins else "no queue sends"
-            exchange.error(409, f"{which} dead letters to {found.name}: say where to move them (`to`, --to)")
+            _redrive_home(exchange, found, body, now_ms)
             return
         target = origins[0]
     _move(exchange, found, target, body.count, body.expected, now_ms, "redrive")
+
+
+def _redrive_home(exchange: Exchange, source: Queue, body: RedriveBody, now_ms: int) -> None:
+    """Several queues share this dead-letter queue, or none says so: each item goes to the queue that it left."""
+    if body.count is not None and body.count < 0:
+        raise BadBody("count is less than nothing")
+    count = _wanted(body.expected, len(source.line) if body.count is None else body.count)
+    running = RunningRedrive(exchange.broker, Requester.of(exchange.session), source, count, now_ms)
+
+    def answer(now_ms: int) -> None:
+        exchange.operation = ""  # it is in the audit log already
+        exchange.session.depend_on(source)
+        if running.why and not running.done:
+            exchange.error(409, _with_mend(exchange, running.why))
+        else:
+            exchange.json(MoveResult(running.done, "", running.why, running.undo, running.undo_until_ms))
+
+    _answer_later(exchange, running, answer, now_ms)
 
 
 def _origins(broker: Broker, name: str) -> list[str]:

@@ -101,7 +101,7 @@ def test_items_are_moved_and_dead_letters_go_back(server: Server, operator: Oper
     assert held_by(server, "work") == [b"0", b"1"]
     fill(server, "q", 1)
     reply = operator.ask("POST", "/api/queues/q/redrive", {})
-    assert reply.status == 409 and "no queue sends dead letters to q" in reply.json["error"]
+    assert reply.status == 409 and "does not say which queue it comes from" in reply.json["error"]
 
 
 def test_a_move_to_a_full_queue_says_how_far_it_came(server: Server, operator: Operator) -> None:

@@ -142,6 +142,7 @@ def change_status(session: Session, wanted: ServerStatus, now_ms: int) -> None:
     if session.broker.set_status(wanted, now_ms):
         session.log_event("status.changed", now_ms, was=was.value.lower(), now=wanted.value.lower())
         session.broker.audit.note(session, "status", now_ms, target=wanted.value.lower())
+    session.yield_turn()  # a file has been written and synced
 
 
 def pause(session: Session, request: memcache.Pause, now_ms: int) -> None:

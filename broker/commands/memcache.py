@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from staniel.broker import access
 from staniel.broker.commands import admin, gets
-from staniel.broker.commands.batches import BatchCommand
+from staniel.broker.commands.batches import BatchCommand, PieceCommand
 from staniel.broker.commands.gets import get
 from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.commands.puts import STORED, PutResult, store
@@ -177,17 +177,25 @@ def show_item(session: Session, replies: Replies, get: memcache.Get, taken: Deli
 
 def confirm_many(session: Session, request: memcache.Confirm, now_ms: int) -> None:
     """Close the oldest open reads of a queue, all of them or none."""
-    if confirm(session, request.queue, request.count):
-        session.out.append(session.replies.end)
-    else:
+    if not confirm(session, request.queue, request.count, now_ms, lambda: session.out.append(session.replies.end)):
         session.out.append(ERROR)
 
 
 def touch(session: Session, request: memcache.Touch, now_ms: int) -> None:
-    """Give every read that this connection has open on a queue its full time again."""
-    open_still = [queue.extend(taken, now_ms) for queue, taken in session.reads.get(request.queue, ())]
-    if not request.noreply:
-        session.out.append(session.replies.touched if any(open_still) else session.replies.not_found)
+    """Give every read that this connection has open on a queue its full time again; of many, some a turn."""
+    open_still = 0
+
+    def pieces() -> Iterator[None]:
+        nonlocal open_still
+        for queue, taken in list(session.reads.get(request.queue, ())):
+            open_still += queue.extend(taken, now_ms)
+            yield
+
+    def finish(now_ms: int) -> None:
+        if not request.noreply:
+            session.out.append(session.replies.touched if open_still else session.replies.not_found)
+
+    PieceCommand(session, pieces(), finish).step(now_ms)
 
 
 def version(session: Session, request: memcache.Version, now_ms: int) -> None:

@@ -7,15 +7,20 @@ there, a client that hangs up is noticed at once.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from staniel.broker import access
 from staniel.broker.commands import gets
-from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_PER_TURN, Session
+from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_PER_TURN, SUSPENDED, Reads, Session
+from staniel.broker.share import Share
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 
 ITEMS_PER_TURN = 256
+CONFIRMED_AT_ONCE = 256
+CONFIRM_WORK = 5_000  # what a share does, as timers count it
 Show = Callable[[Delivery], None]
 Finish = Callable[[], None]
 
@@ -84,12 +89,60 @@ class MonitorCommand:
         self.show(taken)
 
 
-def confirm(session: Session, name: str, count: int) -> bool:
-    """Close the `count` oldest open reads of a queue; False, and none is closed, if fewer are open."""
-    if count <= 0 or len(session.reads.get(name, ())) < count:
+def confirm(session: Session, name: str, count: int, now_ms: int, finish: Finish) -> bool:
+    """Close the `count` oldest open reads of a queue, then `finish`; False, and none is closed, if fewer are open."""
+    held = session.reads.get(name)
+    if count <= 0 or held is None or len(held) < count:
         return False
+    if count > CONFIRMED_AT_ONCE:
+        rest = deque(islice(held, count, None))
+        if rest:
+            session.reads[name] = rest
+        else:
+            del session.reads[name]
+        RunningConfirm(session, deque(islice(held, count)), finish).begin(now_ms)
+        return True
     for _ in range(count):
         gets.close_oldest(session, name)
     if count > ITEMS_AT_ONCE:
         session.yield_turn()
+    finish()
     return True
+
+
+class RunningConfirm:
+    """Confirms many open reads, a share of a turn at a time. They are no longer the session's, so all are confirmed
+    even if its client goes meanwhile.
+    """
+
+    def __init__(self, session: Session, reads: Reads, finish: Callable[[], None]) -> None:
+        self._session = session
+        self._left = reads
+        self._touched: dict[Queue, None] = {}
+        self._finish = finish
+
+    def begin(self, now_ms: int) -> None:
+        self._session.suspend(self._end)
+        self.due(now_ms)
+
+    def due(self, now_ms: int) -> int:
+        """A turn's share. Returns the work, as timers count it."""
+        session, left, share = self._session, self._left, Share(self._session.broker)
+        while left:
+            queue, taken = left.popleft()
+            queue.confirm(taken)
+            if queue.traces:
+                gets.trace(session, "read.close", queue, taken)
+            self._touched[queue] = None
+            if share.is_spent:
+                break
+        if left:
+            session.broker.timers.soon(self)
+        elif session.state is SUSPENDED:
+            session.deliver(True)
+        return CONFIRM_WORK
+
+    def _end(self, _: object, now_ms: int) -> None:
+        for queue in self._touched:
+            self._session.depend_on(queue)
+        self._finish()

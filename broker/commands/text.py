@@ -130,9 +130,9 @@ def monitor(session: Session, request: text.TextMonitor, now_ms: int) -> None:
 
 
 def confirm_some(session: Session, request: text.TextConfirm, now_ms: int) -> None:
-    if confirm(session, request.queue, request.count):
-        session.out.append(replies.number(request.count))
-    else:
+    if not confirm(
+        session, request.queue, request.count, now_ms, lambda: session.out.append(replies.number(request.count))
+    ):
         session.out.append(replies.not_that_many)
 
 

@@ -74,6 +74,7 @@ def pause(session: Session, queue: Queue, now_ms: int, *, gets: bool, puts: bool
     session.log_event(event, now_ms, queue=queue.name, paused=pause_name(queue))
     operation = "pause" if is_paused else "resume"
     session.broker.audit.note(session, operation, now_ms, queue=queue.name, target=pause_name(queue))
+    session.yield_turn()  # a file has been written and synced
 
 
 class RunningAbort:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 
 import pytest
 
+from staniel.broker.commands.monitor import CONFIRMED_AT_ONCE
 from staniel.broker.leases import Leases
 from staniel.broker.operations import audit, watch
 from staniel.broker.operations.audit import KEPT
 from staniel.broker.protocols import http, memcache, workq
-from staniel.broker.session import ProtocolSpec
+from staniel.broker.session import CLOSED, ProtocolSpec
 from staniel.broker.timers import Timers
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
@@ -61,6 +63,19 @@ def open_reads(world: JobWorld) -> None:
     world.turn()
 
 
+def own_reads(world: JobWorld) -> None:
+    """The last client's."""
+    client = world.client()
+    client.session.max_open_reads = 1000
+    for _ in range(2 * CONFIRMED_AT_ONCE):
+        client.puts("x", "q")
+    client.sends(b"get q/open\r\n" * 2 * CONFIRMED_AT_ONCE)
+    while client.session.backlog:
+        world.turn()
+    world.turn()
+    client.hears()
+
+
 def request(method: str, path: str) -> bytes:
     head = f"{method} {path} HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n"
     return head.encode() + b"{}"
@@ -106,6 +121,43 @@ def steps(world: JobWorld, protocol: ProtocolSpec, data: bytes, meter: WorkMeter
     client.ran()
     client.collect(world.broker.group.durable)
     return client.hears(), lines
+
+
+@pytest.mark.parametrize(("line", "answer"), [(b"touch q 0\r\n", b"TOUCHED\r\n"), (b"confirm q 400\r\n", b"END\r\n")])
+def test_what_is_asked_of_many_open_reads_of_a_client_takes_many_turns(line: bytes, answer: bytes) -> None:
+    world, meter = JobWorld(), WorkMeter()
+    own_reads(world)
+    client = world.clients[-1]
+    client.session.clear_out()
+    world.broker.step_ns = meter.ns
+    steps = [meter.lines]
+    with meter:
+        client.session.execute(client.parser.feed(line), world.now_ms)
+    while not (client.session.out or client.session.state is CLOSED):
+        steps.append(meter.lines)
+        with meter:
+            client.session.run_backlog(world.now_ms)
+            world.broker.timers.fire(world.now_ms)
+            world.broker.settle(world.now_ms)
+    lines = [later - before for before, later in itertools.pairwise(steps)]
+    assert max(lines) <= LINES_MAX and len(lines) > 10 and client.session.out == [answer]
+
+
+def test_many_reads_are_confirmed_though_their_client_goes_meanwhile() -> None:
+    world, meter = JobWorld(), WorkMeter()
+    own_reads(world)
+    client = world.clients[-1]
+    client.session.clear_out()
+    world.broker.step_ns = meter.ns
+    with meter:
+        client.session.execute(client.parser.feed(b"confirm q 400\r\n"), world.now_ms)
+    queue = world.broker.queues.by_name["q"]
+    assert 112 < len(queue.open_reads) <= 512
+    client.session.close(world.now_ms)
+    for _ in range(1000):
+        with meter:
+            world.broker.timers.fire(world.now_ms)
+    assert not queue.open_reads and len(queue.line) == 112
 
 
 @pytest.mark.parametrize("name", REQUESTS)

@@ -53,9 +53,11 @@ def workq() -> ProtocolSpec:
     )
 
 
-def http() -> ProtocolSpec:
+def http(*, loads: bool = False) -> ProtocolSpec:
     """The admin listener's. Its modules, h11 among them, are loaded for the first client: a socket that is used once a
-    week must not cost every start. Raises ImportError where h11 is missing: its absence must not be met by a client.
+    week must not cost every start. With `loads` at once, for a listener that is asked all the time: loading takes
+    20 ms, in which no client is served. Raises ImportError where h11 is missing: its absence must not be met by a
+    client.
     """
     if find_spec("h11") is None:
         raise ImportError("h11 is not installed")
@@ -68,6 +70,8 @@ def http() -> ProtocolSpec:
         handlers.update(dispatch.HANDLERS)
         return HttpParser(limits)
 
+    if loads:
+        parser(Limits())
     return ProtocolSpec(parser, handlers, name="admin", farewell=_unavailable)
 
 

@@ -53,7 +53,7 @@ class BoundSockets:
             self._open(config, "memcache", lambda: protocols.memcache(dialect, config.memcache.create_on_read))
             self._open(config, "text", lambda: protocols.text(dialect, config.text.create_on_read))
             self._open(config, "workq", protocols.workq)
-            self._open(config, "admin", protocols.http, HTTP_LIBRARY)
+            self._open(config, "admin", lambda: protocols.http(loads=True), HTTP_LIBRARY)
             self._open(config, "thrift", lambda: protocols.thrift(dialect, config.thrift.create_on_read), THRIFT_EXTRA)
         except (StartError, ImportError):
             self.close()

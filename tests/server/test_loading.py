@@ -101,3 +101,11 @@ def test_a_server_loads_what_its_clients_use(tmp_path: Path) -> None:
             assert wire.ask(b"get jobs").startswith(b"VALUE jobs")
         server.stop()
         assert needless(server.stderr, SERVE_NEEDS_NOT) == {}
+
+
+def test_a_server_that_operators_ask_over_the_network_has_loaded_what_answers_them(tmp_path: Path) -> None:
+    """Loading it for the first request would hold up all clients."""
+    with running(tmp_path, config="admin.port = 0\n", wrapper=WRAPPER) as server:
+        server.stop()
+        loaded = server.stderr.split("loaded: ")[1].split()
+        assert {"h11", "staniel.broker.commands.http.dispatch"} <= set(loaded)

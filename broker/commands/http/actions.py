@@ -224,14 +224,17 @@ def _data(body: PutBody) -> bytes:
 def take(exchange: Exchange, now_ms: int) -> None:
     """Take items off the head, for good or as open reads, about TAKEN_BYTES_MAX of them. Nothing waits."""
     body = exchange.body(TakeBody)
-    if body.confirm:
-        if not confirm(exchange.session, exchange.names[0], body.confirm):
-            exchange.error(409, f"this connection has fewer than {body.confirm} items open")
-            return
-        if body.count == 0:
+
+    def go_on() -> None:
+        if body.confirm and body.count == 0:
             exchange.json({"items": []})
-            return
-    _take(exchange, body, now_ms)
+        else:
+            _take(exchange, body, now_ms)
+
+    if not body.confirm:
+        go_on()
+    elif not confirm(exchange.session, exchange.names[0], body.confirm, now_ms, go_on):
+        exchange.error(409, f"this connection has fewer than {body.confirm} items open")
 
 
 def _take(exchange: Exchange, body: TakeBody, now_ms: int) -> None:

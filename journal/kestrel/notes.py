@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-from staniel.journal.kestrel.records import SAVE_XID, WITH_XID, WITH_XID_BYTES
+from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
 
 PAST = 0x5D4E  # the kind: an encoded queues.past.Past
 NOTE_BYTES_MAX = 1024
@@ -33,11 +33,6 @@ def note(fact: bytes, added_ms: int, data: bytes, counter: int) -> bytes:
     words = [word for (word,) in _XID.iter_unpack(padded)]
     ids = (PAST << 16 | len(fact), *words, _check(fact, added_ms, data), 0, counter)
     return b"".join([WITH_XID.pack(SAVE_XID, xid) for xid in ids])
-
-
-def note_bytes(fact: bytes) -> int:
-    """How long the records of a note are."""
-    return WITH_XID_BYTES * (AROUND_WORDS + -(-len(fact) // 4))
 
 
 def fact_in(ids: list[int], added_ms: int, data: bytes) -> bytes:

@@ -10,7 +10,7 @@ from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.files import Files, sort_out
 from staniel.journal.kestrel.item_reader import read_items
-from staniel.journal.kestrel.notes import NOTE_BYTES_MAX, fact_in, note, note_bytes
+from staniel.journal.kestrel.notes import NOTE_BYTES_MAX, fact_in, note
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.kestrel.replay import Replay
 from staniel.queues.config import JournalDialect
@@ -21,6 +21,7 @@ from tests.support.records import NOW_MS, addx, content, feed, with_xid
 
 ITEM = item_with(b"past!", b"data", NOW_MS, 0, 0)
 WITH_FLAGS = item_with(b"past!", b"data", NOW_MS, 0, 2**32 - 1)
+NOTE_BYTES = 30  # of one about `past!`
 FACTS = st.binary(min_size=1, max_size=40)
 
 
@@ -41,7 +42,7 @@ def test_a_note_is_the_records_that_the_document_describes() -> None:
     rest = note(b"past!", NOW_MS, b"data", 9)[15:]
     assert note(b"past!", NOW_MS, b"data", 9)[:15] == with_xid(4, head) + with_xid(4, first) + with_xid(4, second)
     assert rest[5:] == with_xid(4, 0) + with_xid(4, 9) and rest[:5] == with_xid(4, 2_013_018_525)
-    assert note_bytes(b"past!") == 30
+    assert len(note(b"past!", NOW_MS, b"data", 9)) == NOTE_BYTES
 
 
 @pytest.mark.parametrize("item", [ITEM, WITH_FLAGS])
@@ -86,7 +87,7 @@ def test_an_open_item_keeps_its_past_in_a_rewritten_file(dialect: JournalDialect
 
 def test_a_note_counts_for_its_own_item_only() -> None:
     """Another program may have put an item of its own behind it."""
-    torn_off = encoder_at(0).addx(ITEM)[: note_bytes(b"past!")]
+    torn_off = encoder_at(0).addx(ITEM)[:NOTE_BYTES]
     for other in (addx(b"dato"), addx(b"data", NOW_MS + 1), addx(b"data2")):
         (item,) = replayed(torn_off + other).line.items()
         assert type(item) is Item
@@ -99,7 +100,7 @@ def test_rows_of_records_that_are_no_note_tell_nothing(ids: list[int], data: byt
 
 def test_a_note_with_a_byte_changed_tells_nothing() -> None:
     data = bytearray(encoder_at(0).addx(ITEM))
-    for at in range(note_bytes(b"past!") - 5):
+    for at in range(NOTE_BYTES - 5):
         bent = bytes(data[:at]) + bytes([data[at] ^ 64]) + bytes(data[at + 1 :])
         try:
             replay = replayed(bent)

@@ -89,7 +89,8 @@ class UndoRecovery:
             if content is None:
                 continue
             is_unfinished = content.is_cut_off or content.undoing is not None
-            if content.began.until_ms <= now_ms and not (is_unfinished or content.has_queue_left):
+            is_kept = content.began.is_kept and content.began.until_ms > now_ms
+            if not (is_kept or is_unfinished or content.has_queue_left):
                 self._erase(path, is_settled=_is_settled(content))
             elif content.began.target:
                 record = UndoRecord(path, content)  # the items are where they are

@@ -273,8 +273,10 @@ def content(
 
 def _undo_all(world: World) -> None:
     broker, by = world.broker, Requester("", "admin")
+    for operation in list(broker.operations.running.values()):
+        operation.cancel()  # judged is what the crash has left, not what a start goes on to do
     end_operations(world)
-    for record in list(broker.undos.by_id.values()):
+    for record in [each for each in broker.undos.by_id.values() if each.content.began.is_kept]:
         begin_undo(broker, by, record, world.now_ms)
         end_operations(world)
 

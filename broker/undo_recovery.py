@@ -22,7 +22,7 @@ from staniel.journal.transfer_log import Fate, Intent
 from staniel.journal.undo_file import (
     RESUMED_VERSION,
     BackItem,
-    Ended,
+    DeleteEnded,
     Kept,
     Moving,
     MovingItem,
@@ -313,7 +313,7 @@ class UndoRecovery:
             if queue is not None and not len(queue.line) and not self.broker.deletions.must_wait(queue):
                 self.broker.delete(queue, now_ms)
             with suppress(OSError):
-                self._write(record, [Ended()])
+                self._write(record, [DeleteEnded()])
         cut_off, self._cut_off = self._cut_off, []
         for record in sorted(cut_off, key=lambda record: record.id):
             try:
@@ -330,7 +330,7 @@ class UndoRecovery:
             self._report("undo.damaged", record.path, f"slice {number} is not what was written", queue=record.queue)
         return found or []
 
-    def _write(self, record: UndoRecord, heads: Sequence[Kept | Over | Settled | Ended]) -> None:
+    def _write(self, record: UndoRecord, heads: Sequence[Kept | Over | Settled | DeleteEnded]) -> None:
         """Raises OSError, JournalFailure."""
         file = self.fs.append(record.path)
         try:

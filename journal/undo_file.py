@@ -37,8 +37,7 @@ from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.queues.item import Delivery, Item, Numbered, item_with, past_bytes
 
 FOLDER = "undo"  # in the spool's own folder
-FORMAT_VERSION, MOVES_VERSION = 1, 2  # of a purge's file, and of a move's: neither goes on after a crash
-RESUMED_VERSION = 3  # of both: they go on
+RESUMED_VERSION = 3  # of files whose operations go on after a crash; 1 (purges) and 2 (moves) are of those that do not
 DELETE = "delete"  # the operation that deletes a queue when it has taken all of its items
 LENGTHS = struct.Struct("<IIII")
 
@@ -183,7 +182,7 @@ class Over(Struct, frozen=True, tag="over"):
     """The disk has the removal of all items, but for those that are kept."""
 
 
-class Ended(Struct, frozen=True, tag="ended"):
+class DeleteEnded(Struct, frozen=True, tag="ended"):
     """Behind `Over`, of a delete: its queue is deleted, or stays after all."""
 
 
@@ -211,7 +210,19 @@ class Returned(Struct, frozen=True, tag="returned"):
 
 
 Head = (
-    Began | Slice | Moved | Moving | Over | Ended | Kept | Returning | Returned | Back | Settled | UndoBegan | UndoEnded
+    Began
+    | Slice
+    | Moved
+    | Moving
+    | Over
+    | DeleteEnded
+    | Kept
+    | Returning
+    | Returned
+    | Back
+    | Settled
+    | UndoBegan
+    | UndoEnded
 )
 _DECODER = msgspec.msgpack.Decoder(Head)
 
@@ -274,7 +285,7 @@ class UndoContent(Struct):
                 self.undoing = None
             case Over():
                 self.is_over = True
-            case Ended():
+            case DeleteEnded():
                 self.is_ended = True
             case Kept(number, places):
                 self.kept[number] = self.kept.get(number, frozenset()) | frozenset(places)

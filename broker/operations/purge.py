@@ -24,7 +24,7 @@ from staniel.journal.journals import append_log, next_write_position, removal_lo
 from staniel.journal.undo_file import (
     DELETE,
     AppendFrames,
-    Ended,
+    DeleteEnded,
     Head,
     Over,
     Returned,
@@ -288,7 +288,7 @@ class RunningPurge(FileOperation):
             return
         if broker.deletions.must_wait(queue):
             self.is_at_rest = True  # and holds nothing that another delete of this queue could wait for
-            broker.timers.set(Later(self._delete_again), now_ms + LOOK_AGAIN_MS)
+            broker.timers.set(DelayedCall(self._delete_again), now_ms + LOOK_AGAIN_MS)
             return
         self.batch = broker.delete(queue, now_ms)
         self.log_event("queue.deleted", now_ms, queue=queue.name, items=self.done)
@@ -296,7 +296,7 @@ class RunningPurge(FileOperation):
 
     def _deleted(self, now_ms: int) -> None:
         """The disk knows it: no start finds the queue again."""
-        self.append_head(Ended(), self._close, lambda why, now_ms: self._close(now_ms))
+        self.append_head(DeleteEnded(), self._close, lambda why, now_ms: self._close(now_ms))
 
     batch = 0  # that the reply to a delete waits for
 
@@ -429,7 +429,7 @@ class RunningUndo(FileOperation):
         self.end(why, now_ms, str(self.record.id))
 
 
-class Later:
+class DelayedCall:
     """A call at a moment, as a timer's owner."""
 
     def __init__(self, then: Callable[[int], None]) -> None:

@@ -56,7 +56,8 @@ class Served:
         self._elapsed_ns = itertools.count()
         self.machine.elapsed_ns = lambda: next(self._elapsed_ns) * self.spent_ns  # type: ignore[method-assign]
         self.step_ns = 0  # by each piece of work between two looks at the clock
-        self.machine.step_ns = lambda: next(self._elapsed_ns) * self.step_ns  # type: ignore[method-assign]
+        self._steps = itertools.count()  # its own: a look at one clock does not move the other
+        self.machine.step_ns = lambda: next(self._steps) * self.step_ns  # type: ignore[method-assign]
         recover(broker, self.machine.clock.now_ms())
         self.hub = Hub(broker, self.machine, 100)
         self.listener = socket.create_server(("127.0.0.1", 0))

@@ -1,2 +1,4 @@
 cdef class Parser:
+    cdef public long long pending_bytes
+
     cpdef list feed(self, bytes data)

@@ -66,6 +66,7 @@ class HttpParser(Parser):
         self._body = bytearray()
         self._rest = bytearray()  # arrived before the parser is resumed; empty unless PAUSED
         self._kept_bytes = 0  # by h11: of a head that has not ended, or for the next turn
+        self.pending_bytes = 0
 
     def limit(self, limits: Limits) -> None:
         """HTTP has limits of its own."""
@@ -74,17 +75,13 @@ class HttpParser(Parser):
     def state(self) -> HttpState:
         return self._state
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes kept for a request that is not complete, or for the next turn."""
-        return len(self._body) + self._kept_bytes + len(self._rest)
-
     def feed(self, data: bytes) -> list[HttpMessage]:
         """Every request that `data` completes, in order. If a turn has no time for all, the last one is a `More`."""
         if self._state is HttpState.CLOSED:
             return []
         if self._state is HttpState.PAUSED:
             self._rest += data
+            self.pending_bytes += len(data)
             return []
         found: list[HttpMessage] = []
         if data and self._is_new and data[0] == TLS_HELLO[0]:
@@ -94,6 +91,7 @@ class HttpParser(Parser):
             self._is_new = False
             self._connection.receive_data(data)
             self._read(found)
+        self._count_pending()
         return found
 
     def _resume(self, state: HttpState) -> list[HttpMessage]:
@@ -104,7 +102,11 @@ class HttpParser(Parser):
             self._rest.clear()
         found: list[HttpMessage] = []
         self._read(found)
+        self._count_pending()
         return found
+
+    def _count_pending(self) -> None:
+        self.pending_bytes = len(self._body) + self._kept_bytes + len(self._rest)
 
     def _read(self, found: list[HttpMessage]) -> None:
         work_left = WORK_PER_FEED

@@ -10,7 +10,6 @@ cdef class MemcacheParser(Parser):
     cdef long long _work_left, _missing
     cdef bytes _tail, _last_line, _single_data
     cdef list _single_found
-    cdef public long long pending_bytes
 
     # `text` is `data` as C sees it: its slices make no slice objects, and are not checked against its end.
     @cython.locals(at=Py_ssize_t, stop=Py_ssize_t, text="const char *", line=bytes, found=object, head=SetHead)

@@ -87,6 +87,7 @@ class TextParser(Parser):
         self._items: list[bytes] = []
         self._items_bytes = 0
         """Of `_items`, each with its overhead."""
+        self.pending_bytes = 0
 
     def limit(self, limits: Limits) -> None:
         """Other limits, for what has not been read yet."""
@@ -96,11 +97,6 @@ class TextParser(Parser):
     def state(self) -> TextState:
         return self._state
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes kept for a request that is not complete, the overhead of its items included."""
-        return len(self._tail) + self._items_bytes + len(self._rest)
-
     def feed(self, data: bytes) -> list[TextRequest]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored. If a turn
         has no time for all, the last one is a `More`, and what arrives before that is resumed is stored.
@@ -108,6 +104,7 @@ class TextParser(Parser):
         requests: list[TextRequest] = []
         if self._state is PAUSED:
             self._rest += data
+            self.pending_bytes += len(data)
             return requests
         at, work_left = 0, WORK_PER_FEED * ITEMS_A_WORK
         while (end := data.find(b"\n", at)) >= 0 and self._state is not CLOSED:
@@ -115,6 +112,7 @@ class TextParser(Parser):
                 self._rest = data[at:]
                 requests.append(More(partial(self._resume, self._state)))
                 self._enter(PAUSED)
+                self.pending_bytes = self._items_bytes + len(self._rest)
                 return requests
             work_left -= ITEMS_A_WORK + (end - at >> 6) if self._state is LINE else 1
             line = data[at:end]
@@ -124,6 +122,7 @@ class TextParser(Parser):
                 self._tail.clear()
             self._end_line(line, requests)
         self._keep(data[at:], requests)
+        self.pending_bytes = len(self._tail) + self._items_bytes
         return requests
 
     def _resume(self, state: TextState) -> list[TextRequest]:

@@ -82,6 +82,7 @@ class ThriftParser(Parser):
         self._frames = Frames()
         self.limit(limits)
         self._state = ThriftState.PLAIN
+        self.pending_bytes = 0
 
     def limit(self, limits: Limits) -> None:
         """Other limits, for what has not been read yet. A client that has yet to say who it is has no use for items."""
@@ -93,11 +94,6 @@ class ThriftParser(Parser):
     def state(self) -> ThriftState:
         return self._state
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes kept for a request that is not complete."""
-        return self._frames.pending_bytes
-
     def feed(self, data: bytes) -> list[ThriftRequest]:
         """Every request that `data` completes, in order. After one that hangs up everything is ignored. If a turn
         has no time for all, the last one is a `More`, and what arrives before that is resumed is stored.
@@ -108,6 +104,7 @@ class ThriftParser(Parser):
             return requests
         self._frames.feed(data)
         if self._state is ThriftState.PAUSED:
+            self.pending_bytes += len(data)
             return requests
         while (frame := self._frames.next()) is not None:
             work_left -= CALL_WORK + (len(frame) >> 7 if isinstance(frame, bytes) else 0)
@@ -121,6 +118,7 @@ class ThriftParser(Parser):
                 requests.append(More(partial(self._resume, self._state)))
                 self._enter(ThriftState.PAUSED)
                 break
+        self.pending_bytes = self._frames.pending_bytes
         return requests
 
     def _resume(self, state: ThriftState) -> list[ThriftRequest]:

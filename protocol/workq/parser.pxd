@@ -14,7 +14,6 @@ cdef class WorkqParser(Parser):
     cdef tuple _add_found
     cdef object _lease_found
     cdef long long _line_bytes_max, _work_left
-    cdef public long long pending_bytes
 
     @cython.locals(requests=list, at=Py_ssize_t)
     cpdef list feed(self, bytes data)

@@ -1,7 +1,14 @@
 # The journals of queues: every kind has Journal as its base, so that a queue calls its own without a look-up.
 
+from staniel.queues.item cimport Item
+
+
 cdef class Journal:
     cpdef record(self, change)
+    cpdef record_added(self, Item item)
+    cpdef record_removed(self, item_id)
+    cpdef record_opened(self, item_id, long long xid)
+    cpdef record_confirmed(self, item_id, long long xid)
     cpdef long long reply_batch(self) except? -1
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from staniel.queues.changes import Change
-from staniel.queues.item import Delivery
+from staniel.queues.changes import Change, added, confirmed, opened, removed
+from staniel.queues.item import Delivery, Item
 
 if TYPE_CHECKING:
     from staniel.queues.batched_aborts import BatchedAborts
@@ -26,6 +26,25 @@ class Journal:
     def record(self, change: Change) -> None:
         """Take a change down, before any client learns of it."""
         raise NotImplementedError
+
+    # The changes of which a busy queue makes one with every request. A journal that needs no change object for them
+    # overrides these methods, and must write the same bytes as its `record`.
+
+    def record_added(self, item: Item) -> None:
+        """Record Added(item)."""
+        self.record(added(item))
+
+    def record_removed(self, item_id: int) -> None:
+        """Record Removed(item_id)."""
+        self.record(removed(item_id))
+
+    def record_opened(self, item_id: int, xid: int) -> None:
+        """Record Opened(item_id, xid)."""
+        self.record(opened(item_id, xid))
+
+    def record_confirmed(self, item_id: int, xid: int) -> None:
+        """Record Confirmed(item_id, xid)."""
+        self.record(confirmed(item_id, xid))
 
     def reply_batch(self) -> int:
         """`batch`, for the hot path."""

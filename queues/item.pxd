@@ -44,3 +44,6 @@ cdef class Delivery:
 
 
 cpdef Delivery new_delivery(Item item, object id, long long deliveries, long long xid, long long opened_ms, long long seq, str client=*)
+
+
+cpdef object id_after(long long added_ms, object last_id)

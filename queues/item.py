@@ -64,6 +64,15 @@ class Delivery(Struct, gc=False, eq=False):
     client: str = ""
 
 
+ID_SHIFT = 16  # room for 65,536 items added within one millisecond before ids run ahead of the clock
+
+
+def id_after(added_ms: int, last_id: int) -> int:
+    """Return the id of an item that was added at `added_ms` and leaves the line next after the item `last_id`."""
+    by_clock = added_ms << ID_SHIFT
+    return by_clock if by_clock > last_id else last_id + 1
+
+
 # Called with all fields, in their order: compiled, these are cheaper than the classes (item.pyx).
 new_item, new_delivery = Item, Delivery
 

@@ -3,7 +3,7 @@
 
 cimport cython
 
-from staniel.queues.item cimport Delivery, Item, new_delivery
+from staniel.queues.item cimport Delivery, Item, id_after, new_delivery
 
 
 cdef class Line:

@@ -12,9 +12,7 @@ from typing import Protocol
 
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.deferred_free import DeferredFree
-from staniel.queues.item import LOST_MS, Delivery, Item, new_delivery
-
-ID_SHIFT = 16  # room for 65,536 items added within one millisecond before ids run ahead of the clock
+from staniel.queues.item import ID_SHIFT, LOST_MS, Delivery, Item, id_after, new_delivery
 
 # What an item costs beside its payload: the Item, the header of its bytes, its place in the line, the allocator's
 # rounding. Measured with a million items of 10, 100 and 1000 bytes: 104 to 131.
@@ -24,6 +22,8 @@ SMALL_ITEMS_SHARE = 0.4
 SMALL_ITEMS_BYTES = 64 << 10
 LOAD_BYTES = 128 << 10  # read at once, while a client waits, when nothing was read ahead
 UNBOUNDED = 2**62
+# Bound once: compiled, a method of a deque is looked up by name at each call.
+_append, _popleft = deque.append, deque.popleft
 
 
 class Tail(Protocol):
@@ -282,7 +282,7 @@ class PlainLine(Line):
             self.behind += 1
             self.behind_bytes += size
         else:
-            self.fresh.append(item)
+            _append(self.fresh, item)
         self.bytes += size
         self.added_bytes += size
         if item.expires_ms:
@@ -293,14 +293,11 @@ class PlainLine(Line):
     def pop(self) -> Delivery:
         if self.returned:
             return self._pop_returned()
-        item = self.fresh.popleft()
+        item = _popleft(self.fresh)
         self.bytes -= len(item.data)
         if item.expires_ms:
             self.expiring -= 1
-        item_id = item.added_ms << ID_SHIFT
-        if item_id <= self.last_id:
-            item_id = self.last_id + 1
-        self.last_id = item_id
+        self.last_id = item_id = id_after(item.added_ms, self.last_id)
         seq = self.left
         self.left = seq + 1
         return new_delivery(item, item_id, 1, 0, 0, seq)
@@ -460,5 +457,4 @@ class PlainLine(Line):
         self.last_id = max(self.last_id, newest)
 
     def _id_after(self, item: Item) -> int:
-        by_clock = item.added_ms << ID_SHIFT
-        return by_clock if by_clock > self.last_id else self.last_id + 1
+        return id_after(item.added_ms, self.last_id)

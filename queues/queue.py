@@ -49,7 +49,7 @@ from enum import Enum
 from operator import attrgetter
 
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP, BatchedAborts, OnEnded, tell_nobody
-from staniel.queues.changes import Aborted, Change, Cleared, Confirmed, Removed, added, confirmed, opened, removed
+from staniel.queues.changes import Aborted, Change, Cleared, Confirmed, Removed
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.counters import QueueCounters
 from staniel.queues.delays import RestOrder, longest_ms, rest_ms
@@ -276,7 +276,7 @@ class Queue:
                 latest = now_ms + self._max_age_ms
                 item.expires_ms = min(item.expires_ms, latest) if item.expires_ms else latest
             self.expire(now_ms, self.config.max_expire_sweep)
-        self.journal.record(added(item))
+        self.journal.record_added(item)
         self.counters.total_items += 1
         self.counters.put_bytes += line.append(item)
         if self.waiters:
@@ -290,7 +290,9 @@ class Queue:
             return None
         taken = line.pop()
         self.last_removed_added_ms = taken.item.added_ms
-        self._record(removed(taken.id))
+        if self.unrecorded is not None:
+            self._record_as_open()
+        self.journal.record_removed(taken.id)  # as `_record` would, without a change object
         return taken
 
     def open(self, now_ms: int) -> Delivery | None:
@@ -332,7 +334,7 @@ class Queue:
         except KeyError:
             return False
         del reads[xid]
-        self.journal.record(confirmed(taken.id, taken.xid))
+        self.journal.record_confirmed(taken.id, xid)
         return True
 
     def abort(self, taken: Delivery, now_ms: int) -> Ended:
@@ -848,7 +850,7 @@ class Queue:
         if not 0 < xid <= XID_MAX or xid in self.open_reads or self.delayed or self.leaving:
             xid = next_xid(self.last_xid, self.open_reads, self.delayed, self.leaving)
         self.last_xid = taken.xid = xid
-        self.journal.record(opened(taken.id, xid))
+        self.journal.record_opened(taken.id, xid)
 
     def _record(self, change: Change) -> None:
         """Record a change that is about the head of the line, or puts another item there."""

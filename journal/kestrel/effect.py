@@ -12,7 +12,7 @@ from enum import IntEnum
 from msgspec import Struct, field
 
 from staniel.journal.interval_set import IntervalSet
-from staniel.queues.line import ID_SHIFT
+from staniel.queues.item import ID_SHIFT
 
 ID_FLOOR_MIN = -(1 << 80)  # below every id that an add time of 64 bits can make
 Span = tuple[int, int]

@@ -15,6 +15,6 @@ cdef class Encoder:
     cpdef bytes addx(self, Item item)
     cpdef bytes _cleared(self, Cleared change)
     @cython.locals(xid="long long", record=bytes)
-    cpdef bytes _opened(self, Opened change)
-    cpdef bytes _confirmed(self, Confirmed change)
+    cpdef bytes opened(self, long long xid)
+    cpdef bytes confirmed(self, long long xid)
     cpdef bytes _aborted(self, Aborted change)

@@ -59,9 +59,9 @@ class Encoder:
         """The record of one change; that of an Added is addx(item)."""
         kind = type(change)
         if kind is Opened:
-            return self._opened(change)  # type: ignore[arg-type]
+            return self.opened(change.xid)  # type: ignore[union-attr]
         if kind is Confirmed:
-            return self._confirmed(change)  # type: ignore[arg-type]
+            return self.confirmed(change.xid)  # type: ignore[union-attr]
         if kind is Aborted:
             return self._aborted(change)  # type: ignore[arg-type]
         if kind is Removed:
@@ -96,8 +96,8 @@ class Encoder:
         self.took = True
         return REMOVE_RECORD * change.count
 
-    def _opened(self, change: Opened) -> bytes:
-        xid = change.xid
+    def opened(self, xid: int) -> bytes:
+        """The record of an Opened."""
         self.took = True
         if self.dialect is KESTREL_24:
             record = xid_record(REMOVE_TENTATIVE_XID, xid)
@@ -109,9 +109,10 @@ class Encoder:
         self.open.add(xid)
         return record
 
-    def _confirmed(self, change: Confirmed) -> bytes:
-        self.open.discard(change.xid)
-        return xid_record(CONFIRM_REMOVE, change.xid)
+    def confirmed(self, xid: int) -> bytes:
+        """The record of a Confirmed."""
+        self.open.discard(xid)
+        return xid_record(CONFIRM_REMOVE, xid)
 
     def _aborted(self, change: Aborted) -> bytes:
         self.open.discard(change.xid)

@@ -8,6 +8,9 @@ from staniel.queues.interfaces cimport Journal
 from staniel.queues.item cimport Item, ItemWithPast
 
 
+cdef long long _ADDX_HEAD_BYTES
+
+
 cdef class Log(Journal):
     cdef public object fs, segments, queue_view, config, failed_install, listener, _file
     cdef public str folder, name, path
@@ -22,7 +25,13 @@ cdef class Log(Journal):
     cdef public bytes _unwritten
 
     cpdef long long reply_batch(self) except? -1
-    @cython.locals(pending=list, group=GroupCommit, item=Item, size=Py_ssize_t)
     cpdef record(self, change)
+    @cython.locals(pending=list, group=GroupCommit)
+    cpdef record_added(self, Item item)
+    cpdef record_removed(self, item_id)
+    cpdef record_opened(self, item_id, long long xid)
+    cpdef record_confirmed(self, item_id, long long xid)
+    @cython.locals(pending=list, group=GroupCommit)
+    cdef _append(self, bytes data)
     @cython.locals(records=list, data=bytes, before="long long", size="long long")
     cpdef write(self)

@@ -20,11 +20,13 @@ from staniel.journal.kestrel.install import finish_pack, remove_sidecars
 from staniel.journal.kestrel.policy import Usage
 from staniel.journal.kestrel.records import ADDX_HEAD_BYTES
 from staniel.journal.kestrel.segments import SAMPLE_BYTES, IndexEntry, LogSegment, Segments, index_records
-from staniel.queues.changes import Added, Change, Removed
+from staniel.queues.changes import Added, Change, Removed, added, confirmed, opened, removed
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
 from staniel.queues.item import Delivery, Item, ItemWithPast
+
+_ADDX_HEAD_BYTES = ADDX_HEAD_BYTES  # compiled, a C number
 
 
 class QueueView(Protocol):
@@ -205,29 +207,52 @@ class Log(Journal):
         return self.batch
 
     def record(self, change: Change) -> None:
-        """Take a change down; it is written with the batch being gathered."""
-        if self.listener is not None:
-            self.listener(change)
+        """Record a change; it is written with the batch being gathered."""
         kind = type(change)
         if kind is Added:
-            item = change.item  # type: ignore[union-attr]
-            if item.flags or type(item) is ItemWithPast:
-                data = self.encoder.addx(item)
-                size = len(data)
-            else:
-                data = waiting_record(item)
-                size = ADDX_HEAD_BYTES + len(item.data)
+            self.record_added(change.item)  # type: ignore[union-attr]
         elif kind is Removed:
-            self.encoder.took = True
-            data, size = REMOVE_RECORD, 1
+            self.record_removed(change.id)  # type: ignore[union-attr]
         else:
-            data = self.encoder.encode(change)
-            size = len(data)
+            if self.listener is not None:
+                self.listener(change)
+            self._append(self.encoder.encode(change))
+
+    def record_added(self, item: Item) -> None:
+        if self.listener is not None:
+            self.listener(added(item))
+        if item.flags or type(item) is ItemWithPast:
+            self._append(self.encoder.addx(item))
+            return
+        pending, group = self._pending, self.group
+        if not pending:
+            group.touch(self)
+        pending.append(waiting_record(item))
+        group.pending_bytes += _ADDX_HEAD_BYTES + len(item.data)
+
+    def record_removed(self, item_id: int) -> None:
+        if self.listener is not None:
+            self.listener(removed(item_id))
+        self.encoder.took = True
+        self._append(REMOVE_RECORD)
+
+    def record_opened(self, item_id: int, xid: int) -> None:
+        if self.listener is not None:
+            self.listener(opened(item_id, xid))
+        self._append(self.encoder.opened(xid))
+
+    def record_confirmed(self, item_id: int, xid: int) -> None:
+        if self.listener is not None:
+            self.listener(confirmed(item_id, xid))
+        self._append(self.encoder.confirmed(xid))
+
+    def _append(self, data: bytes) -> None:
+        """Add a record to the batch being gathered. An item without flags is added as it is, by `record_added`."""
         pending, group = self._pending, self.group
         if not pending:
             group.touch(self)
         pending.append(data)
-        group.pending_bytes += size
+        group.pending_bytes += len(data)
 
     def write(self) -> File:
         records = self._pending

@@ -15,8 +15,8 @@ from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel.item_reader import LOST, read_items
 from staniel.journal.kestrel.records import plain
 from staniel.journal.kestrel.segments import IndexEntry, LogSegment, Segments
-from staniel.queues.item import LOST_MS, Item
-from staniel.queues.line import ID_SHIFT, PlainLine
+from staniel.queues.item import ID_SHIFT, LOST_MS, Item
+from staniel.queues.line import PlainLine
 
 PIECE_BYTES = 256 << 10
 AHEAD_BYTES = 1 << 20  # read ahead of need, at most this much and a piece

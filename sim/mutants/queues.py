@@ -21,7 +21,6 @@ from staniel.journal.kestrel.pack import Pack, Stage
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.spool import Spool
 from staniel.journal.transfer_log import TransferLog
-from staniel.queues.changes import Confirmed, Removed
 from staniel.queues.line import Line
 from staniel.queues.queue import Queue
 from staniel.sim.disk.disk import Disk
@@ -216,27 +215,19 @@ def sync_again() -> Any:
 @mutant("of two removals in one batch one is recorded", "kill")
 def removals_miscounted() -> Any:
     def make(right: Any) -> Any:
-        def record(self: Log, change: Any) -> None:
+        def record_removed(self: Log, item_id: int) -> None:
             pending = getattr(self, "_pending", ())
-            if type(change) is Removed and pending and pending[-1] == b"\x01":
-                return
-            right(self, change)
+            if not pending or pending[-1] != b"\x01":
+                right(self, item_id)
 
-        return record
+        return record_removed
 
-    return replaced(Log, "record", make)
+    return replaced(Log, "record_removed", make)
 
 
 @mutant("a close is not recorded", "kill")
 def close_unrecorded() -> Any:
-    def make(right: Any) -> Any:
-        def record(self: Log, change: Any) -> None:
-            if type(change) is not Confirmed:
-                right(self, change)
-
-        return record
-
-    return replaced(Log, "record", make)
+    return replaced(Log, "record_confirmed", lambda right: lambda self, item_id, xid: None)
 
 
 @mutant("a confirmed read is not taken off the list", "calm")

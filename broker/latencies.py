@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from staniel.broker.session import Session
-    from staniel.protocol.memcache.item_requests import Get
 
 SAMPLE_NS = 10_000_000
 REQUEST_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
@@ -59,28 +58,20 @@ class Latencies:
 
 
 class ShownItem:
-    """Takes the place of a session's `reply_item` while one of its requests is executed, to see which item it shows.
-    Of memcache's requests alone: other protocols do not call it.
+    """The item that a session shows while one of its requests is executed. Requests of memcache's protocol alone are
+    observed.
     """
 
-    __slots__ = ("_reply_item", "_request", "_session")
+    __slots__ = ("_session",)
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._reply_item = session.reply_item
-        self._request: Get | None = None
-        session.reply_item = self
-
-    def __call__(self, request: Get, data: bytes, flags: int, item_id: int) -> bytes:
-        self._request = request
-        return self._reply_item(request, data, flags, item_id)
+        session.shown = None
 
     def end(self) -> int:
-        """Give the session its own back. Returns when the item came that was shown last and is out of its queue; 0 if
-        there is none.
-        """
-        session, request = self._session, self._request
-        session.reply_item = self._reply_item
+        """Return when the item that was shown last, and has left its queue, was added; 0 if there is none."""
+        session = self._session
+        request = session.shown
         if request is None or request.peek or (queue := session.by_name.get(request.queue)) is None:
             return 0
         if not request.open:

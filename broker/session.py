@@ -20,7 +20,8 @@ from staniel.broker.share import Share
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.journals import removal_log
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.replies import ITEM_REPLIES, replies_for
+from staniel.protocol.memcache.item_requests import Get
+from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP
 from staniel.queues.item import Delivery
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 Answer = Callable[[Any, int], None]
 Reads = deque[tuple[Queue, Delivery]]
 OUT_BYTES_PER_TURN = 1 << 20  # a short line can ask for a long item, and a pipeline holds thousands of lines
-LONG_ITEM_BYTES = 256 << 10  # a longer one goes into replies as it is: any number of clients may ask to see it again
 ITEMS_AT_ONCE = 16  # a request for more items, or keys, than these is the last one of its turn
 REQUESTS_PER_TURN = 64  # then it is the next client's turn: a long pipeline must not starve the others
 REQUESTS_PER_LOOK = 8  # at the clock: less of a short request's time than it takes to look
@@ -198,8 +198,8 @@ class Session:
         "refuse_reads",
         "refuse_writes",
         "replies",
-        "reply_item",
         "rights",
+        "shown",
         "state",
         "stored",
         "user",
@@ -217,7 +217,7 @@ class Session:
         self.handlers, self.commands, self.protocol = protocol.handlers, protocol.commands, protocol.name
         self.dialect = protocol.dialect
         self.creates = protocol.create_on_read
-        self.replies, self.reply_item = replies_for(protocol.dialect), ITEM_REPLIES[protocol.dialect]
+        self.replies = replies_for(protocol.dialect)
         self.stored = self.replies.stored
         self.number = broker.counters.total_connections
         self.client_id = ""
@@ -232,6 +232,7 @@ class Session:
         self.guarded = False  # something may be refused to this session just now
         self.out: list[bytes] = []
         self.out_bytes = 0  # of the items shown in `out`
+        self.shown: Get | None = None  # the memcache get that was last answered with an item
         self.batch = 0
         self.state = READY
         self.backlog: deque[Any] = deque()

@@ -13,6 +13,9 @@ REQUESTS_PER_FEED = 1024
 """So many requests of known lines are handed out in one feed: half a millisecond too."""
 
 
+LONG_ITEM_BYTES = 256 << 10  # a longer item is not copied into replies: any number of clients may ask to see it again
+
+
 class Limits(Struct, frozen=True):
     """Bounds of one parser.
 

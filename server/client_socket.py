@@ -19,6 +19,20 @@ def channel_of(sock: Sock) -> Sock:
     return sock
 
 
+def send_pieces(channel: Sock, pieces: list[bytes], size_max: int) -> int:
+    """Send several pieces in one call, and replace them by one: the rest that the socket did not take, mostly b"".
+
+    Returns the number of bytes sent, or -1 if the pieces are longer than `size_max` together: nothing was sent then.
+    Raises BlockingIOError, OSError.
+    """
+    data = b"".join(pieces)
+    if len(data) > size_max:
+        return -1
+    sent = channel.send(data)
+    pieces[:] = (data[sent:],)
+    return sent
+
+
 def plain_socket(sock: object) -> socket.socket | None:
     """The system's socket below a client's, for its options; None in a simulated world."""
     return sock if isinstance(sock, socket.socket) else None

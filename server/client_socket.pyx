@@ -6,7 +6,6 @@ import socket
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
-from cpython.ref cimport Py_REFCNT
 from libc.errno cimport EINTR, errno
 from libc.string cimport memcpy
 
@@ -25,6 +24,8 @@ cdef enum:
 cdef extern from "Python.h":
     ctypedef struct PyBytesObject:
         Py_hash_t ob_shash  # -1: not known
+    ctypedef struct PyObject:
+        Py_ssize_t ob_refcnt
 
 # One for all sockets, which one thread reads: what was read is copied out before the next read. A bytes object of the
 # full length for each read, cut to what came, costs an allocation from the system and its return.
@@ -40,7 +41,8 @@ cdef bytes taken_from_buffer(Py_ssize_t size):
     global spare
     cdef bytes data
     if SPARE_BYTES_MIN < size <= SPARE_BYTES_MAX:
-        if PyBytes_GET_SIZE(spare) == size and Py_REFCNT(spare) == 1:
+        # Not Py_REFCNT(spare): Cython holds a global once more while it is an argument, so that is never 1.
+        if PyBytes_GET_SIZE(spare) == size and (<PyObject *>spare).ob_refcnt == 1:
             memcpy(PyBytes_AS_STRING(spare), buffer, size)
             (<PyBytesObject *>spare).ob_shash = -1
             return spare
@@ -140,6 +142,33 @@ def client_socket(sock):
 def channel_of(sock):
     """What a connection reads from and writes to."""
     return sock if isinstance(sock, Channel) else OtherChannel(sock)
+
+
+cpdef Py_ssize_t send_pieces(Channel channel, list pieces, Py_ssize_t size_max) except? -1:
+    """As in client_socket.py. The pieces are gathered in the buffer of reads, which is free between two reads, so no
+    bytes object is made of them.
+    """
+    cdef Py_ssize_t size = 0, sent
+    cdef char *at = buffer
+    cdef bytes piece, rest
+    for each in pieces:
+        size += len(<bytes?>each)
+    if size > size_max:
+        return -1
+    if size <= BUFFER_BYTES and type(channel) is ClientSocket:
+        for each in pieces:
+            piece = <bytes>each
+            memcpy(at, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
+            at += PyBytes_GET_SIZE(piece)
+        sent = (<ClientSocket>channel)._send(buffer, size)
+        rest = PyBytes_FromStringAndSize(buffer + sent, size - sent)
+    else:
+        piece = b"".join(pieces)
+        sent = channel.send(piece)
+        rest = piece[sent:]
+    pieces.clear()
+    pieces.append(rest)
+    return sent
 
 
 def plain_socket(sock):

@@ -2,7 +2,11 @@ cimport cython
 
 from staniel.broker.session cimport Session
 from staniel.protocol.parser cimport Parser
-from staniel.server.client_socket cimport Channel
+from staniel.server.client_socket cimport Channel, send_pieces
+
+
+cdef long long _SEND_BYTES_MAX, _LONG_BYTES, _UNSENT_BYTES_MAX
+cdef Py_ssize_t _NOT_ANSWERED, _WAITS_FOR_SYNC
 
 
 cdef class Connection:
@@ -17,7 +21,7 @@ cdef class Connection:
 
     @cython.locals(data=bytes, size=Py_ssize_t, session=Session)
     cpdef Py_ssize_t serve(self, long long now_ms) except? -3
-    @cython.locals(data=bytes, size=Py_ssize_t, sent=Py_ssize_t, session=Session, out=list)
+    @cython.locals(data=bytes, rest=bytes, sent=Py_ssize_t, session=Session, out=list)
     cpdef Py_ssize_t answer_now(self, long long durable) except? -3
     @cython.locals(data=bytes, sent=Py_ssize_t)
     cpdef bint send_held(self, long long durable) except -1

@@ -12,7 +12,7 @@ from enum import Enum
 from staniel.broker.session import PARKED, READY, RequestParser, Session, SessionState
 from staniel.broker.timers import TimerOwner
 from staniel.protocol.limits import Limits
-from staniel.server.client_socket import channel_of
+from staniel.server.client_socket import channel_of, send_pieces
 from staniel.server.interfaces import Sock
 
 UNSENT_BYTES_MAX = 1 << 20  # with more than this to be sent, nothing new is executed until the client has read some
@@ -26,6 +26,9 @@ UNREAD_BYTES_MAX = 256 << 10  # with more than this behind a wait, a client is n
 READABLE_OR_ENDED = select.EPOLLIN | select.EPOLLRDHUP
 ENDED = select.EPOLLRDHUP
 NOT_ANSWERED, WAITS_FOR_SYNC = -1, -2  # returned by `answer_now` instead of a number of bytes
+# The same figures for what every request compares: compiled, these are C numbers (connection.pxd).
+_SEND_BYTES_MAX, _LONG_BYTES, _UNSENT_BYTES_MAX = SEND_BYTES_MAX, LONG_BYTES, UNSENT_BYTES_MAX
+_NOT_ANSWERED, _WAITS_FOR_SYNC = NOT_ANSWERED, WAITS_FOR_SYNC
 
 
 class ConnectionState(Enum):
@@ -159,48 +162,53 @@ class Connection:
         """
         session = self.session
         if self.unsent or session.backlog or self.state is not OPEN:
-            return NOT_ANSWERED
+            return _NOT_ANSWERED
         out = session.out
         if session.state is not READY:
             has_just_parked = session.state is PARKED and not (out or self.held or self.unread_bytes)
-            return 0 if has_just_parked and self.events == READABLE_OR_ENDED else NOT_ANSWERED
+            return 0 if has_just_parked and self.events == READABLE_OR_ENDED else _NOT_ANSWERED
         if not out:
-            return NOT_ANSWERED if self.held else 0
+            return _NOT_ANSWERED if self.held else 0
         if session.batch > durable:
-            if session.out_bytes > LONG_BYTES or self.held_bytes > UNSENT_BYTES_MAX:
-                return NOT_ANSWERED
+            if session.out_bytes > _LONG_BYTES or self.held_bytes > _UNSENT_BYTES_MAX:
+                return _NOT_ANSWERED
             data = out[0] if len(out) == 1 else b"".join(out)
             self.held.append((session.batch, data))
             self.held_bytes += len(data)
-            if self.held_bytes > LONG_BYTES:
+            if self.held_bytes > _LONG_BYTES:
                 self._changed[self] = None
             out.clear()
             session.out_bytes = 0
-            return WAITS_FOR_SYNC
-        if self.held or session.out_bytes > SEND_BYTES_MAX:
-            return NOT_ANSWERED
-        data = out[0] if len(out) == 1 else b"".join(out)
-        size = len(data)
-        if size > SEND_BYTES_MAX:
-            return NOT_ANSWERED
+            return _WAITS_FOR_SYNC
+        if self.held or session.out_bytes > _SEND_BYTES_MAX:
+            return _NOT_ANSWERED
         try:
-            sent = self._channel.send(data)
+            if len(out) > 1:
+                sent = send_pieces(self._channel, out, _SEND_BYTES_MAX)
+                if sent < 0:
+                    return _NOT_ANSWERED
+            else:
+                data = out[0]
+                if len(data) > _SEND_BYTES_MAX:
+                    return _NOT_ANSWERED
+                sent = self._channel.send(data)
+                out[0] = data[sent:]
         except BlockingIOError:
-            return NOT_ANSWERED
-        out.clear()
+            return _NOT_ANSWERED
         session.out_bytes = 0
-        if sent == size:
+        rest = out.pop()
+        if not rest:
             return sent
         self._count_sent(sent)
-        self.unsent = memoryview(data)[sent:]
-        return NOT_ANSWERED
+        self.unsent = memoryview(rest)
+        return _NOT_ANSWERED
 
     def send_held(self, durable: int) -> bool:
         """After a sync, in the common case: the socket takes all that was held. False if it is not so; then nothing was
         done. Raises OSError when the client is gone.
         """
         held = self.held
-        if self.unsent or held[-1][0] > durable or self.state is not OPEN or self.held_bytes > SEND_BYTES_MAX:
+        if self.unsent or held[-1][0] > durable or self.state is not OPEN or self.held_bytes > _SEND_BYTES_MAX:
             return False
         if self.session.backlog:
             return False  # it may have waited for this

@@ -6,6 +6,9 @@ from staniel.journal.group_commit cimport GroupCommit
 from staniel.server.connection cimport Connection
 
 
+cdef long long _CLOCK_CHECK_BYTES, _CLIENT_BYTES
+
+
 cdef class Hub:
     cdef object __weakref__
     cdef public Broker broker
@@ -19,7 +22,7 @@ cdef class Hub:
     cdef public GroupCommit _group
     cdef public ServerCounters _counters
 
-    @cython.locals(broker=Broker, connections=dict, active=list, group=GroupCommit, read="long long", size=Py_ssize_t, connection=Connection, until_ns="long long", began_ns="long long", now_ns="long long")
+    @cython.locals(unchecked_bytes="long long", broker=Broker, connections=dict, active=list, group=GroupCommit, read="long long", size=Py_ssize_t, connection=Connection, until_ns="long long", began_ns="long long", now_ns="long long")
     cpdef turn(self, list events)
     @cython.locals(durable="long long", active=list, written="long long", written_max="long long", connection=Connection, sent=Py_ssize_t)
     cpdef _answer_all(self, long long now_ms)

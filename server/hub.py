@@ -53,6 +53,10 @@ FREE_SHARE_NS = 250_000  # beyond that it matters which clients send much
 CROWDED_TURN_NS = 400_000  # a turn is to take while it leaves out some: a client that has just asked waits for the
 # rest of one, and for its own
 CROWDED_READ_BYTES = 256 << 10
+CLOCK_CHECK_BYTES = 16 << 10  # read and answered between two looks at the clock: some 20 us
+CLOCK_CHECK_CLIENTS = 8  # or this many clients served, however little they send
+# Compiled, C numbers (hub.pxd). A client counts as this many bytes, so that one counter serves both bounds.
+_CLOCK_CHECK_BYTES, _CLIENT_BYTES = CLOCK_CHECK_BYTES, CLOCK_CHECK_BYTES // CLOCK_CHECK_CLIENTS
 FEW = 4  # so many that send much are no crowd
 FEW_REPLIES = 16  # more of them in one turn, and others will have asked for something before a sync has ended
 EVENTS_PER_TURN = 1023  # more are told in the next turns: not to be told does not mean not to be ready
@@ -374,6 +378,7 @@ class Hub:
         if now_ns >= self._sample_due_ns and events:
             events = self._serve_sampled(events, now_ns, now_ms)
         until_ns = now_ns + FREE_SHARE_NS
+        unchecked_bytes = 0  # served since the last look at the clock
         for fd, _ in events:
             connection = connections.get(fd)
             if connection is None:
@@ -383,6 +388,10 @@ class Hub:
                 active.append(connection)
                 if group.pending_bytes > group.commit_above_bytes:
                     broker.commit(now_ms)  # the ballast must cover whatever is not yet written
+                unchecked_bytes += _CLIENT_BYTES + size + connection.session.out_bytes
+                if unchecked_bytes < _CLOCK_CHECK_BYTES and not connection.sends_much:
+                    continue
+                unchecked_bytes = 0
                 if elapsed_ns() > until_ns:
                     self._read_short(behind(fd, events), until_ns - FREE_SHARE_NS + SHARE_NS, now_ms)
                     break
@@ -405,13 +414,18 @@ class Hub:
             self._answer_with_items(now_ms)
         else:
             self._answer_all(now_ms)
+        if queued or self._pending.changed or self._sampled or self._dropped:
+            self._end_turn(bool(queued), now_ms)
+
+    def _end_turn(self, has_queued: bool, now_ms: int) -> None:
+        """Do what only some turns need, when every answer has left."""
         if self._pending.changed:
             self._pending.count_changed(now_ms)
         if self._sampled:
             self._end_samples()
         if self._dropped:
             self._close_dropped()
-        if queued:
+        if has_queued:
             self._rest_ns = self._elapsed_ns() - self._queue_read_ns
 
     def _start_tasks(self) -> None:

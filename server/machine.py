@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import resource
-import select
 import socket
 import sys
 import termios
@@ -14,6 +13,7 @@ from staniel.journal.background import BackgroundTask
 from staniel.server.client_socket import client_socket
 from staniel.server.interfaces import ClientRefused, Clock, Sock, close_quietly
 from staniel.server.kernel_sync import SyncWorker
+from staniel.server.poller import Poller
 from staniel.server.spool_socket import credentials
 from staniel.server.sync_thread import WorkerThread
 
@@ -29,7 +29,7 @@ class SystemMachine:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.poller = select.epoll()
+        self.poller = Poller()
         self.syncs: SyncWorker = SyncWorker("syncs")
         self.tasks: WorkerThread[BackgroundTask] = WorkerThread("tasks", TASKS_NICE)
 

@@ -19,7 +19,7 @@ from staniel.journal.disk.fs import File, Region
 from staniel.journal.disk.os_fs import OsFile, OsFs, OsRegion
 from staniel.journal.redo.log import LogState
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.item_reply import item_reply
+from staniel.protocol.memcache.item_reply import append_item
 from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import MemcacheParser
 from staniel.protocol.memcache.requests import Dialect, Request
@@ -241,7 +241,13 @@ def in_session(*requests: Request) -> Layer:
 @contextmanager
 def reply_item(folder: str) -> Iterator[Work]:
     get = Get(b"jobs", "jobs")
-    yield simple(lambda: item_reply(get, DATA, 0, 1))
+
+    def step() -> None:
+        out: list[bytes] = []
+        append_item(out, get, DATA, 0, 1)
+        b"".join(out)
+
+    yield simple(step)
 
 
 @contextmanager
@@ -278,7 +284,8 @@ class Crowd:
         self, folder: str, sync: str, connections: int, stack: ExitStack, more: str, protocol: ProtocolSpec
     ) -> None:
         self.machine = SystemMachine(SteadyClock())
-        self.machine.elapsed_ns = (0).bit_length  # stands still, and is as cheap to call as the real one
+        # It stands still, and is as cheap to call as the real one.
+        self.machine.elapsed_ns = self.machine.step_ns = (0).bit_length
         self.hub = Hub(served_broker(folder, sync, more), self.machine, 1000)
         stack.callback(self.hub.close)
         self.hub._latency_of_one = self.hub._latency_of_several = Brief()

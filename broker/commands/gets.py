@@ -12,7 +12,8 @@ from functools import partial
 
 from staniel.broker import access
 from staniel.broker.events import Level
-from staniel.broker.session import ITEMS_AT_ONCE, LONG_ITEM_BYTES, OUT_BYTES_PER_TURN, Reads, Session
+from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_PER_TURN, Reads, Session
+from staniel.protocol.limits import LONG_ITEM_BYTES
 from staniel.protocol.memcache.commands import KEYS_AT_ONCE, key_of_many
 from staniel.protocol.memcache.item_requests import Get, without_ends
 from staniel.protocol.memcache.requests import GetKeys, GetMany, GetSome
@@ -46,7 +47,8 @@ def get(session: Session, request: Get, now_ms: int) -> None:
     counters.get_hits += 1
     queue.counters.get_items_hit += 1
     item = taken.item
-    session.out.append(session.reply_item(request, item.data, item.flags, taken.id))
+    session.replies.append_item(session.out, request, item.data, item.flags, taken.id)
+    session.shown = request
     session.out_bytes += len(item.data)
 
 
@@ -439,17 +441,13 @@ def answer(session: Session, request: Get, queue: Queue, taken: Delivery | None)
     if batch > session.batch:
         session.batch = batch
     count(session, request, queue, taken)
-    replies = session.replies
     if taken is None:
-        session.out.append(replies.end)
+        session.out.append(session.replies.end)
         return
     item = taken.item
-    size = len(item.data)
-    if size > LONG_ITEM_BYTES:
-        session.out += replies.item_in_pieces(request, item.data, item.flags, taken.id)
-    else:
-        session.out.append(session.reply_item(request, item.data, item.flags, taken.id))
-    session.out_bytes += size
+    session.replies.append_item(session.out, request, item.data, item.flags, taken.id)
+    session.shown = request
+    session.out_bytes += len(item.data)
 
 
 def show_value(session: Session, get: Get, taken: Delivery) -> None:

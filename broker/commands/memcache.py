@@ -16,11 +16,10 @@ from staniel.broker.events import Level
 from staniel.broker.failures import guarded
 from staniel.broker.operations import changes
 from staniel.broker.operations.audit import Result
-from staniel.broker.session import LONG_ITEM_BYTES, FrequentCommands, Session
+from staniel.broker.session import FrequentCommands, Session
 from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import Get, Set
-from staniel.protocol.memcache.replies import Replies
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.requests import Invalid, More
 from staniel.queues.item import Delivery, ends_ms, new_item
@@ -152,7 +151,10 @@ def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
         out.append(replies.end)
 
     def show(taken: Delivery) -> None:
-        show_item(session, replies, get, taken)
+        item = taken.item
+        replies.append_item(out, get, item.data, item.flags, taken.id)
+        session.shown = get
+        session.out_bytes += len(item.data)
 
     if request.queue in queues.aliases or request.wait_ms <= 0 or request.max_items == 0:
         finish()
@@ -164,15 +166,6 @@ def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
     limit = session.max_open_reads
     most = limit if request.max_items is None else request.max_items
     MonitorCommand(session, queue, now_ms + request.wait_ms, most, show, finish).step(now_ms)
-
-
-def show_item(session: Session, replies: Replies, get: memcache.Get, taken: Delivery) -> None:
-    item = taken.item
-    if len(item.data) > LONG_ITEM_BYTES:
-        session.out += replies.item_in_pieces(get, item.data, item.flags, taken.id)
-    else:
-        session.out.append(session.reply_item(get, item.data, item.flags, taken.id))
-    session.out_bytes += len(item.data)
 
 
 def confirm_many(session: Session, request: memcache.Confirm, now_ms: int) -> None:

@@ -14,7 +14,8 @@ from staniel.broker import access
 from staniel.broker.commands import gets, puts
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands.puts import PutResult
-from staniel.broker.session import LONG_ITEM_BYTES, Session
+from staniel.broker.session import Session
+from staniel.protocol.limits import LONG_ITEM_BYTES
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import without_ends
 from staniel.queues.item import Delivery, Item, ends_ms

@@ -19,6 +19,7 @@ from staniel.queues.stream.queue import recipients
 ITEMS_PER_TURN = 64
 BYTES_PER_TURN = 1 << 20
 WIDE_PER_TURN = 4  # of the items of one request, if each goes to more than TARGETS_AT_ONCE queues
+_OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES  # compiled, a C number
 TARGETS_AT_ONCE = 8  # a copy for each of so many queues is a turn's work
 
 
@@ -37,7 +38,7 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     Whether the disk has room is asked before anything changes. With fan-out or an alias the reply waits for the
     strictest of the policies touched.
     """
-    size = len(item.data) + RECORD_OVERHEAD_BYTES
+    size = len(item.data) + _OVERHEAD_BYTES
     group = session.group
     if group.pending_bytes + size > group.budget_bytes and not group.admits(size):
         raise Refused(access.DISK_FULL, client=False)

@@ -17,9 +17,10 @@ from staniel.broker.commands.memcache import invalid, more, quit_session
 from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.failures import guarded
 from staniel.broker.operations import changes
-from staniel.broker.session import LONG_ITEM_BYTES, Session
+from staniel.broker.session import Session
 from staniel.broker.status import by_name
 from staniel.broker.version import WIRE_VERSION
+from staniel.protocol.limits import LONG_ITEM_BYTES
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.text import requests as text

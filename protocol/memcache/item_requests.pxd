@@ -28,6 +28,10 @@ cdef class Get:
     cdef readonly bint abort
     cdef readonly bint peek
     cdef readonly bint with_id
+    # The first line of the last reply to this request, and the item that it was made for: see append_item.
+    cdef bytes head
+    cdef Py_ssize_t head_size
+    cdef long long head_flags
 
 
 @cython.final

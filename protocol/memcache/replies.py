@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from staniel.protocol import escaping
-from staniel.protocol.memcache.item_reply import item_reply
+from staniel.protocol.memcache.item_reply import ITEM_END, append_item
 from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.memcache.requests import Dialect, Meta
 from staniel.protocol.memo import remember
@@ -39,9 +39,9 @@ class Replies:
             return b"VALUE %b %d %d %d\r\n%b\r\n" % (get.key, flags, len(data), item_id, data)
         return b"".join((self._head(get, flags, len(data)), data, b"\r\n"))
 
-    def item_in_pieces(self, get: Get, data: bytes, flags: int, item_id: int) -> list[bytes]:
-        """The whole answer to a get of one key, with `data` as it is: a long one is not copied."""
-        return [self._head_of(get, flags, len(data), item_id), data, b"\r\nEND\r\n"]
+    def append_item(self, out: list[bytes], get: Get, data: bytes, flags: int, item_id: int) -> None:
+        """Append the whole reply to a get of one key to `out`: what `value` returns and END, with `data` as it is."""
+        append_item(out, get, data, flags, item_id)
 
     def value_in_pieces(self, get: Get, data: bytes, flags: int, item_id: int) -> list[bytes]:
         """The same as `value`, with `data` as it is."""
@@ -117,11 +117,6 @@ class Replies:
         return b" ".join(words) + b"\r\n"
 
 
-def kestrel_item_reply(get: Get, data: bytes, flags: int, item_id: int) -> bytes:
-    """The whole answer to a get of one key: `value` and END."""
-    return b"".join((_kestrel_head(get.queue, len(data)), data, b"\r\nEND\r\n"))
-
-
 _kestrel_heads: dict[tuple[str, int], bytes] = {}  # by queue and length; a queue's name is short
 
 
@@ -143,6 +138,9 @@ class KestrelReplies(Replies):
     def value(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
         """One item, without END: the bare queue name and flags 0, whatever was asked for and set."""
         return b"".join((self._head(get, 0, len(data)), data, b"\r\n"))
+
+    def append_item(self, out: list[bytes], get: Get, data: bytes, flags: int, item_id: int) -> None:
+        out += (_kestrel_head(get.queue, len(data)), data, ITEM_END)
 
     def _head_of(self, get: Get, flags: int, size: int, item_id: int) -> bytes:
         return self._head(get, flags, size)
@@ -171,13 +169,6 @@ class KestrelReplies(Replies):
 
 MEMCACHED = Replies()
 _REPLIES: dict[Dialect, Replies] = {Dialect.MEMCACHED: MEMCACHED, Dialect.KESTREL: KestrelReplies()}
-
-
-ITEM_REPLIES: dict[Dialect, Callable[[Get, bytes, int, int], bytes]] = {
-    Dialect.MEMCACHED: item_reply,
-    Dialect.KESTREL: kestrel_item_reply,
-}
-"""The whole answer to a get of one key, with END: no methods of Replies, because that call costs more."""
 
 
 def replies_for(dialect: Dialect) -> Replies:

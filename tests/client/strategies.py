@@ -10,7 +10,7 @@ from staniel.protocol.client.replies import Answer, Dump, Error, Fault, Item, It
 from staniel.protocol.client.requests import EXPIRES_MS_MIN, TTL_MS_END
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import Get
-from staniel.protocol.memcache.replies import ITEM_REPLIES, Replies, replies_for
+from staniel.protocol.memcache.replies import Replies, replies_for
 from staniel.protocol.memcache.requests import Dialect, Request
 
 KESTREL_DATE_MS_MAX = (2**31 - 1) * 1000
@@ -166,8 +166,9 @@ def reads(
     said, items = b"", []
     for get in asked:
         item = draw(items_of(get, dialect))
-        write = replies.value if isinstance(request, memcache.GetMany) else ITEM_REPLIES[dialect]
-        said += write(get, item.data, item.flags, item.id or 0)
+        said += replies.value(get, item.data, item.flags, item.id or 0)
+        if not isinstance(request, memcache.GetMany):
+            said += replies.end  # after each item
         items.append(item)
     if isinstance(request, memcache.GetMany):
         return said + replies.end, [Items(tuple(items))]

@@ -149,3 +149,64 @@ def test_what_was_read_stays_as_it_is_when_the_next_read_is_as_long(pair: Pair) 
         other.sendall(letter * 1000)
         assert {ours.recv(4096): 1} == {letter * 1000: 1}
     assert held == [b"b" * 1000]
+
+
+@pytest.mark.compiled
+def test_a_read_as_long_as_the_one_before_needs_no_allocation(pair: Pair) -> None:
+    ours, other = pair
+    if isinstance(ours, socket.socket):
+        return  # the standard library's socket allocates
+    other.sendall(b"a" * 2000)
+    first = ours.recv(4096)
+    address = id(first)
+    del first
+    filler = bytes(2000)  # would be given the memory of the first read, had that been freed
+    other.sendall(b"b" * 2000)
+    second = ours.recv(4096)
+    assert (id(second), second) == (address, b"b" * 2000)
+    assert id(filler) != address
+
+
+PIECES = [b"VALUE q 0 3\r\n", b"abc", b"\r\nEND\r\n"]
+
+
+def test_pieces_leave_in_one_call_in_their_order(pair: Pair) -> None:
+    ours, other = pair
+    pieces = PIECES * 2
+    assert module.send_pieces(module.channel_of(ours), pieces, 100) == 46
+    assert pieces == [b""]
+    assert other.recv(100) == b"".join(PIECES * 2)
+
+
+def test_pieces_that_are_too_long_together_are_not_sent(pair: Pair) -> None:
+    ours, other = pair
+    pieces = [*PIECES]
+    assert module.send_pieces(module.channel_of(ours), pieces, 22) == -1
+    assert pieces == PIECES
+    other.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        other.recv(1)
+
+
+def test_the_rest_of_pieces_is_what_the_socket_did_not_take(pair: Pair) -> None:
+    ours, other = pair
+    channel, arrived, whole = module.channel_of(ours), bytearray(), bytearray()
+    short_sends = 0
+    for count in range(8):
+        sent = [b"%06d" % count, bytes(400_000), b"\r\n"]
+        whole += b"".join(sent)
+        try:
+            module.send_pieces(channel, sent, 1 << 20)
+        except BlockingIOError:
+            arrived += other.recv(1 << 20)
+            module.send_pieces(channel, sent, 1 << 20)
+        while sent != [b""]:
+            short_sends += 1
+            arrived += other.recv(1 << 20)
+            sent = [b"", sent[0]]
+            module.send_pieces(channel, sent, 1 << 20)
+    ours.shutdown(socket.SHUT_WR)
+    while more := other.recv(1 << 20):
+        arrived += more
+    assert arrived == whole
+    assert short_sends

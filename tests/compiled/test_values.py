@@ -165,7 +165,7 @@ def test_all_twins_are_compared() -> None:
         str(path.resolve().relative_to(root.resolve().parents[1])) for each in folders for path in each.rglob("*.pyx")
     }
     known = {module.removeprefix("staniel.").replace(".", "/") + ".pyx" for module in PLAIN}
-    assert found == {*known, "server/client_socket.pyx"}  # test_client_socket.py
+    assert found == {*known, "server/client_socket.pyx", "server/poller.pyx"}  # test_client_socket.py, test_poller.py
     for module, name in CASES:
         assert COMPILED[module].__file__ != PLAIN[module].__file__
         assert not hasattr(getattr(COMPILED[module], name), "__struct_fields__"), "not the compiled one"
@@ -399,9 +399,21 @@ def test_the_answer_to_a_get_is_the_same(key: bytes, flags: int, data: bytes, wi
     found = []
     for each in (COMPILED, PLAIN):
         get = each["staniel.protocol.memcache.item_requests"].Get(key, "q", with_id=with_id)
-        reply = each["staniel.protocol.memcache.item_reply"].item_reply
-        found.append([reply(get, times * data, flags, item_id) for times in (1, 1, 1000)])
+        out: list[bytes] = []
+        for times in (1, 1, 1000, 1):  # the compiled one keeps the head of the last reply
+            for shown in (flags, flags ^ 1):
+                each["staniel.protocol.memcache.item_reply"].append_item(out, get, times * data, shown, item_id)
+        found.append(b"".join(out))
     assert found[0] == found[1]
+
+
+EDGES = st.sampled_from([each + near for each in (2**46, 2**62, 2**63) for near in (-1, 0, 1)])
+
+
+@given(added_ms=INT64 | EDGES.filter(lambda ms: ms < 2**63), last_id=ANY | EDGES)
+def test_the_next_id_is_the_same(added_ms: int, last_id: int) -> None:
+    compiled, plain = (each["staniel.queues.item"].id_after(added_ms, last_id) for each in (COMPILED, PLAIN))
+    assert compiled == plain == max(added_ms << 16, last_id + 1)
 
 
 @given(created_ns=ANY, time_ns=ANY)

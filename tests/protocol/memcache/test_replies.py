@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from staniel.protocol.memcache.item_requests import Get
-from staniel.protocol.memcache.replies import ITEM_REPLIES, Replies, replies_for
+from staniel.protocol.memcache.replies import Replies, replies_for
 from staniel.protocol.memcache.requests import Dialect
 
 MEMCACHED = replies_for(Dialect.MEMCACHED)
@@ -85,5 +85,7 @@ def test_a_block_keeps_names_and_values_within_their_lines() -> None:
 def test_an_answer_in_pieces_is_the_same_answer(dialect: Dialect, with_id: bool) -> None:
     replies = replies_for(dialect)
     get = Get(b"jobs", "jobs", with_id=with_id)
-    assert b"".join(replies.item_in_pieces(get, b"data", 7, 99)) == ITEM_REPLIES[dialect](get, b"data", 7, 99)
+    pieces: list[bytes] = []
+    replies.append_item(pieces, get, b"data", 7, 99)
+    assert b"".join(pieces) == replies.value(get, b"data", 7, 99) + b"END\r\n"
     assert b"".join(replies.value_in_pieces(get, b"data", 7, 99)) == replies.value(get, b"data", 7, 99)

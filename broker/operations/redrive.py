@@ -5,6 +5,7 @@ Each item is sent by an intent of its own, so no crash loses or doubles one. The
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from staniel.broker import access
@@ -33,7 +34,17 @@ def target_of(item: Item) -> str:
 class RunningRedrive(RunningMove):
     """A redrive to as many queues as the items come from. It ends early at an item that cannot go home."""
 
-    def __init__(self, broker: Broker, by: Requester, source: Queue, count: int | None, now_ms: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        by: Requester,
+        source: Queue,
+        count: int | None,
+        now_ms: int,
+        target_refusal: Callable[[str], str],
+    ) -> None:
+        """`target_refusal(name)`: why its user may not move items to that queue; empty if allowed."""
+        self._target_refusal = target_refusal
         super().__init__(broker, by, source, "", count, now_ms, "redrive")
 
     def _open_file(self, now_ms: int) -> None:
@@ -88,7 +99,9 @@ class RunningRedrive(RunningMove):
         queues = self.broker.queues
         if not name:
             raise Refused(NO_HOME, client=False)
-        if why := access.write_refusal(self, None) or move_error(queues, self.source.name, name):
+        if why := self._target_refusal(name) or access.write_refusal(self, None):
+            raise Refused(why, client=False)
+        if why := move_error(queues, self.source.name, name):
             raise Refused(why, client=False)
         target = queues.make_for_client(name, now_ms)
         if why := access.write_refusal(self, target):

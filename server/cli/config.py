@@ -133,7 +133,7 @@ def _shown(kind: SettingKind, value: object) -> str:
     """All of it: a kind's own `show` is for messages, and cuts what is long."""
     if isinstance(value, str) and value:
         return quoted(value)
-    if isinstance(value, tuple) and all(isinstance(each, str | TcpAddress | UnixAddress) for each in value):
+    if value and isinstance(value, tuple) and all(isinstance(each, str | TcpAddress | UnixAddress) for each in value):
         return quoted(tuple(each if isinstance(each, str) else format_address(each) for each in value))
     return kind.show(value)
 

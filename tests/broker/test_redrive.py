@@ -8,7 +8,7 @@ import pytest
 
 from staniel.sim.disk.disk import PowerCut
 from staniel.sim.disk.durable import Crash
-from tests.broker.test_undo import asked, settles
+from tests.broker.test_undo import Admin, asked, goes_on, settles
 from tests.support.world import World
 
 SHARED = "".join(f'[queues.{name}]\nmax_deliveries = 1\ndead_letter_queue = "dead"\n' for name in ("mails", "orders"))
@@ -56,6 +56,20 @@ def test_a_home_that_is_full_ends_it() -> None:
     found = asked(world, "POST", "/api/queues/dead/redrive", {})[1]
     assert found["moved"] == 2 and found["why"] == "orders is full (max_items or max_size)"
     assert world.items("dead") == [b"c", b"d"]
+
+
+def test_a_home_that_the_user_has_no_right_to_ends_it() -> None:
+    user = '[users.op]\nroles = ["operate"]\nqueues = ["dead", "mails"]\nuids = [1000]\n'
+    world = died(World(SHARED), ("mails", "a"), ("orders", "b"))
+    world = World(SHARED + user, world.disk.crash(Crash.DROP), world.now_ms + 1)
+    admin = Admin(world)
+    world.broker.authorize(admin.session, "op", world.broker.users.by_name["op"].rights)
+    admin.asks("POST", "/api/queues/dead/redrive", {})
+    settles(world)
+    while (heard := admin.hears()) is None:
+        goes_on(world)
+    assert heard[0] == 200 and heard[1]["moved"] == 1 and "may not operate on orders" in heard[1]["why"]
+    assert world.items("mails") == [b"a"] and world.items("orders") == []
 
 
 @pytest.mark.parametrize("cut", range(0, 24, 2))

@@ -22,7 +22,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LOG_LINE = re.compile(r"(?=\d{4}-\d\d-\d\dT[\d:.]+Z [a-z]+ )")
 SECONDS_MAX = 120
 VOLATILE = (  # what is another in every run, and what it is compared as
-    (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b"), "MOMENT"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ?\b"), "MOMENT"),
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
     (re.compile(r"spool /\S*/spool"), "SPOOL"),
     (re.compile(r"\b\d+(\.\d+)? m?s\b"), "TIME"),

@@ -468,7 +468,12 @@ def _redrive_home(exchange: Exchange, source: Queue, body: RedriveBody, now_ms: 
     if body.count is not None and body.count < 0:
         raise BadBody("count is less than nothing")
     count = _wanted(body.expected, len(source.line) if body.count is None else body.count)
-    running = RunningRedrive(exchange.broker, Requester.of(exchange.session), source, count, now_ms)
+    queues, rights = exchange.broker.queues, exchange.rights
+
+    def refusal(name: str) -> str:
+        return target_refusal(rights, queues, name) if rights is not None else ""
+
+    running = RunningRedrive(exchange.broker, Requester.of(exchange.session), source, count, now_ms, refusal)
 
     def answer(now_ms: int) -> None:
         exchange.operation = ""  # it is in the audit log already

@@ -36,16 +36,13 @@ class TransferRecovery:
         self.transfer_log = transfer_log
         self.report = report
         self._held: dict[int, tuple[Queue, Delivery]] = {}  # by intent: items held back until its outcome is known
-        self.fates: dict[int, Fate | None] = {}  # by intent, of the last `recover`; None: the copy never came
         self._copies: dict[int, bytes] = {}  # by intent, while it is looked for: a checksum says less than the bytes
 
-    def recover(self, of_operations: Callable[[], list[Intent]] = list) -> list[Intent]:
-        """Finish what can be finished, also `of_operations`, asked for when the log has been read. Call it when every
-        queue is loaded, none has been changed, and open reads have not been put back. Returns what must be kept; the
-        others may be forgotten once everything is on the disk.
+    def recover(self) -> list[Intent]:
+        """Finish what can be finished. Call it when every queue is loaded, none has been changed, and open reads have
+        not been put back. Returns what must be kept; the others may be forgotten once everything is on the disk.
         """
-        found = self._read()
-        return self._go_through(found + of_operations(), 0)
+        return self._go_through(self._read(), 0)
 
     def _read(self) -> list[Intent]:
         """A damaged file is copied to the quarantine and reported. Raises SpoolError: it cannot be read, and without it
@@ -133,7 +130,6 @@ class TransferRecovery:
         found: dict[int, Fate | None] = {}
         for target in sorted({intent.target for intent in intents}):
             found |= self._look(target, [intent for intent in intents if intent.target == target])
-        self.fates = found
         kept: list[Intent] = []
         for source in sorted({intent.source for intent in intents}):
             kept += self._settle(source, [intent for intent in intents if intent.source == source], found, now_ms)

@@ -14,7 +14,6 @@ from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 
 ABORTS_PER_TURN = 64
-DROPPED_PER_TURN = 2000
 
 
 def empty(
@@ -33,34 +32,6 @@ def empty(
     session.log_event("queue.flushed", now_ms, queue=queue.name, items=items)
     session.broker.audit.note(session, operation, now_ms, queue=queue.name, items=items)
     return items
-
-
-class RunningDrop:
-    """Removes the first `count` items of a queue for good, some a turn: what has come since they were shown stays.
-    `finish` is called with how many went.
-    """
-
-    def __init__(self, session: Session, queue: Queue, count: int, finish: Callable[[int], None]) -> None:
-        self._session = session
-        self._queue = queue
-        self._left = count
-        self._finish = finish
-        self._dropped = 0
-
-    def step(self, now_ms: int) -> None:
-        """A turn."""
-        session, queue = self._session, self._queue
-        count = min(self._left, DROPPED_PER_TURN)
-        dropped = queue.drop_heads(count)
-        self._dropped += dropped
-        self._left -= dropped
-        session.depend_on(queue)
-        if self._left and dropped == count:
-            session.yield_turn(self.step)
-            return
-        session.log_event("queue.flushed", now_ms, queue=queue.name, items=self._dropped)
-        session.broker.audit.note(session, "purge", now_ms, queue=queue.name, items=self._dropped)
-        self._finish(self._dropped)
 
 
 def pause(session: Session, queue: Queue, now_ms: int, *, gets: bool, puts: bool, is_paused: bool) -> None:

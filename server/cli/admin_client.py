@@ -31,11 +31,7 @@ NO_STANIEL = "what answers there is not the admin listener of a Staniel"
 
 
 class AdminError(Exception):
-    """Nothing came of a request: one line, why and what to do. `status`: of the reply over HTTP, 0 if there is none."""
-
-    def __init__(self, why: str, status: int = 0) -> None:
-        super().__init__(why)
-        self.status = status
+    """Nothing came of a request: one line, why and what to do."""
 
 
 class Unreachable(AdminError):
@@ -101,11 +97,6 @@ class AdminClient:
         """The JSON of an answer; its status is 200 or one of `also_good`."""
         return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, b"", also_good)
 
-    def begin(self, method: str, path: str, body: dict[str, object] | None = None) -> Answer:
-        """Begin an operation; the reply comes at once and has its id, or is its result if it was no long one."""
-        wanted = {"prefer": "respond-async"}
-        return Answer(self._ask(method, path, json.dumps(body or {}).encode(), (202,), wanted))
-
     def post(self, path: str, body: dict[str, object] | None = None) -> Answer:
         return Answer(self._ask("POST", path, json.dumps(body or {}).encode(), ()))
 
@@ -145,13 +136,10 @@ class AdminClient:
         finally:
             connection.close()
 
-    def _ask(
-        self, method: str, path: str, body: bytes, also_good: Collection[int], headers: dict[str, str] | None = None
-    ) -> Any:
+    def _ask(self, method: str, path: str, body: bytes, also_good: Collection[int]) -> Any:
         connection, address = self._connect()
         try:
-            sent = {**self._headers(address), **(headers or {})}
-            return self._ask_on(connection, address, method, path, body, also_good, sent)
+            return self._ask_on(connection, address, method, path, body, also_good, self._headers(address))
         finally:
             connection.close()
 
@@ -215,8 +203,7 @@ class AdminClient:
             mend = "name the token_file of [admin], or of a user, with --token-file"
             raise AdminError(f"{describe(address)}: {wants}: {mend}")
         why = found.get("error") if isinstance(found, dict) else None
-        text = _shortened(why) if isinstance(why, str) else f"{describe(address)}: HTTP status {status}"
-        raise AdminError(text, status)
+        raise AdminError(_shortened(why) if isinstance(why, str) else f"{describe(address)}: HTTP status {status}")
 
     def _connect(self) -> tuple[http.client.HTTPConnection, AdminAddress]:
         """The first way that is open."""

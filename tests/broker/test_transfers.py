@@ -11,7 +11,6 @@ import pytest
 from staniel.queues.checkpoint import JournalView
 from staniel.sim.disk.disk import PowerCut
 from staniel.sim.disk.durable import Choose, Crash
-from staniel.sim.world import end_operations
 from tests.support.world import Client, World
 
 EXPIRING = '[queues.q]\nexpire_to_queue = "late"\n'
@@ -134,11 +133,9 @@ def twins_move(world: World) -> Iterator[object]:
     client.says("get q/open")
     yield
     client.says("move q dead 1", "set dead 0 0 4", "tick")
-    for _ in range(6):
-        yield
-    client.says("move dead other 1")  # has the disk know of the put, too, whatever its policy
-    for _ in range(6):
-        yield
+    yield
+    yield
+    yield
     put(client, "z")
     yield
 
@@ -226,10 +223,7 @@ def crashes(seeds: int) -> list[Crash | Choose]:
 
 
 def where(world: World) -> Counter[bytes]:
-    """How many copies of each item all queues together hold, with those whose reads recovery ends in the next turn.
-    Moves that a crash has cut off end first.
-    """
-    end_operations(world)
+    """How many copies of each item all queues together hold, with those whose reads recovery ends in the next turn."""
     waiting = Counter(item.data for queue in world.broker.queues for item in JournalView(queue).snapshot()[1])
     return waiting + Counter(
         taken.item.data for queue in world.broker.queues for taken in queue.open_reads.values() if not world.clients

@@ -51,13 +51,13 @@ class Transfer(Struct, frozen=True):
 
     @property
     def past(self) -> bytes:
-        """The encoded past of the copy: of an item that is moved what it had, else what has become of it."""
-        source, taken, reason = self.source, self.taken, self.reason
-        if reason is Reason.MOVED:
+        """The encoded past of the copy: of a dead letter what has become of it, of others what they had. An item that
+        expires into another queue gets none: Kestrel does that, too, and its journals hold the bare item.
+        """
+        taken = self.taken
+        if self.reason is not Reason.DEAD:
             return past_bytes(taken.item)
-        why = Why.DEAD if reason is Reason.DEAD else Why.EXPIRED
-        deliveries = taken.deliveries if reason is Reason.DEAD else taken.deliveries - 1  # counts the one to leave by
-        return next_past(taken.item, why, source.name, deliveries, taken.client, self.left_ms)
+        return next_past(taken.item, Why.DEAD, self.source.name, taken.deliveries, taken.client, self.left_ms)
 
     @property
     def destination(self) -> str:

@@ -1,4 +1,4 @@
-"""The past of an item that has left its queue without having been consumed: a dead letter, or one that expired.
+"""The past of a dead letter: an item that has left its queue without having been consumed.
 
 It is set when the item leaves and kept beside its payload, which stays as it was put. Queues and journals carry it as
 bytes (`ItemWithPast.past`) and do not look into them.
@@ -20,7 +20,6 @@ PAST_BYTES_MAX = 400  # the longest name, an address, and the numbers
 class Why(IntEnum):
     """Why the item left its queue. The numbers are on disks: never give one another meaning."""
 
-    EXPIRED = 1
     DEAD = 2  # delivered max_deliveries times
 
 

@@ -17,7 +17,7 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.queues.item import LOST_MS, Delivery, Item
 from staniel.queues.line import PlainLine
-from staniel.queues.past import Why, past_of
+from staniel.queues.past import past_of
 from staniel.queues.queue import Queue
 from staniel.queues.stream.line import StreamLine
 
@@ -28,9 +28,9 @@ ROTATE_FROM = 64  # a longer way into a deque is a thousandth of the time by rot
 
 
 class PastView(Struct, frozen=True):
-    """Where a dead letter, or an item that expired, comes from. `reason`: "dead" (delivered max_deliveries times) or
-    "expired". `deliveries`: by `origin`. `client`: the last one that it was delivered to; "" if that is not known.
-    `times`: how often it has left a queue like this.
+    """Where a dead letter comes from. `reason`: "dead" (delivered max_deliveries times). `deliveries`: by `origin`.
+    `client`: the last one that it was delivered to; "" if that is not known. `times`: how often it has left a queue
+    like this.
     """
 
     origin: str
@@ -169,7 +169,7 @@ def _past_view(item: Item) -> PastView | None:
         return None
     return PastView(
         origin=past.origin_name,
-        reason="dead" if past.why is Why.DEAD else "expired",
+        reason=past.why.name.lower(),
         deliveries=past.deliveries,
         put_at_ms=past.put_ms,
         left_at_ms=past.left_ms,

@@ -172,9 +172,9 @@ def _item_row(item: ItemView, form: str) -> list[str]:
 
 def past_line(past: PastView) -> str:
     """The past of an item, in a line."""
-    why = "dead" if past.reason == "dead" else "expired"
     said = (
-        f"{why} in {printable(past.origin)} at {moment(past.left_at_ms)}, delivered {counted(past.deliveries, 'time')}"
+        f"{past.reason} in {printable(past.origin)} at {moment(past.left_at_ms)}, "
+        f"delivered {counted(past.deliveries, 'time')}"
     )
     said += f", last to {printable(past.client)}" if past.client else ""
     said += f", put at {moment(past.put_at_ms)}"

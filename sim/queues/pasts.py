@@ -6,7 +6,7 @@ A past may be missing where the format has no place for it (libkestrel's); it ma
 from __future__ import annotations
 
 from staniel.queues.item import item_with, past_bytes
-from staniel.queues.past import Past, Why, past_of
+from staniel.queues.past import Past, past_of
 from staniel.queues.queue import Queue
 from staniel.sim.queues.model import QueueModel, Record
 from staniel.sim.violations import Kind, Violation, shown
@@ -17,9 +17,11 @@ StatedPasts = dict[tuple[str, bytes], set[bytes]]
 
 def check_transfer(source: QueueModel, target: QueueModel, left: Record, copy: Record, now_ms: int) -> None:
     """Judge the past of a copy that has come to `target` because `left` was in `source`. Raises Violation."""
-    if copy.past == left.past and target.name in source.moved_to:
-        return  # an operator has moved it
     queue = source.queue
+    if copy.past == left.past and (
+        target.name in source.moved_to or (queue is not None and target.name == queue.config.expire_to_queue)
+    ):
+        return  # an operator has moved it, or it has expired
     if queue is None or source.is_reader or target.is_reader:
         return
     past = _decoded(copy)
@@ -31,7 +33,7 @@ def check_transfer(source: QueueModel, target: QueueModel, left: Record, copy: R
     if expected != (source.name, left.first_put_ms, True, times):
         why = f"{shown(copy.data)} from {source.name} has the past {past}, put at {left.first_put_ms}"
         raise Violation(Kind.INVENTED, why)
-    if past.why is Why.DEAD and past.deliveries < 1:
+    if past.deliveries < 1:
         raise Violation(Kind.INVENTED, f"{shown(copy.data)} died in {source.name} without a delivery")
 
 

@@ -242,6 +242,7 @@ def test_where_consumers_can_drain_the_server_is_ready_and_not_for_puts() -> Non
     assert not health(world.broker, world.now_ms).ready
 
 
+@pytest.mark.pure  # patches a class
 def test_a_full_disk_leaves_a_server_ready_for_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(CONFIG)
     monkeypatch.setattr(type(world.broker.group), "is_full", property(lambda group: True))

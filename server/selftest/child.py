@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import resource
 import select
 import signal
 import socket
@@ -92,6 +93,11 @@ class Child:
     def stop(self) -> int:
         """As an operator does it; the exit code."""
         return self._end(signal.SIGTERM)
+
+    def limit(self, kind: int, most: int) -> None:
+        """Set a resource limit of the running server."""
+        assert self._process is not None
+        resource.prlimit(self._process.pid, kind, (most, most))
 
     def wait(self) -> int:
         """The exit code, once it has ended by itself."""

@@ -201,12 +201,12 @@ def torn_files(folder: str, random: Random) -> CheckResult:
 def failed_write(folder: str) -> CheckResult:
     """A limit on the size of files stands for a disk that is full for good. Raises ChildFailed, OSError."""
 
-    def limit() -> None:
+    def ignore_limit_signal() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))
 
-    child = Child(folder, CONFIG + ONE_LONG_FILE, limit)
+    child = Child(folder, CONFIG + ONE_LONG_FILE, ignore_limit_signal)
     child.start()
+    child.limit(resource.RLIMIT_FSIZE, FILE_BYTES_MAX)  # a start refuses a limit below what its journals need
     stored, data = 0, bytes(1 << 20)
     try:
         client = child.client()

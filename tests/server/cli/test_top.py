@@ -255,7 +255,7 @@ def cpu_seconds(pid: int) -> float:
 
 def test_a_row_is_forgotten_when_its_queue_is_gone_or_the_server_begins_anew() -> None:
     model = TopModel()
-    row = ["q", 1, 2, 0, 0.0, 0.0, 0, 0, 0, 0, "none", "always", -1, "", False, 0]
+    row = ["q", 1, 2, 0, 0.0, 0.0, 0, 0, 0, 0, "none", "always", -1, "", False, 0, []]
     model.learn(TopEvent(is_first=True, rows=[[*row, 5, "zz"], ["r", *row[1:]]]), 0)
     assert [each.name for each in model.shown()] == ["q", "r"] and len(COLUMNS) == 13
     model.learn(TopEvent(rows=[["r"]]), 0)

@@ -491,7 +491,9 @@ class Races:
         self.counts[f"{name}: queues with gaps"] += len(gaps)
 
 
-def in_this_process(spark: object, tasks: list[Any], work: Callable[[Any], Any]) -> list[Any]:
+def in_this_process(
+    spark: object, tasks: list[Any], work: Callable[[Any], Any], size: Callable[[Any], int] | None = None
+) -> list[Any]:
     """As run_each of pipeline/tasks/summarise.py, without Spark: a race is lost in milliseconds, a job of Spark's
     takes seconds."""
     found: list[Any] = []

@@ -95,15 +95,13 @@ class NamedFile:
     def sync(self) -> None:
         names, file = self._names, self._file
         cuts, size = self.cuts, file.size
-        if names.failure:
-            raise JournalFailure(names.failure)
+        names.raise_failure()
         try:
             file.sync()
         except SyncFailed as error:
             error.filename = error.filename or self.path
             names.fail(error)
-        if names.failure:
-            raise JournalFailure(names.failure)
+        names.raise_failure()
         # Of a file that has been cut meanwhile `size` may be of a write that was under way in the other thread, failed
         # and was taken back.
         if self.cuts == cuts and size > self.safe_bytes:
@@ -131,6 +129,7 @@ class UnsyncedNames:
         self.failed: Callable[[], None] = lambda: None
         """A sync has failed."""
         self.failure = ""
+        self._cause: SyncFailed | None = None
         """Why no sync is done any more."""
         self.write_log: WriteLog | None = None
         self._changed: dict[str, int] = {}
@@ -316,20 +315,24 @@ class UnsyncedNames:
 
     def guard(self, work: Callable[[], None]) -> None:
         """Do `work`, in which something may be synced. Raises JournalFailure if that fails, or has failed before."""
-        if self.failure:
-            raise JournalFailure(self.failure)
+        self.raise_failure()
         try:
             work()
         except SyncFailed as error:
             self.fail(error)
-        if self.failure:
-            raise JournalFailure(self.failure)  # in the other thread, and it may have taken what was to be told here
+        self.raise_failure()  # in the other thread, and it may have taken what was to be told here
 
     def fail(self, error: SyncFailed) -> NoReturn:
         """A sync has failed: so will every later one."""
+        self._cause = error  # first: the other thread looks at `failure`
         self.failure = f"sync failed: {error}"
         self.failed()
         raise JournalFailure(self.failure) from error
+
+    def raise_failure(self) -> None:
+        """Raises JournalFailure if a sync has failed, in whichever thread; the remedy that is told is of its cause."""
+        if self.failure:
+            raise JournalFailure(self.failure) from self._cause
 
     def _note(self, path: str) -> None:
         self._remember(self._changed, path)

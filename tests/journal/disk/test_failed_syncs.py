@@ -8,7 +8,7 @@ import errno
 
 import pytest
 
-from staniel.journal.disk.fs import JournalFailure
+from staniel.journal.disk.fs import JournalFailure, SyncFailed
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World as WorldWithThreads
 from tests.support.world import World
@@ -205,3 +205,17 @@ def test_checksums_of_a_file_that_has_become_shorter_come_to_an_end() -> None:
         for task in world.start_tasks():
             world.finish_task(task)
     assert not world.start_tasks() and "journal.sidecar_failed" in world.events
+
+
+def test_a_failure_that_another_thread_met_is_raised_with_its_cause() -> None:
+    world = World()
+    client = world.client()
+    client.puts("1")
+    world.sync()
+    names = world.broker.fs
+    with pytest.raises(JournalFailure):
+        names.fail(SyncFailed(errno.EIO, "Input/output error", "s/q"))  # as the background thread does
+    for work in (names.raise_failure, lambda: names.guard(lambda: None), names.append("s/q").sync):
+        with pytest.raises(JournalFailure, match="sync failed") as raised:
+            work()
+        assert isinstance(raised.value.__cause__, SyncFailed) and raised.value.__cause__.errno == errno.EIO

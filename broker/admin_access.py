@@ -2,9 +2,9 @@
 
 A browser sends what any page tells it to, to any address that it can reach. So over TCP the Host must be an address or
 a name of ours (a page cannot choose it, and DNS rebinding brings a foreign one), an Origin must be that Host, a request
-that changes something must be JSON (which a page of another origin may not send unasked), and where there is a token
-every request must bring it, which such a page cannot. Unix sockets ask for none of this: the rights of a file, or the
-kernel's word on who connects, say who may.
+that changes something must be JSON or raw bytes (which a page of another origin may not send unasked), and where there
+is a token every request must bring it, which such a page cannot. Unix sockets ask for none of this: the rights of a
+file, or the kernel's word on who connects, say who may.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from ipaddress import ip_address
 
 from staniel.broker.config.load import Config, ConfigError
 from staniel.journal.disk.fs import Fs
-from staniel.protocol.http.requests import HttpRequest
+from staniel.protocol.http.requests import RAW, HttpRequest
 
 TOKEN_BYTES_MIN, TOKEN_BYTES_MAX = 16, 4096
 COOKIE = "staniel"
 SAFE_METHODS = ("GET", "HEAD")
 OPEN_PATHS = ("/health/live", "/health/ready", "/login", "/ping", "/")  # without a token: load balancers have none,
 PAGE_FILES = "/page/"  # and the page asks for it
+GUARDED_TYPES = ("application/json", RAW)  # a page of another origin may send neither unasked
 OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site of the page itself, and of what a person has typed
 
 
@@ -65,8 +66,8 @@ class AdminAccess:
         if request.method not in SAFE_METHODS:
             if request.headers.get("sec-fetch-site", "none") not in OWN_SITES:
                 return 403, "requests of other web sites are refused"
-            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-                return 415, "expected Content-Type: application/json"
+            if request.content_type not in GUARDED_TYPES:
+                return 415, f"expected Content-Type: application/json, or {RAW} for an item"
         is_open = request.path in OPEN_PATHS or request.path.startswith(PAGE_FILES)
         if not is_open and self.is_stranger(request, is_known):
             return 401, "expected Authorization: Bearer TOKEN, with the token of [admin] token_file, or a user's"

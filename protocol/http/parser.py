@@ -16,13 +16,15 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import partial
+from io import BytesIO
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import h11
+from msgspec import structs
 
 from staniel.protocol.http import replies
 from staniel.protocol.http.detect import TLS_HELLO, TLS_REFUSED
-from staniel.protocol.http.requests import HttpContinue, HttpMessage, HttpRequest
+from staniel.protocol.http.requests import RAW, HttpHead, HttpMessage, HttpRequest
 from staniel.protocol.limits import Limits
 from staniel.protocol.parser import Parser
 from staniel.protocol.requests import Invalid, More
@@ -31,7 +33,9 @@ HEAD_BYTES_MAX = 16 << 10
 """The request line and all headers. Browsers send one or two KB."""
 
 BODY_BYTES_MAX = 1 << 20
-"""An item that is put through HTTP, with what JSON makes of it. Larger ones go through memcache's protocol."""
+"""Of JSON. A body that is an item byte by byte may have as many bytes as an item; once it is longer than this, its head
+is handed out, so that the client's rights are asked before more of it is kept.
+"""
 
 QUERY_FIELDS_MAX = 32
 
@@ -42,7 +46,6 @@ WORK_OF_HEAD = 9
 """and heads, which take h11 0.1 to 0.2 ms."""
 
 WHY = {
-    413: f"the body is larger than {BODY_BYTES_MAX} bytes",
     431: f"the request line and the headers are larger than {HEAD_BYTES_MAX} bytes",
     501: "this transfer encoding is not known here",
 }
@@ -56,20 +59,23 @@ class HttpState(Enum):
 
 
 class HttpParser(Parser):
-    """The reading half of one connection. `limits` are those of queues and play no part here."""
+    """The reading half of one connection. Of `limits` only the size of an item plays a part here."""
 
     def __init__(self, limits: Limits) -> None:
         self._state = HttpState.HEAD
         self._is_new = True  # nothing has arrived yet
         self._connection = _new_connection()
         self._request: h11.Request | None = None
-        self._body = bytearray()
+        self._body = BytesIO()  # a bytearray would be copied once more to become the item
+        self._body_bytes_max = BODY_BYTES_MAX
+        self._item_bytes_max = limits.item_bytes_max
         self._rest = bytearray()  # arrived before the parser is resumed; empty unless PAUSED
         self._kept_bytes = 0  # by h11: of a head that has not ended, or for the next turn
         self.pending_bytes = 0
 
     def limit(self, limits: Limits) -> None:
-        """HTTP has limits of its own."""
+        """Other limits, for requests that have not begun."""
+        self._item_bytes_max = limits.item_bytes_max
 
     @property
     def state(self) -> HttpState:
@@ -106,7 +112,7 @@ class HttpParser(Parser):
         return found
 
     def _count_pending(self) -> None:
-        self.pending_bytes = len(self._body) + self._kept_bytes + len(self._rest)
+        self.pending_bytes = self._body.tell() + self._kept_bytes + len(self._rest)
 
     def _read(self, found: list[HttpMessage]) -> None:
         work_left = WORK_PER_FEED
@@ -143,19 +149,25 @@ class HttpParser(Parser):
             self._refuse(400, found)  # a proxy before us may see the end of this body elsewhere
             return
         length = next((value for name, value in event.headers if name == b"content-length"), b"0")
-        if len(length) > 9 or int(length) > BODY_BYTES_MAX:
+        self._body_bytes_max = max(BODY_BYTES_MAX, self._item_bytes_max if _is_raw(event) else 0)
+        if len(length) > 12 or int(length) > self._body_bytes_max:
             self._refuse(413, found)
         elif self._connection.they_are_waiting_for_100_continue:
-            found.append(HttpContinue())
+            found.append(HttpHead(_head(event), waits=True))
 
     def _take(self, data: bytes, found: list[HttpMessage]) -> None:
-        self._body += data
-        if len(self._body) > BODY_BYTES_MAX:
+        assert self._request is not None
+        before = self._body.tell()
+        if before + len(data) > self._body_bytes_max:
             self._refuse(413, found)
+            return
+        self._body.write(data)
+        if before <= BODY_BYTES_MAX < before + len(data):
+            found.append(HttpHead(_head(self._request), waits=False))
 
     def _end(self, found: list[HttpMessage]) -> None:
         assert self._request is not None
-        request = _translated(self._request, bytes(self._body))
+        request = _translated(self._request, self._body.getvalue())
         found.append(request)
         if not request.keep_alive:
             self._close()
@@ -168,8 +180,12 @@ class HttpParser(Parser):
 
     def _refuse(self, status: int, found: list[HttpMessage]) -> None:
         why = WHY.get(status, "these bytes are no request of HTTP/1.1")
+        if status == 413:
+            why = f"the body is larger than {self._body_bytes_max} bytes"
+            if self._body_bytes_max < self._item_bytes_max:
+                why += f"; one item of up to {self._item_bytes_max} goes as {RAW}, or through a queue protocol"
         nothing = HttpRequest("GET", "/", keep_alive=False)
-        reply = replies.error_reply(nothing, status if status in WHY else 400, why)
+        reply = replies.error_reply(nothing, status if status in (413, *WHY) else 400, why)
         found.append(Invalid(reply, hang_up=True, why=why))
         self._close()
 
@@ -180,11 +196,21 @@ class HttpParser(Parser):
     def _forget(self) -> None:
         """The request is over: the next one begins anew, in a connection of h11's own."""
         self._connection = _new_connection()
-        self._request, self._body, self._kept_bytes = None, bytearray(), 0
+        self._request, self._body, self._kept_bytes = None, BytesIO(), 0
 
 
 def _new_connection() -> h11.Connection:
     return h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+
+
+def _is_raw(event: h11.Request) -> bool:
+    types = [value for name, value in event.headers if name == b"content-type"]
+    return len(types) == 1 and types[0].partition(b";")[0].strip().lower() == RAW.encode()
+
+
+def _head(event: h11.Request) -> HttpRequest:
+    """The request without its body; a refusal of it ends the connection, because its body is not read."""
+    return structs.replace(_translated(event, b""), keep_alive=False)
 
 
 def _translated(event: h11.Request, body: bytes) -> HttpRequest:

@@ -6,6 +6,9 @@ from msgspec import Struct, field
 
 from staniel.protocol.requests import Invalid, More
 
+RAW = "application/octet-stream"
+"""The type of a body that is one item, byte by byte."""
+
 
 class HttpRequest(Struct, frozen=True, gc=False):
     """One request, its body included.
@@ -23,9 +26,19 @@ class HttpRequest(Struct, frozen=True, gc=False):
     keep_alive: bool = True
     version: str = "1.1"
 
+    @property
+    def content_type(self) -> str:
+        """Without its parameters; "" if the client names none."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-class HttpContinue(Struct, frozen=True, gc=False):
-    """The client waits to be told that it may send its body."""
+
+class HttpHead(Struct, frozen=True, gc=False):
+    """The head of a request whose body has not ended, so that it can be refused before it is read: the client waits to
+    be told that it may send the body (`waits`), or the body is long. `request` has no body and ends the connection.
+    """
+
+    request: HttpRequest
+    waits: bool
 
 
-HttpMessage = HttpRequest | HttpContinue | Invalid | More
+HttpMessage = HttpRequest | HttpHead | Invalid | More

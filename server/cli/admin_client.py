@@ -10,8 +10,9 @@ import http.client
 import json
 import os
 import socket
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
@@ -19,6 +20,7 @@ from msgspec import Struct
 
 from staniel.broker.config.addresses import TcpAddress, UnixAddress, format_address
 from staniel.journal.kestrel.files import OWN_FOLDER
+from staniel.protocol.http.requests import RAW
 from staniel.server.cli.text import printable
 from staniel.server.spool_socket import distrust, socket_address
 
@@ -100,6 +102,10 @@ class AdminClient:
     def post(self, path: str, body: dict[str, object] | None = None) -> Answer:
         return Answer(self._ask("POST", path, json.dumps(body or {}).encode(), ()))
 
+    def store(self, path: str, item: bytes, **query: object) -> Answer:
+        """POST an item byte by byte."""
+        return Answer(self._ask("POST", f"{path}?{urlencode(query)}", item, (), {"content-type": RAW}))
+
     def delete(self, path: str, body: dict[str, object] | None = None) -> Answer:
         return Answer(self._ask("DELETE", path, json.dumps(body).encode() if body else b"", ()))
 
@@ -136,10 +142,19 @@ class AdminClient:
         finally:
             connection.close()
 
-    def _ask(self, method: str, path: str, body: bytes, also_good: Collection[int]) -> Any:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        also_good: Collection[int],
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> Any:
         connection, address = self._connect()
         try:
-            return self._ask_on(connection, address, method, path, body, also_good, self._headers(address))
+            return self._ask_on(
+                connection, address, method, path, body, also_good, {**self._headers(address), **headers}
+            )
         finally:
             connection.close()
 

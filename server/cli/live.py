@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -343,14 +343,12 @@ def _audit_row(entry: AuditEntry) -> list[str]:
 @click.argument("data", required=False, metavar="[DATA|-]")
 @click.option("--expires", metavar="30s|5m|2h", callback=_check_duration, help="When the item is to expire.")
 def put(live: Live, queue: str, data: str | None, expires: int) -> None:
-    """Store one item in QUEUE: DATA, or all of standard input, byte by byte."""
+    """Store one item in QUEUE: DATA, or all of standard input, byte by byte.
+
+    It may have as many bytes as max_item_size of QUEUE allows, 16 MB if nothing else is configured.
+    """
     payload = _read_input(data is None) if data in (None, "-") else os.fsencode(data or "")
-    body: dict[str, object] = {"expires_in_ms": expires}
-    try:
-        body |= {"data": payload.decode("utf-8")}
-    except UnicodeDecodeError:
-        body |= {"data": b64encode(payload).decode("ascii"), "encoding": "base64"}
-    found = live.client.post(queue_path(queue, "put"), body)
+    found = live.client.store(queue_path(queue, "put"), payload, expires_in_ms=expires)
     live.tell(found, f"stored {human_size(len(payload))} in {printable(queue)}")
 
 

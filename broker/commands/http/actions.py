@@ -33,6 +33,7 @@ from staniel.broker.operations.undo import undo as begin_undo
 from staniel.broker.session import Session
 from staniel.broker.status import by_name
 from staniel.protocol.http import replies
+from staniel.protocol.http.requests import RAW
 from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue
@@ -171,21 +172,29 @@ class Taken(Struct, frozen=True):
 
 
 def put(exchange: Exchange, now_ms: int) -> None:
-    """Store one item, with fan-out and aliases, as any client's put."""
-    body, name, session = exchange.body(PutBody), exchange.names[0], exchange.session
-    data = _data(body)
+    """Store one item, with fan-out and aliases, as any client's put. The body is JSON, or the item byte by byte with
+    the rest in the query.
+    """
+    name, session = exchange.names[0], exchange.session
+    if exchange.request.content_type == RAW:
+        data = exchange.request.body
+        expires_in_ms = exchange.number("expires_in_ms", 0, EXPIRES_IN_MS_MAX + 1)
+        flags = exchange.number("flags", 0, 1 << 32)
+    else:
+        body = exchange.body(PutBody)
+        data, expires_in_ms, flags = _data(body), body.expires_in_ms, body.flags
     queues = exchange.broker.queues
     if name not in queues.aliases and queues.find(name) is None and (why := name_error(name)):
         exchange.error(400, why)
         return
-    if not 0 <= body.flags < 1 << 32:
+    if not 0 <= flags < 1 << 32:
         raise BadBody("flags are a number of 32 bits")
-    if not 0 <= body.expires_in_ms <= EXPIRES_IN_MS_MAX:
+    if not 0 <= expires_in_ms <= EXPIRES_IN_MS_MAX:
         raise BadBody(f"expires_in_ms is a number from 0 to {EXPIRES_IN_MS_MAX}")
-    expires_ms = ends_ms(now_ms, body.expires_in_ms) if body.expires_in_ms else 0
+    expires_ms = ends_ms(now_ms, expires_in_ms) if expires_in_ms else 0
     counters = exchange.broker.counters
     try:
-        result = puts.store(session, name, Item(data, now_ms, expires_ms, body.flags), now_ms)
+        result = puts.store(session, name, Item(data, now_ms, expires_ms, flags), now_ms)
     except Refused as refused:
         counters.cmd_set += 1
         exchange.error(400 if refused.client else 503, _with_mend(exchange, refused.why))

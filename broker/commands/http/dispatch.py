@@ -12,12 +12,12 @@ from staniel.broker.commands.authorized import path_refusal
 from staniel.broker.commands.http import page
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.openapi import document
-from staniel.broker.commands.http.routes import find
+from staniel.broker.commands.http.routes import Route, find
 from staniel.broker.commands.memcache import invalid, more
 from staniel.broker.rights import STRANGER, Rights
 from staniel.broker.session import Session
 from staniel.protocol.http import replies
-from staniel.protocol.http.requests import HttpContinue, HttpRequest
+from staniel.protocol.http.requests import HttpHead, HttpRequest
 from staniel.protocol.requests import Invalid, More
 
 READING = ("GET", "HEAD")
@@ -31,26 +31,35 @@ class LoginBody(Struct, forbid_unknown_fields=True):
 def serve(session: Session, request: HttpRequest, now_ms: int) -> None:
     """Raises Later, and nothing has been done."""
     exchange = Exchange(session, request)
-    access = session.broker.admin
-    rights, is_known, user = asker(session, request)
-    session.broker.audit.asks(session, user)
-    if access is not None and not session.address.startswith("unix:"):
-        status, why = access.refusal(request, is_known)
-        if status:
-            session.broker.logins.failed += status == 401 and bool(bearer(request))
-            session.log_event("admin.refused", now_ms, status=status, why=why)
-            exchange.error(status, why, BEARER if status == 401 else None)
-            return
-        if access.is_stranger(request, is_known):
-            rights = STRANGER
+    if not _is_admitted(exchange, now_ms):
+        return
     try:
-        _serve(exchange, rights, now_ms)
+        _serve(exchange, now_ms)
     except BadBody as error:
         exchange.error(400, str(error))
     except Exception as error:
         if isinstance(error, AssertionError) and request.method not in READING:
             raise  # a queue may be half-changed: recovery restores what is durable
         exchange.fail(error, now_ms)
+
+
+def _is_admitted(exchange: Exchange, now_ms: int) -> bool:
+    """Whether the listener serves who asks, with `rights` from then on; if not, that has been told."""
+    session, request = exchange.session, exchange.request
+    access = session.broker.admin
+    exchange.rights, is_known, user = asker(session, request)
+    session.broker.audit.asks(session, user)
+    if access is None or session.address.startswith("unix:"):
+        return True
+    status, why = access.refusal(request, is_known)
+    if status:
+        session.broker.logins.failed += status == 401 and bool(bearer(request))
+        session.log_event("admin.refused", now_ms, status=status, why=why)
+        exchange.error(status, why, BEARER if status == 401 else None)
+        return False
+    if access.is_stranger(request, is_known):
+        exchange.rights = STRANGER
+    return True
 
 
 def asker(session: Session, request: HttpRequest) -> tuple[Rights | None, bool, str]:
@@ -66,7 +75,7 @@ def asker(session: Session, request: HttpRequest) -> tuple[Rights | None, bool, 
     return session.rights, bool(session.user), session.user
 
 
-def _serve(exchange: Exchange, rights: Rights | None, now_ms: int) -> None:
+def _serve(exchange: Exchange, now_ms: int) -> None:
     request = exchange.request
     if request.path == "/openapi.json" and request.method in READING:
         exchange.reply(200, document(), replies.JSON)
@@ -80,17 +89,23 @@ def _serve(exchange: Exchange, rights: Rights | None, now_ms: int) -> None:
     route, names, others = find(request.method, request.path)
     if route is not None:
         exchange.names, exchange.operation, exchange.now_ms = names, route.operation, now_ms
-        exchange.rights = rights
-        if rights is not None and (
-            why := path_refusal(rights, exchange.broker.queues, route.method, route.path, names)
-        ):
-            exchange.forbid(why)
-            return
-        route.serve(exchange, now_ms)
+        if _is_allowed(exchange, route):
+            route.serve(exchange, now_ms)
     elif others:
         exchange.error(405, f"expected {' or '.join(sorted(set(others)))}", {"allow": ", ".join(sorted(set(others)))})
     else:
         exchange.error(404, "there is no such path; /openapi.json lists them")
+
+
+def _is_allowed(exchange: Exchange, route: Route) -> bool:
+    """Whether the rights of who asks go so far; if not, that has been told."""
+    rights = exchange.rights
+    if rights is None:
+        return True
+    why = path_refusal(rights, exchange.broker.queues, route.method, route.path, exchange.names)
+    if why:
+        exchange.forbid(why)
+    return not why
 
 
 def login(exchange: Exchange, now_ms: int) -> None:
@@ -104,13 +119,21 @@ def login(exchange: Exchange, now_ms: int) -> None:
     exchange.reply(200, b"{}\n", replies.JSON, {"set-cookie": access.cookie(exchange.request)})
 
 
-def go_on(session: Session, request: HttpContinue, now_ms: int) -> None:
-    session.out.append(replies.CONTINUE)
+def look_ahead(session: Session, head: HttpHead, now_ms: int) -> None:
+    """Refuse a request for its head, so that the rest of its body is not read; a client that waits is told to go on."""
+    exchange = Exchange(session, head.request)
+    if not _is_admitted(exchange, now_ms):
+        return
+    route, exchange.names, _ = find(head.request.method, head.request.path)
+    if route is not None and not _is_allowed(exchange, route):
+        return
+    if head.waits:
+        session.out.append(replies.CONTINUE)
 
 
 HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     HttpRequest: serve,
-    HttpContinue: go_on,
+    HttpHead: look_ahead,
     Invalid: invalid,
     More: more,
 }

@@ -13,7 +13,7 @@ from staniel.broker.operations.audit import Result
 from staniel.broker.rights import Rights
 from staniel.broker.session import Session
 from staniel.protocol.http import replies
-from staniel.protocol.http.requests import HttpRequest
+from staniel.protocol.http.requests import RAW, HttpRequest
 
 T = TypeVar("T")
 PIECE_BYTES = 64 << 10
@@ -51,6 +51,8 @@ class Exchange:
 
     def body(self, kind: type[T]) -> T:
         """The body as a `kind`; an empty one is {}. Raises BadBody."""
+        if self.request.content_type == RAW:
+            raise BadBody("this path takes JSON")
         try:
             return msgspec.json.decode(self.request.body or b"{}", type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -8,6 +8,7 @@ import msgspec
 
 from staniel.broker.commands.http.routes import ROUTES, Route
 from staniel.broker.version import VERSION
+from staniel.protocol.http.requests import RAW
 
 ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
 TEXT_PARAMETERS = ("prefix", "span", "for")
@@ -56,5 +57,8 @@ def _operation(route: Route, of_kind: dict[int, dict[str, Any]]) -> dict[str, An
         "responses": {"200": good, "default": {"description": "Refused; the text says why.", "content": error}},
     }
     if route.body is not None:
-        found["requestBody"] = {"content": {"application/json": {"schema": of_kind[id(route.body)]}}}
+        content: dict[str, Any] = {"application/json": {"schema": of_kind[id(route.body)]}}
+        if route.raw:
+            content[RAW] = {"schema": {"type": "string", "format": "binary"}}
+        found["requestBody"] = {"content": content}
     return found

@@ -28,7 +28,7 @@ PAGING = ("offset", "limit")
 class Route(Struct, frozen=True):
     """`path` has {name} where it is open. `body`: what a POST takes; `reply`: what a good answer holds, None where the
     summary says it all; `query`: names of numbers; `type`: of the reply; `operation`: as its refusals are taken down in
-    the audit log, "": they are not.
+    the audit log, "": they are not. `raw`: the body may be bytes instead, and `query` then says the rest.
     """
 
     method: str
@@ -40,6 +40,7 @@ class Route(Struct, frozen=True):
     query: tuple[str, ...] = ()
     type: str = replies.JSON
     operation: str = ""
+    raw: bool = False
 
     @property
     def parts(self) -> list[str]:
@@ -92,7 +93,15 @@ ROUTES = (
         query=PAGING,
     ),
     Route("GET", "/api/events", queries.events, "What changes, as it does.", PageEvent, type=EVENTS),
-    Route("POST", "/api/queues/{queue}/put", actions.put, "Store one item.", body=actions.PutBody),
+    Route(
+        "POST",
+        "/api/queues/{queue}/put",
+        actions.put,
+        "Store one item; byte by byte it may be as large as max_item_size.",
+        body=actions.PutBody,
+        query=("expires_in_ms", "flags"),
+        raw=True,
+    ),
     Route("POST", "/api/queues/{queue}/take", actions.take, "Take items for good.", body=actions.TakeBody),
     Route(
         "POST",

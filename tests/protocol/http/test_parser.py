@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from staniel.protocol.http.parser import BODY_BYTES_MAX, HEAD_BYTES_MAX, HttpParser, HttpState
-from staniel.protocol.http.requests import HttpContinue, HttpRequest
+from staniel.protocol.http.requests import RAW, HttpHead, HttpRequest
 from staniel.protocol.limits import Limits
 from staniel.protocol.requests import Invalid, More
 from tests.support.feeding import all_of, cut, whole
@@ -49,7 +51,8 @@ def test_what_follows_a_last_request_is_ignored(version: str, connection: str, k
 def test_a_client_that_waits_before_its_body_is_told_to_go_on() -> None:
     head = b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
     parser = HttpParser(Limits())
-    assert parser.feed(head) == [HttpContinue()]
+    (told,) = parser.feed(head)
+    assert isinstance(told, HttpHead) and told.waits and not told.request.body and not told.request.keep_alive
     (request,) = parser.feed(b"ok")
     assert isinstance(request, HttpRequest) and request.body == b"ok"
 
@@ -91,6 +94,46 @@ def test_a_body_in_pieces_ends_where_it_becomes_too_large() -> None:
     assert parser.pending_bytes == 0
 
 
+RAW_POST = b"POST /q HTTP/1.1\r\nHost: h\r\nContent-Type: %b\r\nContent-Length: %%d\r\n\r\n" % RAW.encode()
+
+
+def test_an_item_byte_by_byte_is_as_long_as_an_item_may_be_and_its_head_is_told_first() -> None:
+    limit = 3 << 20
+    for size, heads in ((BODY_BYTES_MAX, 0), (BODY_BYTES_MAX + 1, 1), (limit, 1)):
+        parser = HttpParser(Limits(item_bytes_max=limit))
+        found = whole(parser.feed(RAW_POST % size))
+        for at in range(0, size, 65_537):
+            assert not any(isinstance(each, HttpRequest) for each in found)
+            found += whole(parser.feed(bytes(min(65_537, size - at))))
+        *first, request = found
+        assert [(each.waits, each.request.path) for each in first] == [(False, "/q")] * heads
+        assert isinstance(request, HttpRequest) and request.content_type == RAW and request.body == bytes(size)
+        assert parser.pending_bytes == 0
+    (refused,) = HttpParser(Limits(item_bytes_max=limit)).feed(RAW_POST % (limit + 1))
+    assert isinstance(refused, Invalid) and b" 413 " in refused.reply
+
+
+def test_a_length_that_is_claimed_costs_nothing_before_its_bytes_arrive() -> None:
+    tracemalloc.start()
+    try:
+        parser = HttpParser(Limits(item_bytes_max=1 << 30))
+        assert parser.feed(RAW_POST % (1 << 30)) == [] and parser.feed(b"x" * 1000) == []
+        assert parser.pending_bytes == 1000 and tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_two_types_are_none_and_an_item_in_chunks_has_the_same_limit() -> None:
+    twice = RAW_POST.replace(b"Content-Length", b"Content-Type: %b\r\nContent-Length" % RAW.encode()) % (2 << 20)
+    (refused,) = HttpParser(Limits()).feed(twice)
+    assert isinstance(refused, Invalid) and b" 413 " in refused.reply
+    chunked = RAW_POST.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked")
+    pieces = [chunked] + [b"80000\r\n" + bytes(0x80000) + b"\r\n"] * 5
+    parser = HttpParser(Limits(item_bytes_max=2 << 20))
+    found = [each for piece in pieces for each in whole(parser.feed(piece))]
+    assert [type(each) for each in found] == [HttpHead, Invalid] and parser.pending_bytes == 0
+
+
 def test_a_turn_has_time_for_a_few_requests_or_pieces_of_a_body() -> None:
     in_pieces = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 5000
     for data in (GET * 1000, in_pieces):
@@ -113,4 +156,4 @@ def test_how_the_bytes_are_cut_up_makes_no_difference(requests: list[bytes], siz
 def test_no_bytes_raise(data: bytes, after_a_head: bool) -> None:
     found, state = fed([POST[:-11] + data if after_a_head else data])
     assert state is not HttpState.PAUSED
-    assert all(isinstance(each, HttpRequest | HttpContinue | Invalid) for each in found)
+    assert all(isinstance(each, HttpRequest | HttpHead | Invalid) for each in found)

@@ -43,7 +43,7 @@ class Operator:
         self._where = where
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Reply:
-        """One request on a connection of its own. A POST is JSON unless a header says otherwise."""
+        """One request on a connection of its own; a POST is JSON unless a header says otherwise."""
         if isinstance(self._where, Path):
             connection: http.client.HTTPConnection = SpoolConnection(self._where)
         else:
@@ -52,7 +52,8 @@ class Operator:
         if method not in ("GET", "HEAD"):
             sent.setdefault("content-type", "application/json")
         try:
-            connection.request(method, path, None if body is None else json.dumps(body), sent)
+            data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+            connection.request(method, path, data, sent)
             answer = connection.getresponse()
             return Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
         finally:

@@ -54,6 +54,22 @@ def test_who_has_not_said_who_it_is_hears_what_kind_of_thing_is_wrong_and_no_nam
         assert reply.status == 200 and b"orders paused" in reply.body and b"staniel resume orders" in reply.body
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_long_item_of_who_has_no_token_is_refused_before_it_is_read(server: Server, waits: bool) -> None:
+    head = b"POST /api/queues/q/put HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
+    head += b"Content-Length: 16000000\r\n" + b"Expect: 100-continue\r\n" * waits
+    with Wire(("127.0.0.1", server.second_port)) as wire:
+        wire.say(head + b"\r\n" + b"x" * (2 << 20) * (not waits))
+        assert wire.line().startswith(b"HTTP/1.1 401 ")
+    with Wire(("127.0.0.1", server.second_port)) as wire:
+        wire.say(head + b"Authorization: Bearer %b\r\n\r\n" % TOKEN.encode() + b"x" * (2 << 20) * (not waits))
+        if waits:
+            assert wire.line().startswith(b"HTTP/1.1 100 ") and wire.line() == b""
+            wire.say(b"x" * (2 << 20))
+        wire.say(b"x" * (16_000_000 - (2 << 20)))
+        assert wire.line().startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_browser_gets_a_cookie_for_the_token(operator: Operator) -> None:
     assert operator.ask("POST", "/login", {"token": "wrong"}).status == 401
     reply = operator.ask("POST", "/login", {"token": TOKEN})

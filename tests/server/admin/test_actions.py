@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,18 @@ def test_an_item_is_put_and_taken(server: Server, operator: Operator) -> None:
     assert (second["data"], second["encoding"]) == ("/wA=", "base64")
     server.restart()
     assert Operator(server.second_port).post("/api/queues/q/take") == {"items": []}
+
+
+def test_an_item_is_put_byte_by_byte_and_only_by_that_path(server: Server, operator: Operator) -> None:
+    data, raw = os.urandom(2_000_000), {"content_type": "application/octet-stream"}
+    assert operator.post("/api/queues/q/put?flags=7&expires_in_ms=60000", data, **raw) == {"stored": 1}
+    assert operator.post("/api/queues/q/put", b"", **raw) == {"stored": 1}
+    with Wire(server.address) as wire:
+        assert wire.get("q") == data and wire.get("q") == b""
+    for wrong in ("flags=4294967296", "flags=x", "expires_in_ms=9007199254740993"):
+        assert operator.ask("POST", f"/api/queues/q/put?{wrong}", b"x", **raw).status == 400
+    assert operator.ask("POST", "/api/queues/q/take", b"{}", **raw).status == 400
+    assert operator.get("/api/queues/q")["items"] == 0
 
 
 def test_a_take_is_about_a_megabyte(server: Server, operator: Operator) -> None:

@@ -212,12 +212,21 @@ def test_an_item_expires_when_it_is_told_to(server: Server) -> None:
     assert run(server, "put", "q", "x", "--expires", "soon").returncode == 2
 
 
-def test_an_item_that_http_does_not_take_is_refused_in_one_line(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "large").write_bytes(bytes(3 << 20))
+@pytest.mark.parametrize("size", [2_000_000, 16 << 20])
+def test_an_item_may_be_as_large_as_a_queue_allows(server: Server, size: int) -> None:
+    data = os.urandom(1 << 16) * (1 + (size >> 16))
+    command = [*STANIEL, "put", "q", "--spool", str(server.spool)]
+    subprocess.run(command, input=data[:size], capture_output=True, check=True)
+    got = [*STANIEL, "get", "q", "--spool", str(server.spool)]
+    assert subprocess.run(got, capture_output=True, check=True).stdout == data[:size]
+
+
+def test_an_item_that_no_queue_takes_is_refused_in_one_line(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes((16 << 20) + 1))
     with (tmp_path / "large").open("rb") as large:
         command = [*STANIEL, "put", "q", "--spool", str(server.spool)]
         ended = subprocess.run(command, stdin=large, capture_output=True, text=True)
-    assert refuses(ended, 1, "larger than 1048576 bytes")
+    assert refuses(ended, 1, "larger than 16777216 bytes")
 
 
 # changing

@@ -13,7 +13,7 @@ import random
 import time
 from pathlib import Path
 
-from pymemcache.client.base import Client
+from login_pymemcache import LoginClient
 from pymemcache.exceptions import MemcacheError
 
 WAIT_MS = 1000
@@ -40,7 +40,10 @@ def main() -> None:
     args = arguments()
     done = Done(args.done)
     # One connection and no pool: a job can be closed only on the connection that opened it.
-    client = Client((args.host, args.port), connect_timeout=5, timeout=30, no_delay=True)
+    secret = args.secret_file.read_text().strip().encode() if args.user else b""
+    client = LoginClient(
+        (args.host, args.port), user=args.user, secret=secret, connect_timeout=5, timeout=30, no_delay=True
+    )
     pause, last_job = 0.1, time.monotonic()
     while time.monotonic() - last_job < args.idle_s:
         try:
@@ -55,7 +58,7 @@ def main() -> None:
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
 
-def work_once(client: Client, args: argparse.Namespace, done: Done) -> bool:
+def work_once(client: LoginClient, args: argparse.Namespace, done: Done) -> bool:
     """Open a job, work, close it. If anything goes wrong before the close reaches the server, the job comes again."""
     job, item_id = client.gets(f"{args.queue}/t={WAIT_MS}/open")
     if job is None:
@@ -87,6 +90,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=22133)
     parser.add_argument("--queue", default="jobs")
+    parser.add_argument("--user", default="", help="of a server with users [none]")
+    parser.add_argument("--secret-file", type=Path, help="file with the user's password or token")
     parser.add_argument("--done", type=Path, default=Path("done.txt"), help="file of finished items [done.txt]")
     parser.add_argument("--work-ms", type=int, default=0, help="how long a job takes [0]")
     parser.add_argument("--idle-s", type=float, default=float("inf"), help="stop after so long without a job [never]")

@@ -16,8 +16,10 @@ from staniel.protocol.memcache.replies import MEMCACHED
 
 FAILURES_MAX = 3  # of a connection; then we hang up
 FAILURE_MS = 500  # before the answer to the first, twice that before the second
-BAD_FORMAT = "bad authentication token format"
-FAILURE = "authentication failure"
+# memcached's words, and behind them what a client learns that has connected again without noticing.
+HINT = "the first set of each connection is its login, with USER PASSWORD as the value"
+BAD_FORMAT = f"bad authentication token format: {HINT}; this set is none"
+FAILURE = f"authentication failure: {HINT}"
 
 
 def login(session: Session, request: Set, now_ms: int) -> None:

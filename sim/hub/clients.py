@@ -44,7 +44,7 @@ ENDS = {
     Want.DELETE: re.compile(rb"DELETED|NOT_FOUND|SERVER_ERROR .*"),
     Want.STATUS: re.compile(rb"END"),
     Want.QUIT: re.compile(rb"(?!)"),
-    Want.LOGIN: re.compile(rb"STORED|CLIENT_ERROR authentication failure|SERVER_ERROR too many logins.*"),
+    Want.LOGIN: re.compile(rb"STORED|CLIENT_ERROR authentication failure: .*|SERVER_ERROR too many logins.*"),
 }
 END_OF_READ = re.compile(rb"END|ERROR|CLIENT_ERROR .*|SERVER_ERROR .*")
 

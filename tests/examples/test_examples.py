@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pymemcache.client.base import Client
+from pymemcache.exceptions import MemcacheClientError
 
 from tests.support.process import Server, running, until
 from tests.support.wire import Wire, drain, stats
@@ -118,6 +120,56 @@ def test_a_producer_waits_for_a_server_that_is_away(server: Server, producer: st
         server.start()
         putting.end()
     assert drain(server.address, "jobs") == [b"job-%d" % number for number in range(5)]
+
+
+SECRET = "0123456789abcdef"
+USERS = "[users.me]\nroles = ['read', 'write']\nqueues = ['jobs']\ntoken_file = 'secret'\n"
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Server]:
+    folder = tmp_path / "secured"
+    folder.mkdir()
+    (folder / "secret").write_text(SECRET)
+    (folder / "secret").chmod(0o600)
+    with running(folder, config=USERS) as started:
+        yield started
+
+
+def test_a_producer_and_a_worker_log_in(secured: Server, tmp_path: Path) -> None:
+    options = (*where(secured), "--user", "me", "--secret-file", str(secured.folder / "secret"))
+    with example("producer_pymemcache.py", *options, "--count", "5") as putting:
+        putting.end()
+    with example(
+        "worker_pymemcache.py", *options, "--done", str(tmp_path / "done.txt"), "--idle-s", "1"
+    ) as working:  # fmt: skip
+        working.end()
+        assert working.said("done") == [f"job-{number}" for number in range(5)]
+
+
+def test_pymemcache_connects_again_after_a_refusal_and_has_to_log_in_again(
+    secured: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from login_pymemcache import LoginClient
+
+    plain = Client(secured.address, timeout=5, default_noreply=False)
+    assert plain.set("login", f"me {SECRET}".encode()) and plain.set("jobs", b"1")
+    with pytest.raises(MemcacheClientError, match="may not read others"):
+        plain.get("others")
+    with pytest.raises(MemcacheClientError, match="the first set of each connection is its login"):
+        plain.set("jobs", b"2")
+    plain.close()
+
+    client = LoginClient(secured.address, user="me", secret=SECRET.encode(), timeout=5, default_noreply=False)
+    with pytest.raises(MemcacheClientError, match="may not read others"):
+        client.get("others")
+    assert client.set("jobs", b"2")
+    assert [client.get("jobs") for _ in range(3)] == [b"1", b"2", None]
+    client.close()
+    wrong = LoginClient(secured.address, user="me", secret=b"wrong", timeout=5)
+    with pytest.raises(MemcacheClientError, match="authentication failure"):
+        wrong.get("jobs")
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)

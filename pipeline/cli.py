@@ -270,7 +270,12 @@ def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt:
 )
 @click.option("--until", default="", help="Only items added before this time, said in the same way.")
 @click.option("--parquet/--spool", default=True, show_default=True, help="What SOURCE is: an archive, or journals.")
-@click.option("--everything", is_flag=True, help="Of journals, every item ever added, not only what is still queued.")
+@click.option(
+    "--everything/--queued",
+    default=None,
+    help="Every item ever added, or only what is still queued. [default: everything of an archive, queued of journals]",
+)
+@click.option("--at", default="", help="What was queued before the first item added after this time, said as --since.")
 @of_servers
 @on_spark
 def replay(
@@ -283,11 +288,15 @@ def replay(
     since: str,
     until: str,
     parquet: bool,
-    everything: bool,
+    everything: bool | None,
+    at: str,
     access: dict[str, str],
     **spark_options: Any,
 ) -> None:
-    """Put the items of an archive or of journals into live queues again, oldest first."""
+    """Put the items of an archive or of journals into live queues again, oldest first.
+
+    With --at, the queues as they were at a time.
+    """
     from staniel.pipeline.sources.journal_options import moment_ms
     from staniel.pipeline.sources.live_options import SinkOptions
     from staniel.pipeline.tasks.refill import items_of, refill
@@ -295,15 +304,24 @@ def replay(
     options = {"servers": ",".join(servers or ("127.0.0.1:22133",))} | ({"queue": to} if to else {}) | access
     limits = ""
     with one_line():
-        for text, what, when in ((since, "since", "from"), (until, "until", "before")):
+        if at and everything:
+            raise UsageError("--at is for what was queued then: leave --everything out")
+        for text, what, when in (
+            (at, "at", "queued at"),
+            (since, "since", "added from"),
+            (until, "until", "added before"),
+        ):
             if text:
                 moment = datetime.fromtimestamp(moment_ms(text, what, UTC) / 1000, UTC)
-                limits += f", added {when} {moment:%Y-%m-%d %H:%M:%S} UTC"
+                limits += f", {when} {moment:%Y-%m-%d %H:%M:%S} UTC"
         SinkOptions(options).reach()
+    everything = (parquet and not at) if everything is None else everything
+    files = parquet and everything  # as they are: the records of an archive need no view
     with spark_on(**spark_options) as spark:
-        reading = source_options(() if parquet else queues, form, "fail") | {"view": "ops" if everything else "state"}
-        rows = items_of(spark, source, parquet, reading)
-        count = refill(rows, since, until, list(queues) if parquet else [], options, rate)
+        reading = source_options(() if files else queues, form, "fail") | {"view": "ops" if everything else "state"}
+        reading |= {"endingTimestamp": str(moment_ms(at, "at", UTC))} if at else {}
+        rows = items_of(spark, source, files, reading)
+        count = refill(rows, since, until, list(queues) if files else [], options, rate)
     tell(f"{count:,} items put{limits}")
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
+import pyarrow as pa
 from msgspec import Struct
 
 from staniel.journal.disk.fs import Locked
@@ -38,11 +39,13 @@ class LakeTaken(Exception):
 
 
 class Gap(Struct, frozen=True):
-    """What was not read of a queue before it was gone: how often that happened, and how many items are known to be
-    missing, which only libkestrel's ids tell."""
+    """What was not read of a queue before it was gone: how often that happened, how many items are known to be missing,
+    which only libkestrel's ids tell, and the batches that go on behind such a gap. Earlier versions did not note these.
+    """
 
     times: int = 0
     items: int = 0
+    batches: list[int] = []
 
 
 class FileNotOnDriver(Exception):
@@ -51,13 +54,15 @@ class FileNotOnDriver(Exception):
 
 class LedgerEntry(Struct):
     """The ledger: the batch that was added last, where the journals were read up to, the day of each queue's newest
-    record, the batch's files, which may still wait for their move, and what was lost of each queue."""
+    record, the batch's files, which may still wait for their move, what was lost of each queue, and how many rows each
+    has, of those whose rows were counted from the first one on."""
 
     batch: int = 0
     end: dict[str, Any] = {}
     days: dict[str, int] = {}
     files: list[str] = []
     gaps: dict[str, Gap] = {}
+    rows: dict[str, int] = {}
 
 
 class LakeFolder(Protocol):
@@ -65,6 +70,9 @@ class LakeFolder(Protocol):
 
     def create(self, name: str) -> Any:
         """A file to write to, folders and all; what was written is durable once it is closed."""
+
+    def open(self, name: str) -> Any:
+        """A file to read, as pyarrow takes it. Raises FileNotFoundError."""
 
     def names(self, inside: str) -> list[str]:
         """The files in a folder and below."""
@@ -107,11 +115,16 @@ class Lake:
         self._lock.close()
 
     def commit(
-        self, end: dict[str, Any], files: list[str], days: dict[str, int], gaps: Mapping[str, Gap] | None = None
+        self,
+        end: dict[str, Any],
+        files: list[str],
+        days: dict[str, int],
+        gaps: Mapping[str, Gap] | None = None,
+        rows: Mapping[str, int] | None = None,
     ) -> None:
-        """The staged `files` of the next batch count from now on. Those of the one before were published. Raises
-        FileNotOnDriver if one is not here: an executor has written it to a disk of its own; LakeTaken if another job
-        came.
+        """The staged `files` of the next batch count from now on, with so many `rows` of each queue. Those of the one
+        before were published. Raises FileNotOnDriver if one is not here: an executor has written it to a disk of its
+        own; LakeTaken if another job came.
         """
         self._check_owner()
         if missing := {staged_name(name) for name in files} - set(self.place.names(f"{OWN}/{STAGED}")):
@@ -120,10 +133,17 @@ class Lake:
                 " same path, or it must lie in an object store"
             )
         known = {**self.entry.gaps, **(gaps or {})}
-        self.entry = LedgerEntry(self.entry.batch + 1, end, self.entry.days | days, files, known)
+        counted = self._counted(rows or {})
+        self.entry = LedgerEntry(self.entry.batch + 1, end, self.entry.days | days, files, known, counted)
         self._own.write(LEDGER, msgspec.json.encode(self.entry))
         self._publish()
         self._clear()
+
+    def _counted(self, rows: Mapping[str, int]) -> dict[str, int]:
+        """The rows of each queue with those of the next batch. A queue that has rows that were not counted has none."""
+        before = self.entry.rows
+        known = {queue: count for queue, count in rows.items() if queue in before or queue not in self.entry.days}
+        return before | {queue: before.get(queue, 0) + count for queue, count in known.items()}
 
     def _check_owner(self) -> None:
         """Raises LakeTaken if another job has come since this one began. Where the lake is locked, none can."""
@@ -197,6 +217,9 @@ class LocalLakeFolder:
         _make_folder(disk, os.path.dirname(path))
         return SyncedFile(disk, path)
 
+    def open(self, name: str) -> Any:
+        return pa.OSFile(os.path.join(self.path, name))
+
     def names(self, inside: str) -> list[str]:
         top = os.path.join(self.path, inside)
         return sorted(
@@ -268,10 +291,13 @@ class RemoteLakeFolder:
         self.fs.create_dir(os.path.dirname(path), recursive=True)
         return self.fs.open_output_stream(path)
 
+    def open(self, name: str) -> Any:
+        return self.fs.open_input_file(f"{self.path}/{name}")
+
     def names(self, inside: str) -> list[str]:
         from pyarrow import fs
 
-        selector = fs.FileSelector(f"{self.path}/{inside}", allow_not_found=True, recursive=True)
+        selector = fs.FileSelector(f"{self.path}/{inside}".rstrip("/"), allow_not_found=True, recursive=True)
         found = self.fs.get_file_info(selector)
         return sorted(each.path.removeprefix(f"{self.path}/") for each in found if each.type == fs.FileType.File)
 

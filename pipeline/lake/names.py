@@ -47,5 +47,10 @@ def partition_name(name: str | None) -> str:
     return ESCAPED.sub(_escaped, name)
 
 
+def queue_of_partition(text: str) -> str | None:
+    """The name that `partition_name` has made this of; None: no queue."""
+    return None if text == NO_QUEUE else re.sub("%([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), text)
+
+
 def _escaped(found: re.Match[str]) -> str:
     return f"%{ord(found[0]):02X}"

@@ -53,6 +53,7 @@ class ParquetTables:
         self.rows = 0
         self.files: list[str] = []
         self.days: dict[str, int] = {}
+        self.counts: dict[str, int] = {}  # rows by queue
         self._day = day
         self._knows_day = False
 
@@ -72,6 +73,7 @@ class ParquetTables:
             self._put((queue, day), some)
             if queue is not None:
                 self.days[queue] = max(day, self.days.get(queue, NO_DAY))
+                self.counts[queue] = self.counts.get(queue, 0) + some.num_rows
 
     def close(self) -> None:
         """Finish every file, durably."""

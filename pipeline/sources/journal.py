@@ -11,6 +11,8 @@ from pyspark.sql.types import StructType
 
 from staniel.pipeline.formats.adapters import FORMATS, look
 from staniel.pipeline.formats.base import FormatAdapter, Part, Reading
+from staniel.pipeline.formats.kestrel.state import STATE
+from staniel.pipeline.lake.archived import is_archive
 from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, folder
 from staniel.pipeline.sources.journal_options import JournalOptions
@@ -38,17 +40,28 @@ class JournalSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = JournalOptions(self.options)
+        if is_archive(options.path):
+            from staniel.pipeline.sources.archived import ArchiveStateReader
+
+            return ArchiveStateReader(options, chosen(STATE, schema))
         return JournalReader(options, chosen(columns_of(options), schema))
 
     def streamReader(self, schema: StructType) -> Any:
         from staniel.pipeline.sources.journal_stream import JournalStream
 
         options = JournalOptions(self.options)
+        if is_archive(options.path):
+            raise ValueError("an archive is not streamed: stream the spool, or the archive's Parquet files")
         return JournalStream(options, chosen(columns_of(options), schema))
 
 
 def columns_of(options: JournalOptions) -> pa.Schema:
     """The columns of the view. `auto` looks at the folder, because formats differ."""
+    if is_archive(options.path):
+        from staniel.pipeline.sources.archived import check_options
+
+        check_options(options)
+        return STATE
     name = options.format
     if name == "auto":
         names = {path: look(folder(path), name)[0].name for path in options.paths}

@@ -32,6 +32,15 @@ EVERYWHERE = {
 }
 OF_BATCHES = {"useSummaries", "endingOffsets", "endingTimestamp", "minPartitions"}
 OF_STREAMS = {"failOnDataLoss", "maxBytesPerTrigger", "maxOffsetsPerTrigger", "maxFilesPerTrigger"}
+OF_OFFSETS = {
+    "file",
+    "at",
+    "batch",
+    "mark",
+    "id",
+    "asOf",
+    "lastId",
+}  # of a stream's checkpoint too; a batch: of archives
 OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?|Z")
 VIEWS = ("ops", "items", "state", "summaries", "readers", "jobs")
 
@@ -77,7 +86,7 @@ class JournalOptions:
 
     def check_batch(self) -> None:
         """Raises ValueError for options that a query does not look at."""
-        self._refuse(OF_STREAMS, "streams")
+        self.refuse(OF_STREAMS, "streams")
 
     def check_stream(self) -> None:
         """Raises ValueError for what a stream does not look at."""
@@ -85,9 +94,10 @@ class JournalOptions:
             raise ValueError(f"only the view ops can be streamed, not {self.view}")
         if len(self.paths) > 1:
             raise ValueError("a stream reads one folder: start one for each")
-        self._refuse(OF_BATCHES, "batch queries; a stream has no end, and is cut by its limits")
+        self.refuse(OF_BATCHES, "batch queries; a stream has no end, and is cut by its limits")
 
-    def _refuse(self, names: set[str], where: str) -> None:
+    def refuse(self, names: set[str], where: str) -> None:
+        """Raises ValueError for one of these options, which are for `where`."""
         for name in sorted(names):
             if self._options.has(name):
                 raise ValueError(f"option {name} of staniel-journal is for {where}: leave it out here")
@@ -171,6 +181,7 @@ def _offsets(options: Options, name: str, default: Begin) -> Begin | dict[str, A
             not isinstance(place, dict)
             or not isinstance(place.get("file"), str)
             or not isinstance(place.get("at"), int)
+            or place.keys() - OF_OFFSETS
         ):
             raise ValueError(
                 f'option {name} wants {{"queue": {{"file": "...", "at": 0}}}}, not {{{queue!r}: {place!r}}}'

@@ -24,9 +24,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from staniel.journal.errors import Truncated
+from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.formats.base import BatchEnd, CorruptJournal, FormatAdapter, JournalSegment, OnCorrupt, Part
-from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, folder
+from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, below, folder
 from staniel.pipeline.sources.journal import JournalPartition, read_part
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
 from staniel.pipeline.sources.offsets import DataLoss, FileOffset, from_json, offset_in, pinned_to, segment_of, to_json
@@ -208,7 +209,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             strict=False,
         )
         end = dict(start)
-        if queues and not self.options.fail_on_data_loss:
+        if not self.options.fail_on_data_loss and (queues or folder(below(place.url, OWN_FOLDER)).exists()):
             for queue in [queue for queue in start if queue in self.options.queues and not queues.get(queue)]:
                 self.lost[queue] = None  # deleted: what it held at its end is not known
                 del end[queue]
@@ -216,6 +217,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reached = self._advance(place, form, unread, ReadBudget(*limit), start)
             if reached is not None:
                 end[unread.queue] = to_json(reached)
+            elif unread.queue in self.lost and not any(each.bytes for each in unread.segments):
+                del end[unread.queue]  # rewritten when it was empty: it begins anew, as one that was deleted does
         return end
 
     def _ahead(

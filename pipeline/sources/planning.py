@@ -113,6 +113,8 @@ def check_offset(
 ) -> None:
     """Raises ValueError unless a record of the queue begins or ends at the offset."""
     file, at = offset["file"], offset["at"]
+    if "batch" in offset:
+        raise ValueError(f"option {option}: queue {queue}: batches are of archives, and this is a spool")
     segment = next((each for each in segments if each.file == file), None)
     if segment is None:
         few = ", ".join(each.file for each in segments[:NAMES_SHOWN]) or "none"

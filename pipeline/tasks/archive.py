@@ -6,6 +6,7 @@ socket, becomes a Java row, is sorted by queue and day, and is encoded there: fi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import chain
 from time import monotonic
@@ -16,7 +17,7 @@ from msgspec import Struct
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
 from staniel.pipeline.lake.folders import Vanished, absolute
-from staniel.pipeline.lake.lake import Gap, Lake, lake_folder_of
+from staniel.pipeline.lake.lake import Gap, Lake, LedgerEntry, lake_folder_of
 from staniel.pipeline.lake.parquet import ParquetTables
 from staniel.pipeline.sources.journal import columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
@@ -47,6 +48,7 @@ class WrittenPart(Struct, frozen=True):
     rows: int
     files: list[str]
     days: dict[str, int]
+    counts: dict[str, int]
 
 
 def archive(
@@ -57,7 +59,8 @@ def archive(
     tell: Tell,
     warn: Callable[[str], None] = LOG.warning,
 ) -> int:
-    """Add what has been written to the journals since the last run; how many rows that were.
+    """Add what has been written to the journals since the last run; how many rows that were. All records are, from the
+    first on, because what a queue held is told from them.
 
     Exactly once, whatever is killed: see lake.py. Where a journal was packed, rewritten or removed before it was read
     to its end, the archive goes on with what there is; that is counted in the ledger, and `warn` hears of it. `tell`
@@ -65,6 +68,7 @@ def archive(
     """
     size = str(TASK_BYTES * spark.sparkContext.defaultParallelism)
     options = JournalOptions({"maxBytesPerTrigger": size, "failOnDataLoss": "false", **given, "path": path})
+    options.refuse({"op", "startingOffsets", "startingTimestamp"}, "queries: an archive has all records")
     columns = columns_of(options)
     stream = JournalStream(options, columns, replans=True)
     limit = ReadMaxBytes(options.bytes_a_trigger)
@@ -82,11 +86,12 @@ def archive(
                 if (misses := misses + 1) >= TRIES:
                     raise
                 continue
-            misses, days = 0, dict[str, int]()
+            misses, days, counts = 0, dict[str, int](), Counter[str]()
             for each in written:
                 days |= {queue: max(day, days.get(queue, day)) for queue, day in each.days.items()}
-            gaps = _gaps(start, end, stream.lost, lake.entry.gaps)
-            lake.commit(end, list(chain.from_iterable(each.files for each in written)), days, gaps)
+                counts.update(each.counts)
+            gaps = _gaps(start, end, stream.lost, lake.entry)
+            lake.commit(end, list(chain.from_iterable(each.files for each in written)), days, gaps, counts)
             for queue in sorted(gaps):
                 warn(
                     f"{queue}: {_lost(stream.lost[queue])} of its journal gone before it was read; the archive goes on"
@@ -108,11 +113,14 @@ def _write(spark: SparkSession, stream: JournalStream, lake: Lake, start: Offset
     return written
 
 
-def _gaps(start: Offset, end: Offset, lost: Mapping[str, int | None], known: Mapping[str, Gap]) -> dict[str, Gap]:
-    """What a batch steps over, added to what was lost before."""
+def _gaps(start: Offset, end: Offset, lost: Mapping[str, int | None], entry: LedgerEntry) -> dict[str, Gap]:
+    """What the next batch steps over, added to what was lost before."""
     gone = {queue: items or 0 for queue, items in lost.items() if start.get(queue) != end.get(queue)}
-    before = {queue: known.get(queue, Gap()) for queue in gone}
-    return {queue: Gap(before[queue].times + 1, before[queue].items + items) for queue, items in gone.items()}
+    before = {queue: entry.gaps.get(queue, Gap()) for queue in gone}
+    return {
+        queue: Gap(known.times + 1, known.items + gone[queue], [*known.batches, entry.batch + 1])
+        for queue, known in before.items()
+    }
 
 
 def _lost(items: int | None) -> str:
@@ -130,7 +138,7 @@ def write_part(task: ArchiveTask) -> WrittenPart:
         tables.abandon()
         raise
     tables.close()
-    return WrittenPart(tables.rows, tables.files, tables.days)
+    return WrittenPart(tables.rows, tables.files, tables.days, tables.counts)
 
 
 def _day_of(partition: PinnedPartition, days: Mapping[str, int]) -> int:

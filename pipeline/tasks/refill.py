@@ -21,8 +21,9 @@ ITEM_OPS = ["add", "add_xid", "continue", "put"]
 def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, str]) -> DataFrame:
     """The items of an archive or a spool, in the order in which they were added.
 
-    Of a spool only what is still in the queues, unless `view` says `ops`: then every item that was ever added. Of an
-    archive names of queues are text, whatever they look like.
+    Only what is still in the queues, unless `view` says `ops`: then every item that was ever added. `parquet`: the
+    files of an archive are read as they are, every item that was ever added; names of queues are text there, whatever
+    they look like.
     """
     from pyspark.sql import functions as F
 

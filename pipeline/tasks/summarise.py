@@ -21,6 +21,7 @@ from staniel.pipeline.formats.base import JournalSegment, Part, Reading
 from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 from staniel.pipeline.formats.kestrel.queue import Stretch, described, furnish, hold, stand, survey, trusting
 from staniel.pipeline.formats.kestrel.state import STATE, QueueSummary, Summarised, live_rows, summarise_file
+from staniel.pipeline.lake.archived import is_archive
 from staniel.pipeline.lake.arrow import ddl
 from staniel.pipeline.lake.folders import Folder, Vanished, feed, folder
 from staniel.pipeline.sources.journal_options import JournalOptions
@@ -73,6 +74,9 @@ def _queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed:
 def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFrame:
     """The columns of the view `state`. Tasks get the summaries and read what is alive."""
     options = JournalOptions({**given, "path": path, "view": "state"})
+    if is_archive(options.path):
+        read: DataFrame = spark.read.format("staniel-journal").options(**{**given, "view": "state"}).load(path)
+        return read
     options.check_batch()
     tasks = [task for queue in queues_of(spark, path, given) for task in _live_tasks(queue)]
     where = (options.path, options.reading.include_value)

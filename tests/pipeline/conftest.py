@@ -6,8 +6,10 @@ session takes ten seconds to start, and its first queries as long again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
@@ -16,6 +18,8 @@ from pyspark.sql import SparkSession
 from staniel import pipeline
 from staniel.pipeline.lake.folders import RemoteFolder
 from staniel.pipeline.sessions import close, quiet_log
+from staniel.pipeline.tasks import archive as archive_module
+from staniel.pipeline.tasks.archive import archive
 
 # Compiling queries and Java's own code for rows by the hundred takes longer than running them.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -62,6 +66,20 @@ def spark(holder: Holder) -> SparkSession:
 def no_spark(holder: Holder) -> None:
     """No Java process of ours runs."""
     holder.close()
+
+
+@pytest.fixture
+def archived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
+    """Runs the archive job with its tasks in this process; how many rows it added, and what it warned of."""
+    monkeypatch.setattr(archive_module, "run", lambda spark, tasks, work, _: list(map(work, tasks)))
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+
+    def job(spool: Path, out: str = "", **given: str) -> tuple[int, list[str]]:
+        warned: list[str] = []
+        out = out or str(tmp_path / "lake")
+        return archive(spark, str(spool), out, given, lambda told: None, warned.append), warned
+
+    return job
 
 
 @pytest.fixture

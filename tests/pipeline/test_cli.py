@@ -77,6 +77,23 @@ def test_an_archive_is_filled_added_to_and_played_into_a_queue_again(run: Run, s
         assert [item.data for item in taken(address, "jobs")][-len(line) :] == line, "behind what was open"
 
 
+def test_a_queue_as_it_was_is_put_from_an_archive_as_from_a_spool(run: Run, spool: Path, tmp_path: Path) -> None:
+    run("archive", spool, tmp_path / "lake")
+    line, at = held(spool, "mail"), "2023-11-14T22:13:20.150"
+    with running(tmp_path / "server") as server:
+        address = server_address(server)
+        for source in ([tmp_path / "lake"], [spool, "--spool"]):
+            told = run("replay", *source, "-q", "mail", "--to", "then", "-s", address, "--at", at).stderr
+            assert told.endswith(" items put, queued at 2023-11-14 22:13:20 UTC\n")
+        then = [item.data for item in taken(address, "then")]
+        half = len(then) // 2
+        assert then[:half] == then[half:] and 0 < half != len(line)
+        run("replay", tmp_path / "lake", "-q", "mail", "--to", "now", "-s", address, "--queued")
+        assert [item.data for item in taken(address, "now")][-len(line) :] == line, "behind what was open"
+        both = run("replay", tmp_path / "lake", "-s", address, "--at", at, "--everything", code=2).stderr
+        assert "leave --everything out" in both
+
+
 def files(spool: Path, queue: str) -> list[Path]:
     return [*sorted(spool.glob(f"{queue}.*")), spool / queue]
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -31,7 +30,6 @@ from staniel.pipeline.sources.journal_stream import JournalStream
 from staniel.pipeline.sources.offsets import DataLoss
 from staniel.pipeline.tasks import archive as archive_module
 from staniel.pipeline.tasks import summarise as summarise_module
-from staniel.pipeline.tasks.archive import archive
 from staniel.queues.item import Item
 from tests.pipeline.spools import history, write
 from tests.support.records import NOW_MS, addx, with_xid
@@ -138,19 +136,6 @@ def lake_rows(out: Path) -> Rows:
 
     found: Rows = ds.dataset(str(out), partitioning="hive", exclude_invalid_files=False).to_table().to_pylist()
     return found
-
-
-@pytest.fixture
-def archived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
-    """Runs the archive job with its tasks in this process; how many rows it added, and what it warned of."""
-    monkeypatch.setattr(archive_module, "run", lambda spark, tasks, work, _: list(map(work, tasks)))
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
-
-    def job(spool: Path, **given: str) -> tuple[int, list[str]]:
-        warned: list[str] = []
-        return archive(spark, str(spool), str(tmp_path / "lake"), given, lambda told: None, warned.append), warned
-
-    return job
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -94,7 +94,26 @@ def live_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a queue's state, from the segments that hold live items. `stand_ins`: those of packs too, which only
     count where the files that remove them are left out."""
-    finder, state = Finder(folder, queue, include_value), queue.state
+    return rows_of(Finder(folder, queue, include_value), queue.name, queue.state, queue.before, stand_ins)
+
+
+class ItemFinder(Protocol):
+    """Finds a queue's items again by their number in the order of adding, as rows of `ops` with ids."""
+
+    def range(self, start: int, stop: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Rows of the items from `start` up to `stop`, in order, each batch with the number of its first."""
+
+    def single(self, numbers: list[int]) -> dict[int, dict[str, Any]]:
+        """Rows of single items, by number."""
+
+    def listed(self) -> dict[int, dict[str, Any]]:
+        """Rows of the items that opcode 8's lists brought, by number."""
+
+
+def rows_of(
+    finder: ItemFinder, name: str, state: State, before: int = 0, stand_ins: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """See `live_rows`."""
     symbols = [*state.front, *state.opens.values()]
     numbers = [symbol.number for symbol in symbols if symbol.origin is Origin.LINE]
     single = finder.single(numbers)
@@ -102,7 +121,7 @@ def live_rows(
 
     def row(symbol: Symbol, **more: Any) -> dict[str, Any]:
         held = listed[symbol.number] if symbol.origin is Origin.LISTED else single[symbol.number]
-        return held | {"queue": queue.name, "deliveries": symbol.deliveries} | more
+        return held | {"queue": name, "deliveries": symbol.deliveries} | more
 
     def wanted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [each for each in rows if stand_ins or each["op"] != OPS[STAND_IN]]
@@ -111,10 +130,10 @@ def live_rows(
     if front:
         yield pa.RecordBatch.from_pylist(front, schema=STATE)
     for rows, first in finder.range(state.taken, state.added):
-        positions = pa.array(np.arange(rows.num_rows) + first - state.taken + len(state.front) + queue.before)
+        positions = pa.array(np.arange(rows.num_rows) + first - state.taken + len(state.front) + before)
         count = rows.num_rows
         more = {
-            "queue": constant(queue.name, count, pa.string()),
+            "queue": constant(name, count, pa.string()),
             "position": positions,
             "state": constant("queued", count, pa.string()),
             "deliveries": constant(0, count, pa.int32()),

@@ -1,0 +1,106 @@
+"""The view `state` of an archive: `staniel-journal` over a folder that `staniel pipeline archive` has written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec.structs import replace
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from staniel.pipeline.formats.base import OnCorrupt
+from staniel.pipeline.formats.kestrel.archived import ArchiveReading, read_archived
+from staniel.pipeline.lake.archived import ArchivedQueue, open_archived, queues_of_archive
+from staniel.pipeline.lake.folders import without_secrets
+from staniel.pipeline.lake.lake import lake_folder_of
+from staniel.pipeline.sources.journal import fitted
+from staniel.pipeline.sources.journal_options import Begin, JournalOptions
+from staniel.pipeline.sources.planning import OPEN_BYTES, bundled, no_queue
+from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
+
+COLUMN_OF_FORMATS = {"xid": "kestrel", "errorCount": "libkestrel", "maxFails": "workq"}
+NO_STATE = {
+    "libkestrel": "an archive of libkestrel's format has no readers' files, which say what was taken",
+    "workq": "an archive of a workq log has no view of its jobs",
+}
+
+
+class ArchivePartition(InputPartition):
+    """The queues that one task reads."""
+
+    def __init__(self, path: str, queues: list[tuple[ArchivedQueue, ArchiveReading]]) -> None:
+        super().__init__(queues[0][0].queue)
+        self.path = path
+        self.queues = queues
+
+
+class ArchiveStateReader(DataSourceReader):
+    """Reads what was archived when the query is planned. Raises ValueError for what an archive cannot answer."""
+
+    def __init__(self, options: JournalOptions, columns: pa.Schema) -> None:
+        check_options(options)
+        self.options = options
+        self.columns = columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self.options
+        found = queues_of_archive(options.path)
+        _check_format(options, found)
+        if unmet := options.queues.unmet(found):
+            raise ValueError(no_queue(unmet[0], without_secrets(options.path), found))
+        ending = options.ending if isinstance(options.ending, dict) else {}
+        if unknown := [queue for queue in ending if queue not in found]:
+            raise ValueError(f"option endingOffsets: {no_queue(unknown[0], without_secrets(options.path), found)}")
+        include_value = options.reading.include_value and "value" in {name.lower() for name in self.columns.names}
+        freeze_imports()
+        plain = ArchiveReading(include_value, options.reading.on_corrupt, options.ending_ms)
+        chosen = [queue for name, queue in found.items() if name in options.queues and queue.files]
+        works = [(queue, replace(plain, ending=ending.get(queue.queue))) for queue in chosen]
+        return [ArchivePartition(options.path, some) for some in bundled(works, lambda work: _bytes(work[0]))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, ArchivePartition):
+            return iter(())  # where there are no queues, Spark makes one of its own
+        return then_freeze_imports(self._rows(partition))
+
+    def _rows(self, partition: ArchivePartition) -> Iterator[pa.RecordBatch]:
+        place = lake_folder_of(partition.path)
+        for queue, reading in partition.queues:
+            for batch in read_archived(place, queue, reading):
+                yield fitted(batch, self.columns)
+
+
+def check_options(options: JournalOptions) -> None:
+    """Raises ValueError for what an archive does not answer."""
+    if options.view != "state":
+        raise ValueError(
+            f"{without_secrets(options.path)} is an archive: it answers view=state; its records are read with"
+            " spark.read.parquet"
+        )
+    if len(options.paths) > 1:
+        raise ValueError("an archive is read alone: load each by itself")
+    options.check_batch()
+    options.refuse({"startingOffsets", "startingTimestamp", "useSummaries", "minPartitions"}, "spools, not archives")
+    if options.reading.on_corrupt is OnCorrupt.QUARANTINE:
+        raise ValueError("an archive has no bytes to put in quarantine: give onCorrupt=permissive or fail")
+    if options.starting is not Begin.EARLIEST:
+        raise ValueError("the state of an archive begins with its first record")
+
+
+def _check_format(options: JournalOptions, found: dict[str, ArchivedQueue]) -> None:
+    """Raises ValueError unless the records are of Kestrel's format, and of the one that was asked for."""
+    file = next((file for queue in found.values() for file in queue.files), None)
+    if file is None:
+        return
+    with pq.ParquetFile(open_archived(lake_folder_of(options.path), file)) as parquet:
+        names = parquet.schema_arrow.names
+    form = next((form for column, form in COLUMN_OF_FORMATS.items() if column in names), "none")
+    if options.format not in ("auto", form):
+        raise ValueError(f"{without_secrets(options.path)} is an archive of {form}'s format, not of {options.format}'s")
+    if form != "kestrel":
+        raise ValueError(NO_STATE.get(form, "these are not the files of an archive"))
+
+
+def _bytes(queue: ArchivedQueue) -> int:
+    return OPEN_BYTES * len(queue.files)

@@ -21,6 +21,8 @@ from staniel.broker.leases import Lease, Leases
 from staniel.broker.limits_reached import LimitsReached
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Audit
+from staniel.broker.operations.last_backup import LastBackup
+from staniel.broker.operations.process import ProcessFigures, no_figures
 from staniel.broker.operations.running import Operations
 from staniel.broker.operations.undo import Undos
 from staniel.broker.operations.watch import Watch
@@ -102,6 +104,7 @@ class Broker:
         "group",
         "has_sent_all",
         "holds",
+        "last_backup",
         "latencies",
         "leases",
         "limits",
@@ -110,6 +113,7 @@ class Broker:
         "maintenance",
         "operations",
         "pauses",
+        "process",
         "queues",
         "rate_limited",
         "reloaded",
@@ -152,6 +156,7 @@ class Broker:
         self.reloaded: Callable[[int], None] = lambda now_ms: None
         self.certificate_ends_ms: int | None = None  # of the driver's TLS listeners
         self.exposed_files: list[str] = []  # of secrets, that every user of the machine can read
+        self.process: Callable[[], ProcessFigures | None] = no_figures  # the driver's, too
         self.logged_in: Callable[[Session], None] = lambda session: None  # the driver's part of it
         # The driver's, too: whether all that was answered to a client has been given to its socket.
         self.has_sent_all: Callable[[Session], bool] = lambda session: True
@@ -167,6 +172,7 @@ class Broker:
         self.streams, self.deletions = StreamQueues(self), Deletions(self)
         self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report)
         self.undos, self.operations = Undos(self), Operations()
+        self.last_backup = LastBackup(fs, self.spool.own, report)
         self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
         self.status = self._new_status()
         self.admin = admin_access(config, fs)
@@ -647,7 +653,7 @@ class Broker:
         status = StatusControl(self.fs, path, default, server.status_change_grace_ms)
         if status.trouble:
             self.report(Level.WARNING, "status.unknown", why=status.trouble, hint=f"starting as {default.value}")
-        self.spool.kept += [self.pauses.kept, status.kept]
+        self.spool.kept += [self.pauses.kept, self.last_backup.kept, status.kept]
         return status
 
     def _guard(self, session: Session) -> None:

@@ -28,6 +28,7 @@ LOSSES = {
     "intents": Loss.REMADE,
     "paused": Loss.REMADE,
     "status": Loss.REMADE,
+    "last_backup": Loss.REMADE,
     "audit": Loss.REMADE,
     "audit.1": Loss.NOTHING,
     "redo.0": Loss.ENDS,

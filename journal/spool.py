@@ -63,6 +63,7 @@ OWN_FILES = (
     "intents",
     "paused",
     "status",
+    "last_backup",
     "audit",
     "audit.1",
     *redo_log.NAMES,

@@ -39,6 +39,7 @@ from staniel.server.log import ServerLog
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, file_bytes_max, own_name, raise_file_limit
 from staniel.server.outlet import Outlet, OutletStream
+from staniel.server.process import ProcessReader
 from staniel.server.secret_files import watch_secrets
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 from staniel.server.spool_socket import allowed_clients
@@ -86,6 +87,7 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
     broker.group.open_files.allow(journals)
     report_flaws(found, report)
     broker.file_systems = found
+    broker.process = ProcessReader()
     broker.check_reload = partial(check_again, found)
     with BoundSockets(config) as bound:
         if config.admin.socket and (error := bound.open_for_spool(broker.spool.own)) is not None:

@@ -239,7 +239,15 @@ def _workq_rules() -> dict[type, Rule]:
 
 OPEN_PATHS = frozenset(("/health/live", "/health/ready", "/ping"))
 ADMIN_PATHS = frozenset(
-    ("/api/status", "/api/reload", "/api/stop", "/api/backup", "/api/audit", "/api/clients/{number}/abort")
+    (
+        "/api/status",
+        "/api/reload",
+        "/api/stop",
+        "/api/backup",
+        "/api/backup/made",
+        "/api/audit",
+        "/api/clients/{number}/abort",
+    )
 )
 OF_QUEUE = "/api/queues/{queue}"
 OF_OPERATION = "/api/operations/{number}"  # `queries.find_operation` asks for rights: they are those of its queue

@@ -50,6 +50,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     status_change_grace_ms: Annotated[int, values.MAYBE_DURATION] = field(name="status_change_grace_period", default=0)
     connection_limit_refuse_writes: Annotated[int | None, values.MAYBE_COUNT] = None
     connection_limit_refuse_reads: Annotated[int | None, values.MAYBE_COUNT] = None
+    # None by default: a server does not know whether its items are worth a backup.
+    backup_max_age_ms: Annotated[int, values.MAYBE_DURATION] = field(name="backup_max_age", default=0)
     enable_session_trace: Annotated[bool, values.FLAG] = False
     # A size: both halves together, with the bytes themselves.
     redo_log_bytes: Annotated[int, values.REDO_LOG] = field(name="redo_log", default=CHECKSUMS_ONLY)
@@ -227,6 +229,7 @@ RELOADED = frozenset(
         "reserved_connections",
         "max_queues",
         "stall_timeout",
+        "backup_max_age",
         "max_pending_size_total",
         "max_fanout_children",
         "expiration_timer_frequency",

@@ -6,6 +6,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from staniel.broker.access import why_unreadable
+from staniel.broker.config.values import format_duration
 from staniel.broker.operations.reasons import Health, HealthReason, ReasonName, Severity
 from staniel.broker.operations.watch import FILLING_PART, SLOW_SYNC_S, UNREAD_MS
 from staniel.broker.status import ServerStatus
@@ -28,6 +29,7 @@ def health(broker: Broker, now_ms: int) -> Health:
         *_of_server(broker),
         *_of_secrets(broker, now_ms),
         *_of_disk(broker),
+        *_of_backup(broker, now_ms),
         *_of_queues(broker),
     ]
     reasons.sort(key=lambda reason: ORDER.index(reason.severity))
@@ -159,6 +161,19 @@ def _of_damage(broker: Broker) -> list[HealthReason]:
         "look at the disk; the next start that can read everything ends this warning"
     )
     return [HealthReason(ReasonName.DAMAGE, Severity.WARNING, text, mend)]
+
+
+def _of_backup(broker: Broker, now_ms: int) -> list[HealthReason]:
+    last, age_ms_max = broker.last_backup, broker.config.server.backup_max_age_ms
+    if not last.is_old(now_ms, age_ms_max):
+        return []
+    age_ms, most = last.age_ms(now_ms), f"backup_max_age is {format_duration(age_ms_max)}"
+    if last.made is None or age_ms is None:
+        text, where = f"no backup of this spool is known, and {most}", "DEST"
+    else:
+        days, hours = divmod(age_ms // 3_600_000, 24)
+        text, where = f"the last backup is {days} d {hours} h old, and {most}", quote(last.made.where)
+    return [HealthReason(ReasonName.BACKUP_OLD, Severity.WARNING, text, f"staniel backup {where}")]
 
 
 def queues_by_reason(broker: Broker) -> dict[ReasonName, list[str]]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from staniel.broker.latencies import Histogram
 from staniel.broker.operations.health import queues_by_reason
+from staniel.broker.operations.process import ProcessFigures
 from staniel.broker.operations.reasons import Health, ReasonName
 from staniel.broker.operations.views import ServerView, unsynced_bytes
 from staniel.journal.journals import total_bytes
@@ -224,11 +225,31 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
         name = "staniel_certificate_expiry_timestamp_seconds"
         about = "When the server's certificate expires, in seconds since 1970."
         text.append(_head(name, MetricKind.GAUGE, about) + f"{name} {broker.certificate_ends_ms // 1000}\n")
+    age_ms = broker.last_backup.age_ms(view.now_ms)
+    if age_ms is not None:
+        name, about = "staniel_backup_age_seconds", "Since the last backup that the server has been told of."
+        text.append(_head(name, MetricKind.GAUGE, about) + f"{name} {age_ms / 1000}\n")
+    text += _process(broker.process())
     if broker.serves_jobs:
         text.append(
             _head("staniel_jobs", MetricKind.GAUGE, "Jobs that the server knows.") + f"staniel_jobs {view.jobs}\n"
         )
     return "".join([*text, *_histograms(broker)]).encode()
+
+
+def _process(found: ProcessFigures | None) -> list[str]:
+    """Under the names that every dashboard of processes asks for."""
+    if found is None:
+        return []
+    samples = [
+        ("process_cpu_seconds_total", MetricKind.COUNTER, "User and system time of the process.", found.cpu_s),
+        ("process_resident_memory_bytes", MetricKind.GAUGE, "Resident memory.", found.resident_bytes),
+        ("process_virtual_memory_bytes", MetricKind.GAUGE, "Virtual memory.", found.virtual_bytes),
+        ("process_open_fds", MetricKind.GAUGE, "Open file descriptors.", found.open_fds),
+        ("process_max_fds", MetricKind.GAUGE, "How many descriptors may be open.", found.max_fds),
+        ("process_start_time_seconds", MetricKind.GAUGE, "Start, in seconds since 1970.", round(found.started_s, 2)),
+    ]
+    return [_head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
 
 
 def _reasons(health: Health, broker: Broker) -> list[str]:

@@ -44,6 +44,7 @@ class ReasonName(Enum):
     NETWORK_OPEN = "network_open"
     FILE_SYSTEM = "file_system"
     DAMAGE = "damage"
+    BACKUP_OLD = "backup_old"
 
 
 class HealthReason(Struct, frozen=True):

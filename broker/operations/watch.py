@@ -258,6 +258,8 @@ class Watch:
             found.add((ReasonName.SYNCS_SLOW, ""))
         if self.fills_in_ms:
             found.add((ReasonName.DISK_FILLING, ""))
+        if self._broker.last_backup.is_old(now_ms, self._broker.config.server.backup_max_age_ms):
+            found.add((ReasonName.BACKUP_OLD, ""))
         for reason, name in sorted(found - self._told, key=lambda each: (each[0].value, each[1])):
             about = {"queue": name} if name else {}
             fields = {"reason": reason.value, **about, "hint": "staniel health"}

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from staniel.broker.operations.backup import HeldFiles
+from staniel.broker.operations.last_backup import BackupMade, path_in, write
 from staniel.broker.version import VERSION
 from staniel.journal.disk.fs import Locked
 from staniel.journal.disk.os_fs import OsFs
@@ -146,6 +147,10 @@ class RestingSource:
 
     def check(self) -> None:
         """The lock has kept servers off."""
+
+    def note(self, made: BackupMade) -> None:
+        """In the spool, for the server that is started on it. Raises OSError."""
+        write(self._fs, path_in(f"{self.held.spool}/{OWN_FOLDER}"), made)
 
     def close(self) -> None:
         self._fs.close()

@@ -13,6 +13,8 @@ from typing import Any
 import click
 from msgspec import structs
 
+from staniel.broker.operations.last_backup import BackupMade
+from staniel.journal.disk.refusals import described
 from staniel.server.backup import check as checks
 from staniel.server.backup import store as stores
 from staniel.server.backup.manifest import BackupError, Manifest
@@ -21,7 +23,7 @@ from staniel.server.backup.source import NOT_COUNTED, BackupSource, RestingSourc
 from staniel.server.backup.store import Store, open_store
 from staniel.server.backup.take import take
 from staniel.server.backup.tidy import remove
-from staniel.server.cli.admin_client import Unreachable
+from staniel.server.cli.admin_client import AdminError, Unreachable
 from staniel.server.cli.live_command import Live, LiveCommand, confirm
 from staniel.server.cli.progress import Ticker
 from staniel.server.cli.text import counted, human_size, printable, table, tolerate
@@ -106,10 +108,34 @@ def take_one(live: Live, dest: str) -> None:
         ticker = Ticker("backed up", steady_ms, sys.stderr, sum(each.local.bytes for each in source.files))
         try:
             manifest = take(store, source, steady_ms, ticker)
+            why = _note(live, source, BackupMade(manifest.made_at_ms, _absolute(dest)))
         finally:
             ticker.clear()
             source.close()
     live.tell(_summary(manifest), _told_of(manifest, store.where))
+    if why:
+        click.echo(f"Warning: its age is not known to the server: {why}", err=True)
+
+
+def _absolute(dest: str) -> str:
+    """As `staniel backup` takes it from any folder."""
+    if dest.lower().startswith("s3:"):
+        return dest
+    return os.path.abspath(dest.partition(":")[2] if dest.lower().startswith("file:") else dest)
+
+
+def _note(live: Live, source: BackupSource, made: BackupMade) -> str:
+    """Tell the server, or its spool, that the backup is whole; why that did not go, else empty."""
+    try:
+        if isinstance(source, RestingSource):
+            source.note(made)
+        else:
+            live.client.post("/api/backup/made", structs.asdict(made))
+    except AdminError as error:
+        return str(error)
+    except OSError as error:
+        return described(error)
+    return ""
 
 
 def _checked(dest: str, live: Live) -> str:

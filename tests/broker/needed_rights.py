@@ -266,6 +266,7 @@ HTTP: dict[str, tuple[Row, ...]] = {
     "POST /api/clients/{number}/abort": (Row(ADMIN, "{}", OK, changes=True),),
     f"DELETE {QUEUE}": (Row(OPERATE, "{}", OK, changes=True), Row(OPERATE, '{"no_undo": true}', OK, changes=True)),
     "POST /api/backup": (Row(ADMIN, "{}", OK, changes=True),),
+    "POST /api/backup/made": (Row(ADMIN, '{"made_at_ms": 1, "where": "x"}', OK),),
     "POST /api/status": (Row(ADMIN, '{"status": "readonly"}', OK, changes=True),),
     "POST /api/reload": (Row(ADMIN, "{}", OK, changes=True),),
     "POST /api/stop": (Row(ADMIN, "{}", OK, changes=True),),

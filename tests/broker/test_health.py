@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from staniel.broker.events import Level
-from staniel.broker.operations.health import health
+from staniel.broker.operations.health import DAY_MS, health
+from staniel.broker.operations.metrics import server_metrics
 from staniel.broker.operations.reasons import HealthReason, ReasonName, Severity
+from staniel.broker.operations.views import server_view
 from staniel.broker.operations.watch import AT_ONCE_MAX, MARK_MS, ROUND_MS, UNREAD_MS, Watch
+from tests.broker.test_undo import asked
 from tests.support.world import World
 
 CONFIG = """
@@ -260,3 +263,38 @@ def test_every_reason_that_is_in_the_list_is_told_by_something() -> None:
 
     code = inspect.getsource(of_health) + inspect.getsource(of_watch)
     assert [reason for reason in ReasonName if f"ReasonName.{reason.name}" not in code] == []
+
+
+def test_a_backup_is_too_old_when_backup_max_age_says_so_and_one_that_is_not_known_always() -> None:
+    world = World()
+    assert ReasonName.BACKUP_OLD not in told(world), "nobody has asked for backups"
+    assert b"staniel_backup_age_seconds" not in scraped(world)
+    assert asked(world, "POST", "/api/backup/made", {"made_at_ms": world.now_ms, "where": "/mnt/a b"})[0] == 200
+    world.turn(3 * DAY_MS)
+    assert b"staniel_backup_age_seconds 259200.0" in scraped(world) and ReasonName.BACKUP_OLD not in told(world)
+
+    again = World('server.backup_max_age = "36h"\n', world.disk.kill(), world.now_ms)
+    found = reasons(again)[ReasonName.BACKUP_OLD]
+    assert found.text == "the last backup is 3 d 0 h old, and backup_max_age is 36h"
+    assert (found.severity, found.mend) == (Severity.WARNING, "staniel backup '/mnt/a b'")
+    again.broker.watch.begin(again.now_ms)
+    again.turn(ROUND_MS)
+    assert [each["reason"] for each in again.reported("health.warning")] == ["backup_old"]
+    earlier = {"made_at_ms": again.now_ms - 2 * DAY_MS - 1, "where": "/x"}
+    later = {"made_at_ms": again.now_ms + DAY_MS, "where": "/y"}
+    for made, where in ((earlier, "/x"), (later, "/y"), (earlier, "/y")):
+        assert asked(again, "POST", "/api/backup/made", made)[0] == 200
+        assert again.broker.last_backup.made is not None and again.broker.last_backup.made.where == where
+    assert ReasonName.BACKUP_OLD not in told(again), "a moment that is still to come is taken for now"
+    again.turn(ROUND_MS)
+    assert [each["reason"] for each in again.reported("health.ended")] == ["backup_old"]
+    assert asked(again, "POST", "/api/backup/made", {"made_at_ms": -1, "where": ""})[0] == 400
+
+    (unknown,) = reasons(World("server.backup_max_age = '1d'")).values()
+    assert unknown.text == "no backup of this spool is known, and backup_max_age is 1d"
+    assert unknown.mend == "staniel backup DEST"
+
+
+def scraped(world: World) -> bytes:
+    found = health(world.broker, world.now_ms)
+    return server_metrics(server_view(world.broker, world.now_ms), found, world.broker)

@@ -46,6 +46,7 @@ def served(config: str = CONFIG) -> World:
     assert asked(world, "POST", "/api/queues/q/pause", {})[0] == 200
     assert asked(world, "POST", "/api/status", {"status": "writeavoid"})[0] == 200
     assert asked(world, "POST", "/api/queues/other/purge", {})[0] == 200
+    assert asked(world, "POST", "/api/backup/made", {"made_at_ms": world.now_ms, "where": "/b"})[0] == 200
     worker = Client(world, protocols.workq())
     world.clients.append(worker)
     worker.says(f"add {job_id(1)} work 60000 600000 7", "payload")
@@ -92,6 +93,8 @@ def test_each_own_file_that_is_taken_away_costs_what_the_table_says(name: str, h
         assert "spool.remade" not in world.events
     # A start after a kill knows pauses, status and items, and that the log was in use.
     again = World(CONFIG, world.disk.kill(), world.now_ms)
+    if name != "last_backup" or harm == "removed":
+        assert again.broker.last_backup.made
     assert (again.summary.paused, again.broker.status.reported.value) == (1, "WriteAvoid")
     assert len(again.items("q")) == 30 and again.items("late") == [b"b"]
     assert not [event for event in again.events if event.startswith("redo.")]

@@ -57,6 +57,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
             wire.say(b"add 98e8ec83-3d5a-4d9e-9c0b-ab17f7f33e28 mail 60 600 1\r\nx\r\n")
             assert wire.line() == b"+OK"
         http = HTTPConnection("127.0.0.1", admin_port(server.greeting))
+        told = ("POST", "/api/backup/made", '{"made_at_ms": 1, "where": "/b"}', {"content-type": "application/json"})
+        http.request(*told)
+        assert http.getresponse().read() == b'{"noted":true}\n'
         http.request("GET", "/metrics")
         yield Said(http.getresponse().read().decode(), stats(server.address))
         http.close()

@@ -26,10 +26,10 @@ def put_back(disk: Disk, path: str, data: bytes) -> None:
     replace_file(disk, path, data)
 
 
-@pytest.mark.parametrize("name", ["intents", "paused", "status", "ballast", "lock", "failed_sync"])
+@pytest.mark.parametrize("name", ["intents", "paused", "status", "last_backup", "ballast", "lock", "failed_sync"])
 def test_a_folder_in_the_place_of_an_own_file_is_moved_away_and_named(name: str) -> None:
     disk = rich().copy()
-    if name != "failed_sync":
+    if name not in ("failed_sync", "last_backup"):
         disk.remove(f"{OWN}/{name}")
     disk.make_folder(f"{OWN}/{name}")
     served = start(disk)
@@ -53,11 +53,15 @@ def test_a_version_file_that_is_not_ours_to_read_refuses_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EMFILE, errno.ENOMEM])
-@pytest.mark.parametrize("name", ["version", "intents", "paused", "status", "convert.plan", "undo/3", "failed_sync"])
+@pytest.mark.parametrize(
+    "name", ["version", "intents", "paused", "status", "last_backup", "convert.plan", "undo/3", "failed_sync"]
+)
 def test_an_own_file_that_cannot_be_read_just_now_refuses_the_start_and_changes_nothing(name: str, number: int) -> None:
     disk = rich().copy()
     if name == "failed_sync":
         put_back(disk, f"{OWN}/failed_sync", b"null\n")
+    elif name == "last_backup":
+        put_back(disk, f"{OWN}/last_backup", b'{"made_at_ms":1,"where":"/b"}\n')
     elif name == "undo/3":
         disk.make_folder(f"{OWN}/undo")
         put_back(disk, f"{OWN}/undo/3", frame(Began(1, 3, LATER_MS, 2 * LATER_MS, "purge", b"plain")))
@@ -67,6 +71,15 @@ def test_an_own_file_that_cannot_be_read_just_now_refuses_the_start_and_changes_
     assert not any(entry == "damaged" for entry, _ in disk.list(OWN))
     again = start(disk.kill())
     assert {queue: items for queue, items in again.content.items() if items} == sound()
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"null", b'{"made_at_ms":"1"}', b"\xff", b"[" * 100_000])
+def test_a_damaged_note_of_the_last_backup_is_told_and_forgotten(data: bytes) -> None:
+    disk = rich().copy()
+    put_back(disk, f"{OWN}/last_backup", data)
+    world = Told(CONFIG, disk, LATER_MS)
+    assert any(line.startswith("last_backup.damaged") for line in world.lines)
+    assert world.broker.last_backup.made is None
 
 
 @pytest.mark.parametrize("what", ["flips", "cut", "empty", "garbage", "folder", "zeros"])

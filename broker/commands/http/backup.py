@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from staniel.broker.commands.http.exchange import Exchange
+from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.operations.backup import HOLDS_MAX, BackupHold
+from staniel.broker.operations.last_backup import BackupMade
 from staniel.broker.session import PULSE
 
 CONTENT_TYPE = "application/x-ndjson"
 PULSE_MS = 3_000  # the copier hears that the server lives; and a connection that has broken is noticed
+WHERE_CHARS_MAX = 1000
 END = b'{"end":true}\n'
 
 
@@ -22,6 +24,22 @@ def hold(exchange: Exchange, now_ms: int) -> None:
     held = BackupHold(broker, session)
     held.prepare(lambda now_ms: session.deliver(True))
     session.suspend(exchange.guarded(lambda _, now_ms: _answer(exchange, held, now_ms)))
+
+
+def note_made(exchange: Exchange, now_ms: int) -> None:
+    """The copier says that its copy is whole."""
+    made = exchange.body(BackupMade)
+    if made.made_at_ms < 0:
+        raise BadBody("made_at_ms is a number from 0 on")
+    broker = exchange.broker
+    made = BackupMade(min(made.made_at_ms, now_ms), made.where[:WHERE_CHARS_MAX])
+    try:
+        broker.last_backup.note(made)
+    except OSError as error:
+        exchange.error(503, f"the backup is not noted: {error.strerror}")
+        return
+    broker.audit.note(exchange.session, "backup", now_ms, target=made.where)
+    exchange.json({"noted": True})
 
 
 def _answer(exchange: Exchange, held: BackupHold, now_ms: int) -> None:

@@ -15,6 +15,7 @@ from staniel.broker.operations.backup import HeldFiles
 from staniel.broker.operations.browse import Page
 from staniel.broker.operations.files import JournalFiles
 from staniel.broker.operations.history import HistoryView
+from staniel.broker.operations.last_backup import BackupMade
 from staniel.broker.operations.reasons import Health
 from staniel.broker.operations.running import OperationView
 from staniel.broker.operations.undo import UndoView
@@ -153,6 +154,14 @@ ROUTES = (
         "Hold the files of a consistent copy as long as the connection lasts, and list them.",
         HeldFiles,
         type=backup.CONTENT_TYPE,
+    ),
+    Route(
+        "POST",
+        "/api/backup/made",
+        backup.note_made,
+        "Say that a backup is whole; its age is a metric and a reason of health.",
+        body=BackupMade,
+        operation="backup",
     ),
     Route(
         "POST",

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -177,7 +178,7 @@ def test_metrics_are_prometheus_text(server: Server, operator: Operator) -> None
     assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
     text = reply.body.decode()
     assert '\nstaniel_queue_bytes{queue="a\\"b\\\\c"} 5\n' in text
-    sample = re.compile(r'staniel_[a-z_]+(\{[a-z]+="(\\.|[^"\\\n])*"(,[a-z]+="[^"]*")*\})? -?[0-9.e+-]+')
+    sample = re.compile(r'(?:staniel|process)_[a-z_]+(\{[a-z]+="(\\.|[^"\\\n])*"(,[a-z]+="[^"]*")*\})? -?[0-9.e+-]+')
     suffixes = {"histogram": ("_bucket", "_sum", "_count")}
     seen: list[str] = []
     for line in text.splitlines():
@@ -189,6 +190,30 @@ def test_metrics_are_prometheus_text(server: Server, operator: Operator) -> None
             assert sample.fullmatch(line), line
             assert re.split("[{ ]", line)[0] in names, "all samples of a metric stand together"
     assert len(seen) == len(set(seen)) > 20
+
+
+def test_a_scrape_has_the_figures_of_the_process(server: Server, operator: Operator) -> None:
+    def scraped() -> dict[str, float]:
+        lines = operator.ask("GET", "/metrics").body.decode().splitlines()
+        return {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith("process_")}
+
+    def of_kernel(name: str) -> int:
+        status = Path(f"/proc/{server.pid}/status").read_text()
+        return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) << 10  # type: ignore[index]
+
+    found, began = scraped(), Path(f"/proc/{server.pid}").stat().st_mtime
+    assert set(found) == {
+        "process_cpu_seconds_total", "process_resident_memory_bytes", "process_virtual_memory_bytes",
+        "process_open_fds", "process_max_fds", "process_start_time_seconds",
+    }  # fmt: skip
+    assert abs(found["process_resident_memory_bytes"] - of_kernel("VmRSS")) < 32 << 20
+    assert abs(found["process_virtual_memory_bytes"] - of_kernel("VmSize")) < 64 << 20
+    assert abs(found["process_start_time_seconds"] - began) < 5
+    with ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(Wire(server.address)).ask(b"version")
+        assert scraped()["process_open_fds"] >= found["process_open_fds"] + 40
+    assert found["process_open_fds"] < found["process_max_fds"] and found["process_cpu_seconds_total"] > 0
 
 
 def test_every_path_of_the_description_is_served_and_says_what_it_promises(server: Server, operator: Operator) -> None:

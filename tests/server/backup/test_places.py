@@ -41,6 +41,24 @@ def put(server: Server, queue: str, count: int) -> None:
             assert wire.put(queue, b"%d" % number + ITEM) == b"STORED"
 
 
+def test_the_server_knows_when_the_last_backup_was_made(busy: Server, tmp_path: Path) -> None:
+    def kept() -> dict[str, object]:
+        found: dict[str, object] = json.loads((busy.spool / ".staniel" / "last_backup").read_bytes())
+        return found
+
+    made = back_up(busy.spool, tmp_path / "dest")
+    assert kept() == {"made_at_ms": made["made_at_ms"], "where": str(tmp_path / "dest")}
+    assert '"operation":"backup"' in (busy.spool / ".staniel" / "audit").read_text()
+    busy.stop()
+    resting = back_up(busy.spool, tmp_path / "other")
+    assert kept() == {"made_at_ms": resting["made_at_ms"], "where": str(tmp_path / "other")}
+    (manifest,) = (tmp_path / "other" / "backups").iterdir()
+    names = [each["name"] for each in json.loads(manifest.read_text().splitlines()[0])["files"]]
+    assert ".staniel/paused" not in names and ".staniel/last_backup" not in names, "a restored spool has no backup"
+    busy.start()
+    assert run_staniel("health", "--spool", str(busy.spool)).returncode == 0
+
+
 def test_a_second_backup_copies_only_what_is_new(busy: Server, tmp_path: Path) -> None:
     first = back_up(busy.spool, tmp_path / "dest")
     again = back_up(busy.spool, tmp_path / "dest")

@@ -1,0 +1,82 @@
+"""When the last backup of the spool was made. The server does not copy its files itself: the command that has copied
+them says so at the end. It is kept over restarts in a file of the spool's own folder.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from staniel.broker.events import EventSink, Level
+from staniel.journal.disk.fs import Fs, is_missing
+from staniel.journal.disk.quarantine import UNDECODABLE
+from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.own_files import KeptFile
+from staniel.journal.spool import refused_start
+
+NAME = "last_backup"
+
+
+class BackupMade(Struct, frozen=True):
+    """A whole backup of the moment `made_at_ms`. `where`: its place, as the command was given it."""
+
+    made_at_ms: int
+    where: str
+
+
+class LastBackup:
+    """`made` None: no backup is known."""
+
+    def __init__(self, fs: Fs, own_folder: str, report: EventSink) -> None:
+        """Raises SpoolError: the file cannot be read."""
+        self._fs = fs
+        self._path = path_in(own_folder)
+        self.made = self._read(report)
+
+    def note(self, made: BackupMade) -> None:
+        """Remember a backup, if none of a later moment is known. Raises OSError, and nothing has changed."""
+        if self.made is None or made.made_at_ms >= self.made.made_at_ms:
+            write(self._fs, self._path, made)
+            self.made = made
+
+    def age_ms(self, now_ms: int) -> int | None:
+        return None if self.made is None else max(0, now_ms - self.made.made_at_ms)
+
+    def is_old(self, now_ms: int, age_ms_max: int) -> bool:
+        """`age_ms_max` 0: it never is. A backup that is not known is too old."""
+        age_ms = self.age_ms(now_ms)
+        return age_ms_max > 0 and (age_ms is None or age_ms > age_ms_max)
+
+    @property
+    def kept(self) -> KeptFile:
+        """The file, once a backup is known."""
+        return KeptFile(
+            self._path,
+            lambda: self.made is not None and is_missing(self._fs, self._path, 1),
+            self._make_again,
+        )
+
+    def _make_again(self) -> None:
+        assert self.made is not None
+        write(self._fs, self._path, self.made)
+
+    def _read(self, report: EventSink) -> BackupMade | None:
+        try:
+            return msgspec.json.decode(self._fs.read(self._path, 0, self._fs.size(self._path)), type=BackupMade)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise refused_start(error, self._path) from error
+        except UNDECODABLE as error:
+            hint = "the next backup writes it again"
+            report(Level.WARNING, "last_backup.damaged", file=self._path, why=str(error), hint=hint)
+            return None
+
+
+def path_in(own_folder: str) -> str:
+    return f"{own_folder}/{NAME}"
+
+
+def write(fs: Fs, path: str, made: BackupMade) -> None:
+    """Also for the command that copies a spool which no server has. Raises OSError."""
+    replace_file(fs, path, msgspec.json.encode(made) + b"\n")

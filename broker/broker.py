@@ -172,10 +172,9 @@ class Broker:
         self.streams, self.deletions = StreamQueues(self), Deletions(self)
         self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report)
         self.undos, self.operations = Undos(self), Operations()
-        self.last_backup = LastBackup(fs, self.spool.own, report)
+        self.watch, self.last_backup = Watch(self), LastBackup(fs, self.spool.own, report)
         self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
-        self.status = self._new_status()
-        self.admin = admin_access(config, fs)
+        self.status, self.admin = self._new_status(), admin_access(config, fs)
         self.logins = known or Logins()
         self.users = Users(config, fs, self.logins.own_uids)
         self.counters, self.limits, self.latencies = ServerCounters(), LimitsReached(report), Latencies()
@@ -197,7 +196,6 @@ class Broker:
         self._to_expire: deque[Queue] = deque()  # of this round
         self._starved: set[Queue] = set()  # could not be read for want of descriptors or memory
         self._sampler: Sampler | None = None
-        self.watch = Watch(self)
         self.holds: list[BackupHold] = []  # of backups that are being copied
 
     def sampler(self, now_ms: int) -> Sampler:

@@ -14,7 +14,7 @@ from staniel.broker.broker import Broker
 from staniel.broker.config.addresses import format_address
 from staniel.broker.config.load import Config, ConfigError
 from staniel.broker.events import EventSink, Level
-from staniel.broker.recovery import RecoverySummary, recover
+from staniel.broker.recovery import RecoveryProgress, RecoverySummary, recover
 from staniel.broker.status import ServerStatus
 from staniel.broker.users import Logins, is_unguarded, network_refusal, open_addresses
 from staniel.broker.version import VERSION
@@ -25,7 +25,7 @@ from staniel.journal.disk.fs import Locked, Misplaced
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.group_commit import JournalFailure
-from staniel.journal.spool import SpoolError
+from staniel.journal.spool import LOCK, SpoolError
 from staniel.server import heap, signals
 from staniel.server.cli.progress import Display, megabytes
 from staniel.server.clock import SteadyClock, steady_ms
@@ -43,6 +43,7 @@ from staniel.server.process import ProcessReader
 from staniel.server.secret_files import watch_secrets
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 from staniel.server.spool_socket import allowed_clients
+from staniel.server.start_notice import StartNotice
 from staniel.server.supervisor import Supervisor
 
 BACKLOG = 1024
@@ -131,7 +132,15 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
     began_ms = steady_ms()
     gc_policy = GcPolicy()
     gc_policy.disable()
-    summary = recover(broker, clock.now_ms(), Display(broker.report, steady_ms, sys.stderr))
+    supervisor = Supervisor(os.environ, os.getpid())
+    display = Display(broker.report, steady_ms, sys.stderr)
+    notice = StartNotice(f"{broker.spool.own}/{LOCK}", steady_ms, lambda text: supervisor.tell(f"STATUS={text}"))
+
+    def show(progress: RecoveryProgress) -> None:
+        display(progress)
+        notice(progress)
+
+    summary = recover(broker, clock.now_ms(), show)
     gc_policy.enable()
     broker.watch.begin(clock.now_ms())
     if config.all_addresses("admin"):  # a page may be opened; without one a history begins when it is asked for
@@ -149,8 +158,9 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
         acceptor = ListeningSocket(sock, allowed_clients() if is_of_spool else None)
         reserve = Reserve.SPOOL if is_of_spool else Reserve.OPERATORS if wire.name == "admin" else Reserve.NONE
         hub.listen(acceptor, wire, security if sock in bound.secure else None, reserve)
+    notice.end()
     hello = greeting(bound, config, summary, steady_ms() - began_ms)
-    failure = await run_until_stopped(Loop(hub, machine, gc_policy), hello, log)
+    failure = await run_until_stopped(Loop(hub, machine, gc_policy), hello, log, supervisor)
     if failure is not None:
         raise failure
     hub.close()
@@ -180,7 +190,7 @@ def secure(broker: Broker) -> Security:
     return certificates
 
 
-async def run_until_stopped(loop: Loop, hello: str, log: ServerLog) -> Exception | None:
+async def run_until_stopped(loop: Loop, hello: str, log: ServerLog, supervisor: Supervisor) -> Exception | None:
     """Print `hello` once signals are handled, then serve. Returns the failure of the disk, or of memory, that ended it,
     if one did: raised, a nursery would wrap it.
     """
@@ -190,7 +200,6 @@ async def run_until_stopped(loop: Loop, hello: str, log: ServerLog) -> Exception
         if signals.begin_service():
             loop.reload()
         say(hello)
-        supervisor = Supervisor(os.environ, os.getpid())
         supervisor.tell("READY=1", f"STATUS={hello}")
         nursery.start_soon(supervisor.stay_alive)
         nursery.start_soon(log.keep_writing)

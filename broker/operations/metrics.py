@@ -225,16 +225,19 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
         name = "staniel_certificate_expiry_timestamp_seconds"
         about = "When the server's certificate expires, in seconds since 1970."
         text.append(_head(name, MetricKind.GAUGE, about) + f"{name} {broker.certificate_ends_ms // 1000}\n")
-    age_ms = broker.last_backup.age_ms(view.now_ms)
-    if age_ms is not None:
-        name, about = "staniel_backup_age_seconds", "Since the last backup that the server has been told of."
-        text.append(_head(name, MetricKind.GAUGE, about) + f"{name} {age_ms / 1000}\n")
-    text += _process(broker.process())
+    text += [*_backup(broker.last_backup.age_ms(view.now_ms)), *_process(broker.process())]
     if broker.serves_jobs:
         text.append(
             _head("staniel_jobs", MetricKind.GAUGE, "Jobs that the server knows.") + f"staniel_jobs {view.jobs}\n"
         )
     return "".join([*text, *_histograms(broker)]).encode()
+
+
+def _backup(age_ms: int | None) -> list[str]:
+    if age_ms is None:
+        return []
+    name, about = "staniel_backup_age_seconds", "Since the last backup that the server has been told of."
+    return [_head(name, MetricKind.GAUGE, about) + f"{name} {age_ms / 1000}\n"]
 
 
 def _process(found: ProcessFigures | None) -> list[str]:

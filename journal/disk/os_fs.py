@@ -65,7 +65,7 @@ def _lock_holder(fd: int, path: str) -> str:
     """Who holds the lock on the open file at `path`. A server writes its process number into the file; another program
     that has locked it does not, and the number of an earlier server may still be there.
     """
-    said = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
+    said = os.pread(fd, 200, 0).decode("utf-8", "replace").partition("\n")[0].strip()  # behind it: how far a start is
     status = os.fstat(fd)
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     held = [words for line in _text_of("/proc/locks").splitlines() if place in (words := line.split())]

@@ -23,10 +23,10 @@ from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.protocol.http.requests import RAW
 from staniel.server.cli.text import printable
 from staniel.server.spool_socket import distrust, socket_address
+from staniel.server.start_notice import LOCK_BYTES_MAX, StartState, read_lock
 
 CONNECT_S_MAX = 5.0
 SPOOL_LOCK = "lock"  # in the own folder of a spool; it names who holds it
-HOLDER_BYTES_MAX = 200
 ERROR_BYTES_MAX = 300  # of what another program answers
 OTHER_VERSION = "the server's answer is not what this version of the command knows; use the one of the server's version"
 NO_STANIEL = "what answers there is not the admin listener of a Staniel"
@@ -321,7 +321,10 @@ def _unreachable(address: AdminAddress, error: Exception) -> str:
         return f"{describe(address)} may not be asked: run this as its user, or give its [admin] address with --url"
     if isinstance(address, SpoolAddress):
         spool = printable(os.path.abspath(address.spool))
-        if holder := _holder(address.spool):
+        holder, state = _holder(address.spool)
+        if state is not None:
+            return f"{describe(address)} ({printable(holder)}) is starting{': ' * bool(state.text)}{state.text}"
+        if holder:
             why = "it has [admin] socket = false, or runs in another container: give its [admin] port with --url"
             return f"{printable(holder)} has the spool {spool} open and does not listen for it: {why}"
         if isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError):
@@ -344,21 +347,26 @@ def _is_tls(error: Exception) -> bool:
     return isinstance(error, SSLError)
 
 
-def _holder(spool: str) -> str:
-    """What has the spool open, by its lock file; empty if nothing has, or that cannot be known. The lock itself is not
-    touched: a server that starts at this moment must get it.
+def starts(spool: str) -> StartState | None:
+    """How far the start of the server of this spool is; None if none starts."""
+    return _holder(spool)[1]
+
+
+def _holder(spool: str) -> tuple[str, StartState | None]:
+    """What has the spool open, by its lock file, and how far its start is; ("", None) if nothing has, or that cannot be
+    known. The lock itself is not touched: a server that starts at this moment must get it.
     """
     try:
         with open(os.path.join(spool, OWN_FOLDER, SPOOL_LOCK), "rb") as file:
             found = os.fstat(file.fileno())
-            holder = file.read(HOLDER_BYTES_MAX).decode("utf-8", "replace").strip()
+            holder, state = read_lock(file.read(LOCK_BYTES_MAX))
         device = found.st_dev
         place = f"{os.major(device):02x}:{os.minor(device):02x}:{found.st_ino}"
         with open("/proc/locks", encoding="ascii") as locks:
             is_held = any(line.split()[1] == "FLOCK" and place in line.split() for line in locks)
     except (OSError, IndexError):
-        return ""
-    return (holder or "a server") if is_held else ""
+        return "", None
+    return (holder or "a server", state) if is_held else ("", None)
 
 
 def _why(error: Exception) -> str:

@@ -12,7 +12,10 @@ import click
 from staniel.broker.version import VERSION_LINE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from staniel.broker.config.load import Config
+    from staniel.server.cli.ping import PingAnswer
 
 DAY_S = 86_400
 HELD_BACK, SILENT = 3, 4  # exit codes; click's own are 1 and 2
@@ -168,10 +171,33 @@ def serve(
     sys.exit(run(read_config, log_format or ""))
 
 
+def _ping_target(ctx: click.Context) -> tuple[str, Callable[[float], PingAnswer]]:
+    """Where `ping` asks, and how, within a time. Raises ClickException."""
+    said = ctx.params
+    if not (said["tls"] or said["config"] or said["spool"]):
+        from staniel.server.cli.ping import ping as ask_port
+        from staniel.server.cli.text import printable
+
+        host, port, path = said["host"], said["port"], said["path"]
+        where = printable(f"unix:{path}" if path else f"{host}:{port}")
+        return where, lambda timeout_s: ask_port(host, port, timeout_s, path)
+    from staniel.server.cli import ping_server
+
+    return ping_server.prepare(ctx)
+
+
 @main.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the server.")
 @click.option("--port", "-p", default=22133, show_default=True, type=click.IntRange(1, 65535), help="Memcache port.")
 @click.option("--unix", "path", default="", metavar="PATH", help="Unix socket of the server, instead of a port.")
+@click.option("--tls", is_flag=True, help="The port speaks TLS.")
+@click.option(
+    "--ca", default="", metavar="FILE", help="Authorities to trust under TLS, in PEM.  [default: the system's]"
+)
+@click.option("--certificate", default="", metavar="FILE", help="What to show a server that asks for one.")
+@click.option("--key", default="", metavar="FILE", help="The key, if it is in another file.")
+@click.option("--config", "-c", metavar="FILE", help="The server's, instead: it names its port and certificate.")
+@click.option("--spool", "-s", metavar="DIR", help="The server's, instead: it is asked as other commands ask.")
 @click.option(
     "--timeout",
     default=2.0,
@@ -180,23 +206,27 @@ def serve(
     help="For all of it, in seconds.",
     callback=lambda ctx, param, value: seconds(value),
 )
-@click.option("--alive", is_flag=True, help="Exit code 0 for every server that answers, whatever it refuses.")
-def ping(host: str, port: int, path: str, timeout: float, alive: bool) -> None:
+@click.option("--alive", is_flag=True, help="Exit code 0 for every server that answers or starts, whatever it refuses.")
+@click.pass_context
+def ping(ctx: click.Context, /, timeout: float, alive: bool, **said: Any) -> None:
     """Say whether a server answers. For health checks.
 
     Exit code 0: it does. 1: it does not. 4: nor does it, although its port is open: it has reached max_connections, or
     it hangs. 3: it answers, and its status is not up, or queues are paused or cannot be
-    read: the line says so, and a restart alone changes nothing about it. Nor is its status known if it has users, for
-    who must log in is told nothing; its own user is one on a Unix socket.
+    read: the line says so, and a restart alone changes nothing about it. Or it is starting, and the line says how far
+    it is, which --spool and --config can tell. Nor is its status known if it has users, for who must log in is told
+    nothing; its own user is one on a Unix socket, and with --spool.
     """
-    from staniel.server.cli.ping import Silent
-    from staniel.server.cli.ping import ping as ping_server
+    from staniel.server.cli.ping import Silent, Starting
     from staniel.server.cli.text import printable, tolerate
 
     tolerate()
-    where = printable(f"unix:{path}" if path else f"{host}:{port}")
+    where, ask = _ping_target(ctx)
     try:
-        answer = ping_server(host, port, timeout, path)
+        answer = ask(timeout)
+    except Starting as starting:
+        click.echo(printable(f"the server on {where} is starting: {starting}".removesuffix(": ")))
+        sys.exit(0 if alive else HELD_BACK)
     except Silent:
         why = "the port is open: the server is full (max_connections, `connections.full` in its log), or it hangs"
         click.echo(f"Error: no answer from {where} in {timeout:g} s, but {why}", err=True)
@@ -204,7 +234,7 @@ def ping(host: str, port: int, path: str, timeout: float, alive: bool) -> None:
     except OSError as error:
         why = printable(error.strerror or str(error))
         if isinstance(error, ConnectionRefusedError | FileNotFoundError):
-            why += "; start it, or name another with --host, --port or --unix"
+            why += "; start it, or name another with --host, --port, --unix, --config or --spool"
         raise click.ClickException(f"no answer from {where}: {why}") from error
     held_back = f", {answer.held_back}" if answer.held_back else ""
     name = f"staniel {answer.version}" if answer.version else "a server"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from time import monotonic
 
 from msgspec import Struct
@@ -16,6 +17,10 @@ COUNTS = ("paused_queues", "unreadable_queues", "unreadable_command_logs")
 
 class Silent(TimeoutError):
     """The port is open and nothing was received: the system accepts connections for a program that does not."""
+
+
+class Starting(Exception):
+    """The server recovers its spool, and serves no clients yet; the text says how far it is."""
 
 
 class PingAnswer(Struct, frozen=True):
@@ -45,31 +50,47 @@ class PingAnswer(Struct, frozen=True):
         return ", ".join(found)
 
 
-def ping(host: str, port: int, timeout_s: float, unix_path: str = "") -> PingAnswer:
+def plain(sock: socket.socket) -> socket.socket:
+    return sock
+
+
+def ping(
+    host: str,
+    port: int,
+    timeout_s: float,
+    unix_path: str = "",
+    secure: Callable[[socket.socket], socket.socket] = plain,
+) -> PingAnswer:
     """What the server says of itself, all of it within `timeout_s`; with `unix_path` the one that listens there.
-    Raises OSError if there is none, or none that answers in time; Silent if nothing at all comes from an open port.
+    `secure` begins TLS, where that is spoken. Raises OSError if there is none, or none that answers in time; Silent if
+    nothing at all comes from an open port.
     """
     until_s = monotonic() + timeout_s
     try:
-        with _connect_unix(unix_path, until_s) if unix_path else _connect(host, port, until_s) as sock:
-            lines = _Lines(sock, until_s)
-            lines.ask(b"version\r\n")
-            try:
-                line = lines.next()
-            except TimeoutError:
-                if lines.has_heard:
-                    raise
-                raise Silent("timed out") from None
-            if line == UNAUTHENTICATED:
-                return PingAnswer("", wants_login=True)
-            words = line.split()
-            if len(words) != 2 or words[0] != "VERSION":
-                raise OSError("the answer is not that of a memcache server")
-            lines.ask(b"stats server\r\n")
-            return _read_stats(words[1], lines)
+        with _connect_unix(unix_path, until_s) if unix_path else _connect(host, port, until_s) as bare:
+            bare.settimeout(_left_s(until_s))
+            with secure(bare) as sock:
+                return _ask(_Lines(sock, until_s))
     except (UnicodeError, OverflowError) as error:
         # What Python's resolver says to names such as "a..b", a name of 64 letters, or one with surrogates.
         raise OSError(f"no such host: {error}") from error
+
+
+def _ask(lines: _Lines) -> PingAnswer:
+    lines.ask(b"version\r\n")
+    try:
+        line = lines.next()
+    except TimeoutError:
+        if lines.has_heard:
+            raise
+        raise Silent("timed out") from None
+    if line == UNAUTHENTICATED:
+        return PingAnswer("", wants_login=True)
+    words = line.split()
+    if len(words) != 2 or words[0] != "VERSION":
+        raise OSError("the answer is not that of a memcache server")
+    lines.ask(b"stats server\r\n")
+    return _read_stats(words[1], lines)
 
 
 def _connect(host: str, port: int, until_s: float) -> socket.socket:

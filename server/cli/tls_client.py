@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import ssl
 
 from staniel.server.cli.admin_client import AdminError, NotTrusted, TlsAddress, TlsFiles
@@ -11,21 +12,48 @@ from staniel.server.cli.text import printable
 
 def secure_connection(address: TlsAddress, timeout_s: float, files: TlsFiles) -> http.client.HTTPSConnection:
     """Raises AdminError if one of the files cannot be used."""
+    return SecureConnection(address.host, address.port, timeout_s, *secure_context(address.shows, files))
+
+
+def secured(sock: socket.socket, address: TlsAddress, files: TlsFiles) -> ssl.SSLSocket:
+    """The same of a connection that is there. Raises OSError, NotTrusted among them, and AdminError."""
+    context, shown = secure_context(address.shows, files)
+    try:
+        secure = context.wrap_socket(sock, server_hostname=address.host)
+    except ssl.SSLCertVerificationError as error:
+        raise _not_trusted(error) from error
+    _check_shown(secure, shown)
+    return secure
+
+
+def secure_context(shows: str, files: TlsFiles) -> tuple[ssl.SSLContext, bytes]:
+    """What is accepted, and the certificate that the server must show, in DER; empty: what the context accepts."""
     shown = b""
-    if files.ca or not address.shows:
+    if files.ca or not shows:
         context = ssl.create_default_context(cafile=_checked(files.ca))
     else:
         # It is known which certificate it has: neither an authority nor the name of the host says more.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        shown = _first_certificate(address.shows)
+        shown = _first_certificate(shows)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if files.certificate:
         try:
             context.load_cert_chain(files.certificate, files.key or None, password="")  # one with a password is refused
         except (OSError, ValueError) as error:
             raise _unusable(f"{files.certificate} {files.key}".strip(), error) from error
-    return SecureConnection(address.host, address.port, timeout_s, context, shown)
+    return context, shown
+
+
+def _not_trusted(error: ssl.SSLCertVerificationError) -> NotTrusted:
+    return NotTrusted(None, f"its certificate is not accepted: {error.verify_message.rstrip('.')}: {_mend(error)}")
+
+
+def _check_shown(sock: ssl.SSLSocket, shown: bytes) -> None:
+    if shown and sock.getpeercert(binary_form=True) != shown:
+        sock.close()
+        why = "it shows another certificate than its configuration names: has it been reloaded? Or say --ca"
+        raise NotTrusted(None, why)
 
 
 class SecureConnection(http.client.HTTPSConnection):
@@ -40,13 +68,9 @@ class SecureConnection(http.client.HTTPSConnection):
         try:
             super().connect()
         except ssl.SSLCertVerificationError as error:
-            why = f"its certificate is not accepted: {error.verify_message.rstrip('.')}: {_mend(error)}"
-            raise NotTrusted(None, why) from error
+            raise _not_trusted(error) from error
         assert isinstance(self.sock, ssl.SSLSocket)
-        if self._shown and self.sock.getpeercert(binary_form=True) != self._shown:
-            self.sock.close()
-            why = "it shows another certificate than its configuration names: has it been reloaded? Or say --ca"
-            raise NotTrusted(None, why)
+        _check_shown(self.sock, self._shown)
 
 
 def _mend(error: ssl.SSLCertVerificationError) -> str:

@@ -36,6 +36,7 @@ def test_a_server_says_when_it_serves_that_it_lives_and_that_it_stops(
     sock, name = ears
     wrapper = ("env", f"NOTIFY_SOCKET={name}", "WATCHDOG_USEC=20000")
     with running(tmp_path, wrapper=wrapper) as server:
+        assert hear(sock) == ["STATUS=starting"]
         ready, status = hear(sock)
         assert ready == "READY=1" and status == f"STATUS={server.greeting.rstrip()}"
         assert [hear(sock) for _ in range(3)] == [["WATCHDOG=1"]] * 3

@@ -57,7 +57,8 @@ def test_ping_fails_in_one_line_where_nobody_listens() -> None:
         said = run_staniel("ping", "--port", str(probe.getsockname()[1]))
     assert (said.returncode, said.stdout, said.stderr.count("\n")) == (1, "", 1)
     assert "no answer from 127.0.0.1:" in said.stderr
-    assert said.stderr.endswith(": Connection refused; start it, or name another with --host, --port or --unix\n")
+    ways = "--host, --port, --unix, --config or --spool"
+    assert said.stderr.endswith(f": Connection refused; start it, or name another with {ways}\n")
 
 
 def test_ping_fails_in_time_where_somebody_listens_and_says_nothing() -> None:

@@ -4,9 +4,11 @@ has no place here.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from shlex import quote
 
 import click
 from msgspec import Struct
@@ -30,6 +32,7 @@ from staniel.server.cli.kestrel_config import (
 )
 from staniel.server.cli.text import counted, printable
 
+SPOOL = "/var/lib/staniel"  # as in docs/ and packaging/staniel.service
 LEFT_OUT, UNREADABLE = 1, 2  # exit codes
 OVERFLOW_DEFAULT = 10  # of maxJournalOverflow
 LEVELS = {
@@ -64,6 +67,10 @@ class Setting(Struct, frozen=True):
     comment: str = ""
 
 
+class OwnFolder(Exception):
+    """The new server would write to Kestrel's files."""
+
+
 class Misfit(Exception):
     """A value that the setting cannot have; the text says why."""
 
@@ -71,12 +78,16 @@ class Misfit(Exception):
 class Import:
     """`sections` in the order in which they are written; `note` is told what they do not have."""
 
-    def __init__(self, note: Note) -> None:
+    def __init__(self, note: Note, spool: str = SPOOL, *, is_open: bool = False) -> None:
+        """`spool`: of the new server. `is_open`: other machines are served without users, as Kestrel does."""
         self._note = note
+        self._spool = spool
+        self._may_open = is_open
         self.sections: dict[str, dict[str, Setting]] = {name: {} for name in ("server", "memcache", "text", "thrift")}
         self.sections |= {"admin": {}, "default": {}}
+        self.sections["server"]["spool"] = Setting(quoted(spool))
         self.aliases: dict[str, str] = {}
-        self._is_open = False  # other machines reach it
+        self._host = ""  # Kestrel's, if other machines reach it, and are not to reach ours yet
         self._overflow: int | None = None  # times max_journal_size, in files of Kestrel 2.0
 
     def run(self, assignments: list[Assignment]) -> None:
@@ -103,10 +114,17 @@ class Import:
         host = self.sections["server"].get("host")
         if host is None or is_loopback(host.value.strip('"')):
             return
+        if self._may_open:
+            self.sections["server"] |= {
+                "open_network": Setting("true", "clients of other machines are not asked who they are"),
+                "operator_commands": Setting('"everywhere"', "they may delete, flush, shut down, as with Kestrel"),
+            }
+            return
         line = next((each.line for each in assignments if each.path == "listenAddress"), 0)
-        why = "a server that other machines reach starts with [users], or with [server] open_network = true"
+        why = "127.0.0.1 alone: a server that other machines reach starts with [users], or see --open-network"
         self._note(line, "listenAddress", why)
-        self._is_open = True
+        self._host = host.value
+        self.sections["server"]["host"] = Setting('"127.0.0.1"')
 
     def _guard_admin(self, assignments: list[Assignment]) -> None:
         """Kestrel's admin port is open to all; ours wants a token beyond loopback."""
@@ -137,9 +155,17 @@ class Import:
             self._note(each.line, each.path, str(misfit))
             return
         if key == "spool":
-            comment = "Kestrel's own: copy it with `staniel adopt`, name the copy"
-            setting = Setting(setting.value, comment)
+            self._adopt(each)
+            return
         self.sections[section][key] = setting
+
+    def _adopt(self, each: Assignment) -> None:
+        """Kestrel's folder is never served: two servers would write to its files. Raises OwnFolder."""
+        old = str(each.value)
+        if os.path.realpath(old) == os.path.realpath(self._spool):
+            raise OwnFolder(old)
+        words = " ".join(quote(word) for word in ("staniel", "adopt", old, self._spool))
+        self.sections["server"]["spool"] = Setting(quoted(self._spool), f"a copy of Kestrel's: {words}")
 
     def _loggers(self, each: Assignment) -> None:
         found = each.value[0] if isinstance(each.value, list) and each.value else each.value
@@ -213,8 +239,9 @@ class Import:
             yield f"[{name}]"
             for key, setting in settings.items():
                 yield f"{key} = {setting.value}" + (f"  # {setting.comment}" if setting.comment else "")
-            if name == "server" and self._is_open:
-                yield "# open_network = true  # clients of other machines are not asked who they are; else give [users]"
+            if name == "server" and self._host:
+                yield f"# host = {self._host}  # Kestrel's; with [users], or with the next line, as Kestrel does"
+                yield "# open_network = true  # clients of other machines are not asked who they are"
                 yield '# operator_commands = "everywhere"  # they may delete, flush, shut down, as with Kestrel'
             for key, value in unsaid.items():
                 yield f"# {key} = {value}  # so Kestrel, where its file says nothing"
@@ -293,8 +320,13 @@ def _duration(key: str, ms: float) -> str:
 
 @click.command("import-kestrel")
 @click.argument("path", metavar="FILE.scala")
-def import_kestrel(path: str) -> None:
+@click.option("--spool", "-s", default=SPOOL, show_default=True, metavar="DIR", help="Of the new server: for `adopt`.")
+@click.option("--open-network", is_flag=True, help="Serve other machines without asking who they are, as Kestrel does.")
+def import_kestrel(path: str, spool: str, open_network: bool) -> None:
     """Write a configuration of Kestrel 2 as one of Staniel's to standard output.
+
+    It serves a copy of Kestrel's folder, which `staniel adopt` makes, and 127.0.0.1 alone, unless --open-network is
+    given: a server starts with it as it is.
 
     What has no place in it is named on standard error, with its line. What Kestrel does where its file says nothing,
     and Staniel does not, stands in it as comments. Exit code 0: all of it was carried over; 1: something was not; 2:
@@ -310,8 +342,13 @@ def import_kestrel(path: str) -> None:
         raise _Unreadable(printable(f"{path}: {error}")) from error
     except RecursionError:
         raise _Unreadable(printable(f"{path}: its brackets are nested too deeply")) from None
-    found = Import(lambda line, what, why: notes.append((line, what, why)))
-    found.run(assignments)
+    spool = os.path.abspath(spool)
+    found = Import(lambda line, what, why: notes.append((line, what, why)), spool, is_open=open_network)
+    try:
+        found.run(assignments)
+    except OwnFolder as error:
+        why = "is Kestrel's own queuePath: name another folder, and copy it there with `staniel adopt`"
+        raise click.UsageError(printable(f"--spool {error} {why}")) from error
     lines = list(found.lines(path))
     for line in lines:
         click.echo(printable(line))

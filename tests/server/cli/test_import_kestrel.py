@@ -92,7 +92,7 @@ def test_a_file_of_kestrel_2_4(tmp_path: Path) -> None:
     found, said = carried(tmp_path / "production.scala", CURRENT, 1)
     assert found == {
         "server": {
-            "host": "0.0.0.0", "spool": "/var/spool/kestrel", "client_timeout": "30s", "log_level": "debug",
+            "host": "127.0.0.1", "spool": "/var/lib/staniel", "client_timeout": "30s", "log_level": "debug",
             "expiration_timer_frequency": "1s", "max_open_transactions": 100, "status_change_grace_period": "10s",
             "connection_limit_refuse_reads": 5000,
         },
@@ -114,13 +114,30 @@ def test_a_file_of_kestrel_2_4(tmp_path: Path) -> None:
     lines = CURRENT.splitlines()
     named = {lines[int(each.split(":")[1]) - 1].split()[0]: each for each in said[:-1]}
     assert set(named) == {"listenAddress", "admin.httpPort", "admin.statsNodes", "loggers"}
-    assert "open_network = true" in named["listenAddress"]
+    assert "see --open-network" in named["listenAddress"]
     assert said[-1] == "4 things not carried over"
     config = tmp_path / "staniel.toml"
-    made = run_staniel("config", "import-kestrel", str(tmp_path / "production.scala")).stdout
-    for text, is_unasked in ((made, False), (made.replace("# open_network", "open_network"), True)):
-        config.write_text(text)
-        assert load(str(config)).server.open_network is is_unasked
+    for option in ((), ("--open-network",)):
+        made = run_staniel("config", "import-kestrel", str(tmp_path / "production.scala"), *option).stdout
+        config.write_text(made)
+        assert run_staniel("config", "check", str(config)).returncode == 0
+        server = load(str(config)).server
+        assert (server.open_network, server.host) == ((True, "0.0.0.0") if option else (False, "127.0.0.1"))
+        if not option:
+            config.write_text(made.replace("# host = ", "host = ").replace('host = "127.0.0.1"\n', "", 1))
+            assert "say that it is meant" in run_staniel("config", "check", str(config)).stderr
+            config.write_text(config.read_text().replace("# open_network", "open_network"))
+            assert run_staniel("config", "check", str(config)).returncode == 0
+
+
+def test_the_folder_of_kestrel_is_never_the_new_spool(tmp_path: Path) -> None:
+    path = tmp_path / "production.scala"
+    path.write_text(CURRENT.replace("/var/spool/kestrel", f"{tmp_path}/kestrel"))
+    said = run_staniel("config", "import-kestrel", str(path), "--spool", f"{tmp_path}/x/../kestrel/")
+    assert (said.returncode, said.stdout) == (2, "") and "is Kestrel's own queuePath" in said.stderr
+    made = run_staniel("config", "import-kestrel", str(path), "--spool", f"{tmp_path}/a b").stdout
+    adopt = f"staniel adopt {tmp_path}/kestrel '{tmp_path}/a b'"
+    assert f'spool = "{tmp_path}/a b"  # a copy of Kestrel\'s: {adopt}\n' in made
 
 
 def test_a_file_of_kestrel_2_0_whose_sizes_meant_something_else(tmp_path: Path) -> None:
@@ -146,7 +163,7 @@ def test_a_list_of_queues_and_names_of_values(tmp_path: Path) -> None:
         "      maxQueueAge = None\n      override val maxItemSize = 1024L\n    }\n  )\n}\n"
     )
     found, said = carried(tmp_path / "list.scala", text, 0)
-    assert found["server"]["spool"] == "/var/spool/kestrel" and found["default"]["max_items"] == 14
+    assert found["server"]["spool"] == "/var/lib/staniel" and found["default"]["max_items"] == 14
     assert found["queues"] == {"a": {"max_size": "1536KB"}, "b": {"max_queue_age": "none", "max_item_size": "1KB"}}
     assert said == []
 

@@ -6,7 +6,6 @@ for ever.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
@@ -49,7 +48,7 @@ class Leases:
         self._deadlines = timers
         self._leases: dict[int, Lease] = {}
         self._by_read: dict[Delivery, Lease] = {}
-        self._held: Counter[Owner] = Counter()
+        self._held: dict[Owner, dict[int, Lease]] = {}  # by number: the oldest first
         self._over: dict[Queue, list[Lease]] = {}
         self._last = 0
         # Called with leases that have timed out.
@@ -57,14 +56,14 @@ class Leases:
 
     def held(self, session: int, queue: str) -> int:
         """How many a session has open on a queue."""
-        return self._held[session, queue]
+        return len(self._held.get((session, queue), ()))
 
-    def by_session(self) -> dict[int, dict[str, int]]:
-        """How many each session has open, by the session's number and the queue's name."""
-        found: dict[int, dict[str, int]] = {}
-        for (session, queue), count in self._held.items():
-            if count:
-                found.setdefault(session, {})[queue] = count
+    def by_session(self) -> dict[int, dict[str, tuple[int, int]]]:
+        """How many each session has open, and since when the oldest, by the session's number and the queue's name."""
+        found: dict[int, dict[str, tuple[int, int]]] = {}
+        for (session, queue), held in self._held.items():
+            oldest = next(iter(held.values()))
+            found.setdefault(session, {})[queue] = len(held), oldest.taken.opened_ms
         return found
 
     def find(self, taken: Delivery) -> Lease | None:
@@ -78,7 +77,7 @@ class Leases:
         lease = Lease(self, self._last, owner, session.address, queue, taken)
         self._leases[self._last] = self._by_read[taken] = lease
         taken.client = session.address
-        self._held[owner] += 1
+        self._held.setdefault(owner, {})[self._last] = lease
         self._deadlines.set(lease, until_ms)
         return self._last
 
@@ -120,7 +119,8 @@ class Leases:
         if lease is not None:
             del self._by_read[lease.taken]
             self._deadlines.drop(lease)
-            self._held[lease.owner] -= 1
-            if not self._held[lease.owner]:
+            held = self._held[lease.owner]
+            del held[number]
+            if not held:
                 del self._held[lease.owner]
         return lease

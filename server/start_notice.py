@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from staniel.journal.disk.os_fs import native
+
 if TYPE_CHECKING:
     from staniel.broker.recovery import RecoveryProgress  # commands read what it is, and recover nothing
 
@@ -54,7 +56,7 @@ class StartNotice:
         self._fd = -1
         self._at = 0
         try:
-            self._fd = os.open(os.fsencode(lock_path), os.O_WRONLY | os.O_CLOEXEC)
+            self._fd = os.open(native(lock_path), os.O_WRONLY | os.O_CLOEXEC)
             self._at = os.fstat(self._fd).st_size
         except OSError:
             pass  # commands are told that the server does not listen

@@ -88,7 +88,7 @@ class WaiterView(Struct, frozen=True):
 
 
 class HeldView(Struct, frozen=True):
-    """Open reads of one client of one queue. `since_at_ms`: of the oldest; 0: that is not known, as of thrift's."""
+    """Open reads of one client of one queue. `since_at_ms`: of the oldest."""
 
     queue: str
     count: int
@@ -244,7 +244,7 @@ def clients(broker: Broker, offset: int, limit: int) -> Iterator[ClientView]:
         yield client_view(broker, session, leased.get(session.number, {}))
 
 
-def client_view(broker: Broker, session: Session, leased: dict[str, int]) -> ClientView:
+def client_view(broker: Broker, session: Session, leased: dict[str, tuple[int, int]]) -> ClientView:
     waited_at = session.waited_at
     # What an operator gave back, or a time-out, the session forgets only once its client asks for it.
     held = {
@@ -253,13 +253,13 @@ def client_view(broker: Broker, session: Session, leased: dict[str, int]) -> Cli
     }
     held = {name: reads for name, reads in held.items() if reads}
     holds = [HeldView(name, len(reads), reads[0].opened_ms) for name, reads in islice(held.items(), HOLDS_MAX)]
-    holds += [HeldView(name, count, 0) for name, count in islice(leased.items(), HOLDS_MAX)]
+    holds += [HeldView(name, count, since_ms) for name, (count, since_ms) in islice(leased.items(), HOLDS_MAX)]
     return ClientView(
         number=session.number,
         address=session.address,
         protocol=session.protocol,
         state=session.state.value,
-        open_reads=sum(map(len, held.values())) + sum(leased.values()),
+        open_reads=sum(map(len, held.values())) + sum(count for count, _ in leased.values()),
         waits_for=getattr(waited_at, "name", "") if waited_at is not None else "",
         backlog=len(session.backlog),
         user=session.user,

@@ -1,0 +1,44 @@
+"""Open reads of thrift's clients, as operators see them: how many each client has, and since when the oldest."""
+
+from __future__ import annotations
+
+from staniel.broker.operations import views
+from staniel.broker.operations.views import HeldView
+from staniel.queues.queue import Queue
+from tests.support.world import World
+
+
+def open_one(world: World, queue: Queue) -> int:
+    taken = queue.open(world.now_ms)
+    assert taken is not None
+    (session,) = world.broker.sessions()
+    return world.broker.leases.grant(session, queue, taken, world.now_ms + 3_600_000)
+
+
+def test_leases_tell_since_when_the_oldest_is_held() -> None:
+    world = World()
+    client = world.client()
+    for number in range(4):
+        client.puts(f"{number}", "jobs")
+    queue = world.broker.queues.find("jobs")
+    assert queue is not None
+
+    def held() -> tuple[HeldView, ...]:
+        (found,) = views.clients(world.broker, 0, 10)
+        assert found.open_reads == sum(each.count for each in found.holds)
+        return found.holds
+
+    moments, numbers = [], []
+    for _ in range(3):
+        moments.append(world.now_ms)
+        numbers.append(open_one(world, queue))
+        world.turn(1000)
+    (session,) = world.broker.sessions()
+    assert held() == (HeldView("jobs", 3, moments[0]),) and world.broker.leases.held(session.number, "jobs") == 3
+    world.broker.leases.pop(numbers[1])
+    assert held() == (HeldView("jobs", 2, moments[0]),)
+    world.broker.leases.pop(numbers[0])
+    assert held() == (HeldView("jobs", 1, moments[2]),)
+    world.broker.leases.pop(numbers[2])
+    assert held() == () and world.broker.leases.held(session.number, "jobs") == 0
+    assert world.broker.leases.pop(numbers[2]) is None

@@ -391,7 +391,9 @@ def _recover_blocked(broker: Broker, now_ms: int) -> None:
     ambiguous = []
     for name in sorted(tried):
         broker.streams.unblock(name)
-        if name in found.streams:
+        if name in found.mixed:
+            broker.streams.block_mixed(name, found.mixed[name])
+        elif name in found.streams:
             broker.streams.recover_one(name, found.streams[name], now_ms)
         elif name in found.kestrel and _recover_or_block(broker, name, found.kestrel[name], now_ms, RecoveryProgress()):
             ambiguous.append(name)

@@ -41,14 +41,19 @@ class StreamQueues:
         """Bring every queue of this format into service. Damage is reported, never fatal to other queues. Raises
         SpoolError.
         """
-        broker = self.broker
         self._prepare_archives()
         for name, why in sorted(found.mixed.items()):
-            self._blocked[parent_of(name) or name] = why
-            broker.queues.block(name, why)
-            broker.report(Level.ERROR, "journal.mixed", queue=name, hint=why)
+            self.block_mixed(name, why)
         for name, files in sorted(found.streams.items()):
             self.recover_one(name, files, now_ms)
+
+    def block_mixed(self, name: str, why: str) -> None:
+        """Files of both formats: a reload looks again whether they still are."""
+        broker = self.broker
+        self._blocked[parent_of(name) or name] = why
+        broker.queues.block(name, why)
+        broker.unreadable.add(name)
+        broker.report(Level.ERROR, "journal.mixed", queue=name, hint=why)
 
     def recover_one(self, name: str, files: StreamFiles, now_ms: int) -> None:
         """Bring a queue with its readers into service, or block their names."""

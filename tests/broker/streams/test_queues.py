@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from staniel.broker.recovery import retry_unreadable
 from staniel.journal.libkestrel.position import Position, encode_reader_file
 from staniel.journal.libkestrel.records import (
     READER_MAGIC,
@@ -309,6 +310,22 @@ def test_a_queue_with_files_of_both_formats_is_not_served_and_says_so() -> None:
     assert "both journal formats" in asks(world, "set q 0 0 1", "x")
     assert "both journal formats" in asks(world, "set q+a 0 0 1", "x")
     assert names(disk) == ["q", "q.7"]
+
+
+@pytest.mark.parametrize(("away", "is_there"), [("q", "x"), ("q.7", "")])
+def test_a_reload_serves_a_queue_whose_files_are_of_one_format_again(away: str, is_there: str) -> None:
+    disk = new_disk()
+    put_file(disk, "q.7", SEGMENT_MAGIC + encode_put(Item(b"x", START_MS), 1))
+    put_file(disk, "q", b"")
+    world = World(LIB, disk)
+    retry_unreadable(world.broker, world.now_ms)
+    assert world.events == ["journal.mixed"] * 2 and "both journal formats" in asks(world, "set q+a 0 0 1", "x")
+    disk.remove(f"s/{away}")
+    retry_unreadable(world.broker, world.now_ms)
+    assert world.broker.queues.blocked == {} and all_of(world, "q") == [is_there] * bool(is_there)
+    assert asks(world, "set q 0 0 1", "y") == "STORED"
+    again = World(LIB, world.disk.kill())
+    assert all_of(again, "q") == [*([is_there] if is_there else []), "y"] and again.broker.queues.blocked == {}
 
 
 def test_an_item_expires_into_a_queue_of_the_other_format() -> None:

@@ -37,8 +37,8 @@ class Deletions:
             session.batch = max(session.batch, broker.queues.erased.get(name, 0))  # a power cut may bring it back
             then(broker.queues.waiters_by_name.dismiss(name))  # readers may wait for it
             return
-        session.log_event("queue.deleted", now_ms, queue=name, items=len(queue.line))
-        broker.audit.note(session, "delete", now_ms, queue=name, items=len(queue.line))
+        session.log_event("queue.deleted", now_ms, queue=name, items=queue.line.present)
+        broker.audit.note(session, "delete", now_ms, queue=name, items=queue.line.present)
         if self.must_wait(queue):
             self.postponed.setdefault(queue, []).append(session)
             broker.group.after_sync = self.carry_out

@@ -67,7 +67,7 @@ class QueueTotals:
             self.add(queue)
 
     def add(self, queue: Queue) -> None:
-        self.items += len(queue.line)
+        self.items += queue.line.present
         self.bytes += queue.line.bytes
         self.memory_bytes_max += queue.config.max_memory_bytes
         self.unreadable += queue.line.read_error is not None
@@ -110,7 +110,7 @@ def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[s
     queue.sync_counters()
     counters, journal = queue.counters, queue.journal
     log = primary_log(journal)
-    yield "items", len(queue.line)
+    yield "items", queue.line.present
     yield "bytes", queue.line.bytes
     yield "total_items", counters.total_items
     yield "logsize", log.current_bytes if log else 0

@@ -46,4 +46,7 @@ cdef class Delivery:
 cpdef Delivery new_delivery(Item item, object id, long long deliveries, long long xid, long long opened_ms, long long seq, str client=*)
 
 
+cpdef bint is_remnant(Item item) except -1
+
+
 cpdef object id_after(long long added_ms, object last_id)

@@ -7,6 +7,9 @@ from msgspec import Struct
 LOST_MS = -1
 """The expiry of an item that the disk has lost: it is dropped, never handed out and never sent elsewhere."""
 
+REMNANT_MS = 2
+"""The expiry of what stays of an item that expired behind a live head, see sweeping.py."""
+
 
 class Item(Struct, gc=False):
     """What a client put. Times are epoch milliseconds; `expires_ms` 0 = never. `flags` are memcache's, 32 bits.
@@ -90,6 +93,23 @@ def past_bytes(item: Item) -> bytes:
 def copy_of(item: Item) -> Item:
     """The same item without what only its present journal knows it by."""
     return item_with(past_bytes(item), item.data, item.added_ms, item.expires_ms, item.flags)
+
+
+def is_remnant(item: Item) -> bool:
+    """Whether nothing but its place in the line is left of this item."""
+    return item.expires_ms == REMNANT_MS and not item.data
+
+
+def is_payload_gone(item: Item) -> bool:
+    """Whether there is nothing left to hand out or to send: lost by the disk, or swept."""
+    return item.expires_ms == LOST_MS or is_remnant(item)
+
+
+def remnant_of(item: Item) -> Item:
+    """What stays of an item that has expired: what its id is made of, or its id."""
+    if isinstance(item, Numbered):
+        return Numbered(b"", item.added_ms, REMNANT_MS, 0, item.id, item.errors)
+    return Item(b"", item.added_ms, REMNANT_MS)
 
 
 def ends_ms(now_ms: int, ttl_ms: int) -> int:

@@ -7,6 +7,7 @@ from staniel.values import copied, is_equal, shown
 
 
 LOST_MS = -1
+REMNANT_MS = 2
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
@@ -141,6 +142,23 @@ def past_bytes(item):
 def copy_of(item):
     """The same item without what only its present journal knows it by."""
     return item_with(past_bytes(item), item.data, item.added_ms, item.expires_ms, item.flags)
+
+
+cpdef bint is_remnant(Item item) except -1:
+    """Whether nothing but its place in the line is left of this item."""
+    return item.expires_ms == 2 and not item.data  # REMNANT_MS
+
+
+def is_payload_gone(Item item not None):
+    """Whether there is nothing left to hand out or to send: lost by the disk, or swept."""
+    return item.expires_ms == LOST_MS or is_remnant(item)
+
+
+def remnant_of(Item item not None):
+    """What stays of an item that has expired: what its id is made of, or its id."""
+    if isinstance(item, Numbered):
+        return Numbered(b"", item.added_ms, REMNANT_MS, 0, item.id, item.errors)
+    return Item(b"", item.added_ms, REMNANT_MS)
 
 
 ID_SHIFT = SHIFT

@@ -3,14 +3,14 @@
 
 cimport cython
 
-from staniel.queues.item cimport Delivery, Item, id_after, new_delivery
+from staniel.queues.item cimport Delivery, Item, id_after, is_remnant, new_delivery
 
 
 cdef class Line:
     cdef public object fresh, tail, heavy_bytes, read_error, on_read_error, deferred_free
     cdef public list returned
     cdef public object last_id
-    cdef public long long expiring, added_bytes, added_expiring, left, full_bytes, look_items
+    cdef public long long expiring, remnants, added_bytes, added_expiring, left, full_bytes, look_items
 
     cpdef Item head(self)
     cpdef give_back(self, Delivery taken)

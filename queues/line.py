@@ -12,7 +12,7 @@ from typing import Protocol
 
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.deferred_free import DeferredFree
-from staniel.queues.item import ID_SHIFT, LOST_MS, Delivery, Item, id_after, new_delivery
+from staniel.queues.item import ID_SHIFT, LOST_MS, Delivery, Item, id_after, is_remnant, new_delivery, remnant_of
 
 # What an item costs beside its payload: the Item, the header of its bytes, its place in the line, the allocator's
 # rounding. Measured with a million items of 10, 100 and 1000 bytes: 104 to 131.
@@ -60,6 +60,7 @@ class Line:
         "look_items",
         "on_read_error",
         "read_error",
+        "remnants",
         "returned",
         "tail",
     )
@@ -72,6 +73,7 @@ class Line:
         self.fresh: deque[Item] = deque()
         self.returned: list[Delivery] = []
         self.expiring = 0  # how many of the items have an expiry of their own
+        self.remnants = 0  # of these: nothing is left of them, see sweeping.py
         self.added_bytes = 0  # of payload, and how many with an expiry, of all items that ever joined the end
         self.added_expiring = 0
         self.last_id = 0
@@ -99,7 +101,12 @@ class Line:
 
     def reaches(self, items: int, size_bytes: int) -> bool:
         """Whether it has so many items, or so many bytes of payload."""
-        return len(self) >= items or self.bytes >= size_bytes
+        return self.present >= items or self.bytes >= size_bytes
+
+    @property
+    def present(self) -> int:
+        """How many items there are for people and for limits: remnants are places, not items."""
+        return len(self) - self.remnants
 
     @property
     def end(self) -> int:
@@ -153,6 +160,7 @@ class Line:
         self.bytes += len(item.data)  # type: ignore[misc]  # a slot or a property, as below
         if item.expires_ms:
             self.expiring += 1
+            self.remnants += is_remnant(item)
 
     def items(self) -> list[Item]:
         """All items, head first, in memory."""
@@ -162,6 +170,7 @@ class Line:
         self.bytes -= len(item.data)  # type: ignore[misc]
         if item.expires_ms:
             self.expiring -= 1
+            self.remnants -= is_remnant(item)
 
     def _pop_returned(self) -> Delivery:
         taken = self.returned.pop()
@@ -172,6 +181,36 @@ class Line:
         taken = self.returned.pop()
         self._gone(taken.item)
         return taken.id
+
+    def sweep(self, now_ms: int, seq: int, look_max: int, count_max: int) -> tuple[int, int]:
+        """Make remnants of items in memory that expired before `now_ms` by their own expiry, `count_max` at most, from
+        the fresh one with `seq` on; 0: from the head on. (how many, the seq from which to go on, 0 when through.)
+        """
+        count = 0
+        if not seq:
+            for taken in self.returned[-look_max:]:
+                if count < count_max and _is_over(taken.item, now_ms):
+                    taken.item = self._swept(taken.item)
+                    count += 1
+        fresh, first = self.fresh, max(0, seq - self.left)
+        fresh.rotate(-first)  # a thousandth of the time that it takes to walk there
+        found = [
+            at for at, item in enumerate(islice(fresh, min(look_max, len(fresh) - first))) if _is_over(item, now_ms)
+        ]
+        for at in found[: count_max - count]:
+            fresh[at] = self._swept(fresh[at])
+        fresh.rotate(first)
+        left_over = len(found) - (count_max - count)
+        if left_over > 0:
+            return count_max, self.left + first + found[-left_over]
+        is_through = first + look_max >= len(fresh)
+        return count + len(found), 0 if is_through else self.left + first + look_max
+
+    def _swept(self, item: Item) -> Item:
+        self._gone(item)
+        self.expiring += 1
+        self.remnants += 1
+        return remnant_of(item)
 
     # what the two kinds do in their own way
 
@@ -271,7 +310,8 @@ class PlainLine(Line):
 
     def reaches(self, items: int, size_bytes: int) -> bool:
         # In each put to a queue that has a limit: fields, as is said above.
-        return self.bytes >= size_bytes or len(self.fresh) + len(self.returned) + self.behind >= items
+        there = len(self.fresh) + len(self.returned) + self.behind - self.remnants
+        return self.bytes >= size_bytes or there >= items
 
     def weight_bytes(self) -> int:
         return self.bytes - self.behind_bytes + ITEM_COST_BYTES * (len(self.fresh) + len(self.returned))
@@ -283,6 +323,8 @@ class PlainLine(Line):
             self.behind_bytes += size
         else:
             _append(self.fresh, item)
+            if item.expires_ms:
+                self.remnants += is_remnant(item)
         self.bytes += size
         self.added_bytes += size
         if item.expires_ms:
@@ -297,6 +339,7 @@ class PlainLine(Line):
         self.bytes -= len(item.data)
         if item.expires_ms:
             self.expiring -= 1
+            self.remnants -= is_remnant(item)
         self.last_id = item_id = id_after(item.added_ms, self.last_id)
         seq = self.left
         self.left = seq + 1
@@ -350,7 +393,7 @@ class PlainLine(Line):
         self.last_id = (self._counted_id if self.fresh else self.last_id) + self.behind
         self.left = self.end
         self.abandon()
-        self.bytes = self.expiring = self.behind = self.behind_bytes = self._unmeasured = 0
+        self.bytes = self.expiring = self.remnants = self.behind = self.behind_bytes = self._unmeasured = 0
         return count
 
     def count(self, count_max: int, since_max: int = 0) -> bool:
@@ -398,6 +441,7 @@ class PlainLine(Line):
         self.behind_bytes = tail_bytes
         self.bytes = tail_bytes + sum([len(taken.item.data) for taken in heads])
         self.expiring = tail_expiring + sum([taken.item.expires_ms != 0 for taken in heads])
+        self.remnants = sum([is_remnant(taken.item) for taken in heads])
 
     def leave_behind(self, count: int, size: int, expiring: int) -> None:
         """So many items more, of `size` bytes together, join the end, and only the journal holds them."""
@@ -433,6 +477,8 @@ class PlainLine(Line):
             size += len(item.data)
             if item.expires_ms == LOST_MS:
                 lost += 1
+            elif item.expires_ms:
+                self.remnants += is_remnant(item)
         self.behind_bytes -= size
         self.expiring += lost
         if not self.behind:
@@ -458,3 +504,8 @@ class PlainLine(Line):
 
     def _id_after(self, item: Item) -> int:
         return id_after(item.added_ms, self.last_id)
+
+
+def _is_over(item: Item, now_ms: int) -> bool:
+    """Whether it has expired, and there is a payload that can go."""
+    return 0 < item.expires_ms < now_ms and not is_remnant(item)

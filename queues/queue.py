@@ -54,8 +54,9 @@ from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.counters import QueueCounters
 from staniel.queues.delays import RestOrder, longest_ms, rest_ms
 from staniel.queues.interfaces import Admission, Journal, Reason, Timer, TransferSink, Waiter
-from staniel.queues.item import LOST_MS, Delivery, Item, Numbered, copy_of
+from staniel.queues.item import Delivery, Item, Numbered, copy_of, is_payload_gone, is_remnant
 from staniel.queues.line import Line, PlainLine
+from staniel.queues.sweeping import Sweep
 from staniel.queues.xids import XID_MAX, next_xid
 
 CLEARED_MAX = 1 << 20
@@ -134,6 +135,7 @@ class Queue:
         "puts_once",
         "puts_paused",
         "state",
+        "sweeping",
         "timer",
         "traces",
         "transfer_sink",
@@ -169,6 +171,7 @@ class Queue:
         self.has_more_expired = False  # expired items are still at the head; the rest goes when the timer rings,
         self.expiry_is_ahead = False  # or after the next sync: as much as may be is on its way to another queue
         self.leaving: dict[int, Delivery] = {}  # by xid: on their way to another queue
+        self.sweeping = Sweep()
         self.unrecorded: Delivery | None = None  # leaving too, but for the journal still the head: see _send_expired
         self.leaving_bytes = 0  # payload of both
         self.transfer_sink: TransferSink | None = None
@@ -246,14 +249,14 @@ class Queue:
     def sync_counters(self) -> None:
         """Bring `counters` up to date: what comes through a stream is counted when asked for."""
 
-    def has_room(self, item: Item) -> bool:
+    def has_room(self, item: Item, now_ms: int) -> bool:
         """Whether `add` would take `item`."""
         config = self.config
         if len(item.data) > config.max_item_bytes or self.state is CLOSED:
             return False
         if config.discard_old_when_full:
             return config.max_items > 0 and config.max_bytes > 0
-        return not self._is_full()
+        return not self._is_full() or self._sweep_for_room(now_ms)
 
     # what clients do
 
@@ -268,7 +271,7 @@ class Queue:
             if (
                 self._bounded
                 and (self._weighed or line.reaches(self._max_items, self._max_bytes))
-                and not self._make_room()
+                and not self._make_room(now_ms)
             ):
                 return False
         if line.expiring or self._max_age_ms:
@@ -387,12 +390,12 @@ class Queue:
         """Remove every item of the line; open reads stay open. Returns how many went."""
         if self.unrecorded is not None:
             self._record_as_open()  # it had left before, and stays when the line is empty, too
-        count = self.line.clear()
-        self.record_cleared(count)
+        there = self.line.present
+        self.record_cleared(self.line.clear())
         self.counters.total_flushes += 1
         if self.line.read_error is not None:
             self.read_again()  # nothing is left to be read
-        return count
+        return there
 
     # waiters
 
@@ -412,7 +415,7 @@ class Queue:
 
     def expire(self, now_ms: int, sweep_max: int) -> int:
         """Drop expired items from the head, at most `sweep_max` and no more than SWEEP_MAX; the timer rings for
-        the rest. Returns how many went.
+        the rest. Returns how many went, without remnants.
         """
         self.has_more_expired = self.expiry_is_ahead = False
         head = self.line.head()
@@ -421,9 +424,30 @@ class Queue:
         if self.transfer_sink is not None and self.config.expire_to_queue:
             count = self._send_expired(self.transfer_sink, now_ms, sweep_max)
         else:
+            remnants = self.line.remnants
             count = self._drop_expired(now_ms, min(sweep_max, SWEEP_MAX))
+            count -= remnants - self.line.remnants  # counted when they were swept
         self.counters.expired_items += count
         return count
+
+    def sweep(self, now_ms: int, count_max: int) -> tuple[int, bool]:
+        """Go on with dropping expired items behind a live head, `count_max` at most: how many, and whether that was
+        the end of the line. They leave the line with the head, as remnants.
+        """
+        sweeping = self.sweeping
+        if self.config.expire_to_queue or not count_max:
+            return 0, True
+        return sweeping.step(self, now_ms, count_max), not sweeping.is_under_way
+
+    def _sweep_for_room(self, now_ms: int) -> bool:
+        """Whether the queue has room once expired items behind its head cost none. A long line takes several turns."""
+        sweeping = self.sweeping
+        if not sweeping.may_help(self, now_ms):
+            return False
+        sweeping.step(self, now_ms, self.config.max_expire_sweep)
+        if sweeping.is_under_way:
+            self.ring_at(now_ms)
+        return not self._is_full()
 
     @property
     def is_unsettled(self) -> bool:
@@ -455,7 +479,7 @@ class Queue:
             if count == SEND_MAX or size >= SEND_BYTES_MAX:
                 self._expire_more_soon(now_ms)
                 break
-            if head.expires_ms == LOST_MS:
+            if is_payload_gone(head):
                 self.drop_head()
             else:
                 match sink.admits(self, len(head.data)):
@@ -563,6 +587,8 @@ class Queue:
         """The timer rings. Returns how much work it was, in dropped items."""
         self._armed_ms = 0
         count = self.expire(now_ms, self.config.max_expire_sweep)
+        if self.sweeping.is_under_way:
+            self._sweep_for_room(now_ms)
         ended = self.time_out(now_ms)
         self._arm()
         return count * (SENT_AS_MANY if self.config.expire_to_queue else 1) + ended * ENDED_AS_MANY
@@ -652,6 +678,7 @@ class Queue:
         line = self.line
         assert line.bytes == sum(len(item.data) for item in line.items())
         assert line.expiring == sum(item.expires_ms != 0 for item in line.items())
+        assert line.remnants == sum(map(is_remnant, [*line.fresh, *(taken.item for taken in line.returned)]))
         under_way = [*self.open_reads.items(), *self.delayed.items(), *self.leaving.items()]
         assert all(xid == taken.xid != 0 for xid, taken in under_way)
         assert len({xid for xid, _ in under_way}) == len(under_way), "an item is under one transaction"
@@ -797,14 +824,14 @@ class Queue:
         self.delayed_bytes -= len(taken.item.data)
         self.give_back(taken)
 
-    def _make_room(self) -> bool:
-        if not self._is_full():
+    def _make_room(self, now_ms: int) -> bool:
+        if not self._is_full() or self._sweep_for_room(now_ms):
             return True
         if not self.config.discard_old_when_full:
             return False
-        while len(self.line) and self._is_full():
+        while (head := self.line.head()) is not None and self._is_full():
+            self.counters.discarded += not is_remnant(head)
             self.drop_head()
-            self.counters.discarded += 1
         # With max_items = 0 there is nothing left to drop and still no room.
         return not self._is_full()
 

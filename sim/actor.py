@@ -148,4 +148,4 @@ class QueueActor(Actor):
             audit(models[request.queue], part, self.world.now_ms)
         if request.want is Want.STATS:
             # Its queues are shown in a later turn, but all in the same one: there are few.
-            audit_stats(models, part)
+            audit_stats(models, part, self.world.now_ms)

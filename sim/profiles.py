@@ -59,6 +59,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     clients may be silent.
     """
     undo: bool = False  # those purge queues, for good or not, and undo that
+    full_queues: bool = False  # most have limits, and many items expire behind others
     slices: bool = False  # what is done in one go is little, and pipelines are long
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
@@ -272,6 +273,15 @@ PROFILES = {
         Profile(name="slices", slices=True, full_disk=10, operator=70, streams=300, large_items=120),
         Profile(name="hub-slices", hub=True, slices=True, policies=("always",), clients=4),
         Profile(name="hub-stopped", hub=True, stands_still=True, policies=("always",), clients=5),
+        Profile(
+            name="full-queues",
+            full_queues=True,
+            policies=("always", "os"),
+            transfers=False,
+            operator=90,
+            reload=20,
+            streams=200,
+        ),
         Profile(name="everything", full_disk=20, short_write=5, eio=3, clock_jump=20, operator=70, large_items=120),
     )
 }

@@ -143,7 +143,7 @@ class ChunkedReply:
 
 
 class ExpireBatch:
-    """Dropping what has expired at the head of queues, each at most its max_expire_sweep, and counting it."""
+    """Drops what has expired in queues, at the head and behind, in each its max_expire_sweep at most, and counts it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -158,6 +158,11 @@ class ExpireBatch:
         self._of_this += count
         self.total += count
         if queue.is_unsettled and count < left:
+            return False
+        swept, is_through = queue.sweep(now_ms, left - count)
+        self._of_this += swept
+        self.total += swept
+        if not is_through and swept < left - count:
             return False
         self._of_this = 0
         return True

@@ -75,7 +75,7 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Pu
     for target in targets:
         for queue in recipients(target.queue):
             _check_access(session, queue)
-        if not (target.queue.has_room(item) if target.stores else _fits(target.queue, item)):
+        if not (target.queue.has_room(item, now_ms) if target.stores else _fits(target.queue, item)):
             return _why_not(session, target.queue, item)
     return _store_each(session, targets, item, now_ms)
 

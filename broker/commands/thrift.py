@@ -279,7 +279,7 @@ def peek(session: Session, call: thrift.ThriftPeek, now_ms: int) -> None:
     info = replies.queue_info(
         call,
         head=head.item.data if head is not None else None,
-        items=len(queue.line),
+        items=queue.line.present,
         size_bytes=queue.line.bytes,
         journal_bytes=total_bytes(journal),
         age_ms=queue.age_ms(now_ms),

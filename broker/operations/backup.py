@@ -162,7 +162,7 @@ class BackupHold:
             version=VERSION,
             spool=broker.spool.folder,
             queues=len(kept),
-            items=sum([len(each.line) + len(each.open_reads) + len(each.delayed) for each in kept]),
+            items=sum([each.line.present + len(each.open_reads) + len(each.delayed) for each in kept]),
             jobs=len(broker.workq.jobs.by_id) if broker.serves_jobs else 0,
             sync=usual,
             other_syncs={name: sync for name, sync in syncs.items() if sync != usual},

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.read_behind import ReadBehind
-from staniel.queues.item import LOST_MS, Delivery, Item
+from staniel.queues.item import Delivery, Item, is_payload_gone
 from staniel.queues.line import PlainLine
 from staniel.queues.past import past_of
 from staniel.queues.queue import Queue
@@ -63,7 +63,9 @@ class ItemView(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """Some items, the head first, as the queue was at `at_ms`. `items_total`: in the line at that moment."""
+    """Some items, the head first, as the queue was at `at_ms`. `items_total`: places in the line at that moment;
+    those of expired items that were swept show nothing.
+    """
 
     queue: str
     at_ms: int
@@ -82,7 +84,7 @@ def browse(queue: Queue, now_ms: int, offset: int, limit: int, preview_bytes: in
     in_memory = total - queue.line.behind
     if offset < total:
         for at, (item, deliveries) in enumerate(islice(_items_from(queue, offset), limit), offset):
-            if item.expires_ms != LOST_MS:
+            if not is_payload_gone(item):
                 views.append(_view(item, deliveries, at, now_ms, preview_bytes))
                 size += min(len(item.data), preview_bytes) if at < in_memory else len(item.data)  # all of it is read
             if size >= BYTES_MAX:

@@ -220,7 +220,7 @@ def _text(broker: Broker, reason: ReasonName, names: list[str]) -> str:
         return f"{_names(names)} {'is' if is_one else 'are'} full to {FILLING_PART:.0%}, and puts will be refused"
     if reason is ReasonName.QUEUE_GROWS:
         return f"{_names(names)} {'grows' if is_one else 'grow'}: more is put than taken"
-    items = sum(len(queue.line) for name in names if (queue := broker.queues.find(name)) is not None)
+    items = sum(queue.line.present for name in names if (queue := broker.queues.find(name)) is not None)
     if reason is ReasonName.DEAD_LETTERS:
         return f"{_names(names)} {'holds' if is_one else 'hold'} {items:,} dead letter{'s' * (items != 1)}"
     what = f"{items:,} item{'s' * (items != 1)} that nothing has read for {UNREAD_MS // 60_000} minutes"

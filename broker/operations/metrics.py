@@ -79,7 +79,7 @@ def queue_samples(broker: Broker, queue: Queue, now_ms: int) -> tuple[float, ...
     queue.sync_counters()
     line, counters, journal = queue.line, queue.counters, queue.journal
     return (
-        len(line),
+        line.present,
         line.bytes,
         0 if line.read_error is not None else ages.ready_ms(queue, now_ms) / 1000,
         line.memory_bytes,

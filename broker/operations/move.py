@@ -62,7 +62,7 @@ class RunningMove:
         self.source = source
         self.target = target
         self.finish = finish
-        there = len(source.line)
+        there = source.line.present
         self.left = there if count is None else min(count, there)
         self.moved = 0
         self.is_ahead = False  # of the disk: as much of the source as may be is under way
@@ -193,7 +193,7 @@ class RunningMove:
         head = self.source.peek(now_ms)
         if head is None:
             return False
-        if not self._has_room(target, head.item):
+        if not self._has_room(target, head.item, now_ms):
             self.is_target_full = True
             return False
         size = len(head.item.data) + OVERHEAD_BYTES
@@ -211,14 +211,14 @@ class RunningMove:
         self.left -= 1
         return True
 
-    def _has_room(self, target: Queue, item: Item) -> bool:
+    def _has_room(self, target: Queue, item: Item, now_ms: int) -> bool:
         """Whether the target takes this one, too."""
         config, line = target.config, target.line
         if config.discard_old_when_full or not self._slice:
-            return target.has_room(item)
+            return target.has_room(item, now_ms)
         size = self._slice_bytes - OVERHEAD_BYTES * len(self._slice)
-        is_full = len(line) + len(self._slice) >= config.max_items or line.bytes + size >= config.max_bytes
-        return not is_full and target.has_room(item)
+        is_full = line.present + len(self._slice) >= config.max_items or line.bytes + size >= config.max_bytes
+        return not is_full and target.has_room(item, now_ms)
 
     def _send(self, why: str, now_ms: int, at_ms: int = 0) -> str:
         """Send what was set aside, as far as the target has room; what ends the move early. `at_ms`: the time that the
@@ -235,7 +235,7 @@ class RunningMove:
             target = None
         sent = 0
         for each in taken:
-            if target is None or not target.has_room(each.item):
+            if target is None or not target.has_room(each.item, now_ms):
                 self.is_target_full = target is not None
                 break
             times = (at_ms, each.item.expires_ms) if at_ms else None

@@ -23,7 +23,7 @@ from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.journals import append_log
 from staniel.journal.undo_file import MovedItem, digest_of, read_moved
 from staniel.queues.interfaces import Reason
-from staniel.queues.item import LOST_MS, Delivery, Item
+from staniel.queues.item import Delivery, Item, is_payload_gone
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
@@ -69,7 +69,7 @@ class Lookup:
 
     def key(self, item: Item) -> Key | None:
         """By which `item` is looked for; None: it is not."""
-        if item.added_ms not in self._times or item.expires_ms == LOST_MS:
+        if item.added_ms not in self._times or is_payload_gone(item):
             return None
         key = item.added_ms, len(item.data), digest_of(item.data)
         return key if self._by_key.get(key) else None

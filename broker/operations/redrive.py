@@ -74,7 +74,7 @@ class RunningRedrive(RunningMove):
         target = self._home(name, now_ms)
         if broker.deletions.is_postponed(target):
             return False
-        if not target.has_room(head.item):
+        if not target.has_room(head.item, now_ms):
             raise Refused(f"{name} is full (max_items or max_size)", client=False)
         self._slice_bytes += size + OVERHEAD_BYTES
         if not broker.group.admits(self._slice_bytes):

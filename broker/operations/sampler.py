@@ -281,7 +281,7 @@ class Sampler:
         queue.sync_counters()
         counters, reasons = queue.counters, self.broker.watch.reasons.get(queue.name, ())
         mark = (
-            *(counters.total_items, counters.get_items_hit, len(line), len(queue.open_reads), len(queue.waiters)),
+            *(counters.total_items, counters.get_items_hit, line.present, len(queue.open_reads), len(queue.waiters)),
             *(queue.guarded, id(queue.config), reasons),
         )
         if mark == row.mark and row.skipped < SKIPPED_MAX and row.shown is not None and _is_quiet(row.shown):
@@ -326,7 +326,7 @@ class Sampler:
         config, is_kept = queue.config, primary_log(queue.journal) is not None
         return QueueRow(
             name=queue.name,
-            items=len(queue.line),
+            items=queue.line.present,
             bytes=queue.line.bytes,
             oldest_at_ms=_oldest_at_ms(queue, now_ms),
             put_rate=round(put_rate, 2),

@@ -44,7 +44,7 @@ from staniel.journal.undo_file import (
     read_items,
     slice_frame,
 )
-from staniel.queues.item import LOST_MS, Delivery, Item
+from staniel.queues.item import Delivery, Item, is_payload_gone
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.stream.line import StreamLine
 
@@ -132,11 +132,11 @@ class Undos:
     def refusal(self, queue: Queue) -> str:
         """Why a purge of `queue` cannot be undone, and so is not begun; empty if it can."""
         line, most = queue.line, self.bytes_max
-        size = line.bytes + ITEM_BYTES * len(line)
+        size = line.bytes + ITEM_BYTES * line.present
         promised = self._promised_bytes()
         final = "say no_undo (--no-undo) to remove them for good"
         if size > most:
-            return f"an undo of {len(line)} items takes {size} bytes, and [admin] undo_max_size is {most}: {final}"
+            return f"an undo of {line.present} items takes {size} bytes, and [admin] undo_max_size is {most}: {final}"
         if size + promised > most:
             why = f"operations under way need {promised} bytes of the {most} of [admin] undo_max_size"
             return f"{why}, and this one {size}: wait for them, or {final}"
@@ -156,7 +156,7 @@ class Undos:
         """The record of an operation that takes all that waits in `queue`. Files that have to make way for it are gone.
         Raises OSError.
         """
-        return self._make(number, operation, queue, "", queue.line.bytes + ITEM_BYTES * len(queue.line), now_ms)
+        return self._make(number, operation, queue, "", queue.line.bytes + ITEM_BYTES * queue.line.present, now_ms)
 
     def make_for_move(
         self, number: int, operation: str, queue: Queue, target: str, items: int, now_ms: int
@@ -331,7 +331,7 @@ class RunningPurge(UndoOperation):
         record = session.broker.undos.make(number, operation, queue, now_ms)
         super().__init__(session, queue, record, finish)
         self._last = self._newest()
-        self.watch(number, operation, len(queue.line), now_ms)
+        self.watch(number, operation, queue.line.present, now_ms)
         self._began = frame(record.content.began)
         self._slice: list[Delivery] = []
         self.undos.running[self] = None
@@ -372,7 +372,7 @@ class RunningPurge(UndoOperation):
         while len(self._slice) < ITEMS_PER_SLICE and size < BYTES_PER_SLICE and self._is_wanted():
             head = queue.line.head()
             assert head is not None
-            if head.expires_ms == LOST_MS:
+            if is_payload_gone(head):
                 queue.drop_head()
                 continue
             self._slice.append(queue.open_to_leave())

@@ -157,7 +157,7 @@ def queue_view(broker: Broker, queue: Queue, now_ms: int) -> QueueSnapshot:
     kept_in = (Format.LIBKESTREL if is_stream else Format.KESTREL).value if is_kept else "none"
     return QueueSnapshot(
         name=queue.name,
-        items=len(line),
+        items=line.present,
         bytes=line.bytes,
         age_ms=0 if error is not None else ages.ready_ms(queue, now_ms),
         oldest_ms=ages.oldest_ms(queue, now_ms),

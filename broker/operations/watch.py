@@ -145,7 +145,7 @@ class Watch:
             others: list[ReasonName] = [
                 each for each in self.reasons.get(name, EMPTY) if each is not ReasonName.DEAD_LETTERS
             ]
-            if queue is not None and len(queue.line) and name in self._dead:
+            if queue is not None and queue.line.present and name in self._dead:
                 others = _of_dead_letters(others)
             self._set(name, tuple(others))
         self._look_at_syncs(now_ms)
@@ -167,8 +167,8 @@ class Watch:
             return
         if queue.config.dead_letter_queue:
             self._dead[queue.config.dead_letter_queue] = None
-        found = [ReasonName.QUEUE_FULL] if not queue.has_room(NO_ITEM) else []
-        if not len(queue.line):
+        found = [ReasonName.QUEUE_FULL] if not queue.has_room(NO_ITEM, now_ms) else []
+        if not queue.line.present:
             self._watched.pop(name, None)
         else:
             found += self._of_items(queue, now_ms, bool(found))
@@ -177,7 +177,7 @@ class Watch:
         self._set(name, tuple(found))
 
     def _of_items(self, queue: Queue, now_ms: int, is_full: bool) -> list[ReasonName]:
-        items, gets = len(queue.line), _gets(queue)
+        items, gets = queue.line.present, _gets(queue)
         seen = self._watched.get(queue.name)
         if seen is None:
             seen = self._watched[queue.name] = Watched(gets, now_ms, items, items, self._notes)
@@ -284,5 +284,5 @@ def _is_filling(queue: Queue) -> bool:
     config, line = queue.config, queue.line
     if config.discard_old_when_full:
         return False
-    is_long = config.max_items < UNLIMITED_ITEMS and len(line) >= config.max_items * FILLING_PART
+    is_long = config.max_items < UNLIMITED_ITEMS and line.present >= config.max_items * FILLING_PART
     return is_long or (config.max_bytes < UNLIMITED_BYTES and line.bytes >= config.max_bytes * FILLING_PART)

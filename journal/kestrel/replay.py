@@ -32,7 +32,7 @@ from staniel.journal.kestrel.records import (
     plain,
 )
 from staniel.queues.checkpoint import Checkpoint
-from staniel.queues.item import Delivery, Item, ItemWithXid, item_with, past_bytes
+from staniel.queues.item import REMNANT_MS, Delivery, Item, ItemWithXid, item_with, past_bytes
 from staniel.queues.line import PlainLine
 from staniel.queues.xids import next_xid
 
@@ -139,8 +139,7 @@ class Replay:
                         fresh.append((self._item if saves else Item)(data[payload_at:stop], added_ms, expires_ms))
                     line.bytes += size
                     if expires_ms:
-                        line.expiring += 1
-                        line.added_expiring += 1
+                        self._count_expiring(expires_ms, size)
                     at = stop
                 elif op == REMOVE:
                     saves.clear()
@@ -167,6 +166,12 @@ class Replay:
         finally:
             line.added_bytes += added_bytes
         return at
+
+    def _count_expiring(self, expires_ms: int, size: int) -> None:
+        line = self.line
+        line.expiring += 1
+        line.added_expiring += 1
+        line.remnants += expires_ms == REMNANT_MS and not size and not line.behind  # those that are read count later
 
     def _count_adds(self, data: bytes, at: int, end: int) -> int:
         """Count whole items that stay in the journal, as long as one follows the other; where the last of them ends."""

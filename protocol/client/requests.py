@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from staniel.protocol.memcache import requests as memcache
+from staniel.protocol.memcache.fields import DATE_S_MIN
 from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.memcache.requests import Request
 from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX
@@ -18,8 +19,8 @@ from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX
 TTL_MS_END = 1_000_000_000
 """From here on a ttl is refused. Kestrel reads expiry words from 1,000,000 s up as dates, memcached from 30 days up."""
 
-EXPIRES_MS_MIN = (30 * 24 * 3600 + 1) * 1000
-"""Dates before this are refused (but 0, never): both dialects would read them as a time from now."""
+EXPIRES_MS_MIN = DATE_S_MIN * 1000
+"""Dates before this are refused (but 0, never): servers read them as a time from now, or refuse them."""
 
 _WORD = re.compile(rb"[^ \r\n]+")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import commands_meta
-from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, refuse
+from staniel.protocol.memcache.fields import NEVER, NOT_SECONDS, block_too_large, expiry, hang_up, refuse, seconds
 from staniel.protocol.memcache.item_requests import Get, SetHead
 from staniel.protocol.memcache.keys import parse_key, parse_some
 from staniel.protocol.memcache.replies import replies_for
@@ -80,12 +80,12 @@ def _set(words: list[bytes], limits: Limits) -> Parsed:
     noreply = words[-1] == b"noreply"
     flags = integer(words[2], 0, UINT32_MAX)
     until = expiry(words[3])
-    if limits.may_log_in and (flags is None or until is None):
-        flags, until = 0, expiry(b"0")  # memcached looks at neither, and emcache sends `set _ _ _ 12`
+    if limits.may_log_in and (flags is None or isinstance(until, str)):
+        flags, until = 0, NEVER  # memcached looks at neither, and emcache sends `set _ _ _ 12`
     if flags is None:
         return RefusedBlock(length, refuse("the flags are not a 32-bit number", noreply))
-    if until is None:
-        return RefusedBlock(length, refuse("the expiry is not a number of seconds", noreply))
+    if isinstance(until, str):
+        return RefusedBlock(length, refuse(until, noreply))
     if length > limits.item_bytes_max:
         return RefusedBlock(length, refuse(block_too_large(length, limits), noreply))
     return SetHead(
@@ -168,8 +168,8 @@ def _touch(words: list[bytes], limits: Limits) -> Parsed:
     noreply = len(rest) > 2 and pop_noreply(rest)
     if len(rest) != 2:
         return refuse("touch needs a queue and an expiry", noreply)
-    if expiry(rest[1]) is None:
-        return refuse("the expiry is not a number of seconds", noreply)
+    if seconds(rest[1]) is None:
+        return refuse(NOT_SECONDS, noreply)
     return Touch(text(rest[0]), noreply)
 
 

@@ -53,8 +53,8 @@ def _head(length: int, meta: Meta, words: list[bytes]) -> SetHead | str:
         return "error decoding key"
     if flags is None:
         return "the flags are not a 32-bit number"
-    if until is None:
-        return "the expiry is not a number of seconds"
+    if isinstance(until, str):
+        return until
     if _token(words, b"M") not in _SET_MODES:
         return "a queue has no mode but set"
     return SetHead(length, text(name), flags, until.ttl_ms, until.expires_ms, noreply=False, meta=meta)

@@ -13,8 +13,13 @@ from staniel.protocol.words import INT32_MIN, integer
 RELATIVE_EXPIRY_S_MAX = 30 * 24 * 3600
 """Expiry words up to memcached's 30 days are seconds from now, larger ones seconds since the epoch."""
 
+DATE_S_MIN = 978_307_200
+"""The first second of 2001. A smaller date is a life of more than 30 days that was given in seconds."""
+
 EXPIRY_S_MAX = 2**40
 """Some 34,000 years: more than any clock in seconds says, and in milliseconds still a 64-bit number."""
+
+NOT_SECONDS = "the expiry is not a number of seconds"
 
 _replies = replies_for(Dialect.MEMCACHED)
 
@@ -24,6 +29,9 @@ class Expiry(Struct, frozen=True):
 
     ttl_ms: int | None
     expires_ms: int
+
+
+NEVER = Expiry(None, 0)
 
 
 def refuse(why: str, noreply: bool = False) -> Invalid:
@@ -36,13 +44,25 @@ def hang_up(why: str) -> Invalid:
     return Invalid(_replies.client_error(why), hang_up=True, why=why)
 
 
-def expiry(word: bytes) -> Expiry | None:
-    """What an expiry word means; None if it is no number of seconds."""
-    expiry_s = integer(word, INT32_MIN, EXPIRY_S_MAX)
+def seconds(word: bytes) -> int | None:
+    """A number of seconds, as expiries are written."""
+    return integer(word, INT32_MIN, EXPIRY_S_MAX)
+
+
+def expiry(word: bytes) -> Expiry | str:
+    """Return what an expiry word means, or why it is refused. memcached stores an item with a date of the past,
+    and it is gone at once. Such a date is a life in seconds that was too long for one.
+    """
+    expiry_s = seconds(word)
     if expiry_s is None:
-        return None
+        return NOT_SECONDS
     if expiry_s != 0 and expiry_s <= RELATIVE_EXPIRY_S_MAX:
         return Expiry(expiry_s * 1000, 0)
+    if 0 < expiry_s < DATE_S_MIN:
+        return (
+            f"the expiry {expiry_s} would be a date before 2001: above {RELATIVE_EXPIRY_S_MAX} (30 days) it is in "
+            "seconds since 1970. For a longer life give the date on which it ends"
+        )
     return Expiry(None, expiry_s * 1000)
 
 

@@ -1,6 +1,6 @@
 cimport cython
 
-from staniel.queues.item cimport Delivery, Item, Numbered, new_delivery
+from staniel.queues.item cimport Delivery, Item, Numbered, is_remnant, new_delivery
 from staniel.queues.line cimport Line
 from staniel.queues.stream.stream cimport Stream
 

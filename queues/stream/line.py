@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from staniel.queues.item import LOST_MS, Delivery, Item, Numbered, new_delivery
+from staniel.queues.item import LOST_MS, Delivery, Item, Numbered, is_remnant, new_delivery
 from staniel.queues.line import ITEM_COST_BYTES, LOAD_BYTES, SMALL_ITEMS_BYTES, Line
 from staniel.queues.stream.stream import Stream
 
@@ -177,6 +177,7 @@ class StreamLine(Line):
         self._bytes_origin += len(item.data)
         if item.expires_ms:
             self.expiring -= 1
+            self.remnants -= is_remnant(item)
         item_id: int = item.id  # type: ignore[attr-defined]
         self.last_id = item_id
         seq = self.left
@@ -206,6 +207,14 @@ class StreamLine(Line):
             count += 1
         return count
 
+    def sweep(self, now_ms: int, seq: int, look_max: int, count_max: int) -> tuple[int, int]:
+        wanted = seq - self.left + look_max if seq else look_max
+        while len(self.fresh) < wanted and self.behind and self.next_id >= self.stream.window_id:
+            if self.bytes - self.behind_bytes >= self.stream.memory_bytes:
+                break
+            self.load()  # from memory
+        return super().sweep(now_ms, seq, look_max, count_max)
+
     def clear(self) -> int:
         count = len(self)
         self.dropped += [(taken.id, taken.id) for taken in self.returned]
@@ -214,7 +223,7 @@ class StreamLine(Line):
             self.dropped.append((first_id, self.stream.last_id))
         self.left += count - len(self.returned)
         self.abandon()
-        self.behind = self.behind_bytes = self.bytes = self.expiring = 0
+        self.behind = self.behind_bytes = self.bytes = self.expiring = self.remnants = 0
         self.last_id = self.stream.last_id
         self._next_id = self.last_id + 1
         return count

@@ -17,4 +17,4 @@ cdef class StreamQueue(Queue):
     cpdef bint add(self, Item item, long long now_ms, bint forced=*) except -1
     @cython.locals(stream=Stream, taker=StreamQueue, member=StreamQueue, numbered=Numbered)
     cpdef _put(self, Item item, tuple takers, long long now_ms)
-    cpdef bint _lets_in(self, long long size) except -1
+    cpdef bint _lets_in(self, long long size, long long now_ms) except -1

@@ -117,9 +117,9 @@ class StreamQueue(Queue):
         self.counters.total_items += items
         self.counters.put_bytes += size
 
-    def has_room(self, item: Item) -> bool:
+    def has_room(self, item: Item, now_ms: int) -> bool:
         """Whether all readers would take `item`."""
-        return all(Queue.has_room(taker, item) for taker in recipients(self))
+        return all(Queue.has_room(taker, item, now_ms) for taker in recipients(self))
 
     def add(self, item: Item, now_ms: int, forced: bool = False) -> bool:
         """Put `item` to all readers that take it. What a child refuses the others keep; False if this queue
@@ -144,7 +144,7 @@ class StreamQueue(Queue):
         if self.state is CLOSED:
             return False
         if stream.is_strict:
-            willing = tuple([taker for taker in takers if taker._lets_in(size)])
+            willing = tuple([taker for taker in takers if taker._lets_in(size, now_ms)])
             self.copies = len(willing)
             if willing:
                 self._put(item, willing, now_ms)
@@ -154,11 +154,11 @@ class StreamQueue(Queue):
         self._put(item, takers, now_ms)
         return True
 
-    def _lets_in(self, size: int) -> bool:
+    def _lets_in(self, size: int, now_ms: int) -> bool:
         """Whether an item of `size` bytes may come; makes room for it if the settings say so."""
         if size > self.config.max_item_bytes:
             return False
-        return not self._bounded or self._make_room()
+        return not self._bounded or self._make_room(now_ms)
 
     def _put(self, item: Item, takers: tuple[StreamQueue, ...], now_ms: int) -> None:
         stream = self.stream

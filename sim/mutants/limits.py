@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from staniel.queues.config import UNLIMITED_ITEMS, QueueConfig
+from staniel.queues.item import is_remnant
+from staniel.queues.line import Line
 from staniel.queues.queue import Queue
+from staniel.queues.sweeping import Sweep
 from staniel.server.addresses import AddressCounts
 from staniel.server.hub import Hub
 from staniel.server.listener import Reserve
@@ -30,6 +34,31 @@ def any_address() -> Any:
 @mutant("a client that has gone counts for its address", "hub-limits")
 def never_forgotten() -> Any:
     return replaced(AddressCounts, "remove", lambda right: lambda self, client: None)
+
+
+@mutant("expired items behind a live head cost room", "full-queues")
+def expired_cost_room() -> Any:
+    return replaced(Sweep, "may_help", lambda right: lambda self, queue, now_ms: False)
+
+
+@mutant("a sweep takes items whose life has not ended", "full-queues")
+def sweep_takes_living() -> Any:
+    return replaced(Line, "sweep", lambda right: lambda self, now_ms, *rest: right(self, now_ms + 1000, *rest))
+
+
+@mutant("a sweep leaves no place in the line", "full-queues")
+def sweep_leaves_no_place() -> Any:
+    def make(right: Any) -> Any:
+        def sweep(self: Line, *args: Any) -> Any:
+            found = right(self, *args)
+            here = deque(item for item in self.fresh if not is_remnant(item))
+            gone, self.fresh = len(self.fresh) - len(here), here
+            self.remnants, self.expiring = self.remnants - gone, self.expiring - gone
+            return found
+
+        return sweep
+
+    return replaced(Line, "sweep", make)
 
 
 @mutant("any number of items may be open", "hub-limits")

@@ -476,7 +476,9 @@ def audit(model: QueueModel, answer: Answer, now_ms: int) -> None:
     queue = model.queue
     if queue is None or queue.gets_paused or queue.config.expire_to_queue or not answer.end:
         return  # what has expired there may have left the line, and not yet the journal
-    if want in MISSES and answer.end == "END" and not answer.items:
+    if want is Want.PUT and answer.end == "NOT_STORED":
+        _check_refusal(model, now_ms)
+    elif want in MISSES and answer.end == "END" and not answer.items:
         alive = _alive(model, now_ms)
         if alive:
             raise Violation(Kind.LOST, f"{model.name} has nothing to give, and holds {shown(alive[0].data)}")
@@ -488,7 +490,21 @@ def audit(model: QueueModel, answer: Answer, now_ms: int) -> None:
             raise Violation(Kind.ORDER, f"{model.name} shows {shown(data)}, its head is {head}")
 
 
-def audit_stats(models: dict[str, QueueModel], answer: Answer) -> None:
+def _check_refusal(model: QueueModel, now_ms: int) -> None:
+    """A put was refused: what has expired may not have cost the room."""
+    assert model.queue is not None
+    config, ready = model.queue.config, model.now.ready
+    alive = [record for record in ready if not record.is_over(now_ms)]
+    is_full = len(alive) >= config.max_items or _bytes_of(alive) >= config.max_bytes
+    is_one = not (model.queue.had_children or model.is_reader)  # else another of its kind may have refused
+    if is_one and not is_full and not model.queue.line.behind:
+        why = (
+            f"{model.name} refused a put with {len(alive)} live items of {len(ready)}: {config.max_items} may be there"
+        )
+        raise Violation(Kind.LIMIT, why)
+
+
+def audit_stats(models: dict[str, QueueModel], answer: Answer, now_ms: int) -> None:
     """Compare the statistics of every queue that sends nothing elsewhere. Raises Violation."""
     said = dict(line.partition(" ")[::2] for line in answer.lines)
     for name, model in models.items():
@@ -500,6 +516,20 @@ def audit_stats(models: dict[str, QueueModel], answer: Answer) -> None:
             answered = said.get(f"queue_{name}_{key}")
             if answered != str(number):
                 raise Violation(Kind.STATISTICS, f"{key} of {name} is {answered}, the model says {number}")
+        if not model.targets:
+            ready, alive = model.now.ready, [each for each in model.now.ready if not each.is_over(now_ms)]
+            _check_within(f"items of {name}", said[f"queue_{name}_items"], len(alive), len(ready))
+            _check_within(f"bytes of {name}", said[f"queue_{name}_bytes"], _bytes_of(alive), _bytes_of(ready))
+
+
+def _bytes_of(records: list[Record]) -> int:
+    return sum(len(record.data) for record in records)
+
+
+def _check_within(what: str, answered: str, least: int, most: int) -> None:
+    """Expired items may have been swept, and may stand in the line."""
+    if not least <= int(answered) <= most:
+        raise Violation(Kind.STATISTICS, f"{what} is {answered}, the model says {least} to {most}")
 
 
 def _expected(model: QueueModel) -> list[tuple[str, int]]:
@@ -508,8 +538,6 @@ def _expected(model: QueueModel) -> list[tuple[str, int]]:
     model.note_settings()
     if model.targets:
         return counts
-    ready = model.now.ready
-    counts += [("items", len(ready)), ("bytes", sum(len(record.data) for record in ready))]
     if not model.had_delay:
         counts += [
             ("open_transactions", len(model.now.open)),

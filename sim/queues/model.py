@@ -39,6 +39,10 @@ class Record(Struct, eq=False):
     first_put_ms: int = 0
     deliveries: int = 0  # opens of it that have survived every accident so far, and those of this life
 
+    def is_over(self, now_ms: int) -> bool:
+        """Whether its own life has ended: it may have been swept, and nothing but its place be left."""
+        return 0 < self.expires_ms < now_ms
+
     def has_expired(self, max_age_ms: int, now_ms: int) -> bool:
         if self.expires_ms and self.expires_ms < now_ms:
             return True

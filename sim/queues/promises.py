@@ -83,16 +83,23 @@ def synced(model: QueueModel, began_ms: int) -> None:
 
 
 def check(
-    models: dict[str, QueueModel], found: dict[str, list[bytes]], accident: Accident, *, sync_failed: bool = False
+    models: dict[str, QueueModel],
+    found: dict[str, list[bytes]],
+    accident: Accident,
+    *,
+    sync_failed: bool = False,
+    now_ms: int = 0,
 ) -> dict[str, list[Record]]:
-    """What each queue holds now, as records. `sync_failed`: that ended the process. Raises Violation."""
+    """What each queue holds now, as records. `sync_failed`: that ended the process. `now_ms`: when it did. Raises
+    Violation.
+    """
     for name in found:
         if name not in models:
             raise Violation(Kind.INVENTED, f"queue {name} holds {listed(found[name])}, and nothing was ever put to it")
     for model in models.values():
         model.note_settings()  # a reload may have come in the tick that was not committed
     fits = {
-        name: _fits(model, found.get(name, []), accident, sync_failed or _was_lax(models, name))
+        name: _fits(model, found.get(name, []), accident, sync_failed or _was_lax(models, name), now_ms)
         for name, model in models.items()
     }
     chosen = {name: _consistent(models, fits, name) for name in models}
@@ -144,7 +151,7 @@ def least(model: Promised, accident: Accident) -> int:
     return model.promised_after_power_loss
 
 
-def _fits(model: QueueModel, found: list[bytes], accident: Accident, may_have_holes: bool) -> list[Fit]:
+def _fits(model: QueueModel, found: list[bytes], accident: Accident, may_have_holes: bool, now_ms: int) -> list[Fit]:
     if not model.is_journaled:
         if found:
             raise Violation(Kind.INVENTED, f"{model.name} keeps no journal, and holds {listed(found)} after a restart")
@@ -154,7 +161,8 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident, may_have_ho
         # A sync that fails in the one thread can make the next one in the other say "done" of what is lost.
         fits = reader_fits(model, found, since, may_have_holes=may_have_holes and accident is Accident.POWER)
     else:
-        fits = [fit for count, state in model.states(since) if (fit := matched(state, found, count)) is not None]
+        states = model.states(since)
+        fits = [fit for count, state in states if (fit := matched(state, found, count, now_ms)) is not None]
     if not fits:
         raise _explained(model, found, since, accident)
     return fits
@@ -207,15 +215,17 @@ class Fit(Struct, eq=False):
     records: list[Record]
 
 
-def matched(state: State, found: list[bytes], count: int) -> Fit | None:
-    """Whether `found` is this state, but for items whose copy may have arrived elsewhere."""
+def matched(state: State, found: list[bytes], count: int, now_ms: int = 0) -> Fit | None:
+    """Whether `found` is this state, but for items whose copy may have arrived elsewhere, and for the payload of those
+    that had expired: a rewrite may have kept their places alone.
+    """
     records = state.recovered()
     if len(records) < len(found):
         return None
     at = 0
     fit = Fit(count, [], [], [])
     for record in records:
-        if at < len(found) and record.data == found[at]:
+        if at < len(found) and (record.data == found[at] or (not found[at] and record.is_over(now_ms))):
             at += 1
             fit.records.append(record)
             if record.moved_to is not None:

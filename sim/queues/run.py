@@ -123,11 +123,11 @@ class QueueRun(History):
                 disk.truncate(f"s/{name}", 0)
         for queue, items in self.content_of(disk).items():
             for data in items:
-                if data not in self.puts:
+                if data and data not in self.puts:
                     raise Violation(Kind.INVENTED, f"{queue} has {shown(data)} when its newest files are lost")
 
     def judge(self, found: Found, accident: Accident) -> Bases:
-        return check(self.models, found, accident, sync_failed=self.sync_failed)
+        return check(self.models, found, accident, sync_failed=self.sync_failed, now_ms=self.now_ms)
 
     def go_on_from(self, judged: Bases) -> None:
         self.models = {name: QueueModel(name, records) for name, records in judged.items()}

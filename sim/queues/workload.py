@@ -19,6 +19,7 @@ CHANGING = "z"  # a queue at times, and an alias at others
 STATIONS = ("v", "w")  # on the way to it; no alias reaches them: of equal items it could not be told which one has left
 GROWING = 'queues.d.retry_delay = ["5ms", "60ms"]\nqueues.d.retry_jitter = 50'
 ABSURD = 'queues.b.max_age = "9223372036854775807ms"\n'
+EXPIRIES, MORTAL = (0, 0, 0, 0, 0, 1, -1), (0, 0, 1, 1, 1, 2, -1)
 
 
 def journals_kept(memory_queues: Sequence[str], families: Sequence[str]) -> list[str]:
@@ -111,7 +112,7 @@ class Workload:
 
     def _limits(self, rng: Random, name: str) -> list[str]:
         lines = []
-        if rng.random() < 0.2:
+        if rng.random() < (0.8 if self.profile.full_queues else 0.2):
             lines.append(f"queues.{name}.max_items = {rng.randrange(1, 8)}")
         if rng.random() < 0.15:
             lines.append(f"queues.{name}.max_size = {rng.randrange(10, 400)}")
@@ -235,7 +236,10 @@ class Workload:
             line = b"put %b%b:\n%b\n\n" % (name.encode(), ttl, b"\n".join(items))
             return Request(Want.TEXT_PUT, name, line, items)
         data = self._data(rng)
-        flags, expiry = rng.choice((0, 0, 0, 7, 2**32 - 1)), rng.choice((0, 0, 0, 0, 0, 1, -1))
+        flags, expiry = (
+            rng.choice((0, 0, 0, 7, 2**32 - 1)),
+            rng.choice(MORTAL if self.profile.full_queues else EXPIRIES),
+        )
         is_over = self.profile.ranges and now_ms % 1000 == 0 and rng.random() < 0.3
         if is_over:
             expiry = -now_ms // 1000

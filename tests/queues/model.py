@@ -53,6 +53,11 @@ class Thing:
     flags: int
     id: int = 0
     deliveries: int = 0
+    is_swept: bool = False  # it had expired behind a live head, and only its place is left
+
+    @property
+    def shown(self) -> bytes:
+        return b"" if self.is_swept else self.data
 
 
 @dataclass
@@ -68,20 +73,25 @@ class Model:
 
     @property
     def bytes(self) -> int:
-        return sum(len(thing.data) for thing in self.line)
+        return sum(len(thing.shown) for thing in self.line)
+
+    @property
+    def present(self) -> int:
+        return sum(not thing.is_swept for thing in self.line)
 
     def full(self) -> bool:
-        return len(self.line) >= self.config.max_items or self.bytes >= self.config.max_bytes
+        return self.present >= self.config.max_items or self.bytes >= self.config.max_bytes
 
     def add(self, thing: Thing, now_ms: int) -> bool:
         config = self.config
         if len(thing.data) > config.max_item_bytes:
             return False
+        if self.full():
+            self.sweep_behind(now_ms)
         while self.full():
             if not config.discard_old_when_full or not self.line:
                 return False
-            self.line.pop(0)
-            self.discarded += 1
+            self.discarded += not self.line.pop(0).is_swept
         if config.max_age_ms:
             thing.expires_ms = min(thing.expires_ms or 2**62, now_ms + config.max_age_ms)
         self.sweep(now_ms, config.max_expire_sweep)
@@ -90,17 +100,27 @@ class Model:
 
     def dead(self, thing: Thing, now_ms: int) -> bool:
         max_age_ms = self.config.max_age_ms
+        if thing.is_swept:
+            return True
         moments = [thing.expires_ms] if thing.expires_ms else []
         moments += [thing.added_ms + max_age_ms] if max_age_ms else []
         return bool(moments) and min(moments) < now_ms
 
     def sweep(self, now_ms: int, sweep_max: int) -> int:
-        count = 0
-        while count < sweep_max and self.line and self.dead(self.line[0], now_ms):
-            self.line.pop(0)
-            count += 1
+        gone: list[Thing] = []
+        while len(gone) < sweep_max and self.line and self.dead(self.line[0], now_ms):
+            gone.append(self.line.pop(0))
+        count = sum(not thing.is_swept for thing in gone)
         self.expired += count
         return count
+
+    def sweep_behind(self, now_ms: int) -> None:
+        """At most max_expire_sweep; those that were handed back come first, the last of them as the last."""
+        back = [thing for thing in reversed(self.line) if thing.id]
+        found = [thing for thing in [*back, *(each for each in self.line if not each.id)] if not thing.is_swept]
+        for thing in [each for each in found if 0 < each.expires_ms < now_ms][: self.config.max_expire_sweep]:
+            thing.is_swept = True
+            self.expired += 1
 
     def head(self, now_ms: int) -> Thing | None:
         self.sweep(now_ms, len(self.line))
@@ -120,6 +140,8 @@ class Model:
     def restart(self) -> None:
         for xid in sorted(self.open, reverse=True):
             self.put_back(xid)
+        for thing in self.line:
+            thing.is_swept = False
 
 
 @dataclass

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
-from staniel.queues.item import Delivery, Item
+from staniel.queues.item import Delivery, Item, is_remnant, remnant_of
 from staniel.queues.queue import Queue
 from tests.queues.model import Hand, Model, Recorder, Replayed, Thing
 
@@ -87,7 +87,7 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        assert self.queue.flush() == len(self.model.line)
+        assert self.queue.flush() == self.model.present
         self.model.line.clear()
 
     @rule(sweep_max=st.sampled_from([0, 1, 2, 100]))
@@ -190,7 +190,7 @@ class QueueBesideModel(RuleBasedStateMachine):
     def both_agree(self) -> None:
         queue, model = self.queue, self.model
         queue.check()
-        assert [item.data for item in queue.line.items()] == [thing.data for thing in model.line]
+        assert [item.data for item in queue.line.items()] == [thing.shown for thing in model.line]
         assert {xid: taken.item.data for xid, taken in queue.open_reads.items()} == {
             xid: thing.data for xid, thing in model.open.items()
         }
@@ -200,7 +200,10 @@ class QueueBesideModel(RuleBasedStateMachine):
     @invariant()
     def the_changes_rebuild_it(self) -> None:
         self.catch_up()
-        assert self.replayed.line.items() == self.queue.line.items()
+        here = self.queue.line.items()
+        there = self.replayed.line.items()
+        assert len(here) == len(there)
+        assert [remnant_of(item) if is_remnant(mine) else item for item, mine in zip(there, here, strict=True)] == here
         assert self.replayed.open.keys() == self.queue.open_reads.keys()
         ids = {xid: taken.id for xid, taken in self.queue.open_reads.items()}
         assert {xid: taken.id for xid, taken in self.replayed.open.items()} == ids

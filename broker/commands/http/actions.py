@@ -313,7 +313,7 @@ def purge(exchange: Exchange, now_ms: int) -> None:
     if _has_more(exchange, found, expected, "purged"):
         return
     undos = exchange.broker.undos
-    if undos.is_on and not body.no_undo and len(found.line):
+    if undos.is_on and not body.no_undo and found.line.present:
         _purge_undoably(exchange, found, now_ms)
         return
     # Again from the beginning, if it takes another turn: other clients come in between.
@@ -324,7 +324,7 @@ def purge(exchange: Exchange, now_ms: int) -> None:
 
 def _has_more(exchange: Exchange, found: Queue, expected: int | None, done: str) -> bool:
     """Whether the queue has more items than the operator has been shown: that is told, and nothing is done."""
-    there = len(found.line)
+    there = found.line.present
     if expected is None or there <= expected:
         return False
     exchange.error(409, f"{found.name} has {there} items now, not {expected}: nothing was {done}")
@@ -580,7 +580,7 @@ def delete(exchange: Exchange, now_ms: int) -> None:
     found = find(exchange)
     if found is None:
         return
-    undos, items = exchange.broker.undos, len(found.line)
+    undos, items = exchange.broker.undos, found.line.present
     if not undos.is_on or body.no_undo or not items:
         _delete(exchange, Deleted(items), now_ms)
         return
@@ -591,7 +591,7 @@ def delete(exchange: Exchange, now_ms: int) -> None:
             exchange.error(503, f"{name} was not deleted: {why or 'it cannot be undone'}")
             return
         back = f"staniel undo {number} brings back what it had"
-        if left := len(found.line):
+        if left := found.line.present:
             come = f"{left} items have come meanwhile: {name} was emptied and not deleted; {back}"
             exchange.error(409, f"{come}. Pause its puts first, or say no_undo (--no-undo)")
         elif why:

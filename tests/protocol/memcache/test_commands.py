@@ -45,6 +45,10 @@ def client_error(why: str, hang_up: bool = False) -> Invalid:
     return Invalid(f"CLIENT_ERROR {why}\r\n".encode(), hang_up, why)
 
 
+BEFORE_2001 = (
+    "the expiry {} would be a date before 2001: above 2592000 (30 days) it is in seconds since 1970. For a longer life "
+    "give the date on which it ends"
+)
 UNKNOWN = Invalid(b"ERROR\r\n", why="unknown command")
 
 ACCEPTED: list[tuple[bytes, Request]] = [
@@ -62,7 +66,7 @@ ACCEPTED: list[tuple[bytes, Request]] = [
     (b"set q 4294967295 0 1\r\nx\r\n", Set("q", b"x", flags=4294967295)),
     (b"set q 0 1 1\r\nx\r\n", Set("q", b"x", ttl_ms=1000)),
     (b"set q 0 2592000 1\r\nx\r\n", Set("q", b"x", ttl_ms=2_592_000_000)),
-    (b"set q 0 2592001 1\r\nx\r\n", Set("q", b"x", expires_ms=2_592_001_000)),
+    (b"set q 0 978307200 1\r\nx\r\n", Set("q", b"x", expires_ms=978_307_200_000)),
     (b"set q 0 -1 1\r\nx\r\n", Set("q", b"x", ttl_ms=-1000)),
     (b"set q 0 4102444800 1\r\nx\r\n", Set("q", b"x", expires_ms=4_102_444_800_000)),
     (b"set q 0 0 1 noreply\r\nx\r\n", Set("q", b"x", noreply=True)),
@@ -222,6 +226,9 @@ REFUSED: list[tuple[bytes, Invalid]] = [
     (b"md ? b\r\n", client_error("error decoding key")),
     (b"me\r\n", client_error("me needs a key")),
     (b"ma q\r\n", client_error("ma is not supported by a queue")),
+    (b"set q 0 2592001 1\r\nx\r\n", client_error(BEFORE_2001.format(2592001))),
+    (b"set q 0 978307199 1 noreply\r\nx\r\n", Invalid(b"", why=BEFORE_2001.format(978307199))),
+    (b"ms q 1 T2592001\r\nx\r\n", client_error(BEFORE_2001.format(2592001))),
     (b"gat 0 q\r\n", client_error("gat is not supported by a queue")),
     (b"gats 0 q\r\n", client_error("gats is not supported by a queue")),
     (b"get\r\n", client_error("no key")),

@@ -255,11 +255,11 @@ def test_statistics_that_the_model_does_not_know_are_found(line: str) -> None:
     right = ["queue_q_items 2", "queue_q_bytes 3", "queue_q_total_items 2", "queue_q_open_transactions 0"]
     right += ["queue_q_transactions 0", "queue_q_canceled_transactions 0"]
     ask = Request(Want.STATS, "", b"stats\r\n")
-    audit_stats(scene.checker.models, Answer(ask, [], "END", right))
+    audit_stats(scene.checker.models, Answer(ask, [], "END", right), 0)
     key = line.partition(" ")[0]
     wrong = [line if each.startswith(f"{key} ") else each for each in right]
     with pytest.raises(Violation) as found:
-        audit_stats(scene.checker.models, Answer(ask, [], "END", wrong))
+        audit_stats(scene.checker.models, Answer(ask, [], "END", wrong), 0)
     assert found.value.kind is Kind.STATISTICS
 
 
@@ -276,9 +276,9 @@ def test_statistics_may_be_of_a_queue_that_was_deleted_and_made_again_since_they
     scene.states(added("a"))
     old = ["queue_q_items 0", "queue_q_bytes 0", "queue_q_total_items 0", "queue_q_open_transactions 0"]
     old += ["queue_q_transactions 0", "queue_q_canceled_transactions 0"]
-    audit_stats(scene.checker.models, Answer(before, [], "END", old))
+    audit_stats(scene.checker.models, Answer(before, [], "END", old), 0)
     with pytest.raises(Violation) as found:
-        audit_stats(scene.checker.models, Answer(after, [], "END", old))
+        audit_stats(scene.checker.models, Answer(after, [], "END", old), 0)
     assert found.value.kind is Kind.STATISTICS
 
 

@@ -1,0 +1,47 @@
+"""Expired items behind a live head. Only the head of a line can leave it, so such an item keeps its place until then;
+but its payload goes, and the place counts for no limit.
+
+What stays is a *remnant*: an item without payload that has expired since 1970, which readers, journals and packs treat
+like any expired item. The journal's own record stands until the head moves on, so a restart finds the item once more,
+and that it has expired.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from staniel.queues.queue import Queue
+
+LOOKED_AT_ONCE = 20_000  # items, 0.1 us each
+LOOKED_PER_MS = 200  # over time, where puts to a full queue ask for more and more: a fiftieth of it
+
+
+class Sweep:
+    """Looks through one queue's line, a piece at a time, and makes remnants of what has expired. An item that goes to
+    expire_to_queue stays whole until it is the head: it is still to be sent.
+    """
+
+    def __init__(self) -> None:
+        self._next_seq = 0  # the pass goes on from there; 0: none is under way
+        self._again_ms = 0  # before this, another pass would take too large a part of the time
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._next_seq > 0
+
+    def may_help(self, queue: Queue, now_ms: int) -> bool:
+        """Whether a piece may find something. It costs nothing where no item can expire."""
+        line, config = queue.line, queue.config
+        if config.expire_to_queue or line.expiring <= line.remnants or line.read_error is not None:
+            return False
+        return self.is_under_way or now_ms >= self._again_ms
+
+    def step(self, queue: Queue, now_ms: int, count_max: int) -> int:
+        """A piece of a pass, which begins with this one if none is under way: how many items became remnants."""
+        line = queue.line
+        count, self._next_seq = line.sweep(now_ms, self._next_seq, LOOKED_AT_ONCE, count_max)
+        queue.counters.expired_items += count
+        if not self.is_under_way:
+            self._again_ms = now_ms + line.memory_items // LOOKED_PER_MS
+        return count

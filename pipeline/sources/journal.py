@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,14 +13,17 @@ from staniel.pipeline.formats.adapters import FORMATS, look
 from staniel.pipeline.formats.base import FormatAdapter, Part, Reading
 from staniel.pipeline.formats.kestrel.state import STATE
 from staniel.pipeline.lake.archived import is_archive
-from staniel.pipeline.lake.arrow import ddl
+from staniel.pipeline.lake.arrow import BATCH_ROWS, ddl
 from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, folder
+from staniel.pipeline.sources.catalog import given_or_kept, options_of_table, with_options
 from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.sources.offsets import pin, pinned_to
 from staniel.pipeline.sources.planning import bundles, plan_parts
 from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
 
 TRIES = 5
+SMALL_ROWS = BATCH_ROWS // 10
+TOGETHER_BYTES = 4 << 20
 
 
 class JournalSource(DataSource):
@@ -33,13 +36,14 @@ class JournalSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
 
-    def schema(self) -> str:
-        columns = ddl(columns_of(JournalOptions(self.options)))
+    def schema(self) -> str | StructType:
+        options = options_of_table(self.options)
+        columns = columns_of(JournalOptions(self.options if options is None else options))
         freeze_imports()
-        return columns
+        return ddl(columns) if options is None else with_options(columns, options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = JournalOptions(self.options)
+        options = JournalOptions(given_or_kept(self.options, schema))
         if is_archive(options.path):
             from staniel.pipeline.sources.archived import ArchiveStateReader
 
@@ -49,7 +53,7 @@ class JournalSource(DataSource):
     def streamReader(self, schema: StructType) -> Any:
         from staniel.pipeline.sources.journal_stream import JournalStream
 
-        options = JournalOptions(self.options)
+        options = JournalOptions(given_or_kept(self.options, schema))
         if is_archive(options.path):
             raise ValueError("an archive is not streamed: stream the spool, or the archive's Parquet files")
         return JournalStream(options, chosen(columns_of(options), schema))
@@ -161,12 +165,34 @@ class JournalReader(DataSourceReader):
     def _rows(self, partition: JournalPartition) -> Iterator[pa.RecordBatch]:
         """Raises Vanished, with what helps."""
         try:
-            for part in partition.parts:
-                yield from read_part(partition.folder(), partition, part, self.columns)
+            yield from put_together(
+                batch
+                for part in partition.parts
+                for batch in read_part(partition.folder(), partition, part, self.columns)
+            )
         except FolderMissing:
             raise
         except Vanished as gone:
             raise Vanished(f"{gone}; a table has the files that its first query found: load it again") from None
+
+
+def put_together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows with small batches put together: Spark takes as long for a batch of ten rows as for a thousand."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        is_small = batch.num_rows < SMALL_ROWS
+        bytes = batch.nbytes if is_small else 0
+        if held and (not is_small or rows + batch.num_rows > BATCH_ROWS or size + bytes > TOGETHER_BYTES):
+            yield pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+        if is_small:
+            held.append(batch)
+            rows, size = rows + batch.num_rows, size + bytes
+        else:
+            yield batch
+    if held:
+        yield pa.concat_batches(held)
 
 
 def read_part(place: Folder, partition: JournalPartition, part: Part, columns: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -54,7 +54,6 @@ class JournalOptions:
     """The validated options. Raises ValueError."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        _check_no_catalog(given)
         options = Options(given, EVERYWHERE | OF_BATCHES | OF_STREAMS, "staniel-journal")
         self._options = options
         self.paths = [absolute(path) for path in _paths(options)]
@@ -111,15 +110,6 @@ def _check_use(options: Options, view: str) -> None:
         raise ValueError(f"option useSummaries is for the view state, not for {view}")
     if options.has("quarantinePath") and options.text("onCorrupt").lower() != OnCorrupt.QUARANTINE.value:
         raise ValueError("option quarantinePath says where onCorrupt=quarantine copies to: give that too")
-
-
-def _check_no_catalog(given: Mapping[str, str]) -> None:
-    """Raises ValueError for CREATE TABLE: Spark 4.3 hands neither path nor options of such a table to its reader."""
-    if {"owner", "location"} & {name.lower() for name in given}:
-        raise ValueError(
-            "Spark does not give the path of a table in a catalog to Python's sources when it is read: make a view, as"
-            " in CREATE TEMPORARY VIEW ops USING `staniel-journal` OPTIONS (path '...'), in each session"
-        )
 
 
 def _paths(options: Options) -> list[str]:

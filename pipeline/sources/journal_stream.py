@@ -28,7 +28,7 @@ from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.formats.base import BatchEnd, CorruptJournal, FormatAdapter, JournalSegment, OnCorrupt, Part
 from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, below, folder
-from staniel.pipeline.sources.journal import JournalPartition, read_part
+from staniel.pipeline.sources.journal import JournalPartition, put_together, read_part
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
 from staniel.pipeline.sources.offsets import DataLoss, FileOffset, from_json, offset_in, pinned_to, segment_of, to_json
 from staniel.pipeline.sources.planning import bounded, bundled, check_wanted, dated
@@ -160,7 +160,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, PinnedPartitions)
-        return then_freeze_imports(chain.from_iterable(piece.read(self.columns) for piece in partition.pieces))
+        batches = chain.from_iterable(piece.read(self.columns) for piece in partition.pieces)
+        return then_freeze_imports(put_together(batches))
 
     def commit(self, end: Offset) -> None:
         """Nothing is kept for a batch, so nothing is released."""
@@ -198,7 +199,11 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end_of_batch(self, start: Offset, budget: ReadBudget) -> Offset:
         place, form, queues = self._look(bound=False)
         self.lost = {}
-        found = [self._ahead(place, form, queue, each, start) for queue, each in sorted(queues.items()) if each]
+        found = [
+            self._ahead(place, form, queue, each, start)
+            for queue, each in sorted(queues.items())
+            if each and not self._has_reached(queue, start)
+        ]
         sizes = [[each.bytes for each in unread.rest if each.bytes] for unread in found]
         limits = zip(
             shared(budget.bytes, [sum(each) for each in sizes]),
@@ -220,6 +225,10 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif unread.queue in self.lost and not any(each.bytes for each in unread.segments):
                 del end[unread.queue]  # rewritten when it was empty: it begins anew, as one that was deleted does
         return end
+
+    def _has_reached(self, queue: str, start: Offset) -> bool:
+        """Whether a stream that ends with what there was has had it of a queue: its files are not looked at then."""
+        return self.target is not None and queue in start and start[queue] == self.target.get(queue)
 
     def _ahead(
         self, place: Folder, form: FormatAdapter, queue: str, segments: list[JournalSegment], start: Offset

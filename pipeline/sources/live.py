@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from staniel.pipeline.lake.arrow import ddl
+from staniel.pipeline.sources.catalog import options_of_table
 from staniel.pipeline.sources.drain import BatchLimits, Drain
 from staniel.pipeline.sources.drain_spool import SCHEMA, DrainSpool, SpoolLost
 from staniel.pipeline.sources.live_options import BatchSinkOptions, DrainOptions, SinkOptions
@@ -34,6 +35,9 @@ class LiveSource(DataSource):
         super().__init__(options)
 
     def schema(self) -> str:
+        """Raises ValueError for a table of a catalog: Spark would give its options to no write."""
+        if options_of_table(self.options) is not None:
+            raise ValueError("a live queue is no table of a catalog: use df.write.format('staniel'), or writeStream")
         return ddl(SCHEMA)
 
     def reader(self, schema: StructType) -> Any:

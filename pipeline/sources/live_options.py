@@ -110,6 +110,11 @@ class SinkOptions(LiveOptions):
     def __init__(self, given: Mapping[str, str]) -> None:
         super().__init__(given)
         options = self.options
+        if not (options.has("servers") or options.has("queue")):
+            raise ValueError(
+                "the sink needs the option servers, or queue if the server is 127.0.0.1:22133: of a table in a catalog"
+                " Spark gives a writer no options, so name them in the write: INSERT INTO jobs WITH (servers = '...')"
+            )
         self.queue = options.text("queue")
         self.on_full = options.choice("onFull", OnFull.WAIT)
         self.full_timeout_s = options.number("fullTimeoutMs", 600_000) / 1000

@@ -292,11 +292,6 @@ def test_a_time_without_a_zone_is_refused_where_no_option_says_which(tmp_path: P
         options_of(tmp_path, startingTimestamp="2026-03-08 03:30", timeZone="Nowhere")
 
 
-def test_what_spark_cannot_keep_of_a_table_in_a_catalog_is_said_when_it_is_made(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="make a view, as in CREATE TEMPORARY VIEW"):
-        JournalOptions({"location": str(tmp_path), "owner": "me"})
-
-
 def test_several_folders_are_one_table_and_no_stream(tmp_path: Path) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
     for path in paths:

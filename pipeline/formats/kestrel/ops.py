@@ -58,7 +58,8 @@ SCHEMA = schema(
 LISTED, CONTINUE, STAND_IN = 16, 17, 18
 ADD_TIME = struct.Struct("<q")
 TEXT = pa.string()
-BATCH_BYTES = 64 << 20  # of payload, or one record
+SMALL_ROWS = BATCH_ROWS // 10
+BATCH_BYTES = 16 << 20  # of payload, or one record: Java holds several such batches, as Arrow and as rows
 OPS = {
     ADD: "add",
     REMOVE: "remove",
@@ -98,7 +99,7 @@ class OpsReader:
         self.include_value = include_value
         self.at = segment.begin
         self.scanned = segment.begin  # behind the last row that was given out
-        self._names = [constant(name, BATCH_ROWS, TEXT) for name in (segment.queue, segment.file)]
+        self._names: list[pa.Array] = []  # the columns of the queue and the file, once a batch had many rows
         self._latest_ms = segment.as_of
         self.has_stand_ins = False  # whether any was given out
         self._saved: list[int] = []  # the xids of the SAVE_XID records that end the batch before, two at most
@@ -261,9 +262,10 @@ class OpsReader:
     ) -> pa.RecordBatch:
         rows, (added_ms, expires_ms) = len(ops), stamps
         items = HAS_ITEM[ops]
+        queue, file = self._name_columns(rows)
         found = {
-            "queue": self._names[0].slice(0, rows) if rows <= BATCH_ROWS else constant(self.segment.queue, rows, TEXT),
-            "file": self._names[1].slice(0, rows) if rows <= BATCH_ROWS else constant(self.segment.file, rows, TEXT),
+            "queue": queue,
+            "file": file,
             "offset": numbers(pa.int64(), starts + self.at),
             "op": NAMES.take(pa.array(ops)),
             "size": numbers(pa.int64(), (bounds[:, 1] - bounds[:, 0]).astype(np.int64), items),
@@ -276,6 +278,14 @@ class OpsReader:
         if self.include_value:
             found["value"] = slices(data, bounds, items)
         return batch(SCHEMA, found, rows)
+
+    def _name_columns(self, rows: int) -> list[pa.Array]:
+        """Made once for the batches of a large file; a small one has few rows, and many of them are read."""
+        names = self.segment.queue, self.segment.file
+        if not SMALL_ROWS < rows <= BATCH_ROWS:
+            return [constant(name, rows, TEXT) for name in names]
+        self._names = self._names or [constant(name, BATCH_ROWS, TEXT) for name in names]
+        return [column.slice(0, rows) for column in self._names]
 
     def _as_of(self, added_ms: Numbers) -> Numbers:
         """The latest add time so far: records of other kinds have no time, and did not happen before it."""

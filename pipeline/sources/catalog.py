@@ -1,0 +1,60 @@
+"""Tables of a catalog, as in `CREATE TABLE ops USING `staniel-journal` OPTIONS (path 'spool')`.
+
+Spark gives the options of such a table to a Python source when the table is made, and when it is read only those of the
+query: none of the table's. What it does give then is the schema. So the options are kept there, as the comment of the
+first column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+OF_CATALOG = {"owner", "provider", "location", "external", "comment"}  # what Spark adds to the options that were given
+DOUBLED = "option."  # it gives the options twice, once with this before their names
+KEPT = "staniel-journal options: "
+PATHS = {"path", "paths"}
+
+
+def options_of_table(given: Mapping[str, str]) -> dict[str, str] | None:
+    """The options of a table that is being made in a catalog; None: this is no such table."""
+    names = {name.lower() for name in given}
+    if not {"owner", "provider"} <= names:
+        return None
+    return {
+        name: value
+        for name, value in given.items()
+        if name.lower() not in OF_CATALOG and not name.lower().startswith(DOUBLED)
+    }
+
+
+def with_options(columns: pa.Schema, options: Mapping[str, str]) -> StructType:
+    """The schema of a table that keeps its options."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    found: StructType = from_arrow_schema(columns)
+    found.fields[0].metadata = {"comment": KEPT + msgspec.json.encode(dict(options), order="sorted").decode()}
+    return found
+
+
+def given_or_kept(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
+    """The options of a query, with those that the table keeps unless the query says where to read. Raises ValueError if
+    there are neither."""
+    names = {name.lower() for name in given}
+    if names & PATHS:
+        return given
+    comment = str((schema.fields[0].metadata or {}).get("comment", "")) if schema.fields else ""
+    if not comment.startswith(KEPT):
+        raise ValueError(
+            'staniel-journal needs the option path: the spool folder, as in .load("spool") or .load("s3://bucket/spool");'
+            " a table of a catalog keeps its options as the comment of its first column: make it with OPTIONS (path"
+            " '...') and without columns"
+        )
+    kept = msgspec.json.decode(comment.removeprefix(KEPT), type=dict[str, str])
+    return {**{name: value for name, value in kept.items() if name.lower() not in names}, **given}

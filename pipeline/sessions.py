@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import locale
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DRIVER_MEMORY = "1g"
+KB_OF_UNITS = {"k": 1, "": 1 << 10, "m": 1 << 10, "g": 1 << 20, "t": 1 << 30}
+RESULT_SHARE = 8  # of the memory of the driver
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -54,6 +57,7 @@ def build(
 
     wanted = SETTINGS | (LOOPBACK if local else {}) | {"spark.driver.memory": memory}
     wanted |= {key.replace("__", "."): str(value) for key, value in settings.items()}
+    wanted.setdefault("spark.driver.maxResultSize", result_bytes_max(wanted["spark.driver.memory"]))
     if log := quiet_log():
         wanted.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log}")
     _export_path(wanted)
@@ -65,6 +69,15 @@ def build(
         _send(session, path)
     send_wheels(session)
     return session
+
+
+def result_bytes_max(memory: str) -> str:
+    """How much the driver may collect with that memory, for which Java needs five times as much. Spark's own limit is
+    1 GB, whatever memory there is, and beyond its memory Java ends without a word."""
+    match = re.fullmatch(r"(\d+)([kmgt]?)b?", memory.strip().lower())
+    if match is None:
+        return "1g"  # Spark says what is wrong with it
+    return f"{int(match[1]) * KB_OF_UNITS[match[2]] // RESULT_SHARE}k"
 
 
 def send_wheels(session: SparkSession) -> None:

@@ -26,6 +26,10 @@ class CorruptJournal(Exception):
     """A journal file is corrupt, and the option `onCorrupt` says to fail."""
 
 
+class ItemTooLarge(Exception):
+    """A payload is longer than the option `maxValueBytes` allows, or than the memory of a task can hold."""
+
+
 class JournalSegment(Struct, frozen=True):
     """Bytes `begin` to `end` of one file of a queue.
 
@@ -74,6 +78,7 @@ class Reading(Struct, frozen=True):
     ops: frozenset[str] | None = None
     now_ms: int = 0  # the add time of items whose records have none
     damages: list[Damage] | None = None  # where all damage is noted, torn ends among it, for callers that name it
+    value_bytes_max: int = 0  # a longer payload is an error; 0: none is
     use_summaries: bool = True  # those that a server has left beside sealed files, instead of the files
 
     def without_values(self) -> Reading:
@@ -140,6 +145,21 @@ class FormatAdapter(Protocol):
         """How many items are gone between the one with `last_id` and a queue's segments; None: it cannot be known."""
 
     def view(self, name: str) -> View: ...
+
+
+def check_values(rows: pa.RecordBatch, most: int) -> None:
+    """Raises ItemTooLarge if a payload has more than `most` bytes."""
+    import pyarrow.compute as pc
+
+    if not most or "value" not in rows.schema.names:
+        return
+    sizes = pc.binary_length(rows["value"])
+    if (size := pc.max(sizes).as_py() or 0) > most:
+        row = rows.slice(int(pc.index(sizes, size).as_py()), 1).select(["queue", "file", "offset"]).to_pylist()[0]
+        raise ItemTooLarge(
+            f"queue {row['queue']}: the item at byte {row['offset']} of {row['file']} has {size:,} bytes, more than"
+            f" option maxValueBytes allows ({most:,}): give more, and memory for it, or includeValue=false"
+        )
 
 
 def torn_end(segment: JournalSegment, error: Corrupt) -> Damage | None:

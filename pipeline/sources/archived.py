@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from staniel.pipeline.formats.base import OnCorrupt
+from staniel.pipeline.formats.base import OnCorrupt, check_values
 from staniel.pipeline.formats.kestrel.archived import ArchiveReading, read_archived
 from staniel.pipeline.lake.archived import ArchivedQueue, open_archived, queues_of_archive
 from staniel.pipeline.lake.folders import without_secrets
@@ -68,6 +68,7 @@ class ArchiveStateReader(DataSourceReader):
         place = lake_folder_of(partition.path)
         for queue, reading in partition.queues:
             for batch in read_archived(place, queue, reading):
+                check_values(batch, self.options.reading.value_bytes_max)
                 yield fitted(batch, self.columns)
 
 

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from staniel.pipeline.formats.adapters import FORMATS, look
-from staniel.pipeline.formats.base import FormatAdapter, Part, Reading
+from staniel.pipeline.formats.base import FormatAdapter, Part, Reading, check_values
 from staniel.pipeline.formats.kestrel.state import STATE
 from staniel.pipeline.lake.archived import is_archive
 from staniel.pipeline.lake.arrow import BATCH_ROWS, ddl
@@ -199,4 +199,5 @@ def read_part(place: Folder, partition: JournalPartition, part: Part, columns: p
     """The batches of one part of a partition, cut down to `columns`."""
     view = FORMATS[partition.form]().view(partition.view)
     for batch in view(place, part, partition.reading):
+        check_values(batch, partition.reading.value_bytes_max)
         yield fitted(batch, columns)

@@ -24,6 +24,7 @@ EVERYWHERE = {
     "queuePattern",
     "op",
     "includeValue",
+    "maxValueBytes",
     "onCorrupt",
     "quarantinePath",
     "startingOffsets",
@@ -80,6 +81,7 @@ class JournalOptions:
             options.choice("onCorrupt", OnCorrupt.FAIL),
             options.text("quarantinePath"),
             ops=frozenset(options.names("op")) if options.has("op") else None,
+            value_bytes_max=options.bytes("maxValueBytes", 0),
             use_summaries=options.switch("useSummaries", True),
         )
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from staniel.journal.kestrel.effect import EffectMismatch, State
 from staniel.journal.kestrel.effect_scan import EMPTY, UNKNOWN, CounterUnknown, EntryState, SegmentFacts, XidScan
-from staniel.pipeline.formats.base import JournalSegment, Part, Reading
+from staniel.pipeline.formats.base import JournalSegment, Part, Reading, check_values
 from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
 from staniel.pipeline.formats.kestrel.queue import Stretch, described, furnish, hold, stand, survey, trusting
 from staniel.pipeline.formats.kestrel.state import STATE, QueueSummary, Summarised, live_rows, summarise_file
@@ -79,14 +79,16 @@ def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFr
         return read
     options.check_batch()
     tasks = [task for queue in queues_of(spark, path, given) for task in _live_tasks(queue)]
-    where = (options.path, options.reading.include_value)
+    where = (options.path, options.reading.include_value, options.reading.value_bytes_max)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for (data,) in zip(batch.column(0).to_pylist(), strict=True):
                 for queue in pickle.loads(data):
                     place = pinned(where[0], [one.segment for one in queue.found])
-                    yield from live_rows(place, queue, where[1])
+                    for made in live_rows(place, queue, where[1]):
+                        check_values(made, where[2])
+                        yield made
         freeze_imports()
 
     shares = shared_out(spark, tasks, _live_bytes)

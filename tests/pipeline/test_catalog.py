@@ -72,7 +72,7 @@ def test_a_table_with_columns_of_its_own_keeps_no_options_and_says_so(
     spark: SparkSession, spool: Path, no_table: None
 ) -> None:
     spark.sql(f"CREATE TABLE journal (queue string, op string) USING `staniel-journal` OPTIONS (path '{spool}')")
-    with pytest.raises(PySparkException, match="make it with OPTIONS .path '...'. and without columns"):
+    with pytest.raises(PySparkException, match=r"make it with OPTIONS .path '\.\.\.'. and without columns"):
         spark.table("journal").collect()
     assert spark.sql(f"SELECT * FROM journal WITH (path = '{spool}')").count() > 200
 

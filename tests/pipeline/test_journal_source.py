@@ -86,7 +86,7 @@ def test_a_thread_of_one_s_own_can_write_once_the_session_is_its_own(spark: Spar
         if is_active:
             pipeline.activate(spark)
         try:
-            spark.range(1).write.format("staniel").mode("append").save()
+            spark.range(1).write.format("staniel").mode("append").option("queue", "jobs").save()
         except Exception as error:  # without a session PySpark cannot make one of its own of Java's
             said.append(str(error))
 

@@ -37,7 +37,7 @@ from staniel.journal.kestrel.records import (
     Record,
     decode,
 )
-from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, handle_damage
+from staniel.pipeline.formats.base import BatchEnd, ItemTooLarge, JournalSegment, Part, Reading, handle_damage
 from staniel.pipeline.lake.arrow import BATCH_ROWS, TIME, TIME_MS_MAX, batch, constant, moments, numbers, schema, slices
 from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, Folder, OpenFile, Vanished
 
@@ -106,8 +106,17 @@ class OpsReader:
 
     def batches(self, file: OpenFile) -> Iterator[pa.RecordBatch]:
         """Raises Corrupt, its `at` an offset of the file, behind the last whole record; Vanished if the file got
-        shorter.
+        shorter; ItemTooLarge.
         """
+        try:
+            yield from self._batches(file)
+        except MemoryError:
+            raise ItemTooLarge(
+                f"queue {self.segment.queue}: a task has no memory for what stands behind byte {self.at} of"
+                f" {self.segment.file}: give its Python more (spark.executor.pyspark.memory), or includeValue=false"
+            ) from None
+
+    def _batches(self, file: OpenFile) -> Iterator[pa.RecordBatch]:
         end, want = self.segment.end, PIECE_BYTES
         while self.at < end:
             piece = file.read(self.at, min(want, end - self.at))

@@ -19,8 +19,8 @@ from staniel.journal.kestrel.effect_scan import MARK_EVERY, EffectScan, EntrySta
 from staniel.journal.kestrel.records import HEAD_BYTES, SAVE_XID
 from staniel.journal.kestrel.sidecar import Sidecar
 from staniel.pipeline.formats.base import JournalSegment, Reading, handle_damage, torn_end
-from staniel.pipeline.formats.kestrel.ops import LISTED, OPS, STAND_IN, OpsReader
-from staniel.pipeline.lake.arrow import TIME, batch, constant, schema
+from staniel.pipeline.formats.kestrel.ops import BATCH_BYTES, LISTED, OPS, STAND_IN, OpsReader
+from staniel.pipeline.lake.arrow import BATCH_ROWS, TIME, batch, constant, schema
 from staniel.pipeline.lake.folders import Folder, feed
 
 ITEM = {
@@ -126,9 +126,9 @@ def rows_of(
     def wanted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [each for each in rows if stand_ins or each["op"] != OPS[STAND_IN]]
 
-    front = wanted([row(symbol, position=at, state="returned", xid=None) for at, symbol in enumerate(state.front)])
-    if front:
-        yield pa.RecordBatch.from_pylist(front, schema=STATE)
+    yield from _batches(
+        wanted([row(symbol, position=at, state="returned", xid=None) for at, symbol in enumerate(state.front)])
+    )
     for rows, first in finder.range(state.taken, state.added):
         positions = pa.array(np.arange(rows.num_rows) + first - state.taken + len(state.front) + before)
         count = rows.num_rows
@@ -141,9 +141,20 @@ def rows_of(
         }
         made = batch(STATE, {name: rows[name] for name in rows.schema.names if name in STATE.names} | more, count)
         yield made if stand_ins else made.filter(pc.not_equal(rows["op"], OPS[STAND_IN]))
-    opens = wanted([row(symbol, state="open", xid=xid) for xid, symbol in sorted(state.opens.items())])
-    if opens:
-        yield pa.RecordBatch.from_pylist(opens, schema=STATE)
+    yield from _batches(wanted([row(symbol, state="open", xid=xid) for xid, symbol in sorted(state.opens.items())]))
+
+
+def _batches(rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Rows with values that Java may hold: large ones each in a batch of its own."""
+    first = held = 0
+    for at, row in enumerate(rows):
+        size = len(row.get("value") or b"")
+        if at > first and (held + size > BATCH_BYTES or at - first >= BATCH_ROWS):
+            yield pa.RecordBatch.from_pylist(rows[first:at], schema=STATE)
+            first, held = at, 0
+        held += size
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows[first:], schema=STATE)
 
 
 class Finder:
@@ -248,10 +259,12 @@ class Finder:
         return end, id_floor
 
     def _skip_one(self, segment: JournalSegment, begin: int, end: int) -> int:
-        """Where the record after the one at `begin` starts."""
+        """Where the record after the one at `begin` starts. Of large items each is a batch."""
+        row = 1
         for found in self._batches(segment, begin, end, False):
-            if found.num_rows > 1:
-                return int(found["offset"][1].as_py())
+            if found.num_rows > row:
+                return int(found["offset"][row].as_py())
+            row -= found.num_rows
         return end
 
     def _batches(self, segment: JournalSegment, begin: int, end: int, include_value: bool) -> Iterator[pa.RecordBatch]:

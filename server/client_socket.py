@@ -20,16 +20,19 @@ def channel_of(sock: Sock) -> Sock:
 
 
 def send_pieces(channel: Sock, pieces: list[bytes], size_max: int) -> int:
-    """Send several pieces in one call, and replace them by one: the rest that the socket did not take, mostly b"".
+    """Send all pieces, of which there is one at least, in one call, and keep of them what the socket did not take: one
+    piece, mostly none.
 
     Returns the number of bytes sent, or -1 if the pieces are longer than `size_max` together: nothing was sent then.
     Raises BlockingIOError, OSError.
     """
-    data = b"".join(pieces)
+    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if len(data) > size_max:
         return -1
     sent = channel.send(data)
-    pieces[:] = (data[sent:],)
+    pieces.clear()
+    if sent < len(data):
+        pieces.append(data[sent:])
     return sent
 
 

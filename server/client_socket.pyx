@@ -6,6 +6,7 @@ import socket
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from cpython.ref cimport Py_DECREF
 from libc.errno cimport EINTR, errno
 from libc.string cimport memcpy
 
@@ -19,6 +20,7 @@ cdef enum:
     BUFFER_BYTES = 524288  # connection.py reads no more at once
     SPARE_BYTES_MIN = 512  # less has an allocator of its own, which costs little
     SPARE_BYTES_MAX = 65536  # kept at most
+    KEPT_PIECES_MAX = 64  # 0.5 KB a connection
     LONG_BYTES = 16384  # the kernel takes its time to copy more: other threads may run
 
 cdef extern from "Python.h":
@@ -26,6 +28,9 @@ cdef extern from "Python.h":
         Py_hash_t ob_shash  # -1: not known
     ctypedef struct PyObject:
         Py_ssize_t ob_refcnt
+    ctypedef struct PyListObject:
+        PyObject **ob_item
+    void Py_SET_SIZE(object, Py_ssize_t)
 
 # One for all sockets, which one thread reads: what was read is copied out before the next read. A bytes object of the
 # full length for each read, cut to what came, costs an allocation from the system and its return.
@@ -144,30 +149,55 @@ def channel_of(sock):
     return sock if isinstance(sock, Channel) else OtherChannel(sock)
 
 
+cdef void empty(list pieces):
+    """Remove all pieces. A list that is cleared gives its memory back, and takes new memory for the next reply; one of a
+    few pieces keeps it.
+    """
+    cdef Py_ssize_t at, count = len(pieces)
+    if count > KEPT_PIECES_MAX:
+        pieces.clear()
+        return
+    Py_SET_SIZE(pieces, 0)  # first, so that nothing sees a piece that has been released
+    for at in range(count):
+        Py_DECREF(<object>(<PyListObject *>pieces).ob_item[at])
+
+
 cpdef Py_ssize_t send_pieces(Channel channel, list pieces, Py_ssize_t size_max) except? -1:
-    """As in client_socket.py. The pieces are gathered in the buffer of reads, which is free between two reads, so no
+    """As in client_socket.py. Several pieces are gathered in the buffer of reads, which is free between two reads, so no
     bytes object is made of them.
     """
     cdef Py_ssize_t size = 0, sent
     cdef char *at = buffer
-    cdef bytes piece, rest
-    for each in pieces:
-        size += len(<bytes?>each)
-    if size > size_max:
-        return -1
-    if size <= BUFFER_BYTES and type(channel) is ClientSocket:
-        for each in pieces:
-            piece = <bytes>each
-            memcpy(at, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
-            at += PyBytes_GET_SIZE(piece)
-        sent = (<ClientSocket>channel)._send(buffer, size)
-        rest = PyBytes_FromStringAndSize(buffer + sent, size - sent)
-    else:
-        piece = b"".join(pieces)
+    cdef bytes piece, rest = None
+    if len(pieces) == 1:
+        piece = <bytes?>pieces[0]
+        size = PyBytes_GET_SIZE(piece)
+        if size > size_max:
+            return -1
         sent = channel.send(piece)
-        rest = piece[sent:]
-    pieces.clear()
-    pieces.append(rest)
+        if sent < size:
+            rest = piece[sent:]
+    else:
+        for each in pieces:
+            size += len(<bytes?>each)
+        if size > size_max:
+            return -1
+        if size <= BUFFER_BYTES and type(channel) is ClientSocket:
+            for each in pieces:
+                piece = <bytes>each
+                memcpy(at, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
+                at += PyBytes_GET_SIZE(piece)
+            sent = (<ClientSocket>channel)._send(buffer, size)
+            if sent < size:
+                rest = PyBytes_FromStringAndSize(buffer + sent, size - sent)
+        else:
+            piece = b"".join(pieces)
+            sent = channel.send(piece)
+            if sent < size:
+                rest = piece[sent:]
+    empty(pieces)
+    if rest is not None:
+        pieces.append(rest)
     return sent
 
 

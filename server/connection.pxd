@@ -21,7 +21,7 @@ cdef class Connection:
 
     @cython.locals(data=bytes, size=Py_ssize_t, session=Session)
     cpdef Py_ssize_t serve(self, long long now_ms) except? -3
-    @cython.locals(data=bytes, rest=bytes, sent=Py_ssize_t, session=Session, out=list)
+    @cython.locals(data=bytes, sent=Py_ssize_t, session=Session, out=list)
     cpdef Py_ssize_t answer_now(self, long long durable) except? -3
     @cython.locals(data=bytes, sent=Py_ssize_t)
     cpdef bint send_held(self, long long durable) except -1

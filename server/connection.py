@@ -183,24 +183,16 @@ class Connection:
         if self.held or session.out_bytes > _SEND_BYTES_MAX:
             return _NOT_ANSWERED
         try:
-            if len(out) > 1:
-                sent = send_pieces(self._channel, out, _SEND_BYTES_MAX)
-                if sent < 0:
-                    return _NOT_ANSWERED
-            else:
-                data = out[0]
-                if len(data) > _SEND_BYTES_MAX:
-                    return _NOT_ANSWERED
-                sent = self._channel.send(data)
-                out[0] = data[sent:]
+            sent = send_pieces(self._channel, out, _SEND_BYTES_MAX)
         except BlockingIOError:
             return _NOT_ANSWERED
+        if sent < 0:
+            return _NOT_ANSWERED
         session.out_bytes = 0
-        rest = out.pop()
-        if not rest:
+        if not out:
             return sent
         self._count_sent(sent)
-        self.unsent = memoryview(rest)
+        self.unsent = memoryview(out.pop())
         return _NOT_ANSWERED
 
     def send_held(self, durable: int) -> bool:

@@ -7,6 +7,7 @@ folder of another checkout, it counts that one.
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import shutil
@@ -48,11 +49,13 @@ class Hops:
 
     def __enter__(self) -> Hops:
         """Count what is called within, on this thread."""
+        gc.disable()  # what is freed then, and has a destructor of ours, belongs to no request
         sys.setprofile(self._called)
         return self
 
     def __exit__(self, *why: object) -> None:
         sys.setprofile(None)
+        gc.enable()
 
     def _called(self, frame: FrameType, event: str, what: object) -> None:
         code = frame.f_code

@@ -66,21 +66,23 @@ class Report(Struct, frozen=True):
 
 def build(folder: Path = BUILD, compiler: str = "cc") -> Path:
     """Compiles the generator into `folder` unless a newer one is there; its path.  Raises CannotBuild."""
-    program = folder / "queue_load"
-    if program.exists() and program.stat().st_mtime > max(part.stat().st_mtime for part in PARTS):
+    return built(PARTS, folder / "queue_load", compiler)
+
+
+def built(sources: tuple[Path, ...], program: Path, compiler: str = "cc", flags: tuple[str, ...] = ()) -> Path:
+    """Compiles `sources`, of which the first includes the others, to `program`, unless that is newer; its path. Raises
+    CannotBuild.
+    """
+    if program.exists() and program.stat().st_mtime > max(part.stat().st_mtime for part in sources):
         return program
     if shutil.which(compiler) is None:
         raise CannotBuild(NO_COMPILER)
-    folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / "queue_load.new"
-    done = subprocess.run(
-        [compiler, "-O2", "-Wall", "-Wextra", "-o", str(fresh), str(SOURCE)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program.parent.mkdir(parents=True, exist_ok=True)
+    fresh = program.with_name(f"{program.name}.new")
+    command = [compiler, "-O2", "-Wall", "-Wextra", *flags, "-o", str(fresh), str(sources[0])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise CannotBuild(f"{compiler} refused {SOURCE.name}: {done.stderr.strip()}")
+        raise CannotBuild(f"{compiler} refused {sources[0].name}: {done.stderr.strip()}")
     return fresh.rename(program)
 
 

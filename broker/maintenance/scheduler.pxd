@@ -14,5 +14,5 @@ cdef class MaintenanceScheduler:
     cdef public dict _by_name, _sealing
     cdef public tuple waiting
 
-    @cython.locals(queue=Queue, line=Line)
+    @cython.locals(queue=Queue, line=Line, sealed_bytes="long long", is_large=bint)
     cpdef look_after(self, Log log, long long now_ms)

@@ -137,7 +137,10 @@ class MaintenanceScheduler:
         tail = line.tail
         if type(tail) is ReadBehind and tail.unreadable:
             report_and_quarantine(self._report, queue.name, log.segments, tail.unreadable)
-        if log.policy_bytes + log.segments.sealed_bytes >= log.policy_threshold_bytes:
+        sealed_bytes = log.segments.sealed_bytes
+        is_large = log.policy_bytes + sealed_bytes >= log.policy_threshold_bytes
+        # A lone file of a queue that holds items is kept until it is too large for that: to ask takes long.
+        if is_large and (sealed_bytes or log.policy_bytes > log.growth_max_bytes or not len(line)):
             self._act(queue, log, now_ms)
 
     def reclaim(self, now_ms: int) -> None:

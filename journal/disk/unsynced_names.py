@@ -95,13 +95,15 @@ class NamedFile:
     def sync(self) -> None:
         names, file = self._names, self._file
         cuts, size = self.cuts, file.size
-        names.raise_failure()
+        if names.failure:
+            names.raise_failure()
         try:
             file.sync()
         except SyncFailed as error:
             error.filename = error.filename or self.path
             names.fail(error)
-        names.raise_failure()
+        if names.failure:
+            names.raise_failure()
         # Of a file that has been cut meanwhile `size` may be of a write that was under way in the other thread, failed
         # and was taken back.
         if self.cuts == cuts and size > self.safe_bytes:
@@ -315,12 +317,14 @@ class UnsyncedNames:
 
     def guard(self, work: Callable[[], None]) -> None:
         """Do `work`, in which something may be synced. Raises JournalFailure if that fails, or has failed before."""
-        self.raise_failure()
+        if self.failure:
+            self.raise_failure()
         try:
             work()
         except SyncFailed as error:
             self.fail(error)
-        self.raise_failure()  # in the other thread, and it may have taken what was to be told here
+        if self.failure:
+            self.raise_failure()  # in the other thread, and it may have taken what was to be told here
 
     def fail(self, error: SyncFailed) -> NoReturn:
         """A sync has failed: so will every later one."""
@@ -329,10 +333,9 @@ class UnsyncedNames:
         self.failed()
         raise JournalFailure(self.failure) from error
 
-    def raise_failure(self) -> None:
-        """Raises JournalFailure if a sync has failed, in whichever thread; the remedy that is told is of its cause."""
-        if self.failure:
-            raise JournalFailure(self.failure) from self._cause
+    def raise_failure(self) -> NoReturn:
+        """A sync has failed, in whichever thread: raises JournalFailure. The remedy that is told is of its cause."""
+        raise JournalFailure(self.failure) from self._cause
 
     def _note(self, path: str) -> None:
         self._remember(self._changed, path)

@@ -78,6 +78,7 @@ class Log(Journal):
         "folder",
         "fs",
         "group",
+        "growth_max_bytes",
         "is_erased",
         "kept_bytes",
         "listener",
@@ -142,6 +143,8 @@ class Log(Journal):
         self.policy_threshold_bytes = min(
             config.default_journal_bytes, config.max_memory_bytes, config.max_journal_bytes
         )
+        # Nor while a queue that holds items has one file of at most this many.
+        self.growth_max_bytes = min(config.max_memory_bytes, config.max_journal_bytes)
         self.encoder.dialect = config.journal_dialect
 
     @property

@@ -4,6 +4,9 @@ from staniel.protocol.parser cimport Parser
 from staniel.protocol.memcache.item_requests cimport SetHead, new_set
 
 
+cdef char _CR, _LF
+
+
 cdef class MemcacheParser(Parser):
     cdef object _dialect, _limits, _lines, _state, _block, _body, _last_parsed
     cdef dict _known, _single

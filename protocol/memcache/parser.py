@@ -34,7 +34,7 @@ BINARY_MAGIC = 0x80
 WINDOW_BYTES = 1 << 16
 CR = 0x0D
 LF = 0x0A
-CRLF = b"\r\n"
+_CR, _LF = CR, LF
 
 # A client of the binary protocol could not read a line, so memcached's dialect answers nothing. To Kestrel, which had
 # no binary protocol, this was an unknown command.
@@ -130,7 +130,7 @@ class MemcacheParser(Parser):
                 head = found
                 stop = at + head.length
                 # One put, its line as long as the last one and known. In C, slices of `text` are not checked.
-                if len(data) == stop + 2 and data.endswith(CRLF) and head.meta is None:
+                if len(data) == stop + 2 and text[stop] == _CR and text[stop + 1] == _LF and head.meta is None:
                     return [new_set(head.queue, text[at:stop], head.flags, head.ttl_ms, head.expires_ms, head.noreply)]
         return self._feed(data)
 
@@ -211,7 +211,7 @@ class MemcacheParser(Parser):
             if type(parsed) is SetHead:
                 head = parsed
                 stop = at + head.length
-                if not data.startswith(CRLF, stop):
+                if stop + 2 > arrived or text[stop] != _CR or text[stop + 1] != _LF:
                     return self._begin_block(head, MemcacheState.BODY, at)
                 body = text[at:stop]
                 put = new_set(head.queue, body, head.flags, head.ttl_ms, head.expires_ms, head.noreply)

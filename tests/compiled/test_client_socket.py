@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -174,7 +175,7 @@ def test_pieces_leave_in_one_call_in_their_order(pair: Pair) -> None:
     ours, other = pair
     pieces = PIECES * 2
     assert module.send_pieces(module.channel_of(ours), pieces, 100) == 46
-    assert pieces == [b""]
+    assert pieces == []
     assert other.recv(100) == b"".join(PIECES * 2)
 
 
@@ -200,13 +201,41 @@ def test_the_rest_of_pieces_is_what_the_socket_did_not_take(pair: Pair) -> None:
         except BlockingIOError:
             arrived += other.recv(1 << 20)
             module.send_pieces(channel, sent, 1 << 20)
-        while sent != [b""]:
+        while sent:
             short_sends += 1
             arrived += other.recv(1 << 20)
-            sent = [b"", sent[0]]
+            if short_sends % 2:
+                sent = [b"", sent[0]]
             module.send_pieces(channel, sent, 1 << 20)
     ours.shutdown(socket.SHUT_WR)
     while more := other.recv(1 << 20):
         arrived += more
     assert arrived == whole
     assert short_sends
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("count", [1, 3, 64])
+def test_a_list_of_few_pieces_keeps_its_memory_for_the_next_reply(pair: Pair, count: int) -> None:
+    ours, _ = pair
+    if isinstance(ours, socket.socket):
+        return  # the standard library's socket
+    pieces = [b"STORED\r\n"] * count
+    before = sys.getsizeof(pieces)
+    assert module.send_pieces(module.channel_of(ours), pieces, 1000) == 8 * count
+    assert pieces == [] and sys.getsizeof(pieces) == before
+    pieces.append(b"END\r\n")
+    assert pieces == [b"END\r\n"] and sys.getsizeof(pieces) == before
+    many = [b"1"] * 65
+    assert module.send_pieces(module.channel_of(ours), many, 1000) == 65
+    assert many == [] and sys.getsizeof(many) == sys.getsizeof([])
+
+
+@pytest.mark.compiled
+def test_a_piece_that_was_sent_is_released(pair: Pair) -> None:
+    ours, _ = pair
+    piece = b"%d\r\n" % len(PIECES)
+    before = sys.getrefcount(piece)
+    for pieces in ([piece], [piece, piece], [piece] * 100):
+        module.send_pieces(module.channel_of(ours), pieces, 1000)
+        assert sys.getrefcount(piece) == before

@@ -169,6 +169,7 @@ class Chores:
     def wrong(self) -> list[str]:
         """What the server, started again on a sound disk, has that it must not, or has not."""
         wrong = []
+        self.operator.ask("POST", "/api/queues/q/resume", {})  # it may have ended between pause and resume
         for ledger in self.ledgers.values():
             found = {queue: drain(self.server.address, queue) for queue in ledger.queues}
             wrong += ledger.wrong + ledger.check(found)

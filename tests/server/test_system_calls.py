@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import trio
 
+from staniel.bench.own.hops import StandingClock
 from staniel.broker import protocols
 from staniel.journal.background import BackgroundTask
 from staniel.protocol.memcache.requests import Dialect
@@ -181,6 +182,7 @@ class Faulty(Served):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "server.client_timeout = 0\n")
+        self.hub.clock = StandingClock()  # a pause ends when the test says so
         self.faults, self.lines = Faults(), list[tuple[str, dict[str, object]]]()
         self.poller = FaultyPoller(self.machine.poller, self.faults)
         self.hub._poller = self.machine.poller = self.poller  # type: ignore[assignment]

@@ -20,6 +20,7 @@ def spool(tmp_path: Path) -> Path:
     with running(tmp_path / "server", config=CONFIG) as server:
         assert until(lambda: "staniel-spool 2" in version(server))
         with Wire(server.address) as wire:
+            assert until(lambda: is_logged(server, wire))
             for number in range(5):
                 wire.say(b"set jobs 0 0 6\r\nitem %d\r\n" % number)
                 assert wire.line() == b"STORED"
@@ -30,6 +31,12 @@ def spool(tmp_path: Path) -> Path:
                 to.parent.mkdir(parents=True, exist_ok=True)
                 to.write_bytes(path.read_bytes())
     return copy
+
+
+def is_logged(server: Server, wire: Wire) -> bool:
+    """Whether the log has an item's journal: what is put while the log is being made is synced as a file."""
+    assert wire.put("jobs", b"first") == b"STORED" and wire.get("jobs") == b"first"
+    return b"jobs" in (server.spool / ".staniel" / "redo.0").read_bytes()
 
 
 def version(server: Server) -> str:

@@ -1,0 +1,183 @@
+"""How many instructions a request takes outside the kernel: our server, redis and the limit, each run by valgrind's
+callgrind and asked by real clients.
+
+Instructions do not depend on what else the machine does. Two counts of one build differ by 1 to 2 %, because how many
+clients are served in one turn is chance; `core.py` counts turns that are the same each time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec import Struct, structs
+
+from staniel.bench.harness.contestant import Contestant, Launch, Sync
+from staniel.bench.harness.machine import cores
+from staniel.bench.harness.process import StartFailed, exit_on_signals, running
+from staniel.bench.peers import generator
+from staniel.bench.peers.generator import CannotBuild, GeneratorFailed
+from staniel.bench.peers.servers import DEFAULT_SERVER, PEERS, ours, present
+from staniel.bench.peers.workloads import WORKLOADS, Step, Workload, steps
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE / ".build"
+ROWS = ("put", "get", "get-reliable", "put-10x32", "get-10x32")
+WARM_OPS, COUNTED_OPS = 10_000, 60_000
+VALGRIND_START_SECONDS = 120.0
+CALLGRIND = ("valgrind", "--tool=callgrind", "--instr-atstart=no")
+
+
+class Cannot(Exception):
+    """Instructions cannot be counted here; the text says what is missing."""
+
+
+class Count(Struct, frozen=True):
+    """Instructions a request of one server, in one row."""
+
+    row: str
+    server: str
+    instructions: int
+
+
+def limit() -> Contestant:
+    """The least that one thread can do.  Raises CannotBuild."""
+    source = generator.SOURCE.with_name("limit.c")
+    program = str(generator.built((source,), generator.BUILD / "limit", os.environ.get("CC", "cc")))
+
+    def command(launch: Launch) -> list[str]:
+        sync = "always" if launch.sync is Sync.DURABLE else "os"
+        return [program, str(launch.port), str(launch.folder / "journal"), sync]
+
+    return Contestant("limit", "memcache", program, command, described=source.name)
+
+
+def slow_clock() -> Path:
+    """A library that is preloaded.  Raises CannotBuild."""
+    flags = ("-shared", "-fPIC")
+    return generator.built((HERE / "slow_clock.c",), BUILD / "slow_clock.so", os.environ.get("CC", "cc"), flags)
+
+
+def watched(contestant: Contestant, counts: Path, preload: Path | None) -> Contestant:
+    """The same server, run by valgrind, which counts once it is told to."""
+    plain = contestant.command
+
+    def command(launch: Launch) -> list[str]:
+        clock = ["env", "PYTHONHASHSEED=0", *([f"LD_PRELOAD={preload}"] if preload else [])]
+        return [*clock, *CALLGRIND, f"--callgrind-out-file={counts}", *plain(launch)]
+
+    return structs.replace(contestant, command=command, start_seconds_max=VALGRIND_START_SECONDS)
+
+
+def control(option: str, pid: int) -> None:
+    """Tell callgrind.  Raises Cannot."""
+    done = subprocess.run(["callgrind_control", *option.split(), str(pid)], capture_output=True, text=True, check=False)
+    if done.returncode or "OK." not in done.stdout:
+        raise Cannot(f"callgrind_control {option}: {done.stdout.strip()} {done.stderr.strip()}")
+
+
+def total(counts: Path) -> int:
+    """Of the one dump beside `counts` that was asked for."""
+    (dump,) = counts.parent.glob(f"{counts.name}.*")
+    _, _, totals = dump.read_text().rpartition("\ntotals: ")
+    return int(totals.split()[0])
+
+
+def count_row(load: Path, workload: Workload, contestant: Contestant, preload: Path | None) -> int:
+    """Instructions a request.  Raises Cannot, StartFailed, GeneratorFailed."""
+    server_core, load_core = cores()
+    with tempfile.TemporaryDirectory(prefix="bench-instructions-") as folder:
+        counts = Path(folder) / "counts"
+        base = Path(folder)
+        with running(watched(contestant, counts, preload), workload.sync, base, server_core) as server:
+
+            def ask(step: Step) -> None:
+                report = generator.run(load, step.args, server.port, server.pid, load_core)
+                if wrongs := generator.wrongs(report, int(step.args[step.args.index("--ops") + 1])):
+                    raise Cannot(f"{contestant.name}, {workload.name}: {', '.join(wrongs)}")
+
+            control("-i on", server.pid)
+            for step in steps(structs.replace(workload, ops=WARM_OPS), contestant.proto, contestant.kv):
+                ask(step)
+            for step in steps(structs.replace(workload, ops=COUNTED_OPS), contestant.proto, contestant.kv):
+                if step.measured:
+                    control("-z", server.pid)
+                ask(step)
+                if step.measured:
+                    control("-d", server.pid)
+                    break
+        return total(counts) // COUNTED_OPS
+
+
+def contestants(names: Sequence[str]) -> dict[str, tuple[Contestant, Path | None]]:
+    """By name, with what is preloaded. Only our server looks at the time often.  Raises CannotBuild, Cannot."""
+    redis = next(one for one in PEERS if one.name == "redis")
+    makers: dict[str, Callable[[], tuple[Contestant, Path | None]]] = {
+        "ours": lambda: (ours(DEFAULT_SERVER), slow_clock()),
+        "redis": lambda: (redis, None),
+        "limit": lambda: (limit(), None),
+    }
+    if "redis" in names and not present(redis):
+        raise Cannot("redis-server is not on the PATH; install it, or leave it out with --servers ours,limit")
+    for name in names:
+        if name not in makers:
+            raise Cannot(f"no server {name!r}; there are: {', '.join(makers)}")
+    return {name: makers[name]() for name in names}
+
+
+def counted(rows: Sequence[str], servers: Sequence[str], rounds: int) -> Iterator[Count]:
+    """The least of some rounds, for each row and server.  Raises Cannot, CannotBuild, GeneratorFailed, StartFailed."""
+    for program in ("valgrind", "callgrind_control"):
+        if shutil.which(program) is None:
+            raise Cannot(f"{program} is not on the PATH (apt-get install valgrind)")
+    load, known = generator.build(compiler=os.environ.get("CC", "cc")), {one.name: one for one in WORKLOADS}
+    for row in rows:
+        for name, (contestant, preload) in contestants(servers).items():
+            if contestant.proto == "redis" and known[row].reliable:
+                continue  # its reads are gone once sent
+            found = [count_row(load, known[row], contestant, preload) for _ in range(rounds)]
+            yield Count(row, name, min(found))
+
+
+def table(counts: Sequence[Count], servers: Sequence[str]) -> str:
+    """A line a row, a column a server."""
+    by_place = {(count.row, count.server): f"{count.instructions:,}" for count in counts}
+    lines = ["instructions a request".ljust(24) + "".join(name.rjust(12) for name in servers)]
+    rows = dict.fromkeys(count.row for count in counts)
+    lines += [row.ljust(24) + "".join(by_place.get((row, name), "-").rjust(12) for name in servers) for row in rows]
+    return "\n".join(lines)
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice(ROWS), help="A row; may be given again.")
+@click.option("--servers", default="ours,redis,limit", show_default=True, metavar="NAMES", help="Between commas.")
+@click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="The least of so many counts.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the counts here."
+)
+def main(only: tuple[str, ...], servers: str, rounds: int, json_file: Path | None) -> None:
+    """Count the instructions of a request beside redis and the least that one thread can do.
+
+    Which build of ours runs is decided as always: the compiled one if there is one, else plain Python.
+    """
+    names, counts = servers.split(","), []
+    try:
+        for count in counted(only or ROWS, names, rounds):
+            click.echo(f"{count.row}, {count.server}: {count.instructions:,}", err=True)
+            counts.append(count)
+    except (Cannot, CannotBuild, GeneratorFailed, StartFailed) as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(table(counts, names))
+    if json_file:
+        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(counts)) + b"\n")
+
+
+if __name__ == "__main__":
+    exit_on_signals()
+    main()

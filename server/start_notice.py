@@ -4,7 +4,6 @@ writes that behind its name in the spool's lock file, which only the process tha
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -72,7 +71,7 @@ class StartNotice:
 
     def _show(self, state: StartState) -> None:
         self._tell(f"starting: {state.text}" if state.text else "starting")
-        line = json.dumps([state.bytes, state.all_bytes, state.queues, state.all_queues, state.elapsed_ms])
+        line = str([state.bytes, state.all_bytes, state.queues, state.all_queues, state.elapsed_ms])
         self._write(line.encode().ljust(LINE_BYTES) + b"\n")
 
     def _write(self, line: bytes) -> None:
@@ -101,9 +100,9 @@ def read_lock(data: bytes) -> tuple[str, StartState | None]:
     if not line.strip():
         return holder.strip(), None
     try:
-        numbers = [int(each) for each in json.loads(line)]
+        numbers = [int(each) for each in line.strip().strip("[]").split(",")]
         return holder.strip(), StartState(*numbers[:5])
-    except (ValueError, TypeError, RecursionError):  # read while it was written
+    except (ValueError, TypeError):  # read while it was written
         return holder.strip(), StartState(0, 0, 0, 0, 0)
 
 

@@ -110,7 +110,7 @@ class SinkOptions(LiveOptions):
     def __init__(self, given: Mapping[str, str]) -> None:
         super().__init__(given)
         options = self.options
-        if not (options.has("servers") or options.has("queue")):
+        if not given:
             raise ValueError(
                 "the sink needs the option servers, or queue if the server is 127.0.0.1:22133: of a table in a catalog"
                 " Spark gives a writer no options, so name them in the write: INSERT INTO jobs WITH (servers = '...')"

@@ -46,7 +46,7 @@ FROM = {
     "a pack meets what an earlier one could not remove": 294,
     "stand-ins in front of the item that is read back count as lost": 39,
     "no room is kept for the mark of a failed sync": 172,
-    "a mark counts as whole before the start has synced what a killed process left": 235,
+    "a mark counts as whole before the start has synced what a killed process left": 1000,
     "a torn mark forgets the names that archives have had before": 400_189,
     "a client that waits behind a delete is not told that it is done": 126,
     "a file that is complete stays in the redo log as it was": 1200,

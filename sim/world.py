@@ -29,6 +29,7 @@ from staniel.queues.item import is_remnant
 from staniel.queues.queue import Queue
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Choose, Crash
+from staniel.sim.queues.model import SWEPT
 from staniel.sim.queues.workload import journals_kept
 
 START_MS = 1_700_000_000_000
@@ -254,7 +255,7 @@ def content(
     disk: Disk, memory_queues: Sequence[str] = (), families: Sequence[str] = (), now_ms: int = LONG_AGO_MS
 ) -> dict[str, list[bytes]]:
     """What a server that starts on a copy of `disk` would hand out, queue by queue, in that order; empty ones are left
-    out, and what an expired item has left of itself is b"". What was purged and can be undone is undone first.
+    out, and what an expired item has left of itself is SWEPT. What was purged and can be undone is undone first.
 
     It is asked as a client asks. Its clock is ten days back, or `now_ms`, so that nothing expires under its hands, and
     it has no limits. `memory_queues` keep no journal, whatever else of their `families` does.
@@ -292,7 +293,7 @@ def _drained(world: World, queue: Queue) -> list[bytes]:
     for _ in range(DRAIN_TURNS_MAX):
         while (head := queue.line.head()) is not None and is_remnant(head):
             queue.drop_head()
-            found.append(b"")
+            found.append(SWEPT)
         taken = queue.take(now_ms)
         if taken is None:
             if not len(queue.line):

@@ -28,6 +28,10 @@ class Fate(Enum):
     GONE = "gone"  # with its queue
 
 
+SWEPT = b"the place of an item that expired"
+"""Found for a remnant. Not b"": a stand-in of a pack that is handed out looks so."""
+
+
 class Record(Struct, eq=False):
     """One item in one queue. `moved_to`: it has a copy in another queue already, and will leave this one."""
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from staniel.queues.config import SYNC_ALWAYS
 from staniel.queues.names import parent_of
-from staniel.sim.queues.model import Move, QueueModel, Record, State, Verb, Written
+from staniel.sim.queues.model import SWEPT, Move, QueueModel, Record, State, Verb, Written
 from staniel.sim.violations import Kind, Violation, listed, shown
 
 
@@ -225,7 +225,7 @@ def matched(state: State, found: list[bytes], count: int, now_ms: int = 0) -> Fi
     at = 0
     fit = Fit(count, [], [], [])
     for record in records:
-        if at < len(found) and (record.data == found[at] or (not found[at] and record.is_over(now_ms))):
+        if at < len(found) and (record.data == found[at] or (found[at] == SWEPT and record.is_over(now_ms))):
             at += 1
             fit.records.append(record)
             if record.moved_to is not None:

@@ -13,7 +13,7 @@ from staniel.sim.actor import QueueActor
 from staniel.sim.disk.disk import Disk
 from staniel.sim.history import UNABLE, History, SeedPlan
 from staniel.sim.queues.checker import Checker, Put
-from staniel.sim.queues.model import QueueModel, Record
+from staniel.sim.queues.model import SWEPT, QueueModel, Record
 from staniel.sim.queues.pasts import StatedPasts
 from staniel.sim.queues.promises import Accident, check, committed, synced
 from staniel.sim.queues.recorder import watch
@@ -123,7 +123,7 @@ class QueueRun(History):
                 disk.truncate(f"s/{name}", 0)
         for queue, items in self.content_of(disk).items():
             for data in items:
-                if data and data not in self.puts:
+                if data != SWEPT and data not in self.puts:
                     raise Violation(Kind.INVENTED, f"{queue} has {shown(data)} when its newest files are lost")
 
     def judge(self, found: Found, accident: Accident) -> Bases:

@@ -236,6 +236,7 @@ def test_a_piece_that_was_sent_is_released(pair: Pair) -> None:
     ours, _ = pair
     piece = b"%d\r\n" % len(PIECES)
     before = sys.getrefcount(piece)
-    for pieces in ([piece], [piece, piece], [piece] * 100):
+    for count in (1, 2, 100):
+        pieces = [piece] * count
         module.send_pieces(module.channel_of(ours), pieces, 1000)
-        assert sys.getrefcount(piece) == before
+        assert pieces == [] and sys.getrefcount(piece) == before

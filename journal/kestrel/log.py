@@ -13,14 +13,14 @@ from staniel.journal.disk.fs import File, Fs, remove_each, take_back
 from staniel.journal.disk.replace_file import discard, fresh_file
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.kestrel import files as layout
-from staniel.journal.kestrel.addx import joined, size_of, waiting_record, xid_record
+from staniel.journal.kestrel.addx import joined, size_of, waiting_record
 from staniel.journal.kestrel.derived_effect import segment_of_rewrite
 from staniel.journal.kestrel.encoder import REMOVE_RECORD, Encoder
 from staniel.journal.kestrel.install import finish_pack, remove_sidecars
 from staniel.journal.kestrel.policy import Usage
-from staniel.journal.kestrel.records import ADDX_HEAD_BYTES, SAVE_XID, WITH_XID_BYTES
+from staniel.journal.kestrel.records import ADDX_HEAD_BYTES
 from staniel.journal.kestrel.segments import SAMPLE_BYTES, IndexEntry, LogSegment, Segments, index_records
-from staniel.queues.changes import Added, Change, Opened, Removed, added, confirmed, opened, removed
+from staniel.queues.changes import Added, Change, Removed, added, confirmed, opened, removed
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
@@ -216,8 +216,6 @@ class Log(Journal):
             self.record_added(change.item)  # type: ignore[union-attr]
         elif kind is Removed:
             self.record_removed(change.id)  # type: ignore[union-attr]
-        elif kind is Opened:
-            self.record_opened(change.id, change.xid)  # type: ignore[union-attr]
         else:
             if self.listener is not None:
                 self.listener(change)
@@ -227,7 +225,7 @@ class Log(Journal):
         if self.listener is not None:
             self.listener(added(item))
         if item.flags or type(item) is ItemWithPast:
-            self._append_group(self.encoder.counter, self.encoder.addx(item))
+            self._append(self.encoder.addx(item))
             return
         pending, group = self._pending, self.group
         if not pending:
@@ -244,25 +242,12 @@ class Log(Journal):
     def record_opened(self, item_id: int, xid: int) -> None:
         if self.listener is not None:
             self.listener(opened(item_id, xid))
-        counter = self.encoder.counter
-        data = self.encoder.opened(xid)
-        if len(data) > WITH_XID_BYTES:
-            self._append_group(counter, data)
-        else:
-            self._append(data)
+        self._append(self.encoder.opened(xid))
 
     def record_confirmed(self, item_id: int, xid: int) -> None:
         if self.listener is not None:
             self.listener(confirmed(item_id, xid))
         self._append(self.encoder.confirmed(xid))
-
-    def _append_group(self, counter: int, data: bytes) -> None:
-        """Add records of which the first is a SAVE_XID. Cut off behind it at the beginning of a file, it would be taken
-        for the counter: so none of these is the first one of a file.
-        """
-        if not (self._size or self._unwritten or self._pending):
-            data = xid_record(SAVE_XID, counter) + data
-        self._append(data)
 
     def _append(self, data: bytes) -> None:
         """Add a record to the batch being gathered. An item without flags is added as it is, by `record_added`."""
@@ -378,7 +363,7 @@ class Log(Journal):
             self.rotate(now_ms)
         records = list(encoder.snapshot(self.encoder.counter, open_reads, items))
         if self.segments.sealed and not records:
-            records = [encoder.nothing(0)]
+            records = [encoder.nothing(self.encoder.counter)]
         temp, file = self._write_synced(records, max(now_ms, self.newest_number))
         kept_bytes = file.size
         rewritten = segment_of_rewrite(self.name, checkpoint, encoder.counter, open_reads, items, records)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from staniel.journal.errors import NeedMore
 from staniel.journal.kestrel.adds import count_adds
-from staniel.journal.kestrel.notes import fact_in, unfinished_note
+from staniel.journal.kestrel.notes import fact_in, unfinished
 from staniel.journal.kestrel.records import (
     ADD,
     ADD_XID,
@@ -36,7 +36,6 @@ from staniel.queues.item import REMNANT_MS, Delivery, Item, ItemWithXid, item_wi
 from staniel.queues.line import PlainLine
 from staniel.queues.xids import next_xid
 
-SAVE_BEGINS = bytes((SAVE_XID,))
 TWO_REMOVES = bytes((REMOVE, REMOVE))
 REMOVES_AT_ONCE = 4096
 
@@ -50,8 +49,6 @@ class Replay:
         self.counter = 0
         self.now_ms = now_ms  # the add time of Starling's items, whose records have none
         self._saves: list[tuple[int, int]] = []  # of SAVE_XID records in a row: the counter before each, and its own
-        self._lead: tuple[int, int] | None = None  # of the SAVE_XID that the file begins with
-        self._begins = False  # the next record is the first one of its file
         self._only_listed = 0  # open items that never stood in the line
         self._with_xid_end = 0  # behind the seq of the last item that came with an id of its own
         self._with_xid: dict[int, Callable[[int], None]] = {
@@ -64,8 +61,6 @@ class Replay:
     def begin_file(self) -> None:
         """Records of the next file follow; only the queue's state is carried over."""
         self._saves.clear()
-        self._lead = None
-        self._begins = True
 
     def has_items_with_xid(self) -> bool:
         """Whether items are left whose next reserve a reader numbers by the id that came with them (ADD_XID)."""
@@ -118,11 +113,11 @@ class Replay:
         `rest_bytes`: how many bytes of the file follow `data`. Fewer bytes than given were used if `data` ends inside a
         record. Raises Corrupt when the next record is damaged, Truncated when the file ends inside it.
         """
-        at, end, added_bytes = 0, len(data), 0
+        at, end = 0, len(data)
         line, saves, fresh = self.line, self._saves, self.line.fresh
         full_bytes, look_items = line.full_bytes, line.look_items
         unpack, unpack_xid, with_xid = ADDX_BODY.unpack_from, XID_BODY.unpack_from, self._with_xid
-        self._begins = self._begins and data[:1] in (b"", SAVE_BEGINS)
+        added_bytes = 0
         try:
             while at < end:
                 op = data[at]
@@ -205,8 +200,6 @@ class Replay:
     def _save_xid(self, xid: int) -> None:
         self._saves.append((self.counter, xid))
         self.counter = xid
-        if self._begins:
-            self._lead, self._begins = self._saves[0], False
 
     def _unremove(self, xid: int) -> None:
         self._saves.clear()
@@ -246,29 +239,13 @@ class Replay:
 
     # inside
 
-    def end_file(self, *, is_sealed: bool) -> int:
-        """Take back the SAVE_XID records that end the file and belong to a record that is missing there, and return how
-        many bytes they have.
-
-        A sealed file was whole when it was sealed, and those of other programs may end with their counter: there only
-        a note is known to be cut off.
-        """
-        ids = [xid for _, xid in self._saves]
-        count = unfinished_note(ids) if is_sealed else len(ids) - self._announced()
+    def end_file(self) -> int:
+        """Forget a note at the end of the file of which its item is missing, and return how many bytes it has there."""
+        count = unfinished([xid for _, xid in self._saves])
         if count:
             self.counter = self._saves[-count][0]
             del self._saves[-count:]
         return count * WITH_XID_BYTES
-
-    def _announced(self) -> int:
-        """How many of the records in a row set the counter and mean nothing else. A SAVE_XID that begins a file does;
-        so do the first two if they agree, unless the counter was that number before, and not 0: then the second one
-        may be memcache flags, which are never 0.
-        """
-        saves = self._saves
-        if len(saves) > 1 and saves[0][1] == saves[1][1] and (saves[0][0] != saves[0][1] or not saves[0][1]):
-            return 2
-        return 1 if saves and saves[0] is self._lead else 0
 
     def _item(self, payload: bytes, added_ms: int, expires_ms: int) -> Item:
         """An item, with what stands in front of its record."""

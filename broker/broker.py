@@ -38,7 +38,6 @@ from staniel.broker.timers import Timers
 from staniel.broker.transfers import Transfers
 from staniel.broker.unsent_items import UnsentItems
 from staniel.broker.users import UNIX, Logins, Users
-from staniel.broker.wall_clock import WallClock
 from staniel.journal.background import BackgroundTask
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.file_system import FileSystemFlaw
@@ -47,7 +46,6 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.spool import Spool
-from staniel.queues.calendar import Calendar
 from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.interfaces import Journal, NoJournal
@@ -92,7 +90,6 @@ class Broker:
         "_to_expire",
         "admin",
         "audit",
-        "calendar",
         "certificate_ends_ms",
         "check_reload",
         "client_events",
@@ -135,7 +132,6 @@ class Broker:
         "unreadable",
         "unsent",
         "users",
-        "wall",
         "watch",
         "woken",
         "workq",
@@ -165,8 +161,6 @@ class Broker:
         # The driver's, too: whether all that was answered to a client has been given to its socket.
         self.has_sent_all: Callable[[Session], bool] = lambda session: True
         self.queues = Queues(config.queue, self._new_journal)
-        self.calendar = self.queues.calendar = Calendar()
-        self.wall = WallClock(fs, self.spool.own, self.calendar, report)
         self.transfers = Transfers(self.queues, self.spool, report)
         self.queues.transfer_sink, self.queues.timer = self.transfers, self.timers
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
@@ -290,7 +284,6 @@ class Broker:
         for task in list(self.group.redo.running):
             self.maintenance.tasks.complete(task, now_ms)
         self.transfers.transfer_log.close()
-        self.wall.end(now_ms)
         if self.serves_jobs:
             self.workq.close()
         self.spool.settle()
@@ -369,7 +362,6 @@ class Broker:
         if now_ms >= self._look_due_ms:
             self._look_due_ms = now_ms + (LOOK_MS if self.spool.look() else LOOK_AGAIN_MS)
             self._remake_lost_files(now_ms)
-            self.wall.look(now_ms)
             if self._starved:
                 self._read_on()
         self.queues.allowance = QUEUES_PER_TURN
@@ -659,7 +651,7 @@ class Broker:
         status = StatusControl(self.fs, path, default, server.status_change_grace_ms)
         if status.trouble:
             self.report(Level.WARNING, "status.unknown", why=status.trouble, hint=f"starting as {default.value}")
-        self.spool.kept += [self.pauses.kept, self.last_backup.kept, status.kept, self.wall.kept]
+        self.spool.kept += [self.pauses.kept, self.last_backup.kept, status.kept]
         return status
 
     def _guard(self, session: Session) -> None:

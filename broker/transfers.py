@@ -201,10 +201,7 @@ class Transfers:
             self._retry_later(transfer, now_ms)
             return
         old = taken.item
-        added_ms, expires_ms = transfer.times or (
-            self.queues.calendar.wall_ms(now_ms),
-            self.queues.calendar.renewed_ms(old, now_ms) if transfer.reason is Reason.MOVED else 0,
-        )
+        added_ms, expires_ms = transfer.times or (now_ms, old.expires_ms if transfer.reason is Reason.MOVED else 0)
         copy = item_with(transfer.past, old.data, added_ms, expires_ms, old.flags)
         came_by, own, log = append_log(source.journal), removal_log(source.journal), append_log(target.journal)
         if own is not None and log is not None and (self._is_on_hold(own) or self._is_on_hold(log)):

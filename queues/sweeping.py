@@ -40,7 +40,7 @@ class Sweep:
     def step(self, queue: Queue, now_ms: int, count_max: int) -> int:
         """A piece of a pass, which begins with this one if none is under way: how many items became remnants."""
         line = queue.line
-        count, self._next_seq = line.sweep(queue.calendar.judge(now_ms), self._next_seq, LOOKED_AT_ONCE, count_max)
+        count, self._next_seq = line.sweep(now_ms, self._next_seq, LOOKED_AT_ONCE, count_max)
         queue.counters.expired_items += count
         if not self.is_under_way:
             self._again_ms = now_ms + line.memory_items // LOOKED_PER_MS

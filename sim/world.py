@@ -21,7 +21,6 @@ from staniel.broker.operations.undo import undo
 from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec, SessionState
 from staniel.broker.status import ServerStatus
-from staniel.broker.wall_clock import Reading
 from staniel.journal.group_commit import JournalFailure, Sync
 from staniel.journal.redo.log import RedoLog
 from staniel.protocol.limits import Limits
@@ -60,7 +59,6 @@ class World:
         disk: Disk | None = None,
         now_ms: int = START_MS,
         ready: Callable[[Broker], None] | None = None,
-        read_clocks: Callable[[], Reading] | None = None,
     ) -> None:
         if disk is None:
             disk = Disk()
@@ -81,8 +79,6 @@ class World:
         """Have a sync run that has been handed out, if it has not."""
         self.broker.group.wait_for = lambda sync: self.running_sync(sync)
         disk.vouched = lambda: ()
-        if read_clocks is not None:
-            self.broker.wall.begin(read_clocks)
         self.summary = recover(self.broker, now_ms)
         disk.vouched = partial(vouched_for, self.broker.group.redo)
         if ready is not None:

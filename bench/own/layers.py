@@ -29,7 +29,7 @@ from staniel.queues.interfaces import NoJournal
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.server.client_socket import client_socket
-from staniel.server.clock import ServerClock
+from staniel.server.clock import SteadyClock
 from staniel.server.hub import Hub
 from staniel.server.machine import SystemMachine
 from staniel.server.sync_latency import SyncLatency
@@ -283,7 +283,7 @@ class Crowd:
     def __init__(
         self, folder: str, sync: str, connections: int, stack: ExitStack, more: str, protocol: ProtocolSpec
     ) -> None:
-        self.machine = SystemMachine(ServerClock())
+        self.machine = SystemMachine(SteadyClock())
         # It stands still, and is as cheap to call as the real one.
         self.machine.elapsed_ns = self.machine.step_ns = (0).bit_length
         self.hub = Hub(served_broker(folder, sync, more), self.machine, 1000)

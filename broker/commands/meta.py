@@ -18,7 +18,7 @@ from staniel.broker.session import Session
 from staniel.protocol.limits import LONG_ITEM_BYTES
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import without_ends
-from staniel.queues.item import Delivery, Item
+from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
@@ -34,7 +34,7 @@ def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
     """As `set`. A quiet client hears of failures only."""
     asked, meta = request.set, request.meta
     counters = session.broker.counters
-    expires_ms = asked.expires_ms if asked.ttl_ms is None else session.broker.calendar.end_of_life(now_ms, asked.ttl_ms)
+    expires_ms = asked.expires_ms if asked.ttl_ms is None else ends_ms(now_ms, asked.ttl_ms)
     try:
         verdict = puts.store(session, asked.queue, Item(asked.data, now_ms, expires_ms, asked.flags), now_ms)
     except Refused as refused:

@@ -238,7 +238,7 @@ class RunningMove:
             if target is None or not target.has_room(each.item, now_ms):
                 self.is_target_full = target is not None
                 break
-            times = (at_ms, broker.queues.calendar.renewed_ms(each.item, now_ms)) if at_ms else None
+            times = (at_ms, each.item.expires_ms) if at_ms else None
             broker.transfers.accept(source, each, Reason.MOVED, now_ms, self.target, times)
             sent += 1
         if sent < len(taken):
@@ -273,7 +273,7 @@ class RunningMove:
         """Have the undo file tell of the slice, then send it."""
         broker, is_first = self.session.broker, not record.content.end
         fs = broker.spool.fs
-        head = Moved(broker.queues.calendar.wall_ms(now_ms), [MovedItem.of(each.item) for each in self._slice])
+        head = Moved(now_ms, [MovedItem.of(each.item) for each in self._slice])
         began = frame(record.content.began) if is_first else b""
         data = frame(head)
         try:

@@ -19,7 +19,6 @@ CHANGING = "z"  # a queue at times, and an alias at others
 STATIONS = ("v", "w")  # on the way to it; no alias reaches them: of equal items it could not be told which one has left
 GROWING = 'queues.d.retry_delay = ["5ms", "60ms"]\nqueues.d.retry_jitter = 50'
 ABSURD = 'queues.b.max_age = "9223372036854775807ms"\n'
-AGED = "c"  # where the wall is set, this queue has a max_age: all its items have an end of life, with a mark
 EXPIRIES, MORTAL = (0, 0, 0, 0, 0, 1, -1), (0, 0, 1, 1, 1, 2, -1)
 
 
@@ -64,8 +63,7 @@ class Workload:
         """Which queues, with all their children, are kept in libkestrel's format, for as long as the seed goes."""
         if not self.profile.streams:
             return []
-        kestrels = {AGED} if self.profile.wall_steps else set()
-        parents = sorted({name.partition("+")[0] for name in [*self.names, *self.readers, *FURTHER]} - kestrels)
+        parents = sorted({name.partition("+")[0] for name in [*self.names, *self.readers, *FURTHER]})
         return [name for name in parents if rng.randrange(1000) < self.profile.streams]
 
     def _lapsed(self, rng: Random) -> list[str]:
@@ -120,7 +118,7 @@ class Workload:
             lines.append(f"queues.{name}.max_size = {rng.randrange(10, 400)}")
         if lines and rng.random() < 0.5:
             lines.append(f"queues.{name}.discard_old_when_full = true")
-        if name == AGED if self.profile.wall_steps else rng.random() < 0.15:
+        if rng.random() < 0.15:
             lines.append(f'queues.{name}.max_age = "{rng.choice((20, 100, 1000))}ms"')
         if rng.random() < 0.25:
             lines.append(f'queues.{name}.open_transaction_timeout = "{rng.choice((10, 50, 500))}ms"')
@@ -242,9 +240,6 @@ class Workload:
             rng.choice((0, 0, 0, 7, 2**32 - 1)),
             rng.choice(MORTAL if self.profile.full_queues else EXPIRIES),
         )
-        if self.profile.wall_steps:
-            dates = [now_ms // 1000 + ahead for ahead in (-1, 2, 30, 7200)] if name != AGED else []
-            expiry = rng.choice((0, 1, 2, 30, 3600, *dates))
         is_over = self.profile.ranges and now_ms % 1000 == 0 and rng.random() < 0.3
         if is_over:
             expiry = -now_ms // 1000

@@ -34,7 +34,7 @@ from staniel.broker.session import Session
 from staniel.broker.status import by_name
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import RAW
-from staniel.queues.item import Delivery, Item
+from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
@@ -191,7 +191,7 @@ def put(exchange: Exchange, now_ms: int) -> None:
         raise BadBody("flags are a number of 32 bits")
     if not 0 <= expires_in_ms <= EXPIRES_IN_MS_MAX:
         raise BadBody(f"expires_in_ms is a number from 0 to {EXPIRES_IN_MS_MAX}")
-    expires_ms = exchange.session.broker.calendar.end_of_life(now_ms, expires_in_ms) if expires_in_ms else 0
+    expires_ms = ends_ms(now_ms, expires_in_ms) if expires_in_ms else 0
     counters = exchange.broker.counters
     try:
         result = puts.store(session, name, Item(data, now_ms, expires_ms, flags), now_ms)

@@ -46,7 +46,6 @@ from staniel.journal.redo.replay import (
 from staniel.journal.renewal import Renewal, Renewed
 from staniel.journal.spool_listing import HELD, SpoolListing, list_spool
 from staniel.journal.transfer_log import TransferLog
-from staniel.journal.undo_file import unsettled
 from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.names import NAME_BYTES_MAX, parent_of
@@ -395,10 +394,9 @@ class Spool:
         return recovered, log
 
     def has_intents(self, queue: str) -> bool:
-        """Whether a transfer from or to `queue` or one of its children has not been finished, or an operation on it."""
+        """Whether a transfer from or to `queue` or one of its children has not been finished."""
         intents = TransferLog(self.fs, f"{self.own}/intents").read()
         names = [name for intent in intents for name in (intent.source, intent.target)]
-        names += [name for content in unsettled(self.fs, self.own).values() for name in content.queues]
         return any((parent_of(name) or name) == queue for name in names)
 
     def settle(self) -> None:

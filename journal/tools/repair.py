@@ -31,8 +31,6 @@ from staniel.journal.tools.source import JOBS, FileFlaw, ReadSource
 from staniel.journal.tools.verify import CMDLOG_FOLDER, inspect
 from staniel.journal.trace import Progress
 from staniel.journal.transfer_log import TransferLog
-from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
-from staniel.journal.undo_file import unsettled
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import MAGIC
 from staniel.journal.workq.trace import CmdLogTrace
@@ -289,8 +287,8 @@ class Repair:
                         self.fs.remove(f"{folder}/{name}")
 
     def _copy_own(self) -> None:
-        """What a spool says besides its journals. Transfers and operations that were under way are finished by the next
-        start, unless they speak of places in files that are others now: then the item may be in both queues.
+        """What a spool says besides its journals. Transfers that were under way are finished by the next start, unless
+        they speak of places in files that are others now: then the item may be in both queues.
         """
         own, new = f"{self.folder}/{OWN_FOLDER}", f"{self.target}/{OWN_FOLDER}"
         names = list(COPIED)
@@ -298,10 +296,6 @@ class Repair:
             under_way = TransferLog(self.fs, f"{own}/{INTENTS}").read()
             is_anew = any({each.source, each.target} & self._anew for each in under_way)
             names += [] if is_anew else [INTENTS]
-        operations = [name for name, each in unsettled(self.fs, own).items() if not {*each.queues} & self._anew]
-        if operations:
-            self.fs.make_folder(f"{new}/{UNDO_FOLDER}")
-        names += [f"{UNDO_FOLDER}/{name}" for name in operations]
         for name in names:
             if _is_there(self.fs, f"{own}/{name}"):
                 replace_file(self.fs, f"{new}/{name}", self.fs.read(f"{own}/{name}", 0, 1 << 30))

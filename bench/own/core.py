@@ -24,6 +24,8 @@ from msgspec import Struct
 from staniel.bench.harness import chart
 from staniel.bench.harness.contestant import ROOT
 from staniel.bench.own.layers import LAYERS
+from staniel.bench.peers import generator
+from staniel.bench.peers.generator import CannotBuild
 
 BASELINE = Path(__file__).resolve().parent / "baseline.json"
 BUILD = BASELINE.parent / ".build"
@@ -141,17 +143,13 @@ def counted(names: Sequence[str]) -> dict[str, int]:
 
 def built_marks() -> Path:
     """A small library that speaks to valgrind.  Raises Cannot."""
-    compiler = os.environ.get("CC", "cc")
-    if shutil.which(compiler) is None:
-        raise Cannot("there is no C compiler: install cc (gcc or clang), or set CC to one")
     BUILD.mkdir(parents=True, exist_ok=True)
-    source, library = BUILD / "marks.c", BUILD / "marks.so"
+    source = BUILD / "marks.c"
     source.write_text(MARKS)
-    command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Cannot(f"{compiler} refused {source}: {done.stderr.strip()[-300:]}")
-    return library
+    try:
+        return generator.built((source,), BUILD / "marks.so", os.environ.get("CC", "cc"), generator.SHARED)
+    except CannotBuild as error:
+        raise Cannot(str(error)) from error
 
 
 def read_counts(folder: Path) -> dict[str, int]:

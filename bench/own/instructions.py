@@ -21,21 +21,17 @@ from msgspec import Struct, structs
 from staniel.bench.harness.contestant import Contestant, Launch, Sync
 from staniel.bench.harness.machine import cores
 from staniel.bench.harness.process import StartFailed, exit_on_signals, running
+from staniel.bench.own.core import BUILD, Cannot
 from staniel.bench.peers import generator
 from staniel.bench.peers.generator import CannotBuild, GeneratorFailed
 from staniel.bench.peers.servers import DEFAULT_SERVER, PEERS, ours, present
 from staniel.bench.peers.workloads import WORKLOADS, Step, Workload, steps
 
-HERE = Path(__file__).resolve().parent
-BUILD = HERE / ".build"
+SLOW_CLOCK = Path(__file__).resolve().with_name("slow_clock.c")
 ROWS = ("put", "get", "get-reliable", "put-10x32", "get-10x32")
 WARM_OPS, COUNTED_OPS = 10_000, 60_000
 VALGRIND_START_SECONDS = 120.0
 CALLGRIND = ("valgrind", "--tool=callgrind", "--instr-atstart=no")
-
-
-class Cannot(Exception):
-    """Instructions cannot be counted here; the text says what is missing."""
 
 
 class Count(Struct, frozen=True):
@@ -60,8 +56,7 @@ def limit() -> Contestant:
 
 def slow_clock() -> Path:
     """A library that is preloaded.  Raises CannotBuild."""
-    flags = ("-shared", "-fPIC")
-    return generator.built((HERE / "slow_clock.c",), BUILD / "slow_clock.so", os.environ.get("CC", "cc"), flags)
+    return generator.built((SLOW_CLOCK,), BUILD / "slow_clock.so", os.environ.get("CC", "cc"), generator.SHARED)
 
 
 def watched(contestant: Contestant, counts: Path, preload: Path | None) -> Contestant:
@@ -94,8 +89,7 @@ def count_row(load: Path, workload: Workload, contestant: Contestant, preload: P
     server_core, load_core = cores()
     with tempfile.TemporaryDirectory(prefix="bench-instructions-") as folder:
         counts = Path(folder) / "counts"
-        base = Path(folder)
-        with running(watched(contestant, counts, preload), workload.sync, base, server_core) as server:
+        with running(watched(contestant, counts, preload), workload.sync, Path(folder), server_core) as server:
 
             def ask(step: Step) -> None:
                 report = generator.run(load, step.args, server.port, server.pid, load_core)
@@ -137,8 +131,9 @@ def counted(rows: Sequence[str], servers: Sequence[str], rounds: int) -> Iterato
         if shutil.which(program) is None:
             raise Cannot(f"{program} is not on the PATH (apt-get install valgrind)")
     load, known = generator.build(compiler=os.environ.get("CC", "cc")), {one.name: one for one in WORKLOADS}
+    asked = contestants(servers)
     for row in rows:
-        for name, (contestant, preload) in contestants(servers).items():
+        for name, (contestant, preload) in asked.items():
             if contestant.proto == "redis" and known[row].reliable:
                 continue  # its reads are gone once sent
             found = [count_row(load, known[row], contestant, preload) for _ in range(rounds)]

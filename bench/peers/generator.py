@@ -14,6 +14,7 @@ from staniel.bench.harness.process import child_setup
 SOURCE = Path(__file__).resolve().parent / "queue_load.c"
 PARTS = (SOURCE, *sorted(SOURCE.parent.glob("wire_*.h")))
 BUILD = SOURCE.parent / ".build"
+SHARED = ("-shared", "-fPIC")
 NO_COMPILER = "no C compiler: the load generator is a C program, so install cc (gcc or clang), or set CC to one"
 
 IDLE_MS = 5_000

@@ -258,6 +258,23 @@ class Queue:
             return config.max_items > 0 and config.max_bytes > 0
         return not self._is_full() or self._sweep_for_room(now_ms)
 
+    def refuses_puts(self, now_ms: int, was_full: bool) -> bool:
+        """Whether the queue is so full that it refuses any item. Changes nothing: where expired items behind the head
+        may still be swept for room, asks for a sweep soon and answers `was_full` until that has ended.
+        """
+        config = self.config
+        if self.state is CLOSED:
+            return True
+        if config.discard_old_when_full:
+            return config.max_items <= 0 or config.max_bytes <= 0
+        if not self._is_full():
+            return False
+        if self.sweeping.was_vain(now_ms) or not self.sweeping.may_help(self, now_ms):
+            return True
+        self.sweeping.is_asked = True
+        self.ring_at(now_ms)
+        return was_full
+
     # what clients do
 
     def add(self, item: Item, now_ms: int, forced: bool = False) -> bool:
@@ -587,7 +604,8 @@ class Queue:
         """The timer rings. Returns how much work it was, in dropped items."""
         self._armed_ms = 0
         count = self.expire(now_ms, self.config.max_expire_sweep)
-        if self.sweeping.is_under_way:
+        if self.sweeping.is_under_way or self.sweeping.is_asked:
+            self.sweeping.is_asked = False
             self._sweep_for_room(now_ms)
         ended = self.time_out(now_ms)
         self._arm()

@@ -14,16 +14,21 @@ if TYPE_CHECKING:
     from staniel.queues.queue import Queue
 
 LOOKED_AT_ONCE = 20_000  # items, 0.1 us each
+FRESH_MS = 10_000  # what a pass has found holds for so long, for those who only want to know
 LOOKED_PER_MS = 200  # over time, where puts to a full queue ask for more and more: a fiftieth of it
 
 
 class Sweep:
     """Looks through one queue's line, a piece at a time, and makes remnants of what has expired. An item that goes to
     expire_to_queue stays whole until it is the head: it is still to be sent.
+    `is_asked`: the queue's timer begins a pass.
     """
 
     def __init__(self) -> None:
+        self.is_asked = False
         self._next_seq = 0  # the pass goes on from there; 0: none is under way
+        self._vain_ms: int | None = None  # when the last pass ended, if it found nothing
+        self._found = 0  # in the pass that is under way
         self._again_ms = 0  # before this, another pass would take too large a part of the time
 
     @property
@@ -37,11 +42,18 @@ class Sweep:
             return False
         return self.is_under_way or now_ms >= self._again_ms
 
+    def was_vain(self, now_ms: int) -> bool:
+        """Whether a pass has just looked at the whole line and found nothing."""
+        return self._vain_ms is not None and now_ms < self._vain_ms + FRESH_MS
+
     def step(self, queue: Queue, now_ms: int, count_max: int) -> int:
         """A piece of a pass, which begins with this one if none is under way: how many items became remnants."""
         line = queue.line
         count, self._next_seq = line.sweep(now_ms, self._next_seq, LOOKED_AT_ONCE, count_max)
         queue.counters.expired_items += count
+        self._found += count
         if not self.is_under_way:
+            self._vain_ms = None if self._found else now_ms
+            self._found = 0
             self._again_ms = now_ms + line.memory_items // LOOKED_PER_MS
         return count

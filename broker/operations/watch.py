@@ -16,7 +16,6 @@ from staniel.broker.events import CLIENT_EVENTS_MAX, Level, RateLimitedSink
 from staniel.broker.operations.reasons import ReasonName
 from staniel.broker.share import Share
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS
-from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ SLOW_SYNCS_MIN = 5  # one alone is an accident
 SYNC_HANGS_MS = 5_000
 FILLS_WITHIN_MS = 4 * 3600 * 1000
 FREE_PART_MIN = 0.3  # a disk that is emptier than that is not called filling
-NO_ITEM = Item(b"", 0, 0, 0)
 EMPTY: tuple[ReasonName, ...] = ()
 
 
@@ -75,6 +73,7 @@ class Watch:
         self.syncs = self.slow_syncs = self.sync_hangs_ms = 0
         self.fills_in_ms = 0
         self._broker = broker
+        self._may_look = True
         self._told: set[tuple[ReasonName, str]] = set()
         self._report = RateLimitedSink(broker.report, CLIENT_EVENTS_MAX)
         self._watched: dict[str, Watched] = {}
@@ -93,11 +92,18 @@ class Watch:
         self._begin_round(now_ms)
         self._broker.timers.soon(self)
 
+    def allow_look(self) -> None:
+        """A turn begins: the next `look_now` looks."""
+        self._may_look = True
+
     def look_now(self, now_ms: int) -> None:
-        """All at once, if there are few queues. Of many, `queues` is as old as their round."""
+        """Look at all queues at once, if there are few. Of many, `queues` is as old as their round. Only the first
+        call of a turn looks: one client can ask for health many times in one turn.
+        """
         names = self._broker.queues.by_name
-        if len(names) > AT_ONCE_MAX:
+        if len(names) > AT_ONCE_MAX or not self._may_look:
             return
+        self._may_look = False
         self._left = deque(names)
         self._dead = {}
         while self._left:
@@ -167,7 +173,8 @@ class Watch:
             return
         if queue.config.dead_letter_queue:
             self._dead[queue.config.dead_letter_queue] = None
-        found = [ReasonName.QUEUE_FULL] if not queue.has_room(NO_ITEM, now_ms) else []
+        was_full = ReasonName.QUEUE_FULL in self.reasons.get(name, EMPTY)
+        found = [ReasonName.QUEUE_FULL] if queue.refuses_puts(now_ms, was_full) else []
         if not queue.line.present:
             self._watched.pop(name, None)
         else:

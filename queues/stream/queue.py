@@ -121,6 +121,9 @@ class StreamQueue(Queue):
         """Whether all readers would take `item`."""
         return all(Queue.has_room(taker, item, now_ms) for taker in recipients(self))
 
+    def refuses_puts(self, now_ms: int, was_full: bool) -> bool:
+        return any(Queue.refuses_puts(taker, now_ms, was_full) for taker in recipients(self))
+
     def add(self, item: Item, now_ms: int, forced: bool = False) -> bool:
         """Put `item` to all readers that take it. What a child refuses the others keep; False if this queue
         itself refuses. `forced`: as in Queue; children get no copy.

@@ -10,6 +10,8 @@ from staniel.broker.operations.metrics import server_metrics
 from staniel.broker.operations.reasons import HealthReason, ReasonName, Severity
 from staniel.broker.operations.views import server_view
 from staniel.broker.operations.watch import AT_ONCE_MAX, MARK_MS, ROUND_MS, UNREAD_MS, Watch
+from staniel.queues.queue import Queue
+from staniel.queues.sweeping import FRESH_MS, Sweep
 from tests.broker.test_undo import asked
 from tests.support.world import World
 
@@ -28,6 +30,7 @@ dead_letter_queue = "dead"
 
 
 def reasons(world: World) -> dict[ReasonName, HealthReason]:
+    world.broker.watch.allow_look()  # each question is a turn's first
     return {each.name: each for each in health(world.broker, world.now_ms).reasons}
 
 
@@ -216,6 +219,50 @@ def test_the_log_says_when_a_reason_begins_and_ends() -> None:
     for _ in range(3):
         world.turn(ROUND_MS)
     assert [(event, fields["reason"]) for _, event, fields in lines[1:]] == [("health.ended", "queue_full")]
+
+
+def test_many_requests_of_one_turn_look_at_the_queues_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(CONFIG)
+    client = world.client()
+    for at in range(20):
+        client.puts("x", f"q{at}")
+    looks: list[str] = []
+    right = Watch._look
+    monkeypatch.setattr(Watch, "_look", lambda self, name, now_ms: (looks.append(name), right(self, name, now_ms)))
+    for turn in (1, 2):
+        world.turn()
+        for _ in range(3):
+            health(world.broker, world.now_ms)
+        assert len(looks) == turn * len(world.broker.queues.by_name) > 0
+
+
+def test_a_look_sweeps_no_queue_and_learns_from_the_sweep_that_it_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(CONFIG)
+    client = world.client()
+    client.puts("x", "small")
+    for _ in range(9):
+        client.sends(b"set small 0 5 1\r\nx\r\n")
+    queue = world.broker.queues.find("small")
+    assert queue is not None
+    sweeps: list[int] = []
+    right = type(queue.sweeping).step
+
+    def step(self: Sweep, queue: Queue, now_ms: int, count_max: int) -> int:
+        sweeps.append(now_ms)
+        return right(self, queue, now_ms, count_max)
+
+    monkeypatch.setattr(Sweep, "step", step)
+    for _ in range(3):
+        assert ReasonName.QUEUE_FULL not in told(world) and not sweeps, "it is not known whether some have expired"
+    world.turn(100)
+    assert len(sweeps) == 1
+    assert ReasonName.QUEUE_FULL in told(world)
+    world.turn(6_000)  # they expire
+    assert ReasonName.QUEUE_FULL in told(world), "as long as the last sweep's finding holds"
+    world.turn(FRESH_MS)
+    assert ReasonName.QUEUE_FULL in told(world) and len(sweeps) == 1
+    world.turn(100)
+    assert told(world) == set() and len(sweeps) == 2 and len(queue.line) == 10
 
 
 def test_of_many_queues_a_round_sees_what_one_look_would_not() -> None:

@@ -15,7 +15,7 @@ from staniel.sim.violations import Kind, Violation
 from staniel.sim.work_meter import WorkMeter
 
 OTHERS = [f"x{number:03d}" for number in range(120)]
-LINES_MAX = 9_500  # of the server's code in a turn: the longest of a thousand seeds takes 9,200, about 2.5 ms
+LINES_MAX = 9_500  # of the server's code in a turn
 COMMANDS = (b"stats", b"stats server", b"dump_stats", b"dump_config", b"flush_all", b"flush_all_expired", b"reload")
 LONG = frozenset((b"stats", b"stats server", b"dump_stats", b"dump_config"))
 

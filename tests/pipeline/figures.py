@@ -1,6 +1,6 @@
 """The figures of docs/pipeline.md: the same jobs in plain Python and in Spark, alternated, on journals made for it.
 
-    python -m tests.pipeline.figures FOLDER [ops] [state] [archive] [pack] [report] [drain] [--rounds 5]
+    python -m tests.pipeline.figures FOLDER [many] [ops] [state] [archive] [pack] [report] [drain] [--rounds 5]
 
 Prints, for each job and way, the median of the rounds: seconds of the clock and of the processor; and the most that was
 resident, in a round before these, of this process and all below it (Java, workers, a server). Makes up to 4 GB in
@@ -38,6 +38,8 @@ from staniel.pipeline.report.page import write as write_page
 from staniel.pipeline.sessions import close
 from staniel.pipeline.sources.drain import BatchLimits, Drain
 from staniel.pipeline.sources.drain_spool import DrainSpool
+from staniel.pipeline.sources.journal import JournalReader, columns_of
+from staniel.pipeline.sources.journal_options import JournalOptions
 from staniel.pipeline.tasks.archive import archive
 from staniel.pipeline.tasks.drain_to_lake import drain
 from staniel.pipeline.tasks.pack import pack
@@ -49,6 +51,8 @@ HEAD = struct.Struct("<Biqq")
 XID = struct.Struct("<Bi")
 NOW_MS = 1_700_000_000_000
 FILES = 8
+MANY = (100, 1000, 5000, 20_000)  # queues
+FEW_ITEMS = 10
 ITEMS = 60_000  # to drain
 WARM = 10  # queries until Java has compiled what they need
 FEW = "op string, size bigint, value binary"
@@ -307,7 +311,51 @@ def live(spark: SparkSession, folder: Path, rounds: int) -> None:
     clock.tell("drain", ITEMS, "items/s")
 
 
-JOBS = {"ops": ops, "state": state, "archive": lake, "pack": packed, "report": report, "drain": live}
+def many(spark: SparkSession, folder: Path, rounds: int) -> None:
+    for queues in MANY:
+        many_queues(spark, make_many(folder / f"many{queues}", queues), queues, rounds)
+
+
+def many_queues(spark: SparkSession, spool: Path, queues: int, rounds: int) -> None:
+    options = JournalOptions({"path": str(spool)})
+    columns = columns_of(options)
+    clock, batches = Clock(), list[float]()
+    for _ in range(rounds):
+        clock.time("planning", lambda: JournalReader(options, columns).partitions())
+        clock.time("count()", lambda: read(spark, spool).count())
+        clock.time("view=state", lambda: read(spark, spool, view="state").count())
+        clock.time("pipeline.state", lambda: pipeline.state(spark, str(spool)).count())
+        clock.time("a stream to its end", lambda: batches.append(stream(spark, spool, queues * FEW_ITEMS)))
+    clock.tell(f"{queues:,}", queues, "queues/s")
+    print(
+        f"{queues:8,} its batch, Spark's triggerExecution {statistics.median(batches[1:] or batches):17.2f} s",
+        flush=True,
+    )
+
+
+def stream(spark: SparkSession, spool: Path, rows: int) -> float:
+    """Seconds that its one batch took. Besides, Spark starts a Python process for the source, and ends the query."""
+    with tempfile.TemporaryDirectory(dir=spool.parent) as place:
+        source = spark.readStream.format("staniel-journal").load(str(spool))
+        start = source.writeStream.format("noop").option("checkpointLocation", place)
+        query = start.trigger(availableNow=True).start()
+        query.awaitTermination()
+        done = query.recentProgress
+        assert sum(each.numInputRows for each in done) == rows
+        return sum(each.durationMs["triggerExecution"] for each in done) / 1000
+
+
+def make_many(folder: Path, queues: int) -> Path:
+    """Queues of FEW_ITEMS items each."""
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        items = b"".join(HEAD.pack(2, 116, NOW_MS + at, 0) + b"x" * 100 for at in range(FEW_ITEMS))
+        for number in range(queues):
+            (folder / f"q{number:05}").write_bytes(items)
+    return folder
+
+
+JOBS = {"many": many, "ops": ops, "state": state, "archive": lake, "pack": packed, "report": report, "drain": live}
 
 
 def main() -> None:

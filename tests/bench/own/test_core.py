@@ -33,25 +33,43 @@ def test_a_dump_names_its_row_and_its_operations(tmp_path: Path) -> None:
 
 
 def test_a_row_that_has_grown_is_marked() -> None:
-    lines = table([Row("a", 1.0, 1060, 1000), Row("b", 1.0, 1040, 1000), Row("c", 1.0)]).splitlines()
-    assert lines[1].endswith("+6.0%  WORSE")
-    assert lines[2].endswith("+4.0%")
+    rows = [Row("a", 1.0, 1011, 1000), Row("b", 1.0, 1010, 1000), Row("c", 1.0), Row("d", None, 5)]
+    lines = table(rows).splitlines()
+    assert lines[1].endswith("+1.1%  WORSE")
+    assert lines[2].endswith("+1.0%")
     assert lines[3].endswith("1.00")
+    assert lines[4].split() == ["d", "-", "5"]
 
 
-def test_the_baseline_names_rows_that_there_are() -> None:
-    kept = core.msgspec.json.decode(core.BASELINE.read_bytes(), type=core.Baseline)
-    assert set(kept.instructions) <= set(LAYERS)
+def test_the_baselines_name_rows_that_there_are_each_build_its_own() -> None:
+    kept = core.baselines()
+    assert kept and len({each.counted_with for each in kept}) == len(kept)
+    assert all(set(each.instructions) <= set(LAYERS) for each in kept)
 
 
 def test_a_baseline_of_another_interpreter_is_not_compared_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = tmp_path / "baseline.json"
-    other.write_text('{"python": "CPython 2.7", "instructions": {"hub: get": 1}}')
-    monkeypatch.setattr(core, "BASELINE", other)
+    monkeypatch.setattr(core, "BASELINE", tmp_path / "baseline.json")
+    other = core.Baseline("pure Python, CPython 2.7", {"hub: get": 1})
+    core.update_baseline(other, [])
     assert core.baseline().instructions == {}
-    assert "nothing to compare with" in capsys.readouterr().err
+    assert "there is nothing to compare with" in capsys.readouterr().err
+    core.update_baseline(core.baseline(), [Row("hub: get", None, 7)])
+    assert core.baseline().instructions == {"hub: get": 7} and other in core.baselines()
+
+
+def test_only_what_seems_to_have_grown_is_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter([{"a": 100, "b": 120, "c": 102}, {"b": 110, "c": 99}, {"b": 115}])
+    asked: list[list[str]] = []
+    monkeypatch.setattr(core, "counted", lambda names: (asked.append(list(names)), next(counts))[1])
+    rows = core.checked(["a", "b", "c"], core.Baseline("", {"a": 100, "b": 100, "c": 100}))
+    assert asked == [["a", "b", "c"], ["b", "c"], ["b"]]
+    assert [(row.name, row.instructions, row.is_worse) for row in rows] == [
+        ("a", 100, False),
+        ("b", 110, True),
+        ("c", 99, False),
+    ]
 
 
 def test_without_valgrind_there_are_microseconds(

@@ -59,7 +59,7 @@ class UndoRecovery:
             if content is None:
                 continue
             if content.began.until_ms <= now_ms:
-                self._erase(path, is_settled=_is_settled(content))
+                self._erase(path, is_settled=content.is_settled)
             elif content.began.target:
                 self.undos.add(UndoRecord(path, content))  # the items are where they are; nothing has to be found out
             else:
@@ -225,11 +225,6 @@ class UndoRecovery:
 
     def _report(self, event: str, path: str, why: str, **fields: object) -> None:
         self.broker.report(Level.WARNING, event, file=path, why=why, hint="staniel undo shows what is left", **fields)
-
-
-def _is_settled(content: UndoContent) -> bool:
-    """Whether it is known which of its items are in their queue, whatever becomes of the journal."""
-    return bool(content.began.target) or (content.is_over and content.returning is None)
 
 
 class Present:

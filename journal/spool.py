@@ -45,7 +45,7 @@ from staniel.journal.redo.replay import (
 )
 from staniel.journal.renewal import Renewal, Renewed
 from staniel.journal.spool_listing import HELD, SpoolListing, list_spool
-from staniel.journal.transfer_log import TransferLog
+from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
 from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.names import NAME_BYTES_MAX, parent_of
@@ -122,18 +122,27 @@ class Spool:
             self.fs.make_folder(self.own)
             self.clear_way(self.own, [LOCK])
             self._lock()
+            self._settle_names()
             if not self.fs.is_same_device(f"{self.own}/{LOCK}", self.folder):
                 raise OSError(errno.EXDEV, "it is on another file system than the journals", self.own)
             self.clear_way(self.own, OWN_FILES)
             self.clear_held(f"{self.own}/{HELD}")
             self._finish_renewal()
             self.stuck_plan = carry_out(self.fs, self.folder, self.own)
-            # What a killed server had created and not synced is seen again: it must not vanish any more.
-            self.fs.sync_folder(self.folder)
             self._check_version(f"{self.own}/version")
             self.name_bytes_max = min(NAME_BYTES_MAX, self.fs.name_bytes_max(self.folder) - SUFFIX_BYTES)
         except OSError as error:
             raise SpoolError(f"cannot use the spool {self.folder}: {refused_start(error, self.folder)}") from error
+
+    def _settle_names(self) -> None:
+        """Sync the folders. What a killed server had made, removed and renamed is seen as done, and may be in the page
+        cache alone: before anything rests on it, no power cut may take it back.
+        """
+        with suppress(OSError):  # where that is refused the spool's folder is not one that a server has made
+            self.fs.beneath.sync_folder(self.folder.rpartition("/")[0] or ("/" if self.folder.startswith("/") else ""))
+        for folder in (self.folder, self.own, kestrel_files.sidecar_folder(self.folder), f"{self.own}/{UNDO_FOLDER}"):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self.fs.sync_folder(folder)
 
     def clear_held(self, folder: str) -> None:
         """Remove the second names that files of a backup had when the last server was killed. Nothing depends on them:
@@ -391,13 +400,9 @@ class Spool:
             log.resume(self.fs.size(log.path))
         else:
             self._create(log, now_ms)
+        if recovered.replay.restores_counter:
+            log.restore_counter()
         return recovered, log
-
-    def has_intents(self, queue: str) -> bool:
-        """Whether a transfer from or to `queue` or one of its children has not been finished."""
-        intents = TransferLog(self.fs, f"{self.own}/intents").read()
-        names = [name for intent in intents for name in (intent.source, intent.target)]
-        return any((parent_of(name) or name) == queue for name in names)
 
     def settle(self) -> None:
         """What a killed server had written and not synced is seen again: it must not vanish any more."""

@@ -171,6 +171,13 @@ class UndoContent(Struct):
         self.end += size
 
     @property
+    def is_settled(self) -> bool:
+        """Whether it is known which of its items are in their queue, whatever becomes of the journal. Of a move it
+        does not matter: they are where they are.
+        """
+        return bool(self.began.target) or (self.is_over and self.returning is None)
+
+    @property
     def left(self) -> list[int]:
         """The numbers of the slices that are not returned."""
         return [number for number in range(len(self.slices)) if number not in self.returned]

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from staniel.broker.broker import Broker
 from staniel.journal.group_commit import JournalFailure, Sync
+from staniel.journal.kestrel.records import SAVE_XID, WITH_XID_BYTES
 from staniel.journal.spool import SpoolError
 from staniel.sim.disk.disk import Disk, PowerCut, Where
 from staniel.sim.disk.durable import Crash
@@ -36,6 +37,7 @@ STEPS_TO_CRASH = 12
 RECOVERY_STEPS = 15
 RENEWAL_STEPS = 90  # after a failed sync, files are written anew first
 RESTARTS_MAX = 8
+CUT_STARTS = 6  # tried of one kill
 UNABLE = (JournalFailure, OSError, SpoolError)
 LOSS_EVENTS = frozenset(("journal.gone", "journal.shortened", "journal.stand_ins", "journal.unreadable_items"))
 """What a server says of damaged files. No file is damaged here, and no accident takes what was synced."""
@@ -70,7 +72,9 @@ class Died(Exception):
 
 
 class History:
-    """The state of one run. `on_disk` is told of every disk that a life begins with."""
+    """The state of one run. `on_disk` is told of every disk that a life begins with, `on_kill` of what a kill has left
+    of one, caches included.
+    """
 
     world: World
     config: str
@@ -85,6 +89,7 @@ class History:
         self.rng = Random(seed_plan.seed)
         self.transcript: list[tuple[str, str, str]] = []
         self.on_disk: Callable[[Disk], None] = lambda disk: None
+        self.on_kill: Callable[[Disk], None] = self._cut_next_start
         self.disk = self.first_disk()
         self.last_accident = Accident.STOP
         self.is_starting = False
@@ -260,6 +265,8 @@ class History:
         if self.profile.harmed_copies and self.rng.randrange(1000) < self.profile.harmed_copies:
             self.look_at_harmed(self.disk.copy())
         judged = self.judge(found, worst)
+        if accident is Accident.KILL and not self.sync_failed:
+            self.on_kill(self.disk)
         is_dirty = self.sync_failed or accident is Accident.KILL  # the caches are not what the disk has
         may_fall = self.cut_by is not None or (is_dirty and self.profile.crash_in_renewal)
         while self.rng.randrange(1000) < self.profile.crash_in_recovery and may_fall:
@@ -278,10 +285,29 @@ class History:
         lied = self.disk.lies and not self.profile.cache_lies
         if lied or accident is Accident.POWER or (accident is Accident.STOP and self.rng.random() < 0.5):
             how = self.rng.choice((Crash.DROP, Crash.KEEP, self.rng.randrange, self.rng.randrange, self.rng.randrange))
-            self.disk = self.disk.crash(how)
+            torn = self.rng.randrange(1000) < self.profile.torn_groups if self.profile.torn_groups else False
+            self.disk = (self._torn_group() if torn else None) or self.disk.crash(how)
         else:
             self.disk = self.disk.kill()
         return Accident.POWER if lied else accident
+
+    def _torn_group(self) -> Disk | None:
+        """The disk with all but the end of one journal, cut off behind a SAVE_XID or within the record that follows;
+        None: there is none that is not synced.
+        """
+        places = []
+        for name, is_file in self.disk.list("s"):
+            inode = self.disk.inode_at(f"s/{name}") if is_file else None
+            if inode is not None and inode.dirty:
+                data, durable = bytes(inode.data), len(inode.durable)
+                behind = [at + WITH_XID_BYTES for at, op in enumerate(data) if op == SAVE_XID]
+                places += [(name, len(data) - at) for at in behind if durable < at < len(data)]
+        if not places:
+            return None
+        name, size = self.rng.choice(places)
+        left = self.disk.crash(Crash.KEEP)
+        left.tear(f"s/{name}", max(1, size - self.rng.choice((0, 0, 0, 1, 5, 12))))
+        return left
 
     def _crash_in_recovery(self) -> None:
         """Start, and lose the power again on the way."""
@@ -295,6 +321,32 @@ class History:
         self.transcript.append(("accident", "power loss", "in recovery"))
         self.crashes += 1
         self.disk = self.disk.crash(self.rng.choice((Crash.DROP, Crash.KEEP, self.rng.randrange)))
+
+    def _cut_next_start(self, disk: Disk) -> None:
+        """After a kill: lose the power at some steps of the next start, whose caches are as the kill has left them."""
+        if self.rng.randrange(1000) >= self.profile.cut_starts:
+            return
+        steps = self.steps_of_start(disk)
+        for _ in range(CUT_STARTS):
+            left = self.cut_start(disk, self.rng.randrange(1, steps + 1))
+            how = self.rng.choice((Crash.DROP, Crash.KEEP, self.rng.randrange, self.rng.randrange))
+            self.judge(self.content_of(left.crash(how)), Accident.POWER)
+
+    def steps_of_start(self, disk: Disk) -> int:
+        """How many steps of the disk a start on it takes."""
+        twin = disk.fork()
+        with suppress(*UNABLE):
+            World(self.config, twin, self.now_ms)
+        return len(twin.log)
+
+    def cut_start(self, disk: Disk, steps: int) -> Disk:
+        """The disk and its caches after so many steps of a start."""
+        twin = disk.fork()
+        twin.stop_at = steps
+        with suppress(PowerCut, *UNABLE):
+            World(self.config, twin, self.now_ms)
+        twin.stop_at = None
+        return twin
 
     def _fail_in_renewal(self) -> None:
         """Start, and end on the way because another sync fails; the next start finds the same caches."""

@@ -40,13 +40,14 @@ class Tracer:
         self.states_max = states_max
         self.chances = Random(history.seed_plan.seed)
         history.on_disk = self._follow
+        history.on_kill = self._cut_next_start
 
     def _follow(self, disk: Disk) -> None:
         disk.before_step = partial(self._cut_here, disk)
 
     def _cut_here(self, disk: Disk) -> None:
         history = self.history
-        # After a kill nothing is promised of what a power loss leaves, until the recovery has synced it.
+        # What these are compared with is what the kill has left: see _cut_next_start.
         if self.states >= self.states_max or (history.is_starting and history.last_accident is Accident.KILL):
             return
         for how, copy in self._copies(disk):
@@ -55,6 +56,21 @@ class Tracer:
                 history.judge(history.content_of(copy), Accident.POWER)
             except Violation as found:
                 raise Violation(found.kind, f"{found.why}; cut after step {len(disk.log)}, {how}") from None
+
+    def _cut_next_start(self, disk: Disk) -> None:
+        """After a kill: the power is lost at each step of the next start, whose caches are as it has left them."""
+        history = self.history
+        for steps in range(1, history.steps_of_start(disk) + 1):
+            if self.states >= self.states_max:
+                return
+            left = history.cut_start(disk, steps)
+            for how, copy in self._copies(left):
+                self.states += 1
+                try:
+                    history.judge(history.content_of(copy), Accident.POWER)
+                except Violation as found:
+                    why = f"{found.why}; killed, then cut after step {steps} of the start, {how}"
+                    raise Violation(found.kind, why) from None
 
     def _copies(self, disk: Disk) -> Iterator[tuple[str, Disk]]:
         yield "dropped", disk.crash(Crash.DROP)

@@ -63,10 +63,16 @@ class Profile(Struct, frozen=True, kw_only=True):
     slices: bool = False  # what is done in one go is little, and pipelines are long
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
+    flagged: int = 0  # how many of a thousand items have flags, some like the numbers of transactions
+    torn_groups: int = 0
+    """How many of a thousand power losses keep all but the end of one journal, which is cut off within a change that is
+    several records.
+    """
     crc_collisions: int = 0  # how many of a thousand pipelines are puts of items that no short key tells apart
     busy: int = 500  # how many of a thousand servers seal and rewrite small journals all the time
     clients: int = 5
     crash_in_recovery: int = 300
+    cut_starts: int = 0  # how many of a thousand kills are followed by power losses at steps of the next start
     memory_queue: bool = True
     cache_lies: bool = False
     """After a failed sync the process starts again on caches that show what the platter has not got; else the machine
@@ -270,6 +276,25 @@ PROFILES = {
         ),
         Profile(name="jobs-redo", jobs=True, redo_logs=REDO_LOGS, large_items=150, clients=6),
         Profile(name="hub-redo", hub=True, redo_logs=REDO_LOGS, policies=("always",), clients=5),
+        Profile(
+            name="torn-groups",
+            accidents=(Accident.POWER,),
+            policies=("always",),
+            flagged=700,
+            torn_groups=600,
+            operator=150,
+            fanout=False,
+            large_items=20,
+        ),
+        structs.replace(
+            PACKING,
+            name="killed-then-cut",
+            policies=("always",),
+            accidents=(Accident.KILL,),
+            cut_starts=1000,
+            operator=60,
+            transfers=True,
+        ),
         Profile(name="slices", slices=True, full_disk=10, operator=70, streams=300, large_items=120),
         Profile(name="hub-slices", hub=True, slices=True, policies=("always",), clients=4),
         Profile(name="hub-stopped", hub=True, stands_still=True, policies=("always",), clients=5),

@@ -368,6 +368,9 @@ class OsFs:
                 raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
             missing.append(path)
             path = os.path.dirname(path.rstrip("/")) or "."
+        if missing:  # the folder around may have been made by a process that was killed before it could sync its name
+            with suppress(OSError):
+                self.sync_folder(os.path.dirname(path.rstrip("/")) or ".")
         for folder in reversed(missing):
             os.mkdir(native(folder), 0o750)
             self.sync_folder(os.path.dirname(folder.rstrip("/")) or ".")

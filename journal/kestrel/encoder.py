@@ -71,17 +71,20 @@ class Encoder:
         return self._cleared(change)  # type: ignore[arg-type]
 
     def snapshot(self, counter: int, open_reads: dict[int, Delivery], items: list[Item]) -> Iterator[bytes]:
-        """The records of a new file, one by one: the counter, every open read, every item. Call it on a new Encoder.
+        """The records of a new file, one by one: the counter, every open read, every item; none of an empty state with
+        the counter 0. Call it on a new Encoder.
 
-        An empty state needs no record: the counter is then announced before the next reserve, by the shadow.
+        A counter that no item follows is written twice: once, it might be the beginning of a record that was cut off.
         """
         assert not self.open and not self.counter
         if open_reads or items:
             yield self.save_xid(counter)
+        elif counter:
+            yield self.nothing(counter)
         for xid in sorted(open_reads):
             yield self._still_open(xid, open_reads[xid].item)
         if self.counter != counter and open_reads:
-            yield self.save_xid(counter)
+            yield self.nothing(counter)
         for item in items:
             yield self.addx(item)
         self.open.update(open_reads)

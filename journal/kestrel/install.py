@@ -6,23 +6,24 @@ One function for the running server and for recovery: whatever instant a crash i
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from staniel.journal.background import CallbackTask
 from staniel.journal.disk.fs import Fs, remove_each
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
 
+MISSING = (FileNotFoundError, NotADirectoryError)
+
 
 def remove_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
-    """Remove what is known of these files of a spool, for good, before they change. Raises OSError."""
-    dropped = False
+    """Remove what is known of these files of a spool, for good, before they change. That they are not there may not be
+    on the disk yet: an earlier attempt may have failed behind their removal. Raises OSError.
+    """
     for name in names:
-        try:
+        with suppress(*MISSING):
             fs.remove(kestrel_files.sidecar_path(folder, name))
-            dropped = True
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-    if dropped:
+    with suppress(*MISSING):
         fs.sync_folder(kestrel_files.sidecar_folder(folder))
 
 

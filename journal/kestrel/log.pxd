@@ -1,7 +1,7 @@
 cimport cython
 
 from staniel.journal.group_commit cimport GroupCommit
-from staniel.journal.kestrel.addx cimport joined, size_of, waiting_record
+from staniel.journal.kestrel.addx cimport joined, size_of, waiting_record, xid_record
 from staniel.journal.kestrel.encoder cimport Encoder
 from staniel.queues.changes cimport Added
 from staniel.queues.interfaces cimport Journal
@@ -22,15 +22,17 @@ cdef class Log(Journal):
     cdef public long long _counted, _counted_bytes, _size
     cdef public bint is_erased, seal_wanted, blocks_transfers
     cdef public list _pending
-    cdef public bytes _unwritten
+    cdef public bytes _unwritten, _restoring
 
     cpdef long long reply_batch(self) except? -1
     cpdef record(self, change)
     @cython.locals(pending=list, group=GroupCommit)
     cpdef record_added(self, Item item)
     cpdef record_removed(self, item_id)
+    @cython.locals(counter="long long", data=bytes)
     cpdef record_opened(self, item_id, long long xid)
     cpdef record_confirmed(self, item_id, long long xid)
+    cdef _append_group(self, long long counter, bytes data)
     @cython.locals(pending=list, group=GroupCommit)
     cdef _append(self, bytes data)
     @cython.locals(records=list, data=bytes, before="long long", size="long long")

@@ -13,14 +13,14 @@ from staniel.journal.disk.fs import File, Fs, remove_each, take_back
 from staniel.journal.disk.replace_file import discard, fresh_file
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.kestrel import files as layout
-from staniel.journal.kestrel.addx import joined, size_of, waiting_record
+from staniel.journal.kestrel.addx import joined, size_of, waiting_record, xid_record
 from staniel.journal.kestrel.derived_effect import segment_of_rewrite
 from staniel.journal.kestrel.encoder import REMOVE_RECORD, Encoder
 from staniel.journal.kestrel.install import finish_pack, remove_sidecars
 from staniel.journal.kestrel.policy import Usage
-from staniel.journal.kestrel.records import ADDX_HEAD_BYTES
+from staniel.journal.kestrel.records import ADDX_HEAD_BYTES, SAVE_XID, WITH_XID_BYTES
 from staniel.journal.kestrel.segments import SAMPLE_BYTES, IndexEntry, LogSegment, Segments, index_records
-from staniel.queues.changes import Added, Change, Removed, added, confirmed, opened, removed
+from staniel.queues.changes import Added, Change, Opened, Removed, added, confirmed, opened, removed
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
@@ -68,6 +68,7 @@ class Log(Journal):
         "_counted_bytes",
         "_file",
         "_pending",
+        "_restoring",
         "_size",
         "_unwritten",
         "batch",
@@ -130,6 +131,7 @@ class Log(Journal):
         self._counted, self._counted_bytes = 0, 0  # so many of them, with so many bytes
         self._size = 0  # of the current file, open or not
         self._unwritten = b""
+        self._restoring = b""  # goes in front of what is written next, see restore_counter
         self.listener: Callable[[Change], None] | None = None  # the simulator's
         self.configure(config)
 
@@ -171,7 +173,7 @@ class Log(Journal):
 
     def unwritten(self) -> bytes:
         """What is recorded and not yet in the file."""
-        return self._unwritten + joined(self._pending)
+        return self._restoring + self._unwritten + joined(self._pending)
 
     def try_close(self, force: bool) -> bool:
         """Close the current file, if nothing is pending and no sync is owed; it is opened again when needed. `force`:
@@ -194,6 +196,12 @@ class Log(Journal):
         """The current file exists already, and is so long."""
         self._size = current_bytes
 
+    def restore_counter(self) -> None:
+        """The file ends with a SAVE_XID of a change that was cut off: have the counter in front of what is written
+        next. Behind a 0: whatever stands before them, such a pair holds no memcache flags.
+        """
+        self._restoring = xid_record(SAVE_XID, 0) + xid_record(SAVE_XID, self.encoder.counter)
+
     @property
     def pending_bytes(self) -> int:
         """Of what is recorded and not yet written; counted when asked for, which is rare."""
@@ -204,7 +212,7 @@ class Log(Journal):
     @property
     def current_bytes(self) -> int:
         """The size of the current file once everything recorded is written."""
-        return self.written_bytes + len(self._unwritten) + self.pending_bytes
+        return self.written_bytes + len(self._restoring) + len(self._unwritten) + self.pending_bytes
 
     def reply_batch(self) -> int:
         return self.batch
@@ -216,6 +224,8 @@ class Log(Journal):
             self.record_added(change.item)  # type: ignore[union-attr]
         elif kind is Removed:
             self.record_removed(change.id)  # type: ignore[union-attr]
+        elif kind is Opened:
+            self.record_opened(change.id, change.xid)  # type: ignore[union-attr]
         else:
             if self.listener is not None:
                 self.listener(change)
@@ -225,7 +235,7 @@ class Log(Journal):
         if self.listener is not None:
             self.listener(added(item))
         if item.flags or type(item) is ItemWithPast:
-            self._append(self.encoder.addx(item))
+            self._append_group(self.encoder.counter, self.encoder.addx(item))
             return
         pending, group = self._pending, self.group
         if not pending:
@@ -242,12 +252,25 @@ class Log(Journal):
     def record_opened(self, item_id: int, xid: int) -> None:
         if self.listener is not None:
             self.listener(opened(item_id, xid))
-        self._append(self.encoder.opened(xid))
+        counter = self.encoder.counter
+        data = self.encoder.opened(xid)
+        if len(data) > WITH_XID_BYTES:
+            self._append_group(counter, data)
+        else:
+            self._append(data)
 
     def record_confirmed(self, item_id: int, xid: int) -> None:
         if self.listener is not None:
             self.listener(confirmed(item_id, xid))
         self._append(self.encoder.confirmed(xid))
+
+    def _append_group(self, counter: int, data: bytes) -> None:
+        """Add records of which the first is a SAVE_XID. Cut off behind it at the beginning of a file, it would be taken
+        for the counter: so none of these is the first one of a file.
+        """
+        if not (self._size or self._unwritten or self._pending):
+            data = xid_record(SAVE_XID, counter) + data
+        self._append(data)
 
     def _append(self, data: bytes) -> None:
         """Add a record to the batch being gathered. An item without flags is added as it is, by `record_added`."""
@@ -264,14 +287,14 @@ class Log(Journal):
             self._pending = []
             self._counted = self._counted_bytes = 0
         file = self._file or self.file
-        before, data = self._size, self._unwritten
+        before, data = self._size, self._restoring + self._unwritten
         try:
             file.write(data)
         except OSError:
             take_back(self.fs, self.path, file, before)
             raise
         self._size = size = before + len(data)
-        self._unwritten = b""
+        self._unwritten = self._restoring = b""
         # Kestrel looks at a journal before each put and after each removal. So do we, by batches: puts alone
         # leave nothing behind that a rewrite could save.
         self.policy_bytes = size if self.encoder.took else before
@@ -318,6 +341,8 @@ class Log(Journal):
         OSError with nothing changed if there is no room for another file.
         """
         assert not self._unwritten and not self._pending
+        if self._restoring:
+            self.write()  # of a sealed file each SAVE_XID counts
         number = max(now_ms, self.newest_number + 1)
         sealed, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         fresh = fresh_file(self.fs, f"{self.folder}/{temp}")
@@ -363,7 +388,7 @@ class Log(Journal):
             self.rotate(now_ms)
         records = list(encoder.snapshot(self.encoder.counter, open_reads, items))
         if self.segments.sealed and not records:
-            records = [encoder.nothing(self.encoder.counter)]
+            records = [encoder.nothing(0)]
         temp, file = self._write_synced(records, max(now_ms, self.newest_number))
         kept_bytes = file.size
         rewritten = segment_of_rewrite(self.name, checkpoint, encoder.counter, open_reads, items, records)
@@ -378,6 +403,7 @@ class Log(Journal):
             self.segments.start_over(rewritten)
         self.kept_bytes = kept_bytes
         self.encoder = encoder
+        self._restoring = b""
         self.rewrites += 1
 
     def erase(self) -> None:

@@ -52,7 +52,7 @@ def fact_in(ids: list[int], added_ms: int, data: bytes) -> bytes:
     return b""
 
 
-def unfinished(ids: list[int]) -> int:
+def unfinished_note(ids: list[int]) -> int:
     """How many of a row of SAVE_XID records at the end of a file belong to a note that was cut off, or whose item was:
     all from its head on.
     """

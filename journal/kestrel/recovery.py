@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from msgspec import Struct, structs
 
@@ -302,17 +303,18 @@ class Recovery:
         segments.seal(name, number, size, replay.checkpoint(), replay.counter)
 
     def _replay(self, recovered: Recovered) -> int:
-        """Read the current segment into the state; its size. Stops at the first damaged record, and notes it. A note
-        whose item is missing is damaged too.
+        """Read the current segment into the state; its size. Stops at the first damaged record, and notes it. A
+        change of which some records are missing at the end is damaged too.
         """
         segment = recovered.segments.current
         segment.size = self.fs.size(f"{self.folder}/{segment.name}")
+        end_file = partial(recovered.replay.end_file, is_sealed=segment.name in recovered.files.archives)
         try:
             self._replay_segment(segment, recovered)
-            if note_bytes := recovered.replay.end_file():
-                raise Truncated(at=segment.size - note_bytes)
+            if unfinished_bytes := end_file():
+                raise Truncated(at=segment.size - unfinished_bytes)
         except Corrupt as error:
-            error.at -= recovered.replay.end_file()
+            error.at -= end_file()
             torn = isinstance(error, Truncated)
             damage = Damage(segment.name, error.at, segment.size - error.at, error.why, is_torn=torn)
             recovered.damages.append(damage)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from staniel.journal.errors import NeedMore
 from staniel.journal.kestrel.adds import count_adds
-from staniel.journal.kestrel.notes import fact_in, unfinished
+from staniel.journal.kestrel.notes import fact_in, unfinished_note
 from staniel.journal.kestrel.records import (
     ADD,
     ADD_XID,
@@ -36,6 +36,7 @@ from staniel.queues.item import REMNANT_MS, Delivery, Item, ItemWithXid, item_wi
 from staniel.queues.line import PlainLine
 from staniel.queues.xids import next_xid
 
+SAVE_BEGINS = bytes((SAVE_XID,))
 TWO_REMOVES = bytes((REMOVE, REMOVE))
 REMOVES_AT_ONCE = 4096
 
@@ -49,6 +50,10 @@ class Replay:
         self.counter = 0
         self.now_ms = now_ms  # the add time of Starling's items, whose records have none
         self._saves: list[tuple[int, int]] = []  # of SAVE_XID records in a row: the counter before each, and its own
+        self._lead: tuple[int, int] | None = None  # of the SAVE_XID that the file begins with
+        self._begins = False  # the next record is the first one of its file
+        self.restores_counter = False
+        """The file says another counter: it must be written again before anything else is."""
         self._only_listed = 0  # open items that never stood in the line
         self._with_xid_end = 0  # behind the seq of the last item that came with an id of its own
         self._with_xid: dict[int, Callable[[int], None]] = {
@@ -61,6 +66,9 @@ class Replay:
     def begin_file(self) -> None:
         """Records of the next file follow; only the queue's state is carried over."""
         self._saves.clear()
+        self._lead = None
+        self._begins = True
+        self.restores_counter = False
 
     def has_items_with_xid(self) -> bool:
         """Whether items are left whose next reserve a reader numbers by the id that came with them (ADD_XID)."""
@@ -113,11 +121,11 @@ class Replay:
         `rest_bytes`: how many bytes of the file follow `data`. Fewer bytes than given were used if `data` ends inside a
         record. Raises Corrupt when the next record is damaged, Truncated when the file ends inside it.
         """
-        at, end = 0, len(data)
+        at, end, added_bytes = 0, len(data), 0
         line, saves, fresh = self.line, self._saves, self.line.fresh
         full_bytes, look_items = line.full_bytes, line.look_items
         unpack, unpack_xid, with_xid = ADDX_BODY.unpack_from, XID_BODY.unpack_from, self._with_xid
-        added_bytes = 0
+        self._begins = self._begins and data[:1] in (b"", SAVE_BEGINS)
         try:
             while at < end:
                 op = data[at]
@@ -200,6 +208,8 @@ class Replay:
     def _save_xid(self, xid: int) -> None:
         self._saves.append((self.counter, xid))
         self.counter = xid
+        if self._begins:
+            self._lead, self._begins = self._saves[0], False
 
     def _unremove(self, xid: int) -> None:
         self._saves.clear()
@@ -239,13 +249,31 @@ class Replay:
 
     # inside
 
-    def end_file(self) -> int:
-        """Forget a note at the end of the file of which its item is missing, and return how many bytes it has there."""
-        count = unfinished([xid for _, xid in self._saves])
-        if count:
+    def end_file(self, *, is_sealed: bool) -> int:
+        """Forget a note at the end of the file of which its item is missing, and return how many bytes it has there.
+        Take back the number of a SAVE_XID there that belonged to a record which is missing; `restores_counter` says so.
+
+        A sealed file was whole when it was sealed, and those of other programs may end with their counter.
+        """
+        if count := unfinished_note([xid for _, xid in self._saves]):
             self.counter = self._saves[-count][0]
             del self._saves[-count:]
+        announced = self._announced()
+        if not is_sealed and len(self._saves) > announced:
+            self.counter = self._saves[announced][0]
+            self.restores_counter = True
         return count * WITH_XID_BYTES
+
+    def _announced(self) -> int:
+        """How many of the records in a row set the counter and mean nothing else: up to the last one behind a 0 or
+        behind its equal, or the one that begins its file. Memcache flags are never written as 0, and where two agree
+        the counter is right, also if the second one held flags.
+        """
+        saves = self._saves
+        for end in range(len(saves), 1, -1):
+            if saves[end - 2][1] in (0, saves[end - 1][1]):
+                return end
+        return 1 if saves and saves[0] is self._lead else 0
 
     def _item(self, payload: bytes, added_ms: int, expires_ms: int) -> Item:
         """An item, with what stands in front of its record."""

@@ -18,7 +18,7 @@ from staniel.journal.redo.records import (
     decode_head,
     is_whole,
 )
-from staniel.journal.redo.replay import Legibility, differences, read_log
+from staniel.journal.redo.replay import Legibility, differences, ends_beyond, read_log
 
 Line = dict[str, object]
 LOOKS = 3
@@ -102,3 +102,15 @@ def unlike_log(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
         if not found or found == before:
             break
     return found
+
+
+def beyond_log(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
+    """After a power cut: the journals with bytes behind what the redo log knows of, and where those begin. Raises
+    OSError.
+    """
+    spool_id, boot_id = used_log(fs, own), fs.boot_id()
+    if not spool_id or not any(boot_id):
+        return []
+    content = read_log(fs, [f"{own}/{name}" for name in NAMES], spool_id)
+    is_other_boot = any(content.boot_id) and content.boot_id != boot_id
+    return list(ends_beyond(fs, folder, content)) if is_other_boot and content.found is Legibility.WHOLE else []

@@ -271,6 +271,26 @@ def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Ite
                 break
 
 
+def ends_beyond(fs: Fs, folder: str, content: LogContent) -> Iterator[tuple[str, int]]:
+    """The files that are longer than the log knows, and where its knowledge ends: no answer waited for what a power cut
+    has left there, and a start cuts it off. Raises OSError.
+    """
+    for history in content.files.values():
+        path = f"{folder}/{history.path}"
+        try:
+            size = fs.size(path)
+        except FileNotFoundError:
+            continue
+        at = history.safe_bytes
+        for run in _runs(history.ranges, at):
+            begin, end = run[0][0], run[-1][1]
+            if begin > at:
+                break
+            at = max(at, end)
+        if not history.is_done and size > at:
+            yield path, at
+
+
 def _runs(ranges: list[Range], safe_bytes: int) -> Iterator[list[Range]]:
     """Those that reach beyond `safe_bytes`: ranges of which the log has the bytes, and that follow one another in the
     file, together, each other one by itself.

@@ -22,6 +22,7 @@ from staniel.journal.libkestrel.position import Position, encode_reader_file
 from staniel.journal.libkestrel.records import DATA_BYTES_MAX, MAGIC_BYTES, SEGMENT_MAGIC, encode_put
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.spool import Spool
+from staniel.journal.tools.unfinished import unfinished_in
 from staniel.queues.config import Format, JournalDialect, QueueConfig
 from staniel.queues.item import LOST_MS, Item, copy_of
 from staniel.queues.line import Line
@@ -95,8 +96,9 @@ class Conversion:
     def _format(self) -> Format:
         found = self.spool.listing()
         kestrel = [name for name in found.kestrel if (parent_of(name) or name) == self.queue]
-        if self.spool.used_log or self.spool.failed_sync.exists or self.spool.has_intents(self.queue):
-            raise Refusal("the last server left work to finish; start it once, stop it, and try again")
+        if left := unfinished_in(self.fs, self.spool.folder, self.queue):
+            why = left[0].work.value
+            raise Refusal(f"the last server left work to finish: {why}; start it once, stop it, and try again")
         if self.queue in found.mixed:
             raise Refusal(f"queue {self.queue}: {found.mixed[self.queue]}")
         if self.queue in found.streams:

@@ -23,14 +23,16 @@ from staniel.journal.kestrel.recovery import Recovered, Recovery
 from staniel.journal.kestrel.sidecar import names_in
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.recovery import StreamRecovery
-from staniel.journal.redo.dump import unlike_log, used_log
+from staniel.journal.redo.dump import beyond_log, unlike_log, used_log
 from staniel.journal.redo.log import UNUSED
 from staniel.journal.spool_listing import list_spool
 from staniel.journal.tools.convert import MEMORY_BYTES, PIECE_BYTES, finish_file
 from staniel.journal.tools.source import JOBS, FileFlaw, ReadSource
 from staniel.journal.tools.verify import CMDLOG_FOLDER, inspect
 from staniel.journal.trace import Progress
-from staniel.journal.transfer_log import TransferLog
+from staniel.journal.transfer_log import TransferLog, encode
+from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
+from staniel.journal.undo_file import Unusable, read_content
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import MAGIC
 from staniel.journal.workq.trace import CmdLogTrace
@@ -47,8 +49,9 @@ class CannotRepair(Exception):
 
 
 class Repaired(Struct):
-    """What has become of one queue, family or command log: the items or records in its new files, and what of the old
-    ones could not be read. `lost_items`: of a queue that was written anew, those that are known to be missing.
+    """What has become of one queue, family or command log, or of what the last server has left to finish: the items or
+    records in its new files, and what of the old ones could not be read. `lost_items`: of a queue that was written
+    anew, those that are known to be missing.
     """
 
     name: str
@@ -102,12 +105,13 @@ class Repair:
         if source.cmdlog and (self._names is None or source.cmdlog == folder):
             yield self._jobs(source)
         if self._names is None:
-            self._copy_own()
+            yield from self._copy_own()
         fs.sync_folder(self.target)
 
     def _look_at_log(self) -> None:
         """What the redo log has and a journal lacks would not be in the copy. Raises CannotRepair."""
-        unlike = unlike_log(self.fs, self.folder, f"{self.folder}/{OWN_FOLDER}")
+        own = f"{self.folder}/{OWN_FOLDER}"
+        unlike = unlike_log(self.fs, self.folder, own) or beyond_log(self.fs, self.folder, own)
         lacking = [path for path, _ in unlike if self._names is None or path.rpartition("/")[2] in self._names]
         if lacking:
             raise CannotRepair(
@@ -281,30 +285,67 @@ class Repair:
     def _clear_work(self) -> None:
         own = f"{self.work}/{OWN_FOLDER}"
         for folder in (self.work, f"{self.work}/damaged", f"{own}/segments", f"{own}/damaged"):
-            if _is_there(self.fs, folder):
+            if _has_folder(self.fs, folder):
                 for name, regular in self.fs.list(folder):
                     if regular:
                         self.fs.remove(f"{folder}/{name}")
 
-    def _copy_own(self) -> None:
-        """What a spool says besides its journals. Transfers that were under way are finished by the next start, unless
-        they speak of places in files that are others now: then the item may be in both queues.
+    def _copy_own(self) -> Iterator[Repaired]:
+        """What a spool says besides its journals, with what the last server has left to finish: the next start does
+        that, as it would in the old spool. What it cannot do in the copy is told.
         """
         own, new = f"{self.folder}/{OWN_FOLDER}", f"{self.target}/{OWN_FOLDER}"
-        names = list(COPIED)
-        if _is_there(self.fs, f"{own}/{INTENTS}"):
-            under_way = TransferLog(self.fs, f"{own}/{INTENTS}").read()
-            is_anew = any({each.source, each.target} & self._anew for each in under_way)
-            names += [] if is_anew else [INTENTS]
-        for name in names:
+        for name in COPIED:
             if _is_there(self.fs, f"{own}/{name}"):
                 replace_file(self.fs, f"{new}/{name}", self.fs.read(f"{own}/{name}", 0, 1 << 30))
         if used_log(self.fs, own) is not None:  # the copy has none
             replace_file(self.fs, f"{new}/version", f"{UNUSED}\n".encode())
+        if _is_there(self.fs, f"{own}/{INTENTS}"):
+            yield from self._copy_intents(f"{own}/{INTENTS}", f"{new}/{INTENTS}")
+        yield from self._copy_undos(f"{own}/{UNDO_FOLDER}", f"{new}/{UNDO_FOLDER}")
+
+    def _copy_intents(self, old: str, new: str) -> Iterator[Repaired]:
+        """Those of queues that are written anew speak of places in files that are others now."""
+        under_way = TransferLog(self.fs, old).read()
+        lines = [encode(each) for each in under_way if not {each.source, each.target} & self._anew]
+        replace_file(self.fs, new, b"".join(lines))
+        if left := len(under_way) - len(lines):
+            why = f"{left} items were on their way from or to queues that are written anew, and may be in both"
+            yield Repaired(INTENTS, "transfers", [], 0, why_not=why)
+
+    def _copy_undos(self, old: str, new: str) -> Iterator[Repaired]:
+        """By a number or an id the next start knows what a purge has taken, also in a queue that is written anew; what
+        an undo was just returning it would look for in a place that is another now.
+        """
+        fs = self.fs
+        names = fs.list(old) if _has_folder(fs, old) else []
+        for name in [name for name, regular in names if regular and name.isascii() and name.isdigit()]:
+            content = read_content(fs, f"{old}/{name}")
+            if content is Unusable.LATER:
+                yield Repaired(f"{UNDO_FOLDER}/{name}", UNDO_FOLDER, [], 0, why_not=content.value)
+            elif not isinstance(content, Unusable):
+                queue = content.began.queue.decode("utf-8", "surrogateescape")
+                if content.returning is not None and queue in self._anew:
+                    why = f"items were being returned to {queue}, which is written anew: they may be in it or not"
+                    yield Repaired(f"{UNDO_FOLDER}/{name}", UNDO_FOLDER, [], 0, why_not=why)
+                    continue
+                fs.make_folder(new)
+                self._copy(f"{old}/{name}", f"{new}/{name}")
+                if fs.size(f"{new}/{name}") > content.end:
+                    fs.truncate(f"{new}/{name}", content.end)
+                fs.sync_folder(new)
 
 
 def _is_lost(item: Item) -> bool:
     return item.expires_ms == LOST_MS
+
+
+def _has_folder(fs: Fs, path: str) -> bool:
+    try:
+        fs.list(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _is_there(fs: Fs, path: str) -> bool:

@@ -25,6 +25,7 @@ from staniel.journal.kestrel.files import Files, pack_name, temp_name
 from staniel.journal.kestrel.records import HEAD_BYTES, decode
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.spool import Spool, SpoolError
+from staniel.journal.tools.unfinished import unfinished_work
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.formats.kestrel.state import QueueSummary, live_rows
 from staniel.pipeline.lake.folders import LocalFolder, OpenFile, folder
@@ -132,8 +133,9 @@ def _ready(disk: OsFs, path: str) -> Spool:
     except SpoolError as error:
         raise ValueError(str(error)) from None
     found = spool.listing().kestrel
-    if spool.used_log or spool.failed_sync.exists or spool.stuck_plan is not None or any(map(spool.has_intents, found)):
-        raise ValueError(f"the last server left work to finish in {path}; start it once, stop it, and try again")
+    if left := unfinished_work(disk, path):
+        why = left[0].work.value
+        raise ValueError(f"the last server left work to finish in {path}: {why}; start it once, stop it, and try again")
     for queue, files in found.items():
         spool.recovery.finish(queue, files)
     return spool

@@ -19,10 +19,11 @@ from staniel.broker.operations.last_backup import BackupMade, path_in, write
 from staniel.broker.version import VERSION
 from staniel.journal.disk.fs import Locked
 from staniel.journal.disk.os_fs import OsFs
-from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
+from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.redo.log import UNUSED
-from staniel.journal.spool import LOCK, MARK
+from staniel.journal.spool import LOCK
 from staniel.journal.spool_listing import CMDLOG, spool_files
+from staniel.journal.tools.unfinished import Work, unfinished_work
 from staniel.journal.workq.files import APPEND_LOCK
 from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.store import LocalFile
@@ -168,7 +169,8 @@ def _refuse_unfinished(spool: str) -> None:
         found = file.read(100).strip()
     if found != UNUSED:
         raise BackupError(f"the server of {spool} was not stopped cleanly, or is another version's: {START_ONCE}")
-    if os.path.exists(f"{own}/{MARK}"):
-        raise BackupError(f"a sync has failed in the last run of {spool}: {START_ONCE}")
-    if os.path.exists(plan_path(own)):
-        raise BackupError(f"a conversion in {spool} is not finished: finish `staniel journal convert` first")
+    for left in unfinished_work(OsFs(), spool):
+        if left.work is Work.CONVERSION:
+            raise BackupError(f"a conversion in {spool} is not finished: finish `staniel journal convert` first")
+        if left.work is not Work.TRANSFERS:  # those are in the copy, too, and its start finishes them
+            raise BackupError(f"{left.work.value} of {spool}: {START_ONCE}")

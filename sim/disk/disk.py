@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Container, Iterator
+from copy import deepcopy
 from enum import Enum
 from typing import NamedTuple
 
@@ -217,6 +218,21 @@ class Disk:
     def copy(self) -> Disk:
         """What a reader sees, as if it were all on the platter: also what a failed sync has left in the caches."""
         return self._copied(lambda inode: bytearray(inode.data), lambda folder: folder.entries)
+
+    def fork(self) -> Disk:
+        """A disk of its own in the same state, caches included: what a killed process has left, to try starts on. The
+        processes that had its files open are not there.
+        """
+        twin = Disk(self.capacity_bytes)
+        twin.boots, twin.ids, twin.lies = self.boots, self.ids, self.lies
+        twin._root = deepcopy(self._root)
+        seen: set[Inode] = set()
+        for node in _all_below(twin._root):
+            if isinstance(node, Inode) and node not in seen:
+                seen.add(node)
+                node.handles = 0
+                twin.used_bytes += node.occupied
+        return twin
 
     def _copied(self, bytes_of: Callable[[Inode], bytearray], names_of: Callable[[Folder], dict[str, Node]]) -> Disk:
         left = Disk(self.capacity_bytes)

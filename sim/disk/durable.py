@@ -132,6 +132,12 @@ class Across:
         self.is_durable = False
         self._answered: tuple[Choose, bool] | None = None
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Across:
+        twin = Across()
+        twin.is_durable = self.is_durable
+        memo[id(self)] = twin
+        return twin
+
     def is_kept(self, how: Crash | Choose) -> bool:
         """The same for both folders of one power loss."""
         if self.is_durable or isinstance(how, Crash):

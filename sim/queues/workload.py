@@ -17,6 +17,7 @@ ALIAS = "al"
 SECOND_ALIAS = "am"
 CHANGING = "z"  # a queue at times, and an alias at others
 STATIONS = ("v", "w")  # on the way to it; no alias reaches them: of equal items it could not be told which one has left
+FLAGS = (1, 2, 3, 7, 20, 2**31 - 1, 2**31, 2**32 - 1)
 GROWING = 'queues.d.retry_delay = ["5ms", "60ms"]\nqueues.d.retry_jitter = 50'
 ABSURD = 'queues.b.max_age = "9223372036854775807ms"\n'
 EXPIRIES, MORTAL = (0, 0, 0, 0, 0, 1, -1), (0, 0, 1, 1, 1, 2, -1)
@@ -167,6 +168,8 @@ class Workload:
             return self._colliding_items(rng)
         if self.profile.turnabout and not is_text and rng.randrange(1000) < self.profile.turnabout:
             return self._turnabout(rng)
+        if self.profile.torn_groups and not is_text and rng.randrange(1000) < 200:
+            return self._put_and_moved(rng)
         if self.profile.aliased and not is_text and rng.randrange(1000) < 60:
             return self._sent_to_an_alias(rng)
         count = 1 if rng.random() < 0.75 else rng.randrange(2, 6)
@@ -202,6 +205,14 @@ class Workload:
         self.count += 1
         data = colliding_item(self.count, size)
         return Request(Want.PUT, name, b"set %b 0 0 %d\r\n%b\r\n" % (name.encode(), len(data), data), (data,))
+
+    def _put_and_moved(self, rng: Random) -> list[Request]:
+        """An item with flags, and others that leave its queue, in one batch."""
+        name, target = rng.sample(("a", "b", "d", "dl"), 2)
+        data = self._data(rng)
+        line = b"set %b %d 0 %d\r\n%b\r\n" % (name.encode(), rng.choice(FLAGS), len(data), data)
+        move = Request(Want.MOVE, name, f"move {name} {target} {rng.choice((1, 3))}\r\n".encode(), target=target)
+        return [Request(Want.PUT, name, line, (data,)), move]
 
     def _turnabout(self, rng: Random) -> list[Request]:
         """Other settings in the midst of a batch."""
@@ -240,6 +251,8 @@ class Workload:
             rng.choice((0, 0, 0, 7, 2**32 - 1)),
             rng.choice(MORTAL if self.profile.full_queues else EXPIRIES),
         )
+        if self.profile.flagged and rng.randrange(1000) < self.profile.flagged:
+            flags = rng.choice(FLAGS)
         is_over = self.profile.ranges and now_ms % 1000 == 0 and rng.random() < 0.3
         if is_over:
             expiry = -now_ms // 1000

@@ -99,7 +99,7 @@ class Verdict:
     def __init__(self, queue: str, files: Files) -> None:
         judge = Judge(START_MS)
         self.files = {name: files[name] for name in replay.files_of(queue, files)}
-        self.valid = {name: judge.read(data) for name, data in self.files.items()}
+        self.valid = {name: judge.read(data, is_sealed=name != queue) for name, data in self.files.items()}
         self.contents = [judge.open[xid] for xid in sorted(judge.open)] + [entry.content for entry in judge.line]
         self.is_written_anew = any(entry.remembered is not None for entry in judge.line)
 

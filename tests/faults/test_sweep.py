@@ -81,5 +81,5 @@ def test_one_real_server_serves_hundreds_of_damaged_queues_and_says_what_it_has_
 def test_the_sweep_finds_a_reader_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Damaged("whole", {"q": addx(b"abc") + addx(b"d")})
     assert check(whole) == []
-    monkeypatch.setattr(Judge, "read", lambda judge, data: 0)
+    monkeypatch.setattr(Judge, "read", lambda judge, data, is_sealed: 0)
     assert len(check(whole)) == 3  # another state, damage that nobody reported, another state after a kill

@@ -60,17 +60,30 @@ class Judge:
     counter: int = 0
     _saved: list[tuple[int, int]] = field(default_factory=list)
 
-    def read(self, data: bytes) -> int:
-        """One file; the length of its valid prefix."""
+    def read(self, data: bytes, is_sealed: bool = True) -> int:
+        """One file; the length of its valid prefix. `is_sealed`: it was whole once, so each SAVE_XID counts."""
         cursor = Cursor(data)
         self._saved = []
+        end = 0
         while cursor.at < len(data):
-            start = cursor.at
             try:
                 self._record(cursor)
             except Bad:
-                return start
-        return cursor.at
+                break
+            end = cursor.at
+        if not is_sealed:
+            self._take_back(leads=len(self._saved) * 5 == end)
+        return end
+
+    def _take_back(self, leads: bool) -> None:
+        """Forget the numbers of SAVE_XID records at the end that do not say the counter. `leads`: the file begins with
+        them.
+        """
+        saved = self._saved
+        pairs = [at + 2 for at in range(len(saved) - 1) if saved[at][1] in (0, saved[at + 1][1])]
+        told = max(pairs, default=int(leads and bool(saved)))
+        if saved[told:]:
+            self.counter = saved[told][0]
 
     def _record(self, cursor: Cursor) -> None:
         opcode = cursor.number("B")

@@ -1,0 +1,86 @@
+"""What the last server of a spool has left to finish, which a start does. Every tool that changes journals, or copies
+them, asks here first: without that work they say less, or more, than a start would serve.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+from staniel.journal.disk.fs import Fs
+from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
+from staniel.journal.redo.dump import used_log
+from staniel.journal.spool import MARK
+from staniel.journal.transfer_log import TransferLog
+from staniel.journal.undo_file import FOLDER, Unusable, read_content
+from staniel.queues.names import parent_of
+
+MISSING = (FileNotFoundError, NotADirectoryError)
+
+
+class Work(Enum):
+    FAILED_SYNC = "a sync has failed in the last run"
+    REDO_LOG = "the redo log may have what journals lack"
+    CONVERSION = "a conversion is not finished"
+    TRANSFERS = "items are on their way to another queue"
+    UNDO = "a purge or an undo is not finished"
+
+
+class Unfinished(Struct, frozen=True):
+    """`queue`: whose it is, or of which fan-out family; empty for the spool as a whole. `path`: the file that tells."""
+
+    work: Work
+    path: str
+    queue: str = ""
+
+
+def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
+    """What there is in the spool `folder`, in this order. Raises OSError: it cannot be told."""
+    own = f"{folder}/{OWN_FOLDER}"
+    found = []
+    if _is_there(fs, f"{own}/{MARK}"):
+        found.append(Unfinished(Work.FAILED_SYNC, f"{own}/{MARK}"))
+    if used_log(fs, own) is not None:
+        found.append(Unfinished(Work.REDO_LOG, f"{own}/version"))
+    if _is_there(fs, plan_path(own)):
+        found.append(Unfinished(Work.CONVERSION, plan_path(own)))
+    path = f"{own}/intents"
+    if _is_there(fs, path):
+        names = [name for each in TransferLog(fs, path).read() for name in (each.source, each.target)]
+        found += [Unfinished(Work.TRANSFERS, path, name) for name in dict.fromkeys(map(_family, names))]
+    return found + _undos(fs, f"{own}/{FOLDER}")
+
+
+def unfinished_in(fs: Fs, folder: str, queue: str) -> list[Unfinished]:
+    """The same, of one queue and its children, and of the spool as a whole."""
+    return [each for each in unfinished_work(fs, folder) if each.queue in ("", _family(queue))]
+
+
+def _undos(fs: Fs, folder: str) -> list[Unfinished]:
+    """A file that a later version has written may be about any queue; one that tells nothing took nothing."""
+    try:
+        names = [name for name, regular in fs.list(folder) if regular and name.isascii() and name.isdigit()]
+    except MISSING:
+        return []
+    found = []
+    for name in sorted(names, key=int):
+        content = read_content(fs, f"{folder}/{name}")
+        if content is Unusable.LATER:
+            found.append(Unfinished(Work.UNDO, f"{folder}/{name}"))
+        elif not isinstance(content, Unusable) and not content.is_settled:
+            queue = content.began.queue.decode("utf-8", "surrogateescape")
+            found.append(Unfinished(Work.UNDO, f"{folder}/{name}", _family(queue)))
+    return found
+
+
+def _family(name: str) -> str:
+    return parent_of(name) or name
+
+
+def _is_there(fs: Fs, path: str) -> bool:
+    try:
+        fs.size(path)
+    except MISSING:
+        return False
+    return True

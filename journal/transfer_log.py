@@ -277,7 +277,7 @@ class TransferLog:
             file.sync()
             self._must_sync = False
         if file.size > self._restart_bytes:
-            if self._under_way:
+            if self._under_way or self._begun:  # `_begun` has those that are abandoned, too
                 self._go_on_in_another_file(file)
             else:
                 self.restart(self.kept.values())

@@ -587,12 +587,19 @@ class RedoLog:
         for segment in self.segments:
             if segment.state is SegmentState.SAFE and segment.safe_take <= self.durable_take:
                 segment.state = SegmentState.FREE
-                # What was taken down together with the end of this segment may be in the other one. A copy, because a
-                # background task may be removing a file.
-                self.left = {path: each for path, each in self.left.copy().items() if each.taken >= segment.take}
+                self._forget_left(segment.take)
                 if segment.size < self.segment_bytes_max:
                     self._to_grow.append(segment)
                     self.is_due = True
+
+    def _forget_left(self, take: int) -> None:
+        """Of the files that are gone, forget those of which nothing was taken down since `take`: what was taken down
+        together with the end of a segment may be in the other one. A background task may be removing a file, so the
+        dict stays the same one, and who was removed meanwhile stays in it.
+        """
+        for path, binding in list(self.left.items()):
+            if binding.taken < take and (popped := self.left.pop(path, binding)) is not binding:
+                self.left.setdefault(path, popped)
 
     def end(self) -> None:
         """All files of the spool are safe, and nothing is written to them any more: older servers may have them. Raises

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
-from staniel.journal.redo.log import SegmentState
+from staniel.journal.redo.log import Binding, SegmentState
 from staniel.journal.redo.replay import Legibility, read_log
 from staniel.sim.disk.disk import Disk, DiskFile
 from staniel.sim.disk.durable import Crash
@@ -163,3 +164,30 @@ def test_a_sync_amid_a_write_that_is_taken_back_does_not_call_its_bytes_safe(of_
             file.sync()
     file.write(b"other")
     assert (file.size, file.safe_bytes) == (10, 5)
+
+
+def test_a_file_that_is_removed_while_others_are_forgotten_is_still_known() -> None:
+    """A background task may remove files at any moment."""
+    world = in_use()
+    redo = world.broker.group.redo
+    for name in ("old", "gone", "late"):
+        world.client().puts("x", name)
+    world.sync()
+    for name in ("old", "gone"):
+        redo.removed(f"s/{name}")
+    redo.left["s/old"].taken = redo.left["s/gone"].taken = 0
+    newer = redo.bound["s/late"]
+
+    class Racing(dict[str, Binding]):
+        def copy(self) -> dict[str, Binding]:
+            copied = dict(self)
+            redo.removed("s/late")
+            self["s/gone"] = newer
+            return copied
+
+        def items(self) -> Any:
+            return self.copy().items()
+
+    redo.left = Racing(redo.left)
+    redo._forget_left(1)
+    assert redo.left == {"s/late": newer, "s/gone": newer}

@@ -37,7 +37,7 @@ def _workq() -> FormatAdapter:
 
 
 def _libkestrel() -> FormatAdapter:
-    from staniel.pipeline.formats.libkestrel import LibkestrelAdapter
+    from staniel.pipeline.formats.libkestrel.adapter import LibkestrelAdapter
 
     return LibkestrelAdapter()
 

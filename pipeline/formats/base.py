@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from staniel.journal.errors import Corrupt, Damage, Truncated
 from staniel.pipeline.lake.folders import Folder
+from staniel.pipeline.lake.lake import ReadMark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,6 +138,10 @@ class FormatAdapter(Protocol):
     def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
         """The files that say what became of each queue's items, where that is not in its segments. To be looked for
         after the segments: what was taken out of a queue had been put into it."""
+
+    def read_marks(self, folder: Folder, queues: Collection[str], reading: Reading) -> dict[str, dict[str, ReadMark]]:
+        """How far each reader of these queues has come, where that is in files of its own; none where it is not. To be
+        asked after the queues' segments were read. Raises Vanished."""
 
     def is_broken(self, segments: list[JournalSegment]) -> bool:
         """Whether something was taken out from behind the first of these segments, which follow each other."""

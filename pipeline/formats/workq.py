@@ -6,7 +6,7 @@ says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,7 @@ from staniel.journal.workq.segments import Frame, SegmentReader, header_error, i
 from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View, handle_damage
 from staniel.pipeline.lake.arrow import TIME, Rows, schema
 from staniel.pipeline.lake.folders import Folder, FolderFs
+from staniel.pipeline.lake.lake import ReadMark
 
 TELLING_BYTES = 64  # of a segment: its head, and that of a record
 
@@ -102,6 +103,10 @@ class CmdLogAdapter:
         return len(head) >= TELLING_BYTES
 
     def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
+        return {}
+
+    def read_marks(self, folder: Folder, queues: Collection[str], reading: Reading) -> dict[str, dict[str, ReadMark]]:
+        """The records say what was taken."""
         return {}
 
     def is_broken(self, segments: list[JournalSegment]) -> bool:

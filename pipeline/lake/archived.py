@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.pipeline.lake.folders import Vanished, below, folder
-from staniel.pipeline.lake.lake import LEDGER, OWN, LakeFolder, LedgerEntry, lake_folder_of, staged_name
+from staniel.pipeline.lake.lake import LEDGER, OWN, LakeFolder, LedgerEntry, ReadMark, lake_folder_of, staged_name
 from staniel.pipeline.lake.names import queue_of_partition
 
 FILE = re.compile(r"queue=([^/]+)/day=[^/]+/(\d{8,})-[0-9a-f]+\.parquet")
@@ -34,12 +34,14 @@ class ArchivedFile(Struct, frozen=True, order=True):
 class ArchivedQueue(Struct, frozen=True):
     """A queue's files, by batch. `restarts`: batches in front of which its journal had lost records; what the archive
     has from there on begins with all that the queue then held. `rows`: how many there must be; None: not counted.
+    `readers`: by name, how far each had come; None: not noted.
     """
 
     queue: str
     files: list[ArchivedFile]
     restarts: list[int] = field(default_factory=list)
     rows: int | None = None
+    readers: dict[str, ReadMark] | None = None
 
 
 def is_archive(url: str) -> bool:
@@ -80,7 +82,8 @@ def _queue(entry: LedgerEntry, queue: str, files: list[ArchivedFile]) -> Archive
             f"queue {queue}: its journal had lost records {gap.times} times, and the version that made this archive"
             " did not note where: what the queue held cannot be told; archive into a new folder"
         )
-    return ArchivedQueue(queue, files, [] if gap is None else gap.batches, entry.rows.get(queue))
+    restarts = [] if gap is None else gap.batches
+    return ArchivedQueue(queue, files, restarts, entry.rows.get(queue), entry.readers.get(queue))
 
 
 def _ledger(url: str) -> LedgerEntry:

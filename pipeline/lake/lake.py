@@ -48,6 +48,13 @@ class Gap(Struct, frozen=True):
     batches: list[int] = []
 
 
+class ReadMark(Struct, frozen=True):
+    """How far a reader had come: every id up to `head` was confirmed, and those in `done`."""
+
+    head: int = 0
+    done: list[int] = []
+
+
 class FileNotOnDriver(Exception):
     """A task has written a file to a folder that the driver does not see."""
 
@@ -55,7 +62,9 @@ class FileNotOnDriver(Exception):
 class LedgerEntry(Struct):
     """The ledger: the batch that was added last, where the journals were read up to, the day of each queue's newest
     record, the batch's files, which may still wait for their move, what was lost of each queue, and how many rows each
-    has, of those whose rows were counted from the first one on."""
+    has, of those whose rows were counted from the first one on. `readers`: by queue and name, in formats with
+    files of readers, how far each had come when the queue was archived last.
+    """
 
     batch: int = 0
     end: dict[str, Any] = {}
@@ -63,6 +72,7 @@ class LedgerEntry(Struct):
     files: list[str] = []
     gaps: dict[str, Gap] = {}
     rows: dict[str, int] = {}
+    readers: dict[str, dict[str, ReadMark]] = {}
 
 
 class LakeFolder(Protocol):
@@ -121,6 +131,7 @@ class Lake:
         days: dict[str, int],
         gaps: Mapping[str, Gap] | None = None,
         rows: Mapping[str, int] | None = None,
+        readers: Mapping[str, dict[str, ReadMark]] | None = None,
     ) -> None:
         """The staged `files` of the next batch count from now on, with so many `rows` of each queue. Those of the one
         before were published. Raises FileNotOnDriver if one is not here: an executor has written it to a disk of its
@@ -134,7 +145,8 @@ class Lake:
             )
         known = {**self.entry.gaps, **(gaps or {})}
         counted = self._counted(rows or {})
-        self.entry = LedgerEntry(self.entry.batch + 1, end, self.entry.days | days, files, known, counted)
+        marks = {**self.entry.readers, **(readers or {})}
+        self.entry = LedgerEntry(self.entry.batch + 1, end, self.entry.days | days, files, known, counted, marks)
         self._own.write(LEDGER, msgspec.json.encode(self.entry))
         self._publish()
         self._clear()

@@ -9,8 +9,12 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from staniel.pipeline.formats.archived import ArchiveReading
 from staniel.pipeline.formats.base import OnCorrupt, check_values
-from staniel.pipeline.formats.kestrel.archived import ArchiveReading, read_archived
+from staniel.pipeline.formats.kestrel import archived as kestrel
+from staniel.pipeline.formats.kestrel.state import STATE as KESTREL_STATE
+from staniel.pipeline.formats.libkestrel import archived as libkestrel
+from staniel.pipeline.formats.libkestrel.adapter import STATE as LIBKESTREL_STATE
 from staniel.pipeline.lake.archived import ArchivedQueue, open_archived, queues_of_archive
 from staniel.pipeline.lake.folders import without_secrets
 from staniel.pipeline.lake.lake import lake_folder_of
@@ -20,18 +24,18 @@ from staniel.pipeline.sources.planning import OPEN_BYTES, bundled, no_queue
 from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
 
 COLUMN_OF_FORMATS = {"xid": "kestrel", "errorCount": "libkestrel", "maxFails": "workq"}
-NO_STATE = {
-    "libkestrel": "an archive of libkestrel's format has no readers' files, which say what was taken",
-    "workq": "an archive of a workq log has no view of its jobs",
-}
+STATES = {"kestrel": KESTREL_STATE, "libkestrel": LIBKESTREL_STATE}
+READERS = {"kestrel": kestrel.read_archived, "libkestrel": libkestrel.read_archived}
+NO_STATE = {"workq": "an archive of a workq log has no view of its jobs"}
 
 
 class ArchivePartition(InputPartition):
     """The queues that one task reads."""
 
-    def __init__(self, path: str, queues: list[tuple[ArchivedQueue, ArchiveReading]]) -> None:
+    def __init__(self, path: str, form: str, queues: list[tuple[ArchivedQueue, ArchiveReading]]) -> None:
         super().__init__(queues[0][0].queue)
         self.path = path
+        self.form = form
         self.queues = queues
 
 
@@ -46,7 +50,7 @@ class ArchiveStateReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
         found = queues_of_archive(options.path)
-        _check_format(options, found)
+        form = _format_of(options, found)
         if unmet := options.queues.unmet(found):
             raise ValueError(no_queue(unmet[0], without_secrets(options.path), found))
         ending = options.ending if isinstance(options.ending, dict) else {}
@@ -57,7 +61,7 @@ class ArchiveStateReader(DataSourceReader):
         plain = ArchiveReading(include_value, options.reading.on_corrupt, options.ending_ms)
         chosen = [queue for name, queue in found.items() if name in options.queues and queue.files]
         works = [(queue, replace(plain, ending=ending.get(queue.queue))) for queue in chosen]
-        return [ArchivePartition(options.path, some) for some in bundled(works, lambda work: _bytes(work[0]))]
+        return [ArchivePartition(options.path, form, some) for some in bundled(works, lambda work: _bytes(work[0]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ArchivePartition):
@@ -67,7 +71,7 @@ class ArchiveStateReader(DataSourceReader):
     def _rows(self, partition: ArchivePartition) -> Iterator[pa.RecordBatch]:
         place = lake_folder_of(partition.path)
         for queue, reading in partition.queues:
-            for batch in read_archived(place, queue, reading):
+            for batch in READERS[partition.form](place, queue, reading):
                 check_values(batch, self.options.reading.value_bytes_max)
                 yield fitted(batch, self.columns)
 
@@ -89,18 +93,27 @@ def check_options(options: JournalOptions) -> None:
         raise ValueError("the state of an archive begins with its first record")
 
 
-def _check_format(options: JournalOptions, found: dict[str, ArchivedQueue]) -> None:
-    """Raises ValueError unless the records are of Kestrel's format, and of the one that was asked for."""
+def columns_of(options: JournalOptions) -> pa.Schema:
+    """The columns of the state, which differ between formats. Raises ValueError."""
+    check_options(options)
+    return STATES[_format_of(options, queues_of_archive(options.path))]
+
+
+def _format_of(options: JournalOptions, found: dict[str, ArchivedQueue]) -> str:
+    """Whose the records are; Kestrel's if there are none. Raises ValueError if that is not what was asked for, or has
+    no state.
+    """
     file = next((file for queue in found.values() for file in queue.files), None)
     if file is None:
-        return
+        return "kestrel" if options.format == "auto" else options.format
     with pq.ParquetFile(open_archived(lake_folder_of(options.path), file)) as parquet:
         names = parquet.schema_arrow.names
     form = next((form for column, form in COLUMN_OF_FORMATS.items() if column in names), "none")
     if options.format not in ("auto", form):
         raise ValueError(f"{without_secrets(options.path)} is an archive of {form}'s format, not of {options.format}'s")
-    if form != "kestrel":
+    if form not in STATES:
         raise ValueError(NO_STATE.get(form, "these are not the files of an archive"))
+    return form
 
 
 def _bytes(queue: ArchivedQueue) -> int:

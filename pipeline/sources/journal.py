@@ -11,7 +11,6 @@ from pyspark.sql.types import StructType
 
 from staniel.pipeline.formats.adapters import FORMATS, look
 from staniel.pipeline.formats.base import FormatAdapter, Part, Reading, check_values
-from staniel.pipeline.formats.kestrel.state import STATE
 from staniel.pipeline.lake.archived import is_archive
 from staniel.pipeline.lake.arrow import BATCH_ROWS, ddl
 from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, folder
@@ -47,7 +46,7 @@ class JournalSource(DataSource):
         if is_archive(options.path):
             from staniel.pipeline.sources.archived import ArchiveStateReader
 
-            return ArchiveStateReader(options, chosen(STATE, schema))
+            return ArchiveStateReader(options, chosen(columns_of(options), schema))
         return JournalReader(options, chosen(columns_of(options), schema))
 
     def streamReader(self, schema: StructType) -> Any:
@@ -62,10 +61,9 @@ class JournalSource(DataSource):
 def columns_of(options: JournalOptions) -> pa.Schema:
     """The columns of the view. `auto` looks at the folder, because formats differ."""
     if is_archive(options.path):
-        from staniel.pipeline.sources.archived import check_options
+        from staniel.pipeline.sources import archived
 
-        check_options(options)
-        return STATE
+        return archived.columns_of(options)
     name = options.format
     if name == "auto":
         names = {path: look(folder(path), name)[0].name for path in options.paths}

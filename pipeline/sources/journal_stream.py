@@ -7,7 +7,7 @@ again, and a stream into an idempotent sink is exactly-once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,6 +28,7 @@ from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.formats.base import BatchEnd, CorruptJournal, FormatAdapter, JournalSegment, OnCorrupt, Part
 from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, below, folder
+from staniel.pipeline.lake.lake import ReadMark
 from staniel.pipeline.sources.journal import JournalPartition, put_together, read_part
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
 from staniel.pipeline.sources.offsets import DataLoss, FileOffset, from_json, offset_in, pinned_to, segment_of, to_json
@@ -134,6 +135,16 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._retry_end_of_batch(start, ALL)
         asked = options.bytes_a_trigger, options.records_a_trigger, options.files_a_trigger
         return self._retry_end_of_batch(start, ReadBudget(*(each or EVERYTHING for each in asked)))
+
+    def read_marks(self, queues: Collection[str]) -> dict[str, dict[str, ReadMark]]:
+        """How far the readers of those queues have come that are there still, see FormatAdapter. Raises Vanished."""
+
+        def marks() -> dict[str, dict[str, ReadMark]]:
+            place = folder(self.options.path)
+            form, found = look(place, self.options.format)
+            return form.read_marks(place, [queue for queue in queues if queue in found], self.options.reading)
+
+        return self._retry(marks)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.target = self._retry_end_of_batch({}, ALL)

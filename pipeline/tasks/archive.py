@@ -86,12 +86,14 @@ def archive(
                 if (misses := misses + 1) >= TRIES:
                     raise
                 continue
+            changed = [queue for queue in end if start.get(queue) != end[queue]]
+            readers = stream.read_marks(changed)
             misses, days, counts = 0, dict[str, int](), Counter[str]()
             for each in written:
                 days |= {queue: max(day, days.get(queue, day)) for queue, day in each.days.items()}
                 counts.update(each.counts)
             gaps = _gaps(start, end, stream.lost, lake.entry)
-            lake.commit(end, list(chain.from_iterable(each.files for each in written)), days, gaps, counts)
+            lake.commit(end, list(chain.from_iterable(each.files for each in written)), days, gaps, counts, readers)
             for queue in sorted(gaps):
                 warn(
                     f"{queue}: {_lost(stream.lost[queue])} of its journal gone before it was read; the archive goes on"
@@ -100,6 +102,9 @@ def archive(
             some = sum(each.rows for each in written)
             rows += some
             tell({"batch": lake.entry.batch, "rows": rows, "rate": round(some / max(monotonic() - began, 0.001))})
+        readers = stream.read_marks(list(start))
+        if any(lake.entry.readers.get(queue) != marks for queue, marks in readers.items()):
+            lake.commit(start, [], {}, readers=readers)  # they have read, and nothing was put
     return rows
 
 

@@ -42,6 +42,8 @@ def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, 
         # Archives that earlier versions made have the stand-ins of packs as empty items put at no time.
         timeless = F.col("addTime").isNull() & F.col("expireTime").isNull()
         rows = rows.filter(~(timeless & (F.coalesce("size", F.lit(0)) == 0)))
+    if "reader" in rows.columns:  # an item is a row for each reader that has not read it, and is put once
+        return rows.dropDuplicates(["queue", "id"]).orderBy("queue", "id")
     if "position" in rows.columns:
         return rows.orderBy("queue", F.col("position").asc_nulls_first())
     order = [name for name in ("addTime", "file", "offset", "id") if name in rows.columns]

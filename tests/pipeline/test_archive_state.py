@@ -1,9 +1,10 @@
-"""What a queue held, from an archive of its journal: the rows that the spool gives. No Spark here."""
+"""What a queue held, from an archive of its journal: the rows that the spool gives."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from staniel.journal.libkestrel.records import (
+    READER_MAGIC,
+    SEGMENT_MAGIC,
+    encode_put,
+    encode_read_done,
+    encode_read_head,
+)
 from staniel.pipeline.formats.base import CorruptJournal
 from staniel.pipeline.lake import parquet as parquet_module
 from staniel.pipeline.lake.archived import IncompleteArchive, is_archive
 from staniel.pipeline.sources.archived import ArchiveStateReader
 from staniel.pipeline.sources.journal import JournalReader, JournalSource, columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
+from staniel.pipeline.tasks.refill import items_of
 from staniel.queues.config import JournalDialect
+from staniel.queues.item import Item
 from tests.pipeline.spools import history
 from tests.support.records import FOREIGN, NOW_MS, addx
 from tests.support.workq_log import Script
@@ -254,6 +265,90 @@ def test_what_an_archive_does_not_answer_is_an_error(archived: Archive, tmp_path
         JournalSource({"path": str(lake), "view": "state"}).streamReader(StructType())
 
 
+def write_reader(spool: Path, reader: str, head: int, done: list[int]) -> None:
+    data = READER_MAGIC + encode_read_head(head) + encode_read_done(done)
+    (spool / f"jobs.read.{reader}").write_bytes(data)
+
+
+def unordered(rows: Rows) -> Rows:
+    return sorted(rows, key=lambda row: (row["reader"], row["id"]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_state_of_an_archive_of_libkestrel_s_format_is_that_of_the_spool(
+    archived: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Segments that grow and go when all is read, and two readers that come on by themselves."""
+    monkeypatch.setattr(parquet_module, "GROUP_ROWS", 7)
+    chance, spool, lake = random.Random(seed), tmp_path / "spool", tmp_path / "lake"
+    spool.mkdir()
+    heads, first, last = {"": 0, "late": 0}, 1, 0
+    for run in range(12):
+        if not run or chance.random() < 0.7:
+            for _ in range(chance.randrange(1, 3)):
+                path = spool / f"jobs.{1000 + first}"
+                data = path.read_bytes() if path.exists() else SEGMENT_MAGIC
+                for _ in range(chance.randrange(1, 9)):
+                    last += 1
+                    data += encode_put(Item(b"item %d" % last, NOW_MS + 10 * last, 0), last, 0)
+                path.write_bytes(data)
+                if chance.random() < 0.4:
+                    first = last + 1
+        for reader in heads:
+            heads[reader] = chance.randint(heads[reader], last)
+            ahead = [number for number in range(heads[reader] + 2, last + 1) if chance.random() < 0.3]
+            write_reader(spool, reader, heads[reader], ahead)
+        archived(spool, **({"maxBytesPerTrigger": "150"} if run % 2 else {}))
+        for ending in ({}, {"endingTimestamp": str(NOW_MS + 10 * chance.randint(1, last + 1))}):
+            assert unordered(of_archive(lake, **ending)) == unordered(of_spool(spool, **ending))
+        sealed = sorted(spool.glob("jobs.[0-9]*"))[:-1]
+        for path, following in pairwise([*sealed, spool / f"jobs.{1000 + first}"]):
+            if int(following.suffix[1:]) - 1000 <= min(heads.values()) + 1:
+                path.unlink()  # every reader has read it
+
+
+def test_a_place_ends_the_state_of_an_archive_of_libkestrel_s_format(archived: Archive, tmp_path: Path) -> None:
+    spool, lake = tmp_path / "spool", tmp_path / "lake"
+    spool.mkdir()
+    records = [encode_put(Item(b"%d" % number, NOW_MS, 0), number, 0) for number in range(1, 6)]
+    (spool / "jobs.1").write_bytes(SEGMENT_MAGIC + b"".join(records))
+    write_reader(spool, "", 1, [3])
+    archived(spool)
+    place = {"jobs": {"file": "jobs.1", "at": len(SEGMENT_MAGIC) + len(b"".join(records[:4]))}}
+    given = {"endingOffsets": msgspec.json.encode(place).decode()}
+    assert [row["value"] for row in of_archive(lake, **given)] == [b"2", b"4"]
+    assert of_archive(lake, **given) == of_spool(spool, **given)
+    assert of_archive(lake, includeValue="false")[0]["value"] is None
+
+
+def test_a_queue_of_libkestrel_s_format_that_was_deleted_begins_anew(archived: Archive, tmp_path: Path) -> None:
+    spool, lake = tmp_path / "spool", tmp_path / "lake"
+    spool.mkdir()
+    for run in (1, 2):
+        records = b"".join([encode_put(Item(b"%d.%d" % (run, at), NOW_MS, 0), at, 0) for at in range(1, 4)])
+        (spool / f"jobs.{run}").write_bytes(SEGMENT_MAGIC + records)
+        write_reader(spool, "", run, [])
+        archived(spool)
+        (spool / f"jobs.{run}").unlink()
+    assert [row["value"] for row in of_archive(lake)] == [b"2.3"]
+
+
+def test_an_archive_that_does_not_know_the_readers_says_what_to_do(archived: Archive, tmp_path: Path) -> None:
+    spool, lake = tmp_path / "spool", tmp_path / "lake"
+    spool.mkdir()
+    (spool / "jobs.1").write_bytes(SEGMENT_MAGIC + encode_put(Item(b"x", NOW_MS, 0), 1, 0))
+    archived(spool)
+    assert [row["value"] for row in of_archive(lake)] == [b"x"], "a queue that has no reader yet"
+    ledger = lake / "_archive" / "ledger.json"
+    entry = msgspec.json.decode(ledger.read_bytes())
+    del entry["readers"]
+    ledger.write_bytes(msgspec.json.encode(entry))
+    with pytest.raises(IncompleteArchive, match="archive it once more"):
+        of_archive(lake)
+    archived(spool)
+    assert [row["value"] for row in of_archive(lake)] == [b"x"]
+
+
 def test_archives_of_other_formats_have_no_state(archived: Archive, tmp_path: Path) -> None:
     spool, lake, script = tmp_path / "spool", tmp_path / "lake", Script()
     spool.mkdir()
@@ -270,3 +365,14 @@ def test_all_records_are_archived_or_none(archived: Archive, tmp_path: Path) -> 
     for option, value in {"op": "add", "startingTimestamp": "5", "startingOffsets": "latest"}.items():
         with pytest.raises(ValueError, match=f"option {option} .* an archive has all records"):
             archived(tmp_path / "spool", **{option: value})
+
+
+def test_an_item_that_two_readers_have_not_read_is_replayed_once(spark: SparkSession, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    records = [encode_put(Item(b"%d" % number, NOW_MS, 0), number, 0) for number in range(1, 13)]
+    (spool / "jobs.1").write_bytes(SEGMENT_MAGIC + b"".join(records))
+    write_reader(spool, "", 2, [])
+    write_reader(spool, "late", 8, [10])
+    found = items_of(spark, str(spool), False, {})
+    assert [row["value"] for row in found.collect()] == [b"%d" % number for number in range(3, 13)]

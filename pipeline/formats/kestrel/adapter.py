@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from staniel.pipeline.formats.kestrel.ops import OpsReader
 from staniel.pipeline.formats.kestrel.state import Summarised, summarise_file
 from staniel.pipeline.lake.arrow import TIME, Rows, schema
 from staniel.pipeline.lake.folders import Folder
+from staniel.pipeline.lake.lake import ReadMark
 
 EXPIRY_BYTES = 8
 SMALL_BYTES = 16 << 10  # of a file whose records are sooner looked at one by one than made columns of
@@ -152,6 +153,10 @@ class KestrelAdapter:
         return at < len(head) and at + TIME_END.get(head[at], len(head)) <= len(head)
 
     def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
+        return {}
+
+    def read_marks(self, folder: Folder, queues: Collection[str], reading: Reading) -> dict[str, dict[str, ReadMark]]:
+        """The records say what was taken."""
         return {}
 
     def is_broken(self, segments: list[JournalSegment]) -> bool:

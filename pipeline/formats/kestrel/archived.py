@@ -11,29 +11,24 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from msgspec import Struct
 
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, apply
 from staniel.journal.kestrel.effect_scan import EMPTY, EffectScan
 from staniel.journal.kestrel.records import ADD_XID, STATE_DUMP, Record
-from staniel.pipeline.formats.base import CorruptJournal, OnCorrupt
+from staniel.pipeline.formats.archived import (
+    ArchiveReading,
+    bounds_of,
+    check_damage,
+    check_rows,
+    find_record,
+    open_parquet,
+)
 from staniel.pipeline.formats.kestrel.ops import LISTED, OPS, SCHEMA, STAND_IN
 from staniel.pipeline.formats.kestrel.state import ITEM_OPS, item_ids, rows_of
-from staniel.pipeline.lake.archived import ArchivedFile, ArchivedQueue, IncompleteArchive, open_archived
+from staniel.pipeline.lake.archived import ArchivedFile, ArchivedQueue, IncompleteArchive
 from staniel.pipeline.lake.lake import LakeFolder
 
 HEADS = [name for name in SCHEMA.names if name not in ("queue", "value")]
-SHOWN_BATCHES = 10
-
-
-class ArchiveReading(Struct, frozen=True):
-    """How a queue is read. `until_ms`: the state before the first item that was added later; `ending`: the state before
-    the record at this place, see `find_record`; None: all that was archived."""
-
-    include_value: bool = True
-    on_corrupt: OnCorrupt = OnCorrupt.FAIL
-    until_ms: int | None = None
-    ending: dict[str, Any] | None = None
 
 
 class RowGroup(NamedTuple):
@@ -47,14 +42,6 @@ class RowGroup(NamedTuple):
     items: int
     id_floor: int
     lists: bool
-
-
-class RowPlace(NamedTuple):
-    """A row of an archive."""
-
-    file: ArchivedFile
-    group: int
-    row: int
 
 
 class RowScan(EffectScan):
@@ -139,7 +126,8 @@ class ArchiveReader:
     def replay(self) -> ArchivedLife:
         """The queue since its journal lost records for the last time, as far as it is asked for."""
         files, restarts = self._in_order(), self.queue.restarts
-        end = None if self.reading.ending is None else self._find_record(files, self.reading.ending)
+        ending = self.reading.ending
+        end = None if ending is None else find_record(self.place, self.queue.queue, files, ending)
         life, before = ArchivedLife(), 0
         for file in files:
             if any(before < batch <= file.batch for batch in restarts):
@@ -150,7 +138,7 @@ class ArchiveReader:
                     rows = self.rows(parquet, number, HEADS)
                     stop = end.row if end is not None and (file, number) == end[:2] else self._first_late(rows)
                     counted = rows.slice(0, stop)
-                    self._check_damage(counted)
+                    check_damage(counted, self.reading.on_corrupt)
                     life.read(file, number, counted)
                     if stop < rows.num_rows:
                         return life
@@ -171,21 +159,17 @@ class ArchiveReader:
         return rows
 
     def open(self, file: ArchivedFile) -> pq.ParquetFile:
-        return pq.ParquetFile(open_archived(self.place, file))
+        return open_parquet(self.place, file)
 
     def _in_order(self) -> list[ArchivedFile]:
         """The files in the order of records. Raises IncompleteArchive if rows are missing."""
         found, count = [], 0
         for file in self.queue.files:
             with self.open(file) as parquet:
-                name, at, _ = _bounds(parquet, 0)
+                name, at, _ = bounds_of(parquet, 0)
                 count += parquet.metadata.num_rows
             found.append(((file.batch, *_place_of(self.queue.queue, name), at), file))
-        if self.queue.rows not in (None, count):
-            raise IncompleteArchive(
-                f"queue {self.queue.queue}: {count:,} of {self.queue.rows:,} records are in the archive: what it held"
-                " cannot be told without the others; were folders of days removed?"
-            )
+        check_rows(self.queue, count)
         return [file for _, file in sorted(found)]
 
     def _first_late(self, rows: pa.RecordBatch) -> int:
@@ -203,30 +187,6 @@ class ArchiveReader:
         while row and kinds[row - 1].as_py() == "save_xid":
             row -= 1
         return row
-
-    def _check_damage(self, rows: pa.RecordBatch) -> None:
-        if self.reading.on_corrupt is OnCorrupt.FAIL and (bad := rows.filter(pc.is_valid(rows["_corrupt"]))).num_rows:
-            row = bad.slice(0, 1).to_pylist()[0]
-            raise CorruptJournal(
-                f"{row['file']}: byte {row['offset']}: {row['_corrupt']}, when it was archived; read on with option"
-                " onCorrupt=permissive"
-            )
-
-    def _find_record(self, files: list[ArchivedFile], ending: dict[str, Any]) -> RowPlace:
-        """The row of the record that begins at byte `at` of the journal file `file`, as the archive names it. A file's
-        name is given again when it was rotated, so the batch may have to be said. Raises ValueError."""
-        found: list[RowPlace] = []
-        for file in files:
-            if ending.get("batch") in (None, file.batch):
-                with self.open(file) as parquet:
-                    found += _records_at(parquet, file, ending["file"], ending["at"])
-        if len(found) == 1:
-            return found[0]
-        where = f"option endingOffsets: byte {ending['at']} of {ending['file']} of queue {self.queue.queue}"
-        if not found:
-            raise ValueError(f"{where}: no record of the archive begins there; its columns file and offset name places")
-        batches = ", ".join(str(each.file.batch) for each in found[:SHOWN_BATCHES])
-        raise ValueError(f'{where}: the batches {batches} have such a record: say which one with "batch"')
 
 
 class ArchiveFinder:
@@ -271,22 +231,6 @@ class ArchiveFinder:
     def _rows(self, group: RowGroup) -> pa.RecordBatch:
         with self.reader.open(group.file) as parquet:
             return self.reader.rows(parquet, group.number, self._names).slice(0, group.rows)
-
-
-def _bounds(parquet: pq.ParquetFile, number: int) -> tuple[str, int, int]:
-    """Of a row group: the journal file that its records are of, and where the first and last of them begin."""
-    group, names = parquet.metadata.row_group(number), parquet.schema_arrow.names
-    file, offset = (group.column(names.index(name)).statistics for name in ("file", "offset"))
-    return file.min, offset.min, offset.max
-
-
-def _records_at(parquet: pq.ParquetFile, file: ArchivedFile, name: str, at: int) -> Iterator[RowPlace]:
-    for number in range(parquet.num_row_groups):
-        known, low, high = _bounds(parquet, number)
-        if known == name and low <= at <= high:
-            offsets = parquet.read_row_group(number, ["offset"])["offset"]
-            if (row := int(pc.index(offsets, at).as_py())) >= 0:
-                yield RowPlace(file, number, row)
 
 
 def _place_of(queue: str, name: str) -> tuple[int, int, bool]:

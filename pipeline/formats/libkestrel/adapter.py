@@ -6,7 +6,7 @@ and reader.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -31,6 +31,7 @@ from staniel.journal.libkestrel.records import (
 from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View, handle_damage
 from staniel.pipeline.lake.arrow import TIME, Rows, schema
 from staniel.pipeline.lake.folders import GONE, PIECE_BYTES, Folder, Vanished
+from staniel.pipeline.lake.lake import ReadMark
 
 TELLING_BYTES = 25  # of the head of a PUT, its id and its time among them
 
@@ -153,6 +154,14 @@ class LibkestrelAdapter:
             pass
         return None
 
+    def read_marks(self, folder: Folder, queues: Collection[str], reading: Reading) -> dict[str, dict[str, ReadMark]]:
+        beside = self.beside(folder)
+        found: dict[str, dict[str, ReadMark]] = {}
+        for queue in queues:
+            readers = readers_of(folder, Part(queue, [], beside.get(queue, [])), reading)
+            found[queue] = {each.name: ReadMark(each.head, sorted(each.done)) for each in readers}
+        return found
+
     def view(self, name: str) -> View:
         views: dict[str, View] = {"ops": read_ops, "items": read_items, "state": read_state, "readers": read_readers}
         return views[name]
@@ -168,7 +177,7 @@ def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Record
                 latest = max(latest, row.get("addTime") or 0)
                 yield row | {"asOf": latest}
 
-    return _batches(OPS, (row for row in dated() if reading.ops is None or row.get("op") in (*reading.ops, None)))
+    return batches(OPS, (row for row in dated() if reading.ops is None or row.get("op") in (*reading.ops, None)))
 
 
 def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -180,7 +189,7 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
         for row in _rows(folder, segment, reading)
         for reader in readers
     )
-    return _batches(ITEMS, rows)
+    return batches(ITEMS, rows)
 
 
 def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -196,7 +205,7 @@ def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
                         yield row | {"reader": reader.name, "position": positions[reader.name]}
                         positions[reader.name] += 1
 
-    return _batches(STATE, rows())
+    return batches(STATE, rows())
 
 
 def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -206,7 +215,7 @@ def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Re
         {"queue": part.queue, "reader": each.name, "file": each.file, "head": each.head, "done": sorted(each.done)}
         for each in found
     )
-    return _batches(READERS, rows)
+    return batches(READERS, rows)
 
 
 def readers_of(folder: Folder, part: Part, reading: Reading) -> list[ReaderProgress]:
@@ -227,7 +236,7 @@ def readers_of(folder: Folder, part: Part, reading: Reading) -> list[ReaderProgr
     return readers
 
 
-def _batches(columns: pa.Schema, rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+def batches(columns: pa.Schema, rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
     held = Rows(columns)
     for row in rows:
         held.add(row)

@@ -1,0 +1,92 @@
+"""What the readers of archived queues share, whatever the format: how far to read, damage, and places of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from staniel.pipeline.formats.base import CorruptJournal, OnCorrupt
+from staniel.pipeline.lake.archived import ArchivedFile, ArchivedQueue, IncompleteArchive, open_archived
+from staniel.pipeline.lake.lake import LakeFolder
+
+SHOWN_BATCHES = 10
+
+
+class ArchiveReading(Struct, frozen=True):
+    """How a queue is read. `until_ms`: the state before the first item that was added later; `ending`: the state before
+    the record at this place, see `find_record`; None: all that was archived."""
+
+    include_value: bool = True
+    on_corrupt: OnCorrupt = OnCorrupt.FAIL
+    until_ms: int | None = None
+    ending: dict[str, Any] | None = None
+
+
+class RowPlace(NamedTuple):
+    """A row of an archive."""
+
+    file: ArchivedFile
+    group: int
+    row: int
+
+
+def open_parquet(place: LakeFolder, file: ArchivedFile) -> pq.ParquetFile:
+    """Raises IncompleteArchive."""
+    return pq.ParquetFile(open_archived(place, file))
+
+
+def check_rows(queue: ArchivedQueue, count: int) -> None:
+    """Raises IncompleteArchive if the files have not all rows of a queue."""
+    if queue.rows not in (None, count):
+        raise IncompleteArchive(
+            f"queue {queue.queue}: {count:,} of {queue.rows:,} records are in the archive: what it held"
+            " cannot be told without the others; were folders of days removed?"
+        )
+
+
+def check_damage(rows: pa.RecordBatch, on_corrupt: OnCorrupt) -> None:
+    """Raises CorruptJournal if there was damage, unless it is to be read over."""
+    if on_corrupt is OnCorrupt.FAIL and (bad := rows.filter(pc.is_valid(rows["_corrupt"]))).num_rows:
+        row = bad.slice(0, 1).to_pylist()[0]
+        raise CorruptJournal(
+            f"{row['file']}: byte {row['offset']}: {row['_corrupt']}, when it was archived; read on with option"
+            " onCorrupt=permissive"
+        )
+
+
+def find_record(place: LakeFolder, queue: str, files: list[ArchivedFile], ending: dict[str, Any]) -> RowPlace:
+    """The row of the record that begins at byte `at` of the journal file `file`, as the archive names it. A file's
+    name is given again when it was rotated, so the batch may have to be said. Raises ValueError."""
+    found: list[RowPlace] = []
+    for file in files:
+        if ending.get("batch") in (None, file.batch):
+            with open_parquet(place, file) as parquet:
+                found += _records_at(parquet, file, ending["file"], ending["at"])
+    if len(found) == 1:
+        return found[0]
+    where = f"option endingOffsets: byte {ending['at']} of {ending['file']} of queue {queue}"
+    if not found:
+        raise ValueError(f"{where}: no record of the archive begins there; its columns file and offset name places")
+    batches = ", ".join(str(each.file.batch) for each in found[:SHOWN_BATCHES])
+    raise ValueError(f'{where}: the batches {batches} have such a record: say which one with "batch"')
+
+
+def bounds_of(parquet: pq.ParquetFile, number: int) -> tuple[str, int, int]:
+    """Of a row group: the journal file that its records are of, and where the first and last of them begin."""
+    group, names = parquet.metadata.row_group(number), parquet.schema_arrow.names
+    file, offset = (group.column(names.index(name)).statistics for name in ("file", "offset"))
+    return file.min, offset.min, offset.max
+
+
+def _records_at(parquet: pq.ParquetFile, file: ArchivedFile, name: str, at: int) -> Iterator[RowPlace]:
+    for number in range(parquet.num_row_groups):
+        known, low, high = bounds_of(parquet, number)
+        if known == name and low <= at <= high:
+            offsets = parquet.read_row_group(number, ["offset"])["offset"]
+            if (row := int(pc.index(offsets, at).as_py())) >= 0:
+                yield RowPlace(file, number, row)

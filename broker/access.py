@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
+    from staniel.broker.operations.running import Operation
     from staniel.broker.session import Session
 
 DISK_FULL = "disk full, nothing can be stored until there is space"
 
 
-def read_refusal(session: Session, queue: Queue | None) -> str:
+def read_refusal(session: Session | Operation, queue: Queue | None) -> str:
     """Why this session may not take from `queue` (None: from any, or only look at it); empty if it may."""
     status = session.broker.status
     if not status.enforced.reads:
@@ -70,7 +71,7 @@ def flush_refusal(session: Session, queues: Iterable[Queue]) -> str:
     return next((why for queue in queues if queue.guarded and (why := _white_list(session, queue))), "")
 
 
-def _white_list(session: Session, queue: Queue) -> str:
+def _white_list(session: Session | Operation, queue: Queue) -> str:
     wanted = queue.config.client_id_for_dequeue
     return f"reads of {queue.name} are for {wanted} only" if wanted not in ("", session.client_id) else ""
 
@@ -79,7 +80,7 @@ def puts_paused(name: str) -> str:
     return f"puts to {name} are paused"
 
 
-def write_refusal(session: Session, queue: Queue | None) -> str:
+def write_refusal(session: Session | Operation, queue: Queue | None) -> str:
     """Why this session may not write to `queue` (None: to any); empty if it may."""
     status = session.broker.status
     if not status.enforced.writes:

@@ -171,7 +171,7 @@ class Broker:
         self._limit_queues()
         self.streams, self.deletions = StreamQueues(self), Deletions(self)
         self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report)
-        self.undos, self.operations = Undos(self), Operations()
+        self.undos, self.operations = Undos(self), Operations(self)
         self.watch, self.last_backup = Watch(self), LastBackup(fs, self.spool.own, report)
         self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
         self.status, self.admin = self._new_status(), admin_access(config, fs)
@@ -263,8 +263,8 @@ class Broker:
         self.stopping = True
         for session in self._sessions:
             session.backlog.clear()  # what has not been executed is not answered
-        if self.undos.running:
-            self.undos.stop(now_ms)
+        if self.operations.running:
+            self.operations.stop(now_ms)
         self.maintenance.close(now_ms)
         self.deletions.carry_out(now_ms)
         self.commit_all(now_ms)

@@ -98,7 +98,7 @@ def recover(
     undo = UndoRecovery(broker)
     undo.read(now_ms)
     undo.classify()
-    kept = broker.transfers.recovery.recover()
+    kept = broker.transfers.recovery.recover(undo.intents)
     undo.find_copies()
     for queue in list(queues):
         queue.return_open_reads(now_ms, partial(_report_ended, broker, queue))
@@ -107,11 +107,13 @@ def recover(
     _restore_ballast(broker)
     group.settle(now_ms)
     broker.transfers.transfer_log.restart(kept)
+    undo.settle(broker.transfers.recovery.fates)
     _rewrite_ambiguous(broker, ambiguous, now_ms)
     broker.set_aliases(broker.config)
     jobs = broker.workq.recover(now_ms) if broker.serves_jobs else 0
     spool.failed_sync.is_complete = True
     broker.expire_due_ms = now_ms
+    undo.resume(now_ms)
     return RecoverySummary(
         queues=len(queues),
         items=sum(len(queue.line) + len(queue.open_reads) for queue in queues),
@@ -411,3 +413,5 @@ def _recover_blocked(broker: Broker, now_ms: int) -> None:
     if ambiguous:
         broker.commit(now_ms)
         _rewrite_ambiguous(broker, ambiguous, now_ms)
+    if undo is not None:
+        undo.resume(now_ms)

@@ -36,13 +36,16 @@ class TransferRecovery:
         self.transfer_log = transfer_log
         self.report = report
         self._held: dict[int, tuple[Queue, Delivery]] = {}  # by intent: items held back until its outcome is known
+        self.fates: dict[int, Fate | None] = {}  # by intent, of the last `recover`; None: the copy never came
         self._copies: dict[int, bytes] = {}  # by intent, while it is looked for: a checksum says less than the bytes
 
-    def recover(self) -> list[Intent]:
-        """Finish what can be finished. Call it when every queue is loaded, none has been changed, and open reads have
-        not been put back. Returns what must be kept; the others may be forgotten once everything is on the disk.
+    def recover(self, of_operations: Callable[[], list[Intent]] = list) -> list[Intent]:
+        """Finish what can be finished, also `of_operations`, asked for when the log has been read. Call it when every
+        queue is loaded, none has been changed, and open reads have not been put back. Returns what must be kept; the
+        others may be forgotten once everything is on the disk.
         """
-        return self._go_through(self._read(), 0)
+        found = self._read()
+        return self._go_through(found + of_operations(), 0)
 
     def _read(self) -> list[Intent]:
         """A damaged file is copied to the quarantine and reported. Raises SpoolError: it cannot be read, and without it
@@ -130,6 +133,7 @@ class TransferRecovery:
         found: dict[int, Fate | None] = {}
         for target in sorted({intent.target for intent in intents}):
             found |= self._look(target, [intent for intent in intents if intent.target == target])
+        self.fates = found
         kept: list[Intent] = []
         for source in sorted({intent.source for intent in intents}):
             kept += self._settle(source, [intent for intent in intents if intent.source == source], found, now_ms)
@@ -152,8 +156,11 @@ class TransferRecovery:
 
     def _look_for(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
         """Copies were written in the order of the intents, so of equal ones that landed the first belong to the
-        first. What a power cut has left of one that did not land is removed. Raises OSError.
+        first; but items that have left their queue have landed, whatever the order. What a power cut has left of one
+        that did not land is removed. Raises OSError.
         """
+        if len({intent.copy_key for intent in intents}) < len(intents):
+            intents = sorted(intents, key=self._is_still_there)
         is_stream = (parent_of(target) or target) in self.spool.streams.families
         search = (StreamSearch if is_stream else Search)(self.spool.fs, self.spool.folder, target)
         places = [search.place(intent.after, intent.at) for intent in intents]
@@ -181,6 +188,15 @@ class TransferRecovery:
                 if self._remove_torn(target, intent, torn):
                     claimed.add(found)
         return fates
+
+    def _is_still_there(self, intent: Intent) -> bool:
+        """Whether the item may still be in its source; False: its removal is recorded, and so its copy is on the disk.
+        Only transactions tell, not ids.
+        """
+        source = self.queues.known(intent.source)
+        if source is None or not intent.xid or intent.begin in self._held:
+            return True
+        return steps_past(source.last_xid, intent.xid) > 0 or intent.xid in source.open_reads
 
     def _remove_torn(self, target: str, intent: Intent, torn: Item) -> bool:
         """The item itself is still in its source: what a power cut has left of its copy is worth nothing. Whether that

@@ -164,6 +164,10 @@ class Transfers:
         """Begin no transfer from or to `queue` until `resume`, so that those under way come to an end."""
         self._on_hold.update(dict.fromkeys(ends_of(queue)))
 
+    def is_held_back(self, queue: Queue) -> bool:
+        """Whether a transfer from or to `queue` would have to wait."""
+        return any(self._is_on_hold(log) for log in ends_of(queue))
+
     def resume(self, queues: Iterable[Queue], now_ms: int) -> None:
         """Begin what was held back because of them."""
         for queue in queues:

@@ -7,24 +7,52 @@ to the undo file and synced, before anything else changes the journal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from staniel.broker.events import Level
+from staniel.broker.operations.resumption import resume
 from staniel.broker.operations.undo import UndoRecord, Undos
 from staniel.journal.disk.fs import FULL_ERRNOS, remove_each
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.journals import removal_log
 from staniel.journal.spool import refused_start
-from staniel.journal.undo_file import Kept, Over, UndoContent, UndoItem, Unusable, frame, read_content, read_items
+from staniel.journal.transfer_log import Fate, Intent
+from staniel.journal.undo_file import (
+    RESUMED_VERSION,
+    BackItem,
+    DeleteEnded,
+    Kept,
+    Moving,
+    MovingItem,
+    Over,
+    Place,
+    Settled,
+    UndoContent,
+    UndoItem,
+    Unusable,
+    frame,
+    is_name,
+    read_back,
+    read_content,
+    read_items,
+    read_moved,
+)
 from staniel.queues.item import Item, Numbered
 from staniel.queues.queue import Queue
+from staniel.queues.registry import Refused
 from staniel.queues.stream.line import StreamLine
 from staniel.queues.xids import steps_past
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
+
+T = TypeVar("T")
+
+
+class Damaged(Exception):
+    """A frame is not what was written."""
 
 
 class UndoRecovery:
@@ -38,6 +66,9 @@ class UndoRecovery:
         self.fs = broker.spool.fs
         self._unresolved: list[UndoRecord] = []
         self._is_starting = True
+        self._moves: list[UndoRecord] = []
+        self._intents: dict[int, tuple[UndoRecord, bool, int, int]] = {}  # by number: (file, of an undo, slice, place)
+        self._cut_off: list[UndoRecord] = []
 
     def read(self, now_ms: int) -> None:
         """Look at the files; those that cannot be undone any more go."""
@@ -47,7 +78,7 @@ class UndoRecovery:
         if not self.broker.audit.tells_numbers():
             # Who has noted the number of an earlier operation must not undo another one by it.
             self.broker.audit.know_id(now_ms // 1000)
-        names = [name for name in there if name.isascii() and name.isdigit()]
+        names = [name for name in there if is_name(name)]
         for name in sorted(names, key=int):
             path = f"{self.undos.folder}/{name}"
             self.broker.audit.know_id(int(name))  # no other operation gets the name of one that stays
@@ -58,10 +89,16 @@ class UndoRecovery:
                 continue
             if content is None:
                 continue
-            if content.began.until_ms <= now_ms:
+            is_unfinished = content.is_cut_off or content.undoing is not None
+            is_kept = content.began.is_kept and content.began.until_ms > now_ms
+            if not (is_kept or is_unfinished or content.has_queue_left):
                 self._erase(path, is_settled=content.is_settled)
             elif content.began.target:
-                self.undos.add(UndoRecord(path, content))  # the items are where they are; nothing has to be found out
+                record = UndoRecord(path, content)  # the items are where they are
+                self.undos.add(record)
+                self._moves.append(record)
+                if is_unfinished:
+                    self._cut_off.append(record)
             else:
                 self._unresolved.append(UndoRecord(path, content))
 
@@ -111,13 +148,18 @@ class UndoRecovery:
             queue = self.broker.queues.known(record.queue)
             if record.content.is_over or (queue is None and self._is_blocked(record.queue)):
                 continue
+            content = record.content
+            last = Settled(len(content.slices), 0) if content.is_cut_off else Over()
             try:
-                self._write(record, [*self._still_there(record, queue), Over()])
+                still_there = self._still_there(record, queue)
+                self._write(record, [*still_there, last])
+                if content.is_cut_off:
+                    self._cut_off.append(record)
             except OSError as error:
                 self._give_up(record.path, error, record.queue)
                 self._unresolved.remove(record)
             else:
-                items, _ = record.content.counts()
+                items, _ = content.counts()
                 self._report("purge.interrupted", record.path, "the server ended", queue=record.queue, items=items)
 
     def _still_there(self, record: UndoRecord, queue: Queue | None) -> list[Kept]:
@@ -126,7 +168,7 @@ class UndoRecovery:
             return []
         present = Present(queue)
         found = []
-        for number in range(len(record.content.slices)):
+        for number in range(record.content.settled, len(record.content.slices)):
             places = [at for at, (each, _) in enumerate(self._items(record, number)) if present.holds(each)]
             if places:
                 found.append(Kept(number, places))
@@ -148,7 +190,9 @@ class UndoRecovery:
             except OSError as error:
                 self._give_up(record.path, error, record.queue)
                 continue
-            if content.counts()[0]:
+            if content.undoing is not None:
+                self._cut_off.append(record)
+            if content.counts()[0] or record in self._cut_off:
                 self.undos.add(record)
             else:
                 self._erase(record.path, is_settled=True)
@@ -165,6 +209,118 @@ class UndoRecovery:
         count, _ = content.counts()
         self._report("undo.interrupted", record.path, "the server ended", queue=record.queue, items=count)
 
+    # moves
+
+    def intents(self) -> list[Intent]:
+        """Of moves and their undos: the transfers of slices that had not been settled."""
+        found: list[Intent] = []
+        for record in list(self._moves):
+            content = record.content
+            try:
+                for number in range(content.settled, len(content.slices)):
+                    if content.began.version >= RESUMED_VERSION:
+                        found += self._moving(record, number)
+                for number in range(content.settled_backs, len(content.backs)):
+                    found += self._returning(record, number)
+            except Damaged as damage:
+                self._set_aside(record.path, str(damage), record.queue)
+                self._forget(record)
+            except OSError as error:
+                self._give_up(record.path, error, record.queue)
+                self._forget(record)
+        return found
+
+    def _read_slice(self, record: UndoRecord, place: Place, read: Callable[[bytes], T | None]) -> T:
+        """Raises OSError and Damaged."""
+        found = read(self.fs.read(record.path, place.at, place.size))
+        if found is None:
+            raise Damaged(f"byte {place.at} is not what was written")
+        return found
+
+    def _moving(self, record: UndoRecord, number: int) -> list[Intent]:
+        head = self._read_slice(record, record.content.slices[number], read_moved)
+        assert isinstance(head, Moving)
+        place = head.after, head.at
+        return [
+            self._intent(record, False, number, at, record.queue, record.target, place, each.added_ms, head.at_ms, each)
+            for at, each in enumerate(head.items)
+        ]
+
+    def _returning(self, record: UndoRecord, number: int) -> list[Intent]:
+        head = self._read_slice(record, record.content.backs[number], read_back)
+        place = head.after, head.at
+        return [
+            self._intent(
+                record,
+                True,
+                each.slice,
+                each.place,
+                record.target,
+                record.queue,
+                place,
+                each.was_added_ms,
+                each.added_ms,
+                each,
+            )
+            for each in head.items
+        ]
+
+    def _intent(
+        self,
+        record: UndoRecord,
+        is_undo: bool,
+        slice_number: int,
+        at: int,
+        source: str,
+        target: str,
+        place: tuple[int, int],
+        was_added_ms: int,
+        added_ms: int,
+        item: MovingItem | BackItem,
+    ) -> Intent:
+        number = self.broker.transfers.transfer_log.reserve()
+        self._intents[number] = record, is_undo, slice_number, at
+        return Intent(number, source, was_added_ms, target, *place, added_ms, item.size, item.crc, item.xid, item.id)
+
+    def settle(self, fates: dict[int, Fate | None]) -> None:
+        """The disk has what came of the intents: note it in the files."""
+        kept: dict[int, dict[int, list[int]]] = {}
+        for number, (record, is_undo, slice_number, at) in self._intents.items():
+            # An item that did not leave needs no undo, nor does one that is back.
+            if (fates.get(number) is not None) is is_undo:
+                kept.setdefault(record.id, {}).setdefault(slice_number, []).append(at)
+        for record in {record.id: record for record, *_ in self._intents.values()}.values():
+            heads = [Kept(number, places) for number, places in kept.get(record.id, {}).items()]
+            content = record.content
+            try:
+                self._write(record, [*heads, Settled(len(content.slices), len(content.backs))])
+            except OSError as error:
+                self._give_up(record.path, error, record.queue)
+                self._forget(record)
+        self._intents.clear()
+        self._moves.clear()
+
+    def _forget(self, record: UndoRecord) -> None:
+        self.undos.by_id.pop(record.id, None)
+        self._moves = [each for each in self._moves if each is not record]
+        self._cut_off = [each for each in self._cut_off if each is not record]
+
+    def resume(self, now_ms: int) -> None:
+        """Go on with the operations that were cut off. One whose queue cannot be read goes on at a later start."""
+        for record in [each for each in self.undos.by_id.values() if each.content.has_queue_left]:
+            queue = self.broker.queues.find(record.queue)
+            if queue is not None and not len(queue.line) and not self.broker.deletions.must_wait(queue):
+                self.broker.delete(queue, now_ms)
+            with suppress(OSError):
+                self._write(record, [DeleteEnded()])
+        cut_off, self._cut_off = self._cut_off, []
+        for record in sorted(cut_off, key=lambda record: record.id):
+            try:
+                resume(self.broker, record, now_ms)
+            except (OSError, Refused) as error:
+                why = error.why if isinstance(error, Refused) else str(error)
+                self._report("operation.waits", record.path, why, queue=record.queue)
+
     def _items(self, record: UndoRecord, number: int) -> list[tuple[UndoItem, Item]]:
         """Of a slice; none if it is damaged: then they cannot be returned either. Raises OSError."""
         place = record.content.slices[number]
@@ -173,7 +329,7 @@ class UndoRecovery:
             self._report("undo.damaged", record.path, f"slice {number} is not what was written", queue=record.queue)
         return found or []
 
-    def _write(self, record: UndoRecord, heads: Sequence[Kept | Over]) -> None:
+    def _write(self, record: UndoRecord, heads: Sequence[Kept | Over | Settled | DeleteEnded]) -> None:
         """Raises OSError, JournalFailure."""
         file = self.fs.append(record.path)
         try:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from staniel.journal import undo_file
 from staniel.journal.disk.fs import Fs
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import OWN_FOLDER, Files, sidecar_folder
@@ -23,6 +24,7 @@ SPOOL_STATE = (INTENTS, PAUSED, STATUS)  # in the own folder: what a spool says 
 HELD = "held"  # in the own folder: files that a backup is copying, under other names
 JOBS_HELD = ".staniel-held"  # the same within the folder of a command log that lies elsewhere
 CMDLOG = f"{OWN_FOLDER}/{workq_files.OWN_FOLDER}"
+OPERATIONS = f"{OWN_FOLDER}/{undo_file.FOLDER}"
 JOURNAL_KINDS = (kestrel_files.Kind.CURRENT, kestrel_files.Kind.ARCHIVE, kestrel_files.Kind.PACK)
 STREAM_KINDS = (libkestrel_files.StreamFileKind.SEGMENT, libkestrel_files.StreamFileKind.READER)
 MIXED = "it has files of both journal formats; move those of one away, or finish `staniel journal convert`"
@@ -97,7 +99,8 @@ def is_journal_file(name: str) -> bool:
 
 def spool_files(fs: Fs, folder: str, jobs: str = "") -> list[SpoolFile]:
     """What a copy of a spool must have: journals with their sidecars, the command log, which lies in the folder `jobs`
-    or within the spool, and what is known of transfers, pauses and status. Raises OSError.
+    or within the spool, and what is known of transfers, pauses and status. Files of purges hold nothing that the copy
+    needs: what they have has left, and what has not is still in its queue. Raises OSError.
     """
     own = f"{folder}/{OWN_FOLDER}"
     found = [
@@ -105,6 +108,11 @@ def spool_files(fs: Fs, folder: str, jobs: str = "") -> list[SpoolFile]:
     ]
     sidecars = filter(is_journal_file, _names(fs, sidecar_folder(folder)))
     found += [SpoolFile(f"{OWN_FOLDER}/segments/{name}", f"{sidecar_folder(folder)}/{name}") for name in sidecars]
+    found += [
+        SpoolFile(f"{OPERATIONS}/{name}", f"{folder}/{OPERATIONS}/{name}")
+        for name in _names(fs, f"{folder}/{OPERATIONS}")
+        if undo_file.is_name(name) and _carries_items(fs, f"{folder}/{OPERATIONS}/{name}")
+    ]
     there = set(_names(fs, own))
     found += [SpoolFile(f"{OWN_FOLDER}/{name}", f"{own}/{name}", True) for name in SPOOL_STATE if name in there]
     jobs = jobs or f"{folder}/{CMDLOG}"
@@ -121,9 +129,19 @@ def may_be_in_spool(name: str) -> bool:
         return False
     if folder == OWN_FOLDER:
         return last in SPOOL_STATE
+    if folder == OPERATIONS:
+        return undo_file.is_name(last)
     if folder == CMDLOG:
         return bool(workq_files.segment_numbers([(last, True)]))
     return folder in ("", f"{OWN_FOLDER}/segments") and is_journal_file(last)
+
+
+def _carries_items(fs: Fs, path: str) -> bool:
+    """Of one that has just been dropped: no."""
+    try:
+        return undo_file.carries_items(fs, path)
+    except FileNotFoundError:
+        return False
 
 
 def _names(fs: Fs, folder: str) -> list[str]:

@@ -215,6 +215,11 @@ class TransferLog:
         self.damage.lost += record is None
         return record
 
+    def reserve(self) -> int:
+        """A number for an intent that another file tells of."""
+        self._last += 1
+        return self._last
+
     def begin(self, source: str, taken: Delivery, target: str, position: tuple[int, int], copy: Item) -> int:
         """Note what is meant; the number to end it by. `position`: where the copy will be written."""
         self._last += 1

@@ -9,8 +9,15 @@ Numbers are little-endian; the head is msgpack, one of the Structs below. A file
 about to return (`Returning`), and that the disk has its copies (`Returned`). `Kept` is written by the start after a
 crash: those items of a slice are in their queue, and are not to be returned.
 
-A move has no payload here: it appends a `Moved` for each piece before it sends that, with what its copies in the other
-queue can be known by, and the times that they have lost. What of that is still there can be moved back.
+An operation that a crash or a stop has cut off goes on at the next start. So `Began` says who asked for how many items,
+`Over` that it has ended, and `UndoBegan` and `UndoEnded` the same of an undo.
+
+A move has no payload here. Its `Moving` is written and synced before the items of a slice are copied:
+it says, as transfer_log.Intent, which items leave and where their copies will be. `Back` is the same of an undo. Slices
+below the numbers of `Settled` need no look at the journals: they have arrived, and the disk has their removal.
+
+A move of an earlier version appends a `Moved` for each piece instead: what its copies can be known by, and the times
+that they have lost.
 """
 
 from __future__ import annotations
@@ -30,7 +37,8 @@ from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.queues.item import Delivery, Item, Numbered, item_with, past_bytes
 
 FOLDER = "undo"  # in the spool's own folder
-FORMAT_VERSION, MOVES_VERSION = 1, 2  # of a purge's file, and of a move's, which came later
+RESUMED_VERSION = 3  # of files whose operations go on after a crash; 1 (purges) and 2 (moves) are of those that do not
+DELETE = "delete"  # the operation that deletes a queue when it has taken all of its items
 LENGTHS = struct.Struct("<IIII")
 
 
@@ -54,7 +62,8 @@ class UndoItem(Struct, frozen=True, array_like=True):
 
 class Began(Struct, frozen=True, tag="began"):
     """Operation `id` took items from `queue`, whose name need not be UTF-8. `until_ms`: how long it can be undone.
-    `target`: where a move has sent them.
+    `target`: where a move has sent them. `total`: how many it is about. `client`, `protocol`, `user`: who asked for it.
+    `is_kept`: the file stays for an undo when the operation has ended.
     """
 
     version: int
@@ -64,12 +73,20 @@ class Began(Struct, frozen=True, tag="began"):
     operation: str
     queue: bytes
     target: bytes = b""
+    total: int = 0
+    client: str = ""
+    protocol: str = ""
+    user: str = ""
+    is_kept: bool = True
 
 
 class Slice(Struct, frozen=True, tag="slice"):
-    """Items from the head of the queue, in their order; the payload is theirs, one behind the other."""
+    """Items from the head of the queue, in their order; the payload is theirs, one behind the other. `left`: how many
+    more are wanted, at most.
+    """
 
     items: list[UndoItem]
+    left: int = 0
 
 
 class MovedItem(Struct, frozen=True, array_like=True):
@@ -92,8 +109,81 @@ class Moved(Struct, frozen=True, tag="moved"):
     items: list[MovedItem]
 
 
+class MovingItem(Struct, frozen=True, array_like=True):
+    """A MovedItem, with what recovery needs to finish its move: a checksum, and which of several equal items it is."""
+
+    added_ms: int
+    expires_ms: int
+    size: int
+    digest: bytes
+    crc: int
+    xid: int
+    id: int
+
+
+class Moving(Struct, frozen=True, tag="moving"):
+    """Items that are about to be moved, in their order, with the time `at_ms`; their copies will be behind the file
+    numbered `after`, at byte `at` or later. `left`: as of a Slice.
+    """
+
+    at_ms: int
+    after: int
+    at: int
+    items: list[MovingItem]
+    left: int = 0
+
+
+class BackItem(Struct, frozen=True, array_like=True):
+    """An item of a move, by its slice and its place there, that is moved back: it was added at `was_added_ms` to the
+    queue that it leaves now, and at `added_ms` to the one that it returns to.
+    """
+
+    slice: int
+    place: int
+    was_added_ms: int
+    added_ms: int
+    size: int
+    crc: int
+    xid: int
+    id: int
+
+
+class Back(Struct, frozen=True, tag="back"):
+    """Items that are about to be moved back; the place of their copies as in Moving."""
+
+    after: int
+    at: int
+    items: list[BackItem]
+
+
+class Settled(Struct, frozen=True, tag="settled"):
+    """The first `slices` slices and the first `backs` Backs have arrived or will never, and the disk knows it."""
+
+    slices: int
+    backs: int
+
+
+class UndoBegan(Struct, frozen=True, tag="undo-began"):
+    """Undo number `id` has begun, of `total` items; who asked for it as in Began."""
+
+    id: int
+    at_ms: int
+    total: int
+    client: str
+    protocol: str
+    user: str
+
+
+class UndoEnded(Struct, frozen=True, tag="undo-ended"):
+    """The undo has ended; what it has not returned can be returned by another one."""
+
+
 class Over(Struct, frozen=True, tag="over"):
     """The disk has the removal of all items, but for those that are kept."""
+
+
+class DeleteEnded(Struct, frozen=True, tag="ended"):
+    """Behind `Over`, of a delete: its queue is deleted, or stays after all."""
 
 
 class Kept(Struct, frozen=True, tag="kept"):
@@ -119,7 +209,21 @@ class Returned(Struct, frozen=True, tag="returned"):
     slice: int
 
 
-Head = Began | Slice | Moved | Over | Kept | Returning | Returned
+Head = (
+    Began
+    | Slice
+    | Moved
+    | Moving
+    | Over
+    | DeleteEnded
+    | Kept
+    | Returning
+    | Returned
+    | Back
+    | Settled
+    | UndoBegan
+    | UndoEnded
+)
 _DECODER = msgspec.msgpack.Decoder(Head)
 
 
@@ -134,7 +238,8 @@ class Place(Struct, frozen=True):
 
 class UndoContent(Struct):
     """What a file tells. `end`: behind its last whole frame; `kept`: by slice; `returning`: the slice of which it is
-    not known whether it has been returned.
+    not known whether it has been returned; `undoing`: an undo that has not ended; `wanted`: how many items beyond those
+    of the slices the operation was to take.
     """
 
     began: Began
@@ -144,16 +249,64 @@ class UndoContent(Struct):
     is_over: bool = False
     returning: Returning | None = None
     returned: set[int] = set()
+    backs: list[Place] = []
+    settled: int = 0
+    settled_backs: int = 0
+    wanted: int = 0
+    undoing: UndoBegan | None = None
+    is_ended: bool = False
+
+    @property
+    def has_queue_left(self) -> bool:
+        """Whether this is of a delete that may have been cut off before its queue was deleted."""
+        began = self.began
+        return self.is_over and not self.is_ended and began.operation == DELETE and began.version >= RESUMED_VERSION
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the operation goes on at the next start."""
+        return self.began.version >= RESUMED_VERSION and not self.is_over
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it tells, without a look at the journals, which of its items are in which queue."""
+        began = self.began
+        if not began.target:
+            return self.is_over and self.returning is None
+        is_moved = self.settled == len(self.slices) or began.version < RESUMED_VERSION
+        return is_moved and self.settled_backs == len(self.backs)
+
+    @property
+    def queues(self) -> list[str]:
+        """Those that it is about."""
+        names = [name for name in (self.began.queue, self.began.target) if name]
+        return [name.decode("utf-8", "surrogateescape") for name in names]
 
     def apply(self, head: Head, at: int, size: int) -> None:
         """A frame of `size` bytes at `at`."""
         match head:
-            case Slice(items) | Moved(_, items):
+            case Slice(items, left) | Moving(_, _, _, items, left):
+                self.wanted, self.is_over = left, False
                 self.slices.append(Place(at, size, len(items), sum([item.size for item in items])))
+            case Moved(_, items):
+                self.slices.append(Place(at, size, len(items), sum([item.size for item in items])))
+            case Back(_, _, items):
+                self.backs.append(Place(at, size, len(items), 0))
+            case Settled(slices, backs):
+                self.settled, self.settled_backs = slices, backs
+            case UndoBegan():
+                self.undoing = head
+            case UndoEnded():
+                self.undoing = None
             case Over():
                 self.is_over = True
+            case DeleteEnded():
+                self.is_ended = True
             case Kept(number, places):
-                self.kept[number] = self.kept.get(number, frozenset()) | frozenset(places)
+                before = self.kept.get(number, frozenset())
+                self.kept[number] = before | frozenset(places)
+                if not self.is_over and self.undoing is None:  # a start goes on with those, too
+                    self.wanted += len(self.kept[number]) - len(before)
                 if self.returning is not None and self.returning.slice == number:
                     self.returning = None
             case Returning():
@@ -161,21 +314,14 @@ class UndoContent(Struct):
             case Returned(number):
                 self.returned.add(number)
                 self.returning = None
-            case Began():
-                pass
+            case Began(total=total):
+                self.wanted = total
         self.end = at + size
 
     def add_slice(self, taken: list[Delivery], size: int) -> None:
         """A frame of `size` bytes with these items has been written."""
         self.slices.append(Place(self.end, size, len(taken), sum([len(each.item.data) for each in taken])))
         self.end += size
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it is known which of its items are in their queue, whatever becomes of the journal. Of a move it
-        does not matter: they are where they are.
-        """
-        return bool(self.began.target) or (self.is_over and self.returning is None)
 
     @property
     def left(self) -> list[int]:
@@ -198,9 +344,9 @@ def frame(head: Head, payload: bytes = b"") -> bytes:
     return LENGTHS.pack(len(body), len(payload), crc32(body), crc32(payload)) + body + payload
 
 
-def slice_frame(taken: list[Delivery]) -> bytes:
-    """The frame of items that have just been set aside."""
-    return frame(Slice([_described(each) for each in taken]), b"".join([each.item.data for each in taken]))
+def slice_frame(taken: list[Delivery], left: int = 0) -> bytes:
+    """The frame of items that have just been set aside; `left` more are wanted."""
+    return frame(Slice([_described(each) for each in taken], left), b"".join([each.item.data for each in taken]))
 
 
 def _described(taken: Delivery) -> UndoItem:
@@ -224,7 +370,7 @@ def read_content(fs: Fs, path: str) -> UndoContent | Unusable:
     size, at = fs.size(path), 0
     while (entry := _head_at(fs, path, at, size)) is not None:
         head, length = entry
-        if head is None or (isinstance(head, Began) and head.version > MOVES_VERSION):
+        if head is None or (isinstance(head, Began) and head.version > RESUMED_VERSION):
             return Unusable.LATER  # whole, and of a kind that is not known here
         if found is None:
             if not isinstance(head, Began):
@@ -233,6 +379,19 @@ def read_content(fs: Fs, path: str) -> UndoContent | Unusable:
         found.apply(head, at, length)
         at += length
     return found or Unusable.EMPTY
+
+
+def carries_items(fs: Fs, path: str) -> bool:
+    """Whether the file is of an operation that carries items from one queue to another: as long as it does, the
+    journals of both are right only together with the file. Raises OSError.
+    """
+    entry = _head_at(fs, path, 0, fs.size(path))
+    return entry is not None and isinstance(entry[0], Began) and bool(entry[0].target)
+
+
+def is_name(name: str) -> bool:
+    """Whether a file of this name in the folder is one of an operation."""
+    return name.isascii() and name.isdigit()
 
 
 def _head_at(fs: Fs, path: str, at: int, size: int) -> tuple[Head | None, int] | None:
@@ -258,8 +417,20 @@ def _head_at(fs: Fs, path: str, at: int, size: int) -> tuple[Head | None, int] |
         return None, length
 
 
-def read_moved(data: bytes) -> Moved | None:
+def read_moved(data: bytes) -> Moved | Moving | None:
     """What the frame of a piece of a move tells; None if it is damaged."""
+    head = _read_head(data)
+    return head if isinstance(head, Moved | Moving) else None
+
+
+def read_back(data: bytes) -> Back | None:
+    """The same of a piece of its undo."""
+    head = _read_head(data)
+    return head if isinstance(head, Back) else None
+
+
+def _read_head(data: bytes) -> Head | None:
+    """The head of a frame whose payload, if it has one, does not matter; None if it is damaged."""
     if len(data) < LENGTHS.size:
         return None
     head_bytes, _, head_crc, _ = LENGTHS.unpack_from(data)
@@ -267,10 +438,10 @@ def read_moved(data: bytes) -> Moved | None:
     if len(body) != head_bytes or crc32(body) != head_crc:
         return None
     try:
-        head = _DECODER.decode(body)
+        head: Head = _DECODER.decode(body)
     except UNDECODABLE:
         return None
-    return head if isinstance(head, Moved) else None
+    return head
 
 
 def read_items(data: bytes) -> list[tuple[UndoItem, Item]] | None:

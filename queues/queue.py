@@ -330,6 +330,15 @@ class Queue:
             self._arm()
         return taken
 
+    def has_live_head(self, now_ms: int) -> bool:
+        """Whether there is an item that could be handed out now."""
+        return self._find_live(now_ms)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether `add` may have to refuse an item for want of room."""
+        return self._bounded
+
     def peek(self, now_ms: int) -> Delivery | None:
         """The head, left where it is."""
         if not self._find_live(now_ms):
@@ -858,6 +867,16 @@ class Queue:
         if line.reaches(self._max_items, self._max_bytes):
             return True
         return self._weighed and line.weight_bytes() >= self._weight_limit_bytes
+
+    def drop_heads(self, count: int) -> int:
+        """Remove up to `count` heads for good, and the remnants between them. Returns how many there were."""
+        line, places = self.line, 0
+        there = line.present
+        while len(line) and there - line.present < count:
+            line.drop()
+            places += 1
+        self.record_cleared(places)
+        return there - line.present
 
     def drop_head(self) -> None:
         """Remove the head for good."""

@@ -13,7 +13,8 @@ import staniel.broker.commands.monitor
 import staniel.broker.commands.puts
 import staniel.broker.operations.move
 import staniel.broker.operations.moved_back
-import staniel.broker.operations.undo
+import staniel.broker.operations.purge
+import staniel.broker.operations.transfer
 import staniel.broker.session
 import staniel.broker.timers
 import staniel.protocol.memcache.parser
@@ -53,9 +54,13 @@ CHOICES: Choices = (
 )
 
 OF_UNDO: Choices = (
-    (staniel.broker.operations.undo, "ITEMS_PER_SLICE", (1, 2, 512)),
-    (staniel.broker.operations.move, "ITEMS_PER_SLICE", (1, 2, 256)),
-    (staniel.broker.operations.moved_back, "ITEMS_PER_STEP", (1, 2, 512)),
+    (staniel.broker.operations.purge, "ITEMS_PER_SLICE", (1, 2, 256)),
+    (staniel.broker.operations.move, "ITEMS_PER_SLICE", (1, 2, 128)),
+    (staniel.broker.operations.moved_back, "ITEMS_PER_SLICE", (1, 2, 128)),
+    (staniel.broker.operations.moved_back, "READ_AHEAD_ITEMS", (1, 2, 512)),
+    (staniel.broker.operations.moved_back, "PASSING_ITEMS", (1, 2, 512)),
+    (staniel.broker.operations.transfer, "UNDER_WAY_MAX", (1, 2, 16)),
+    (staniel.broker.operations.transfer, "STEPS_PER_TURN", (1, 4)),
 )
 """What is purged, moved and returned between two syncs."""
 

@@ -16,8 +16,8 @@ from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, parse
 from staniel.broker.events import Level
-from staniel.broker.operations.moved_back import RunningReturn
-from staniel.broker.operations.undo import undo
+from staniel.broker.operations.resumption import begin_undo
+from staniel.broker.operations.running import Requester
 from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec, SessionState
 from staniel.broker.status import ServerStatus
@@ -274,17 +274,22 @@ def content(
 
 
 def _undo_all(world: World) -> None:
-    undos = world.broker.undos
-    for record in list(undos.by_id.values()):
-        session = world.client().session
-        if record.target:
-            RunningReturn(session, record, lambda undone: None, world.now_ms).step(world.now_ms)
-        else:
-            undo(session, record, world.now_ms, lambda count, why, now_ms: None)
-        while undos.running or record.mover is not None:
-            world.do_tasks()
-            world.turn()
-            world.sync()
+    broker, by = world.broker, Requester("", "admin")
+    for operation in list(broker.operations.running.values()):
+        operation.cancel()  # judged is what the crash has left, not what a start goes on to do
+    end_operations(world)
+    for record in [each for each in broker.undos.by_id.values() if each.content.began.is_kept]:
+        begin_undo(broker, by, record, world.now_ms)
+        end_operations(world)
+
+
+def end_operations(world: World) -> None:
+    """Those that a crash has cut off go on at the start."""
+    while world.broker.operations.running:
+        world.now_ms += 1
+        world.do_tasks()
+        world.turn()
+        world.sync()
 
 
 def _drained(world: World, queue: Queue) -> list[bytes]:

@@ -13,6 +13,7 @@ from staniel.broker.commands.batches import BatchCommand, ChunkedReply, ExpireBa
 from staniel.broker.config.load import ReloadError
 from staniel.broker.operations import changes
 from staniel.broker.operations.move import RunningMove, move_error
+from staniel.broker.operations.running import Requester
 from staniel.broker.session import Session
 from staniel.broker.status import ServerStatus, by_name
 from staniel.protocol.memcache import requests as memcache
@@ -200,10 +201,15 @@ def move(session: Session, request: memcache.Move, now_ms: int) -> None:
         session.out.append(session.replies.not_found)
         return
 
-    def finish(moved: int, why: str) -> None:
-        if why and not moved:
-            session.refuse(why)
-        else:
-            session.out.append(session.replies.moved(moved))
+    running = RunningMove(session.broker, Requester.of(session), source, request.target, request.count, now_ms)
 
-    RunningMove(session, source, request.target, request.count, finish, now_ms).begin(now_ms)
+    def answer(now_ms: int) -> None:
+        for queue in (source, queues.find(request.target)):
+            if queue is not None:
+                session.depend_on(queue)
+        if running.why and not running.done:
+            session.refuse(running.why)
+        else:
+            session.out.append(session.replies.moved(running.done))
+
+    running.wait(session, answer)

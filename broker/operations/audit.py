@@ -23,11 +23,12 @@ from msgspec import Struct
 
 from staniel.broker.events import EventSink, Level, RateLimit, RateLimitedSink
 from staniel.journal.disk.quarantine import UNDECODABLE
-from staniel.journal.group_commit import SeparateDevice
+from staniel.journal.new_file import NewFile
 
 if TYPE_CHECKING:
+    from staniel.broker.operations.running import Operation
     from staniel.broker.session import Session
-    from staniel.journal.disk.fs import File, Fs
+    from staniel.journal.disk.fs import File
     from staniel.journal.group_commit import GroupCommit
 
 NAMES = ("audit", "audit.1")  # the newer one first
@@ -75,37 +76,6 @@ class AuditEntry(Struct, frozen=True):
 _DECODER = msgspec.json.Decoder(AuditEntry)
 
 
-class NewFile(SeparateDevice):
-    """A file whose first sync makes its name durable as well, and that of the file which had it before. `sync` may run
-    in another thread.
-    """
-
-    def __init__(self, fs: Fs, folder: str, path: str) -> None:
-        self._fs = fs
-        self._folder = folder
-        self._file = fs.append(path)
-        self._is_named = False  # an earlier run may have been killed before its name was synced
-        self.size = self._file.size
-
-    def write(self, data: bytes) -> None:
-        try:
-            self._file.write(data)
-        finally:
-            self.size = self._file.size
-
-    def sync(self) -> None:
-        self._file.sync()
-        if not self._is_named:
-            self._fs.sync_folder(self._folder)
-            self._is_named = True
-
-    def is_at(self, path: str) -> bool:
-        return self._file.is_at(path)
-
-    def close(self) -> None:
-        self._file.close()
-
-
 class Audit:
     """The two files of one spool, and the newest entries in memory. `size_max`: of both files together; NO_FILE: there
     are none, and entries are in memory alone.
@@ -123,7 +93,9 @@ class Audit:
         self._file: File | None = None
         self._is_torn = False  # the file may end in half a line
         self._last_id = 0
-        self._askers: dict[Session, str] = {}  # users of the admin listener: a token is one request's, not a session's
+        self._askers: dict[
+            Session | Operation, str
+        ] = {}  # users of the admin listener: a token is one request's, not a session's
 
     def asks(self, session: Session, user: str) -> None:
         """Who has sent the request that is served next."""
@@ -132,9 +104,9 @@ class Audit:
         else:
             self._askers.pop(session, None)
 
-    def asker(self, session: Session) -> str:
-        """The user that sent the request that is being served, or the client's address."""
-        return self._askers.get(session, session.user) or session.address
+    def user_of(self, session: Session) -> str:
+        """The user that sent the request that is being served."""
+        return self._askers.get(session, session.user)
 
     def next_id(self) -> int:
         """The number of a new operation. They rise over restarts."""
@@ -164,7 +136,7 @@ class Audit:
 
     def note(
         self,
-        session: Session,
+        session: Session | Operation,
         operation: str,
         now_ms: int,
         *,

@@ -1,32 +1,36 @@
-"""Moving items from one queue to another, for an operator: a slice a turn, each item by an intent, so that no crash
-loses or doubles one.
+"""Moving items from one queue to another, for an operator: those that wait when the move begins, the first `count`.
 
-A move is not a put: it has no fan-out, and the target is one queue, never an alias. So that it can be undone (see
-moved_back.py) the items of a slice are set aside first, what their copies will be known by is written to the undo file
-and synced, and then they are sent.
+A move is not a put: it has no fan-out, and the target is one queue, never an alias. The undo file has what the copies
+can be known by, so that an undo finds them again (moved_back.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
+from zlib import crc32
 
 from staniel.broker import access
-from staniel.broker.operations.audit import Result
-from staniel.broker.operations.running import CANCELLED
-from staniel.broker.operations.undo import UndoRecord
-from staniel.broker.session import Session, SessionState
-from staniel.journal.disk.fs import take_back
-from staniel.journal.journals import removal_log
-from staniel.journal.undo_file import AppendFrames, Moved, MovedItem, frame
+from staniel.broker.operations.running import CANCELLED, Requester
+from staniel.broker.operations.transfer import (
+    BYTES_PER_SLICE,
+    ITEMS_PER_SLICE,
+    OVERHEAD_BYTES,
+    Bound,
+    SliceUnderWay,
+    TransferOperation,
+)
+from staniel.journal.journals import append_log, removal_log
+from staniel.journal.operation_file import OperationFile
+from staniel.journal.undo_file import Head, Kept, Moving, MovingItem, Over, Settled, digest_of
 from staniel.queues.interfaces import Admission, Reason
-from staniel.queues.item import Delivery, Item
+from staniel.queues.item import Delivery, Item, Numbered, item_with, past_bytes
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
-from staniel.queues.registry import Queues, Refused
+from staniel.queues.registry import Later, Queues, Refused
 
-ITEMS_PER_SLICE = 256  # some milliseconds; then it is the other clients' turn, and the disk's
-BYTES_PER_SLICE = 1 << 20
-OVERHEAD_BYTES = 512  # an item's intent, its copy's head and its records in the source, generously
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+    from staniel.broker.operations.undo import UndoRecord
 
 
 def move_error(queues: Queues, source: str, target: str) -> str:
@@ -39,271 +43,192 @@ def move_error(queues: Queues, source: str, target: str) -> str:
     return "the two queues are the same" if source == target else ""
 
 
-class RunningMove:
-    """One running move of `count` items, or of as many as there are when it begins. It ends early when the source has
-    nothing live left, when the target is full, or when one of them may no longer be used. `finish(moved, why)` is
-    called when everything has been sent; `why`: what ended it early, if that is to be told. `undo`: by which it can be
-    undone, None if it cannot.
+class RunningMove(TransferOperation):
+    """A move. It ends early when the source has nothing live left, when the target is full, or when one of them may no
+    longer be used.
     """
 
     def __init__(
         self,
-        session: Session,
+        broker: Broker,
+        by: Requester,
         source: Queue,
         target: str,
         count: int | None,
-        finish: Callable[[int, str], None],
         now_ms: int,
-        operation: str = "move",
+        name: str = "move",
+        *,
+        undoably: bool = False,
+        record: UndoRecord | None = None,
     ) -> None:
-        self.session = session
-        self.operation = operation
-        self.number = session.broker.audit.next_id()
-        self.source = source
-        self.target = target
-        self.finish = finish
+        """`record`: of a move that goes on after a restart. Raises OSError if its file cannot be opened."""
         there = source.line.present
         self.left = there if count is None else min(count, there)
-        self.moved = 0
-        self.is_ahead = False  # of the disk: as much of the source as may be is under way
-        self.is_target_full = False  # which ended it early
-        self.undo: UndoRecord | None = None
-        self.progress = session.broker.operations.begin(
-            self.number, operation, source.name, target, self.left, session.broker.audit.asker(session), now_ms
-        )
-        self._is_begun = False  # the audit log knows of it
-        self._is_noted = False  # the undo file is told of each slice
-        self._slice: list[Delivery] = []  # set aside, and not sent yet
-        self._slice_bytes = 0
+        number = broker.audit.next_id() if record is None else record.id
+        super().__init__(broker, by, name, source, target, self.left, now_ms, number)
+        self._bound = Bound(source)
+        self._is_kept = undoably and broker.undos.is_on
+        if record is not None:
+            self._file = OperationFile(broker.group, broker.undos.folder, record.path)
+            self.record, record.holder = record, self
+            self.done = record.content.counts()[0]
+            self.total = self.done + self.left
+        elif self.left:
+            self._open_file(now_ms)
+        self.begin(now_ms)
+        broker.timers.soon(self)
 
-    def begin(self, now_ms: int, *, undoably: bool = False) -> None:
-        """The first slice; `undoably`: if there is room for that."""
-        broker = self.session.broker
-        if undoably and self.left and broker.undos.can_note(self.left):
-            self._make_record(now_ms)
-        self.step(now_ms)
-
-    def _make_record(self, now_ms: int) -> None:
-        session = self.session
-        try:
-            self.undo = session.broker.undos.make_for_move(
-                self.number, self.operation, self.source, self.target, self.left, now_ms
-            )
-        except OSError:
-            return  # it is moved all the same, and the answer names no undo
-        self.undo.mover, self._is_noted = session, True
-
-    def step(self, now_ms: int) -> None:
-        """Send a slice; then yield to other clients, or finish."""
-        why = ""
-        self.progress.advance(self.moved, now_ms)
-        if self.progress.is_cancelled and self.left:
-            self._end(CANCELLED, now_ms)
+    def _open_file(self, now_ms: int) -> None:
+        """Without room for a file each item is sent by itself, and there is no undo."""
+        undos = self.broker.undos
+        if not undos.can_note(self.left):
             return
         try:
-            more = self._take_slice(now_ms)
-        except Refused as refused:
-            more, why = False, refused.why
-        if not self._slice:
-            self._go_on(more, why, now_ms)
-        elif self.undo is None or not self._is_noted:
-            self._go_on(more, self._send(why, now_ms), now_ms)
-        else:
-            self._seal(self.undo, more, why, now_ms)
-
-    def _go_on(self, more: bool, why: str, now_ms: int) -> None:
-        log = removal_log(self.source.journal)
-        more = more and not self.is_target_full and not why
-        if (more or self.is_ahead) and not why and not self._is_begun:
-            self._note(now_ms, Result.BEGUN, self.moved + self.left, "")
-            self._is_begun = True
-        if self.is_ahead and not why and log is not None:
-            self.session.retry_after_sync(log, self.step)
-        elif more or (self.is_ahead and not why):
-            self.session.yield_turn(self.step)
-        else:
-            self._end(why, now_ms)
-
-    def _end(self, why: str, now_ms: int) -> None:
-        undos, record = self.session.broker.undos, self.undo
-        if record is not None:
-            record.mover = None
-            if record.content.counts()[0]:
-                undos.add(record)
-            else:
-                undos.drop(record, "")
-                self.undo = None
-        if self.undo is not None:
-            self.progress.undo, self.progress.undo_until_ms = self.undo.id, self.undo.content.began.until_ms
-        self.progress.advance(self.moved, now_ms)
-        self.session.broker.operations.end(self.progress, now_ms, "the queue is full" if self.is_target_full else why)
-        self.finish(self.moved, why)
-        self._note(now_ms, Result.REFUSED if why and not self.moved else Result.DONE, self.moved, why)
-        if self.moved or not why:
-            source, target = self.source.name, self.target
-            self.session.log_event("queue.moved", now_ms, queue=source, target=target, items=self.moved)
-
-    def _note(self, now_ms: int, result: Result, items: int, why: str) -> None:
-        source, audit = self.source.name, self.session.broker.audit
-        self.number = audit.note(
-            self.session,
-            self.operation,
-            now_ms,
-            queue=source,
-            target=self.target,
-            items=items,
-            result=result,
-            why=why,
-            number=self.number,
-        )
+            record = undos.make_for_move(self, self.source, self.target, now_ms, is_kept=self._is_kept)
+            self._file = OperationFile(self.broker.group, undos.folder, record.path)
+        except OSError:
+            return
+        self.record = record
+        undos.add(record)
+        self.write(record.content.began)
 
     # a slice
 
-    def _take_slice(self, now_ms: int) -> bool:
-        """Set the next items aside. Whether there is more to do. Raises Refused."""
-        self.is_ahead = self.is_target_full = False
-        self._slice_bytes = 0
-        if not self.left:
-            return False
-        target = self._check_target(now_ms)
-        has_more = True
-        while self.left and len(self._slice) < ITEMS_PER_SLICE and self._slice_bytes < BYTES_PER_SLICE and has_more:
-            has_more = self._take_one(target, now_ms)
-        return self.left > 0 and (has_more or self.source.is_unsettled)
+    def _begin_slice(self, now_ms: int) -> int:
+        if self.is_cancelled and self.left:
+            self.stop_sending(CANCELLED, now_ms)
+            return 0
+        if not self.left and self.record is not None:  # it goes on after a start: its target may be deleted
+            self.stop_sending("", now_ms)
+            return 0
+        try:
+            target = self._check(now_ms)
+            taken = self._take(target, now_ms)
+        except Later:
+            return 0
+        except Refused as refused:
+            self.stop_sending(refused.why, now_ms)
+            return 0
+        if taken:
+            self.left -= len(taken)
+            self._send(taken, target, now_ms)
+        elif not self._is_waiting and not self.source.is_unsettled:
+            self.stop_sending(f"{self.target} is full (max_items or max_size)" if self.is_target_full else "", now_ms)
+        return len(taken)
 
-    def _check_target(self, now_ms: int) -> Queue:
+    def _check(self, now_ms: int) -> Queue:
         """The target, made if need be. A lot may have happened since the last slice. Raises Refused and Later."""
-        session = self.session
-        queues = session.broker.queues
+        queues = self.broker.queues
+        if self.source.state is QueueState.CLOSED:
+            raise Refused(f"{self.source.name} is deleted", client=False)
         for name in (self.target, self.source.name):
             if name in queues.aliases:
                 raise Refused(f"{name} is an alias now", client=False)
-        if why := access.write_refusal(session, None) or access.read_refusal(session, self.source):
+        if why := access.write_refusal(self, None) or access.read_refusal(self, self.source):
             raise Refused(why, client=False)
         target = queues.make_for_client(self.target, now_ms)
-        if why := access.write_refusal(session, target):
+        if why := access.write_refusal(self, target):
             raise Refused(why, client=False)
         return target
 
-    def _take_one(self, target: Queue, now_ms: int) -> bool:
-        """Whether there was one that may go. Raises Refused."""
-        deletions = self.session.broker.deletions
-        if deletions.is_postponed(self.source) or deletions.is_postponed(target):
-            return False
-        head = self.source.peek(now_ms)
-        if head is None:
-            return False
-        if not self._has_room(target, head.item, now_ms):
-            self.is_target_full = True
-            return False
-        size = len(head.item.data) + OVERHEAD_BYTES
-        if not self.session.broker.group.admits(self._slice_bytes + size):
-            raise Refused(access.DISK_FULL, client=False)
-        match self.session.broker.transfers.admits(self.source, len(head.item.data)):
-            case Admission.SOON:
-                self.is_ahead = True
-                return False
-            case Admission.LATER:
-                raise Refused(f"too much of {self.source.name} waits for a queue that cannot be used", client=False)
-        self._slice.append(self.source.open_to_leave())
-        self._slice_bytes += size
-        self.moved += 1
-        self.left -= 1
-        return True
+    def _take(self, target: Queue, now_ms: int) -> list[Delivery]:
+        """Set the next items aside. Raises Refused."""
+        source, group = self.source, self.broker.group
+        taken: list[Delivery] = []
+        size = 0
+        items_max, is_bounded = min(self.left, ITEMS_PER_SLICE), target.is_bounded
+        item_bytes_max = target.config.max_item_bytes
+        self.is_target_full = False
+        while len(taken) < items_max and size < BYTES_PER_SLICE:
+            if not source.has_live_head(now_ms) or not self._bound.holds_head(source):
+                break
+            head = source.line.head()
+            assert head is not None
+            if (is_bounded or len(head.data) > item_bytes_max) and not self._has_room(
+                target, head, len(taken), size, now_ms
+            ):
+                self.is_target_full = True
+                break
+            if not group.admits(size + (OVERHEAD_BYTES * (len(taken) + 1)) + len(head.data)):
+                if not taken:
+                    raise Refused(access.DISK_FULL, client=False)
+                break
+            size += len(head.data)
+            taken.append(source.open_to_leave())
+        return taken
 
-    def _has_room(self, target: Queue, item: Item, now_ms: int) -> bool:
-        """Whether the target takes this one, too."""
+    def _has_room(self, target: Queue, item: Item, count: int, size: int, now_ms: int) -> bool:
+        """Whether the target takes this one, too, after those that are under way."""
         config, line = target.config, target.line
-        if config.discard_old_when_full or not self._slice:
+        count += sum([len(each.taken) for each in self._under_way if not each.sent])
+        size += sum([each.size for each in self._under_way if not each.sent])
+        if config.discard_old_when_full or not count:
             return target.has_room(item, now_ms)
-        size = self._slice_bytes - OVERHEAD_BYTES * len(self._slice)
-        is_full = line.present + len(self._slice) >= config.max_items or line.bytes + size >= config.max_bytes
+        is_full = line.present + count >= config.max_items or line.bytes + size >= config.max_bytes
         return not is_full and target.has_room(item, now_ms)
 
-    def _send(self, why: str, now_ms: int, at_ms: int = 0) -> str:
-        """Send what was set aside, as far as the target has room; what ends the move early. `at_ms`: the time that the
-        undo file names for the copies.
-        """
-        source, broker = self.source, self.session.broker
-        taken, self._slice = self._slice, []
-        if source.state is QueueState.CLOSED:
-            self.moved -= len(taken)
-            self._note_left(0, len(taken))
-            return why or f"{source.name} is deleted"
-        target = broker.queues.find(self.target)
-        if target is not None and (broker.deletions.is_postponed(source) or broker.deletions.is_postponed(target)):
-            target = None
-        sent = 0
-        for each in taken:
-            if target is None or not target.has_room(each.item, now_ms):
-                self.is_target_full = target is not None
-                break
-            times = (at_ms, each.item.expires_ms) if at_ms else None
-            broker.transfers.accept(source, each, Reason.MOVED, now_ms, self.target, times)
-            sent += 1
-        if sent < len(taken):
-            self._return(taken, sent, now_ms)
-        self.session.depend_on(source)
-        if target is None:
-            return why or f"{source.name} or {self.target} is deleted"
-        self.session.depend_on(target)
-        return why
-
-    def _return(self, taken: list[Delivery], sent: int, now_ms: int) -> None:
-        """Those behind the first `sent` do not go: they are the head again."""
-        self.moved -= len(taken) - sent
-        self.left += len(taken) - sent
-        for each in reversed(taken[sent:]):
-            each.deliveries -= 1  # no client has seen it
-            self.source.take_back(each)
-        self.source.time_out(now_ms)  # a waiting reader gets it
-        self._note_left(sent, len(taken))
-
-    def _note_left(self, sent: int, there: int) -> None:
-        """An undo finds only the first `sent` of a slice in the target. That the others are not counted need not
-        survive a crash.
-        """
-        if self.undo is not None and self.undo.content.slices:
-            content = self.undo.content
-            content.kept[len(content.slices) - 1] = frozenset(range(sent, there))
-
-    # the undo file
-
-    def _seal(self, record: UndoRecord, more: bool, why: str, now_ms: int) -> None:
-        """Have the undo file tell of the slice, then send it."""
-        broker, is_first = self.session.broker, not record.content.end
-        fs = broker.spool.fs
-        head = Moved(now_ms, [MovedItem.of(each.item) for each in self._slice])
-        began = frame(record.content.began) if is_first else b""
-        data = frame(head)
-        try:
-            file = fs.append(record.path)
-        except OSError:
-            self._is_noted = False
-            self._go_on(more, self._send(why, now_ms), now_ms)
+    def _send(self, taken: list[Delivery], target: Queue, now_ms: int) -> None:
+        has_journals = removal_log(self.source.journal) is not None and append_log(target.journal) is not None
+        if self._file is None and has_journals:
+            self._send_singly(taken, now_ms)
             return
+        self.obeys_limits = target.is_bounded
+        items = [each.item for each in taken]
+        # An equal item that a client puts into the target until the copies are there is none of them: a start tells
+        # them apart by this time.
+        added_ms = now_ms - 1
+        copies = [item_with(past_bytes(item), item.data, added_ms, item.expires_ms, item.flags) for item in items]
+        left = min(self.left, self._bound.count(self.source))
 
-        def sealed(error: OSError | None, then_ms: int) -> None:
-            if error is None:
-                record.content.end += len(began)
-                record.content.apply(head, record.content.end, len(data))
-                if record.id not in broker.undos.by_id:
-                    broker.undos.add(record)
-            else:
-                take_back(fs, record.path, file, record.content.end)
-                self._is_noted = False
-            file.close()
-            self._sealed(more, why, head.at_ms, then_ms)
+        def describe(after: int, at: int) -> Moving:
+            return Moving(added_ms, after, at, list(map(_described, taken)), left)
 
-        self.session.suspend(lambda ended, then_ms: self._go_on(more, ended, then_ms))
-        folder = broker.undos.folder if is_first else ""
-        broker.maintenance.tasks.submit(AppendFrames(file, began + data, fs, folder, sealed), urgent=True)
+        self.send(taken, copies, target, describe, now_ms)
 
-    def _sealed(self, more: bool, why: str, at_ms: int, now_ms: int) -> None:
-        """The disk knows what is going to be moved, or there will be no undo. A move ends with its client."""
-        session = self.session
-        if session.state is SessionState.SUSPENDED:
-            session.deliver(self._send(why, now_ms, at_ms))
-        elif self._slice and self.source.state is not QueueState.CLOSED:
-            taken, self._slice = self._slice, []
-            self._return(taken, 0, now_ms)
+    def _send_singly(self, taken: list[Delivery], now_ms: int) -> None:
+        """By an intent for each."""
+        transfers, log = self.broker.transfers, removal_log(self.source.journal)
+        for each in taken:
+            transfers.accept(self.source, each, Reason.MOVED, now_ms, self.target)
+        self.advance(self.done + len(taken), now_ms)
+        if log is not None and transfers.admits(self.source, 0) is not Admission.NOW:
+            self._is_waiting = True
+            self.broker.group.after(log, self._go_on)
+
+    def _go_on(self, now_ms: int) -> None:
+        self._is_waiting = False
+        self.broker.timers.soon(self)
+
+    def note_settled(self, found: SliceUnderWay) -> None:
+        if self.record is None:
+            return
+        content = self.record.content
+        number = content.settled
+        if found.sent < len(found.taken):
+            self.write(Kept(number, list(range(found.sent, len(found.taken)))))
+        self.write(Settled(number + 1, content.settled_backs))
+
+    # the end
+
+    def last_frames(self) -> list[Head]:
+        return [Over()]
+
+    def close(self, now_ms: int) -> None:
+        undos, record = self.broker.undos, self.record
+        if record is not None:
+            record.holder = None
+            if not self._is_kept or not record.content.counts()[0]:
+                undos.drop(record, "")
+        source, target = self.source.name, self.target
+        if self.done or not self.ended_early:
+            self.log_event("queue.moved", now_ms, queue=source, target=target, items=self.done)
+        self.end(self.ended_early, now_ms)
+
+
+def _described(taken: Delivery) -> MovingItem:
+    item = taken.item
+    item_id = item.id if isinstance(item, Numbered) else 0
+    data = item.data
+    return MovingItem(
+        item.added_ms, item.expires_ms, len(data), digest_of(data), crc32(data), 0 if item_id else taken.xid, item_id
+    )

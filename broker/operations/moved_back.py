@@ -8,48 +8,57 @@ PASSED_MAX items at most, and nothing else can come in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+from zlib import crc32
 
 from msgspec import Struct
 
 from staniel.broker import access
-from staniel.broker.operations.audit import Result
-from staniel.broker.operations.running import CANCELLED
+from staniel.broker.operations.running import CANCELLED, Requester
+from staniel.broker.operations.transfer import (
+    BYTES_PER_SLICE,
+    ITEMS_PER_SLICE,
+    OVERHEAD_BYTES,
+    SliceUnderWay,
+    TransferOperation,
+)
 from staniel.broker.operations.undo import UndoRecord
-from staniel.broker.session import PULSE, Session, SessionState
 from staniel.journal.background import ReadPiece
-from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
-from staniel.journal.journals import append_log
-from staniel.journal.undo_file import MovedItem, digest_of, read_moved
-from staniel.queues.interfaces import Reason
-from staniel.queues.item import Delivery, Item, is_payload_gone
+from staniel.journal.operation_file import OperationFile
+from staniel.journal.undo_file import (
+    Back,
+    BackItem,
+    Head,
+    Kept,
+    MovedItem,
+    MovingItem,
+    Over,
+    Settled,
+    UndoBegan,
+    UndoEnded,
+    digest_of,
+    read_moved,
+)
+from staniel.queues.item import Delivery, Item, Numbered, is_payload_gone, item_with, past_bytes
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
-ITEMS_PER_STEP = 512  # that are looked for together, and returned
-BYTES_PER_STEP = 1 << 20
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+
+READ_AHEAD_ITEMS = 4 * ITEMS_PER_SLICE  # that are looked for at the same time
 PASSED_MAX = 1000  # items ahead of them; each costs two records and about 5 us
 PASSED_BYTES_MAX = 4 << 20  # in memory from then on
-LOOK_AGAIN_MS = 50  # at those on their way
+PASSING_ITEMS = 512  # that are returned at once from behind others, so that those are passed less often
+PASSING_BYTES = 1 << 20
 Key = tuple[int, int, bytes]
-
-
-class MoveUndone(Struct, frozen=True):
-    """What came of an undo of a move: so many items are back; `open`: so many are in the hands of clients of the
-    target; `gone`: so many are not in it any more. `why`: what keeps the others where they are.
-    """
-
-    returned: int
-    open: int
-    gone: int
-    why: str
 
 
 class Wanted(Struct, frozen=True):
     """One item that is looked for: its times before it was moved, and its place in the undo file."""
 
-    item: MovedItem
+    item: MovedItem | MovingItem
     slice: int
     place: int
 
@@ -92,143 +101,135 @@ class Lookup:
             yield item, is_wanted
 
 
-class RunningReturn:
-    """One undo of a move. It ends with its client; what is left can be returned by another undo of the same number.
-    `finish` is called with what came of it.
-    """
+class RunningReturn(TransferOperation):
+    """One undo of a move. What is left when it ends early can be returned by another undo of the same number."""
 
-    def __init__(self, session: Session, record: UndoRecord, finish: Callable[[MoveUndone], None], now_ms: int) -> None:
-        self.session = session
-        self.broker = session.broker
+    obeys_limits = False
+
+    def __init__(self, broker: Broker, by: Requester, source: Queue, record: UndoRecord, now_ms: int) -> None:
+        """`source`: the queue that the items were moved to. Raises OSError, and nothing has been done."""
+        undoing = record.content.undoing
+        number = undoing.id if undoing is not None else broker.audit.next_id()
+        total = record.content.counts()[0]
+        super().__init__(broker, by, "undo", source, record.queue, total, now_ms, number)
         self.record = record
-        self.finish = finish
-        self.number = session.broker.audit.next_id()  # of the undo itself, in the audit log
-        self.returned = self.open = self.gone = self.hidden = 0
+        self.hidden = 0
         self._unread = record.content.left
         self._lookup = Lookup()
-        record.mover = session
-        self.progress = session.broker.operations.begin(
-            self.number,
-            "undo",
-            record.target,
-            record.queue,
-            record.content.counts()[0],
-            session.broker.audit.asker(session),
-            now_ms,
-        )
-
-    def step(self, now_ms: int) -> None:
-        """Read what is to be looked for, look for it, or end."""
-        self.progress.advance(self.returned, now_ms)
-        if self.progress.is_cancelled and (self._unread or self._lookup.count):
-            self._end(CANCELLED, now_ms)
-        elif self._unread and self._lookup.count < ITEMS_PER_STEP:
-            self._read_next(now_ms)
-        elif self._lookup.count:
-            try:
-                self._return_some(now_ms)
-            except Refused as refused:
-                self._end(refused.why, now_ms)
-        else:
-            self._end("", now_ms)
+        self._sent: dict[int, list[Wanted]] = {}  # by the id of a slice's list
+        self._file = OperationFile(broker.group, broker.undos.folder, record.path)
+        record.holder = self
+        if record.content.is_cut_off:
+            self.write(Over())  # what is undone is not gone on with by a later start
+        if undoing is None:
+            self.write(UndoBegan(number, now_ms, total, by.address, by.protocol, by.user))
+        self.begin(now_ms, str(record.id))
+        broker.timers.soon(self)
 
     # the undo file
 
     def _read_next(self, now_ms: int) -> None:
+        assert self.record is not None
         place = self.record.content.slices[self._unread[0]]
-        session = self.session
+        fs = self.broker.spool.fs
 
         def read(error: OSError | None, now_ms: int) -> None:
-            if session.state is SessionState.SUSPENDED:
-                session.deliver(error or piece.data)
+            self._is_reading = False
+            self._learn(error or piece.data, now_ms)
+            self.broker.timers.soon(self)
 
         try:
-            piece = ReadPiece(self.broker.spool.fs, self.record.path, place.at, place.size, 0, read)
+            piece = ReadPiece(fs, self.record.path, place.at, place.size, 0, read)
         except OSError as error:
-            self._end(f"the undo file cannot be read: {error.strerror}", now_ms)
+            self.stop_sending(f"the undo file cannot be read: {error.strerror}", now_ms)
             return
-        session.suspend(self._learn)
+        self._is_reading = True
         self.broker.maintenance.tasks.submit(piece, urgent=True)
 
     def _learn(self, found: OSError | bytes, now_ms: int) -> None:
         moved = None if isinstance(found, OSError) else read_moved(found)
         if moved is None:
             why = found.strerror if isinstance(found, OSError) else "it is damaged"
-            self._end(f"the undo file cannot be read: {why}", now_ms)
+            self.stop_sending(f"the undo file cannot be read: {why}", now_ms)
             return
+        assert self.record is not None
         number = self._unread.pop(0)
         kept = self.record.content.kept.get(number, frozenset())
-        for place, item in enumerate(moved.items):
+        items: Sequence[MovedItem | MovingItem] = moved.items
+        for place, item in enumerate(items):
             if place not in kept:
                 self._lookup.add(moved.at_ms, Wanted(item, number, place))
-        self.session.yield_turn(self.step)
 
     # the queues
 
-    def _return_some(self, now_ms: int) -> None:
+    def _begin_slice(self, now_ms: int) -> int:
+        if self.is_cancelled and (self._unread or self._lookup.count):
+            self.stop_sending(CANCELLED, now_ms)
+            return 0
+        if self._unread and self._lookup.count < READ_AHEAD_ITEMS:
+            self._read_next(now_ms)
+            return 0
+        if not self._lookup.count:
+            self.stop_sending("", now_ms)
+            return 0
+        try:
+            return self._return_some(now_ms)
+        except Refused as refused:
+            self.stop_sending(refused.why, now_ms)
+            return 0
+
+    def _return_some(self, now_ms: int) -> int:
         """Raises Refused, and nothing has been done."""
-        there = self.broker.queues.find(self.record.target)
-        self._check(there)
-        count, is_all = (0, True) if there is None else self._look(there)
-        if there is None or not count:
+        self._check()
+        there = self.source
+        taken, passed, is_all = self._take(there)
+        if not taken:
+            if self._under_way:
+                self._is_waiting = True  # the last ones may come back
+                return passed
             self._leave_rest(there, is_all)
-            self.session.yield_turn(self.step)
-            return
-        back = self.broker.queues.make(self.record.queue, now_ms)
-        sent = self._take(there, count)
-        for taken, wanted in sent:
-            times = wanted.item.added_ms, wanted.item.expires_ms
-            self.broker.transfers.accept(there, taken, Reason.MOVED, now_ms, back.name, times)
+            return passed
+        back = self.broker.queues.make(self.target, now_ms)
+        self._send(taken, back, now_ms)
+        return passed + len(taken)
 
-        def arrived(now_ms: int) -> None:
-            self._count_returned(there, back, sent, now_ms)
-
-        if (log := append_log(back.journal)) is not None:
-            self.session.retry_after_sync(log, arrived)
-        else:
-            self.session.yield_turn(arrived)
-
-    def _check(self, there: Queue | None) -> None:
+    def _check(self) -> None:
         """Raises Refused if the two queues may not be used now."""
-        broker, record = self.broker, self.record
-        for name in (record.queue, record.target):
+        broker = self.broker
+        for name in (self.source.name, self.target):
             if name in broker.queues.aliases:
                 raise Refused(f"{name} is an alias now", client=False)
             if why := broker.queues.why_blocked(name):
                 raise Refused(why, client=False)
-            queue = broker.queues.find(name)
-            if queue is not None and broker.deletions.is_postponed(queue):
-                raise Refused(f"{name} is about to be deleted", client=False)
-        if why := access.write_refusal(self.session, None) or access.read_refusal(self.session, there):
+        if why := access.write_refusal(self, None) or access.read_refusal(self, self.source):
             raise Refused(why, client=False)
 
-    def _look(self, there: Queue) -> tuple[int, bool]:
-        """(how many of those that are looked for can be returned now, whether the whole line was looked at). Raises
-        Refused.
-        """
-        found = found_bytes = passed = passed_bytes = 0
-        group = self.broker.group
-        try:
-            for item, is_wanted in self._lookup.among(there.line.walk()):
-                size = len(item.data) + RECORD_OVERHEAD_BYTES
-                if not is_wanted:
-                    passed, passed_bytes = passed + 1, passed_bytes + size
-                    if passed > PASSED_MAX or passed_bytes > PASSED_BYTES_MAX:
-                        return found, False
-                    continue
-                if group.is_full or not group.admits(found_bytes + size):
-                    if not found:
-                        raise Refused(access.DISK_FULL, client=False)
-                    return found, False
-                found, found_bytes = found + 1, found_bytes + size
-                if found == ITEMS_PER_STEP or found_bytes >= BYTES_PER_STEP:
-                    return found, False
-        except OSError as error:
-            raise Refused(access.why_unreadable(error), client=False) from error
-        return found, True
+    def _take(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
+        """(those that were set aside, how many were passed, whether nothing else is there). Raises Refused."""
+        lookup, group, line = self._lookup, self.broker.group, there.line
+        found: list[tuple[Delivery, Wanted]] = []
+        size = 0
+        while len(found) < ITEMS_PER_SLICE and size < BYTES_PER_SLICE:
+            head = line.head()
+            if head is None:
+                if line.read_error is not None and not found:
+                    raise Refused(access.why_unreadable(line.read_error), client=False)
+                return found, 0, True
+            if (key := lookup.key(head)) is None:
+                break
+            if group.is_full or not group.admits(size + OVERHEAD_BYTES * (len(found) + 1) + len(head.data)):
+                if not found:
+                    raise Refused(access.DISK_FULL, client=False)
+                return found, 0, False
+            size += len(head.data)
+            found.append((there.open_to_leave(), lookup.take(key)))
+        if found:
+            return found, 0, False
+        return self._take_passing(there)
 
-    def _take(self, there: Queue, count: int) -> list[tuple[Delivery, Wanted]]:
-        """Set `count` of them aside; those ahead of them are where they were."""
+    def _take_passing(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
+        """The same where the head is not one of them: others are ahead, and are where they were afterwards."""
+        count, is_all = self._look(there)
         found: list[tuple[Delivery, Wanted]] = []
         passed: list[Delivery] = []
         while len(found) < count and (head := there.line.head()) is not None:
@@ -241,27 +242,58 @@ class RunningReturn:
         for taken in reversed(passed):
             taken.deliveries -= 1  # no client has seen it
             there.take_back(taken)
-        return found
+        return found, len(passed), is_all
 
-    def _count_returned(self, there: Queue, back: Queue, sent: list[tuple[Delivery, Wanted]], now_ms: int) -> None:
-        """The disk has what was copied by now: go on when all have arrived."""
-        if any(there.leaving.get(taken.xid) is taken for taken, _ in sent):
-            # Something has to come first, or there is no room for them: they are tried again.
-            until_ms = now_ms + LOOK_AGAIN_MS
-            again = partial(self._count_returned, there, back, sent)
-            self.session.park(PULSE, until_ms, lambda _, now_ms: again(now_ms), opens=False, peeks=False)
-            return
-        stayed = {id(each) for each in there.line.returned}  # called off on their way
-        arrived = [wanted for taken, wanted in sent if id(taken) not in stayed]
-        self.returned += len(arrived)
-        self.session.depend_on(there)
-        self.session.depend_on(back)
-        self._forget(arrived)
-        self.session.yield_turn(self.step)
+    def _look(self, there: Queue) -> tuple[int, bool]:
+        """(how many of those that are looked for can be returned now, whether the whole line was looked at). Raises
+        Refused.
+        """
+        found = found_bytes = passed = passed_bytes = 0
+        group = self.broker.group
+        try:
+            for item, is_wanted in self._lookup.among(there.line.walk()):
+                size = len(item.data) + OVERHEAD_BYTES
+                if not is_wanted:
+                    passed, passed_bytes = passed + 1, passed_bytes + size
+                    if passed > PASSED_MAX or passed_bytes > PASSED_BYTES_MAX:
+                        return found, False
+                    continue
+                if group.is_full or not group.admits(found_bytes + size):
+                    if not found:
+                        raise Refused(access.DISK_FULL, client=False)
+                    return found, False
+                found, found_bytes = found + 1, found_bytes + size
+                if found == PASSING_ITEMS or found_bytes >= PASSING_BYTES:
+                    return found, False
+        except OSError as error:
+            raise Refused(access.why_unreadable(error), client=False) from error
+        return found, True
 
-    def _leave_rest(self, there: Queue | None, is_all: bool) -> None:
+    def _send(self, found: list[tuple[Delivery, Wanted]], back: Queue, now_ms: int) -> None:
+        taken = [each for each, _ in found]
+        copies = [
+            item_with(past_bytes(item), item.data, wanted.item.added_ms, wanted.item.expires_ms, item.flags)
+            for item, wanted in ((each.item, wanted) for each, wanted in found)
+        ]
+
+        def describe(after: int, at: int) -> Back:
+            return Back(after, at, [_described(each, wanted) for each, wanted in found])
+
+        self._sent[id(taken)] = [wanted for _, wanted in found]
+        self.send(taken, copies, back, describe, now_ms)
+
+    def note_settled(self, found: SliceUnderWay) -> None:
+        self._is_waiting = False
+        wanted = self._sent.pop(id(found.taken))
+        self._forget(wanted[: found.sent])
+        for each, taken in zip(wanted[found.sent :], found.taken[found.sent :], strict=True):
+            self._lookup.add(taken.item.added_ms, each)
+        assert self.record is not None
+        self.write(Settled(self.record.content.settled, self.record.content.settled_backs + 1))
+
+    def _leave_rest(self, there: Queue, is_all: bool) -> None:
         """None of those that are looked for can be returned."""
-        open_there = [] if there is None else [*there.open_reads.values(), *there.delayed.values()]
+        open_there = [*there.open_reads.values(), *there.delayed.values()]
         is_open = sum([is_wanted for _, is_wanted in self._lookup.among([each.item for each in open_there])])
         rest, self._lookup = self._lookup.all(), Lookup()
         self.open += is_open
@@ -273,37 +305,33 @@ class RunningReturn:
                 self._forget(rest)
 
     def _forget(self, wanted: list[Wanted]) -> None:
-        """No undo has to look for them again; should a crash forget that, it finds none of them."""
-        kept = self.record.content.kept
+        """No undo has to look for them again."""
         by_slice: dict[int, list[int]] = {}
         for each in wanted:
             by_slice.setdefault(each.slice, []).append(each.place)
         for number, places in by_slice.items():
-            kept[number] = kept.get(number, frozenset()) | frozenset(places)
+            self.write(Kept(number, places))
 
-    def _end(self, why: str, now_ms: int) -> None:
-        broker, record = self.broker, self.record
-        record.mover = None
+    # the end
+
+    def last_frames(self) -> list[Head]:
+        return [UndoEnded()]
+
+    def close(self, now_ms: int) -> None:
+        record, why = self.record, self.ended_early
+        assert record is not None
+        record.holder = None
         if self.hidden and not why:
-            why = f"{self.hidden} may wait behind more than {PASSED_MAX} others in {record.target}"
-        if why or self.open:
-            broker.undos.add(record)
-        else:
-            broker.undos.drop(record, "")
-        result = Result.REFUSED if why and not self.returned else Result.DONE
-        self.session.log_event("queue.restored", now_ms, queue=record.queue, items=self.returned, undo=record.id)
-        broker.audit.note(
-            self.session,
-            "undo",
-            now_ms,
-            queue=record.queue,
-            target=str(record.id),
-            items=self.returned,
-            result=result,
-            why=why,
-            number=self.number,
-        )
-        self.progress.open, self.progress.gone = self.open, self.gone
-        self.progress.advance(self.returned, now_ms)
-        broker.operations.end(self.progress, now_ms, why)
-        self.finish(MoveUndone(self.returned, self.open, self.gone, why))
+            why = f"{self.hidden} may wait behind more than {PASSED_MAX} others in {self.source.name}"
+        if not why and not self.open:
+            self.broker.undos.drop(record, "")
+        self.log_event("queue.restored", now_ms, queue=self.target, items=self.done, undo=record.id)
+        self.end(why, now_ms, str(record.id))
+
+
+def _described(taken: Delivery, wanted: Wanted) -> BackItem:
+    item = taken.item
+    item_id = item.id if isinstance(item, Numbered) else 0
+    xid = 0 if item_id else taken.xid
+    data, added_ms = item.data, wanted.item.added_ms
+    return BackItem(wanted.slice, wanted.place, item.added_ms, added_ms, len(data), crc32(data), xid, item_id)

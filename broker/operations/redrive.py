@@ -6,15 +6,20 @@ Each item is sent by an intent of its own, so no crash loses or doubles one. The
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from staniel.broker import access
-from staniel.broker.operations.move import OVERHEAD_BYTES, RunningMove, move_error
-from staniel.broker.session import Session
+from staniel.broker.operations.move import RunningMove, move_error
+from staniel.broker.operations.running import CANCELLED, Requester
+from staniel.journal.journals import removal_log
 from staniel.queues.interfaces import Admission, Reason
 from staniel.queues.item import Item
 from staniel.queues.past import past_of
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Later, Refused
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
 
 ITEMS_PER_STEP = 32  # each costs an intent and three records
 NO_HOME = "the next item does not say which queue it comes from: say where to move it (`to`, --to)"
@@ -27,81 +32,78 @@ def target_of(item: Item) -> str:
 
 
 class RunningRedrive(RunningMove):
-    """A redrive to as many queues as the items come from. It ends early at an item that cannot go home. `forbidden`:
-    says of a queue's name why the rights of who asks do not allow it; empty if they do.
-    """
+    """A redrive to as many queues as the items come from. It ends early at an item that cannot go home."""
 
     def __init__(
         self,
-        session: Session,
+        broker: Broker,
+        by: Requester,
         source: Queue,
         count: int | None,
-        finish: Callable[[int, str], None],
         now_ms: int,
-        forbidden: Callable[[str], str],
+        target_refusal: Callable[[str], str],
     ) -> None:
-        super().__init__(session, source, "", count, finish, now_ms, "redrive")
-        self.forbidden = forbidden
+        """`target_refusal(name)`: why its user may not move items to that queue; empty if allowed."""
+        self._target_refusal = target_refusal
+        super().__init__(broker, by, source, "", count, now_ms, "redrive")
 
-    def _take_slice(self, now_ms: int) -> bool:
-        """Send the next items at once: nothing is set aside, as no undo file has to name them first. Raises Refused
-        and Later.
-        """
-        self.is_ahead = False
-        self._slice_bytes = 0
-        sent, has_more = 0, True
+    def _open_file(self, now_ms: int) -> None:
+        """There is none, so there is no undo."""
+
+    def _begin_slice(self, now_ms: int) -> int:
+        if self.is_cancelled and self.left:
+            self.stop_sending(CANCELLED, now_ms)
+            return 0
+        sent = 0
         try:
-            while self.left and sent < ITEMS_PER_STEP and (has_more := self._send_next(now_ms)):
+            while sent < ITEMS_PER_STEP and not self._is_waiting and self._send_next(now_ms):
                 sent += 1
         except Later:
-            if not sent:
-                raise
-        return self.left > 0 and (has_more or self.source.is_unsettled)
+            return sent
+        except Refused as refused:
+            self.stop_sending(refused.why, now_ms)
+        return sent
 
     def _send_next(self, now_ms: int) -> bool:
-        """Send the head home; whether there was one that may go now. Raises Refused and Later."""
-        source, broker = self.source, self.session.broker
+        """Send the head home; whether there was one. Raises Refused and Later."""
+        source, transfers, log = self.source, self.broker.transfers, removal_log(self.source.journal)
         if source.state is QueueState.CLOSED:
             raise Refused(f"{source.name} is deleted", client=False)
-        if source.name in broker.queues.aliases:
-            raise Refused(f"{source.name} is an alias now", client=False)
-        if why := access.read_refusal(self.session, source):
+        if why := access.read_refusal(self, source):
             raise Refused(why, client=False)
-        head = None if broker.deletions.is_postponed(source) else source.peek(now_ms)
-        if head is None:
+        if not self.left or not source.has_live_head(now_ms) or not self._bound.holds_head(source):
+            if not source.is_unsettled:
+                self.stop_sending("", now_ms)
             return False
-        name, size = target_of(head.item), len(head.item.data)
+        head = source.line.head()
+        assert head is not None
+        name = target_of(head)
         target = self._home(name, now_ms)
-        if broker.deletions.is_postponed(target):
+        if not target.has_room(head, now_ms):
+            self.is_target_full = True
+            self.stop_sending(f"{name} is full (max_items or max_size)", now_ms)
             return False
-        if not target.has_room(head.item, now_ms):
-            raise Refused(f"{name} is full (max_items or max_size)", client=False)
-        self._slice_bytes += size + OVERHEAD_BYTES
-        if not broker.group.admits(self._slice_bytes):
-            raise Refused(access.DISK_FULL, client=False)
-        match broker.transfers.admits(source, size):
-            case Admission.SOON:
-                self.is_ahead = True
-                return False
-            case Admission.LATER:
-                raise Refused(f"too much of {source.name} waits for a queue that cannot be used", client=False)
+        if transfers.admits(source, len(head.data)) is not Admission.NOW:
+            if self.broker.group.is_full or log is None:
+                raise Refused(access.DISK_FULL, client=False)
+            self._is_waiting = True
+            self.broker.group.after(log, self._go_on)
+            return False
         self.left -= 1
-        self.moved += 1
-        broker.transfers.accept(source, source.open_to_leave(), Reason.MOVED, now_ms, name)
-        self.session.depend_on(source)
-        self.session.depend_on(target)
+        transfers.accept(source, source.open_to_leave(), Reason.MOVED, now_ms, name)
+        self.advance(self.done + 1, now_ms)
         return True
 
     def _home(self, name: str, now_ms: int) -> Queue:
         """The queue of that name, made if need be. Raises Refused and Later."""
-        session, queues = self.session, self.session.broker.queues
+        queues = self.broker.queues
         if not name:
             raise Refused(NO_HOME, client=False)
-        if why := self.forbidden(name) or access.write_refusal(session, None):
+        if why := self._target_refusal(name) or access.write_refusal(self, None):
             raise Refused(why, client=False)
         if why := move_error(queues, self.source.name, name):
             raise Refused(why, client=False)
         target = queues.make_for_client(name, now_ms)
-        if why := access.write_refusal(session, target):
+        if why := access.write_refusal(self, target):
             raise Refused(why, client=False)
         return target

@@ -1,15 +1,25 @@
-"""Long operations: those that run, and those that ended lately. An operation belongs to the server, so it has an id by
-which every operator can watch it and end it early; the same id names it in the audit log and in the list of undos.
+"""Long operations: those that run, and those that ended lately. An operation belongs to the server, not to the client
+that began it: it goes on when that client hangs up. Its id names it in the audit log and in the list of undos.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from staniel.broker.events import Level
+from staniel.broker.operations.audit import Result
+from staniel.broker.session import SUSPENDED, Session
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+
 ENDED_MAX = 100  # kept in memory, so that the result can be read after the end
 RATE_MS = 2000  # a rate is measured over at least this time
+LOOK_AGAIN_MS = 20  # at what holds an operation back
 CANCELLED = "it was cancelled"
 
 
@@ -46,16 +56,37 @@ class OperationView(Struct, frozen=True):
     gone: int = 0
 
 
-class Operation:
-    """The progress of one operation. What carries it out reports here, and asks `is_cancelled` between items."""
+class Requester(Struct, frozen=True):
+    """Who asked for an operation: all of a session that outlives it."""
 
-    def __init__(self, number: int, name: str, queue: str, target: str, total: int, by: str, now_ms: int) -> None:
+    address: str
+    protocol: str
+    user: str = ""
+    client_id: str = ""
+
+    @classmethod
+    def of(cls, session: Session) -> Requester:
+        user = session.broker.audit.user_of(session)
+        return cls(session.address, session.protocol, user, session.client_id)
+
+
+class Operation:
+    """One operation and its progress. A subclass does its work in `due`, a piece a turn, and calls `end`. It stands for
+    its client where access is checked and operations are noted; `refuse_reads` and `refuse_writes` were asked before.
+    """
+
+    refuse_reads = refuse_writes = False
+
+    def __init__(
+        self, broker: Broker, by: Requester, name: str, queue: str, target: str, total: int, now_ms: int, number: int
+    ) -> None:
+        self.broker = broker
+        self.by = by
         self.id = number
         self.name = name
-        self.queue = queue
+        self.queue_name = queue
         self.target = target
         self.total = total
-        self.by = by
         self.state = OperationState.RUNNING
         self.done = 0
         self.why = ""
@@ -64,7 +95,53 @@ class Operation:
         self.is_cancelled = False
         self.undo = self.undo_until_ms = 0
         self.open = self.gone = 0
+        self.on_end: Callable[[int], None] | None = None  # tells the client that waits
         self._marks = [(now_ms, 0), (now_ms, 0)]  # (time, done): the rate is measured from the older one
+
+    @property
+    def address(self) -> str:
+        return self.by.address
+
+    @property
+    def protocol(self) -> str:
+        return self.by.protocol
+
+    @property
+    def user(self) -> str:
+        return self.by.user
+
+    @property
+    def client_id(self) -> str:
+        return self.by.client_id
+
+    def due(self, now_ms: int) -> int | None:
+        """Do a turn's piece of the work. Returns how much that was, as TimerOwner."""
+        raise NotImplementedError
+
+    def stop(self, now_ms: int) -> bool:
+        """The server stops: leave the files so that the next start goes on. Whether that is done."""
+        return True
+
+    def begin(self, now_ms: int, about: str = "") -> None:
+        """Show it to operators, and note its beginning. `about`: as the audit log has its target."""
+        self.broker.operations.running[self.id] = self
+        self.note(now_ms, Result.BEGUN, self.total, "", about)
+
+    def note(self, now_ms: int, result: Result, items: int, why: str, about: str = "") -> None:
+        self.broker.audit.note(
+            self,
+            self.name,
+            now_ms,
+            queue=self.queue_name,
+            target=about or self.target,
+            items=items,
+            result=result,
+            why=why,
+            number=self.id,
+        )
+
+    def log_event(self, event: str, now_ms: int, /, **fields: object) -> None:
+        self.broker.client_events(Level.INFO, event, now_ms, client=self.address, **fields)
 
     def advance(self, done: int, now_ms: int) -> None:
         """So many items are done by now."""
@@ -72,16 +149,48 @@ class Operation:
         if now_ms - self._marks[1][0] >= RATE_MS:
             self._marks = [self._marks[1], (now_ms, done)]
 
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.broker.timers.soon(self)
+
+    def end(self, why: str, now_ms: int, about: str = "") -> None:
+        """`why`: what ended it early; empty if all is done."""
+        if self.is_cancelled and why:
+            self.state = OperationState.CANCELLED
+        else:
+            self.state = OperationState.FAILED if why else OperationState.DONE
+        self.why, self.ended_ms = why, now_ms
+        record = self.broker.undos.by_id.get(self.id)
+        if record is not None:
+            self.undo, self.undo_until_ms = record.id, record.content.began.until_ms
+        self.note(now_ms, Result.REFUSED if why and not self.done else Result.DONE, self.done, why, about)
+        self.broker.timers.drop(self)
+        self.broker.operations.ended(self)
+        if self.on_end is not None:
+            self.on_end(now_ms)
+
+    def wait(self, session: Session, answer: Callable[[int], None]) -> None:
+        """Call `answer` when the operation has ended, as the reply of `session`; if it has hung up by then, never."""
+        if self.ended_ms:
+            answer(self.ended_ms)
+            return
+        session.suspend(lambda _, now_ms: answer(now_ms))
+
+        def wake(now_ms: int) -> None:
+            if session.state is SUSPENDED:
+                session.deliver(True)
+
+        self.on_end = wake
+
     def view(self, now_ms: int) -> OperationView:
-        is_over = self.state not in (OperationState.RUNNING, OperationState.PAUSED)
-        at_ms, before = (self.started_ms, 0) if is_over else self._marks[0]
-        rate = (self.done - before) * 1000 // max(1, (self.ended_ms if is_over else now_ms) - at_ms)
+        at_ms, before = (self.started_ms, 0) if self.ended_ms else self._marks[0]
+        rate = (self.done - before) * 1000 // max(1, (self.ended_ms or now_ms) - at_ms)
         left = max(0, self.total - self.done)
-        remaining_ms = 0 if is_over else (left * 1000 // rate if rate > 0 else -1)
+        remaining_ms = 0 if self.ended_ms else (left * 1000 // rate if rate > 0 else -1)
         return OperationView(
             id=self.id,
             operation=self.name,
-            queue=self.queue,
+            queue=self.queue_name,
             target=self.target,
             state=self.state,
             done=self.done,
@@ -90,7 +199,7 @@ class Operation:
             remaining_ms=remaining_ms,
             started_at_ms=self.started_ms,
             ended_at_ms=self.ended_ms,
-            by=self.by,
+            by=self.user or self.address,
             why=self.why,
             undo=self.undo,
             undo_until_at_ms=self.undo_until_ms,
@@ -102,21 +211,13 @@ class Operation:
 class Operations:
     """All of one server, by id."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self.running: dict[int, Operation] = {}
+        self.is_stopping = False
         self._ended: dict[int, Operation] = {}
 
-    def begin(self, number: int, name: str, queue: str, target: str, total: int, by: str, now_ms: int) -> Operation:
-        made = self.running[number] = Operation(number, name, queue, target, total, by, now_ms)
-        return made
-
-    def end(self, operation: Operation, now_ms: int, why: str = "") -> None:
-        """`why`: what ended it early; empty if all is done."""
-        if operation.is_cancelled and why:
-            operation.state = OperationState.CANCELLED
-        else:
-            operation.state = OperationState.FAILED if why else OperationState.DONE
-        operation.why, operation.ended_ms = why, now_ms
+    def ended(self, operation: Operation) -> None:
         self.running.pop(operation.id, None)
         self._ended[operation.id] = operation
         while len(self._ended) > ENDED_MAX:
@@ -129,3 +230,10 @@ class Operations:
         """Those that run, the oldest first, then those that ended, the newest first."""
         ended = reversed(self._ended.values())
         return [each.view(now_ms) for each in (*self.running.values(), *ended)]
+
+    def stop(self, now_ms: int) -> None:
+        """The server stops: operations end behind what is under way. No sync may be running. Raises JournalFailure."""
+        self.is_stopping = True
+        while [each for each in list(self.running.values()) if not each.stop(now_ms)]:
+            self._broker.commit_all(now_ms)
+        self._broker.commit_all(now_ms)

@@ -32,7 +32,7 @@ from staniel.journal.tools.verify import CMDLOG_FOLDER, inspect
 from staniel.journal.trace import Progress
 from staniel.journal.transfer_log import TransferLog, encode
 from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
-from staniel.journal.undo_file import Unusable, read_content
+from staniel.journal.undo_file import Unusable, is_name, read_content
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import MAGIC
 from staniel.journal.workq.trace import CmdLogTrace
@@ -315,18 +315,19 @@ class Repair:
 
     def _copy_undos(self, old: str, new: str) -> Iterator[Repaired]:
         """By a number or an id the next start knows what a purge has taken, also in a queue that is written anew; what
-        an undo was just returning it would look for in a place that is another now.
+        a move was carrying, or an undo was just returning, it would look for in a place that is another now.
         """
         fs = self.fs
         names = fs.list(old) if _has_folder(fs, old) else []
-        for name in [name for name, regular in names if regular and name.isascii() and name.isdigit()]:
+        for name in [name for name, regular in names if regular and is_name(name)]:
             content = read_content(fs, f"{old}/{name}")
             if content is Unusable.LATER:
                 yield Repaired(f"{UNDO_FOLDER}/{name}", UNDO_FOLDER, [], 0, why_not=content.value)
             elif not isinstance(content, Unusable):
-                queue = content.began.queue.decode("utf-8", "surrogateescape")
-                if content.returning is not None and queue in self._anew:
-                    why = f"items were being returned to {queue}, which is written anew: they may be in it or not"
+                is_on_the_way = bool(content.began.target) and not content.is_settled
+                anew = sorted({*content.queues} & self._anew)
+                if anew and (is_on_the_way or content.returning is not None):
+                    why = f"items were on their way from or to {anew[0]}, which is written anew: some may be in both"
                     yield Repaired(f"{UNDO_FOLDER}/{name}", UNDO_FOLDER, [], 0, why_not=why)
                     continue
                 fs.make_folder(new)

@@ -13,7 +13,7 @@ from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
 from staniel.journal.redo.dump import used_log
 from staniel.journal.spool import MARK
 from staniel.journal.transfer_log import TransferLog
-from staniel.journal.undo_file import FOLDER, Unusable, read_content
+from staniel.journal.undo_file import FOLDER, Unusable, is_name, read_content
 from staniel.queues.names import parent_of
 
 MISSING = (FileNotFoundError, NotADirectoryError)
@@ -24,7 +24,7 @@ class Work(Enum):
     REDO_LOG = "the redo log may have what journals lack"
     CONVERSION = "a conversion is not finished"
     TRANSFERS = "items are on their way to another queue"
-    UNDO = "a purge or an undo is not finished"
+    OPERATION = "a purge, a move or an undo is not finished"
 
 
 class Unfinished(Struct, frozen=True):
@@ -49,7 +49,7 @@ def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
     if _is_there(fs, path):
         names = [name for each in TransferLog(fs, path).read() for name in (each.source, each.target)]
         found += [Unfinished(Work.TRANSFERS, path, name) for name in dict.fromkeys(map(_family, names))]
-    return found + _undos(fs, f"{own}/{FOLDER}")
+    return found + _operations(fs, f"{own}/{FOLDER}")
 
 
 def unfinished_in(fs: Fs, folder: str, queue: str) -> list[Unfinished]:
@@ -57,20 +57,20 @@ def unfinished_in(fs: Fs, folder: str, queue: str) -> list[Unfinished]:
     return [each for each in unfinished_work(fs, folder) if each.queue in ("", _family(queue))]
 
 
-def _undos(fs: Fs, folder: str) -> list[Unfinished]:
+def _operations(fs: Fs, folder: str) -> list[Unfinished]:
     """A file that a later version has written may be about any queue; one that tells nothing took nothing."""
     try:
-        names = [name for name, regular in fs.list(folder) if regular and name.isascii() and name.isdigit()]
+        names = [name for name, regular in fs.list(folder) if regular and is_name(name)]
     except MISSING:
         return []
     found = []
     for name in sorted(names, key=int):
         content = read_content(fs, f"{folder}/{name}")
         if content is Unusable.LATER:
-            found.append(Unfinished(Work.UNDO, f"{folder}/{name}"))
+            found.append(Unfinished(Work.OPERATION, f"{folder}/{name}"))
         elif not isinstance(content, Unusable) and not content.is_settled:
-            queue = content.began.queue.decode("utf-8", "surrogateescape")
-            found.append(Unfinished(Work.UNDO, f"{folder}/{name}", _family(queue)))
+            families = dict.fromkeys(map(_family, content.queues))
+            found += [Unfinished(Work.OPERATION, f"{folder}/{name}", each) for each in families]
     return found
 
 

@@ -14,6 +14,7 @@ from staniel.protocol.http.requests import HttpRequest
 
 REASONS = {
     200: "OK",
+    202: "Accepted",
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",

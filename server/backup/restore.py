@@ -12,7 +12,7 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
 from staniel.journal.spool import FORMAT_VERSION, LOCK, UNFINISHED
-from staniel.journal.spool_listing import CMDLOG
+from staniel.journal.spool_listing import CMDLOG, OPERATIONS
 from staniel.server.backup.manifest import BackedUpFile, BackupError, FilePart, Manifest
 from staniel.server.backup.store import Progress, Store, data_name
 
@@ -46,8 +46,12 @@ class NewSpool:
             raise BackupError(
                 f"{self.folder} has room for {free:,} bytes, {size:,} are needed: make room, or use another"
             )
-        for folder in (sidecar_folder(self.folder), f"{self.folder}/{CMDLOG}"):
+        for folder in self._rooms:
             fs.make_folder(folder)
+
+    @property
+    def _rooms(self) -> list[str]:
+        return [sidecar_folder(self.folder), f"{self.folder}/{CMDLOG}", f"{self.folder}/{OPERATIONS}"]
 
     def _lock(self) -> None:
         try:
@@ -74,7 +78,7 @@ class NewSpool:
     def finish(self) -> None:
         """All of it is there: make it a spool. Raises BackupError."""
         try:
-            for folder in (sidecar_folder(self.folder), f"{self.folder}/{CMDLOG}"):
+            for folder in self._rooms:
                 if not os.listdir(folder):
                     os.rmdir(folder)
             self._give_to_owner()

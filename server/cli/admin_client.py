@@ -33,7 +33,11 @@ NO_STANIEL = "what answers there is not the admin listener of a Staniel"
 
 
 class AdminError(Exception):
-    """Nothing came of a request: one line, why and what to do."""
+    """Nothing came of a request: one line, why and what to do. `status`: of the reply over HTTP, 0 if there is none."""
+
+    def __init__(self, why: str, status: int = 0) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 class Unreachable(AdminError):
@@ -98,6 +102,11 @@ class AdminClient:
     def get(self, path: str, also_good: Collection[int] = (), **query: object) -> Any:
         """The JSON of an answer; its status is 200 or one of `also_good`."""
         return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, b"", also_good)
+
+    def begin(self, method: str, path: str, body: dict[str, object] | None = None) -> Answer:
+        """Begin an operation; the reply comes at once and has its id, or is its result if it was no long one."""
+        wanted = {"prefer": "respond-async"}
+        return Answer(self._ask(method, path, json.dumps(body or {}).encode(), (202,), wanted))
 
     def post(self, path: str, body: dict[str, object] | None = None) -> Answer:
         return Answer(self._ask("POST", path, json.dumps(body or {}).encode(), ()))
@@ -218,7 +227,8 @@ class AdminClient:
             mend = "name the token_file of [admin], or of a user, with --token-file"
             raise AdminError(f"{describe(address)}: {wants}: {mend}")
         why = found.get("error") if isinstance(found, dict) else None
-        raise AdminError(_shortened(why) if isinstance(why, str) else f"{describe(address)}: HTTP status {status}")
+        text = _shortened(why) if isinstance(why, str) else f"{describe(address)}: HTTP status {status}"
+        raise AdminError(text, status)
 
     def _connect(self) -> tuple[http.client.HTTPConnection, AdminAddress]:
         """The first way that is open."""

@@ -21,6 +21,7 @@ from staniel.broker.operations.undo import UndoView
 from staniel.broker.operations.views import ClientView, OpenReadView, QueueSnapshot, ServerView
 from staniel.queues.names import file_error
 from staniel.server.cli.admin_client import AdminError, Answer, queue_path
+from staniel.server.cli.following import carried_out, deleted, moved, purged, returned
 from staniel.server.cli.live_command import NOT_READY, Live, LiveCommand, complete_queue, confirm, convert
 from staniel.server.cli.text import PipeReader, counted, human_duration, human_size, printable, printable_bytes, table
 
@@ -31,6 +32,7 @@ SHOWN_BYTES = 200
 TEXT, HEX, RAW = "text", "hex", "raw"
 AUDIT_HEADS = ("ID", "WHEN", "OPERATION", "ABOUT", "ITEMS", "RESULT", "CLIENT", "PROTOCOL", "WHY")
 ELSEWHERE = (("open_reads", "open with clients"), ("delayed_items", "in retry_delay"))
+CONFLICT = 409  # the reply's status if there is more than was shown
 STATUSES = ("up", "writeavoid", "readonly", "quiescent")
 Callback = Callable[..., Any]
 
@@ -425,10 +427,9 @@ def _print_items(items: list[bytes], form: str, with_ends: bool) -> None:
 @click.option("--no-undo", is_flag=True, help="Remove them at once and for good.")
 @YES
 def purge(live: Live, queue: str, no_undo: bool, is_sure: bool) -> None:
-    """Remove every item that waits in QUEUE; what clients hold stays.
+    """Remove every item that waits in QUEUE; what clients hold stays, and so does what comes after the question.
 
-    If there are more than were shown when you answer, nothing is removed. `undo` brings them back, for as long as the
-    server keeps them: it says until when.
+    `undo` brings them back, for as long as the server keeps them: it says until when.
     """
     body: dict[str, object] = {"no_undo": no_undo}
     if not is_sure:
@@ -436,7 +437,7 @@ def purge(live: Live, queue: str, no_undo: bool, is_sure: bool) -> None:
         final = " for good" * no_undo
         confirm(f"remove {counted(items, 'item')} from {printable(queue)}{final}", is_sure)
         body["expected"] = items
-    found = live.client.post(queue_path(queue, "purge"), body)
+    found = carried_out(live, "POST", queue_path(queue, "purge"), body, purged)
     live.tell(found, f"removed {counted(found['purged'], 'item')} from {printable(queue)}")
     _tell_undo(live, found)
     if found["why"]:
@@ -465,7 +466,7 @@ def undo(live: Live, number: int | None, forget: bool) -> None:
         found = live.client.delete(f"/api/undo/{number}")
         live.tell(found, f"{counted(found['forgotten'], 'item')} cannot be brought back any more")
     else:
-        found = live.client.post(f"/api/undo/{number}")
+        found = carried_out(live, "POST", f"/api/undo/{number}", {}, returned)
         live.tell(found, f"returned {counted(found['returned'], 'item')} to {printable(str(found['queue']))}")
         if not live.as_json:
             _tell_missing(found)
@@ -544,9 +545,9 @@ def _move(
     there = _snapshot(live, queue).items
     wanted = there if count is None else min(count, there)
     confirm(f"move {counted(wanted, 'item')} of {printable(queue)} {where}", is_sure)
-    found = live.client.post(queue_path(queue, path), {**body, "count": wanted})
-    moved, target, why = found["moved"], printable(str(found["to"])) or HOME, printable(str(found["why"]))
-    live.tell(found, f"moved {counted(moved, 'item')} from {printable(queue)} to {target}")
+    found = carried_out(live, "POST", queue_path(queue, path), {**body, "count": wanted}, moved)
+    count_moved, target, why = found["moved"], printable(str(found["to"])) or HOME, printable(str(found["why"]))
+    live.tell(found, f"moved {counted(count_moved, 'item')} from {printable(queue)} to {target}")
     _tell_undo(live, found)
     if why:
         raise AdminError(f"the others stay: {why}")
@@ -590,17 +591,33 @@ def abort(live: Live, queue: str | None, xid: int | None, is_all: bool, number: 
 def delete(live: Live, queue: str, no_undo: bool, is_sure: bool) -> None:
     """Delete QUEUE, with its items and its files.
 
-    `undo` makes it again with the items that waited in it; what clients hold is gone.
+    `undo` makes it again with the items that waited in it, also those that came after the question; what clients hold
+    is gone. With --no-undo you are asked again if more items are there than were shown.
     """
-    if not is_sure:
-        found = _snapshot(live, queue)
-        held = f" and {counted(found.open_reads, 'open read')}" if found.open_reads else ""
-        final = " for good" * no_undo
-        what = f"delete {printable(queue)} with {counted(found.items, 'item')} ({human_size(found.bytes)}){held}{final}"
-        confirm(what, is_sure)
-    answer = live.client.delete(queue_path(queue), {"no_undo": no_undo})
-    live.tell(answer, f"deleted {printable(queue)} with {counted(answer['deleted'], 'item')}")
-    _tell_undo(live, answer)
+    body: dict[str, object] = {"no_undo": no_undo}
+    while True:
+        if not is_sure:
+            body["expected"] = _confirm_delete(live, queue, no_undo)
+        try:
+            found = carried_out(live, "DELETE", queue_path(queue), body, deleted)
+        except AdminError as error:
+            if is_sure or not no_undo or error.status != CONFLICT:
+                raise
+            click.echo(str(error), err=True)
+            continue
+        break
+    live.tell(found, f"deleted {printable(queue)} with {counted(found['deleted'], 'item')}")
+    _tell_undo(live, found)
+
+
+def _confirm_delete(live: Live, queue: str, no_undo: bool) -> int:
+    """Ask. Returns how many items were shown."""
+    found = _snapshot(live, queue)
+    held = f" and {counted(found.open_reads, 'open read')}" if found.open_reads else ""
+    final = " for good" * no_undo
+    what = f"delete {printable(queue)} with {counted(found.items, 'item')} ({human_size(found.bytes)}){held}{final}"
+    confirm(what, False)
+    return found.items
 
 
 @live("pause")

@@ -8,8 +8,7 @@ from typing import Any
 
 from staniel.broker.commands import memcache as commands
 from staniel.broker.config import values
-from staniel.broker.transfers import Transfers
-from staniel.queues.interfaces import Reason
+from staniel.broker.operations.move import RunningMove
 from staniel.queues.registry import Queues
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 from staniel.sim.world import config_of
@@ -28,13 +27,17 @@ def two_copies() -> Any:
     return replaced(Queues, "targets", make)
 
 
-@mutant("an item that waits is sent to what has become an alias", "aliases")
+@mutant("a move goes on to what has become an alias", "aliases")
 @contextmanager
 def alias_shadowed() -> Iterator[None]:
-    def called_off(right: Any) -> Any:
-        def call(self: Transfers, parting: Any, name: str, now_ms: int) -> bool:
-            is_moved = parting.reason is Reason.MOVED and bool(name)
-            return not is_moved and bool(right(self, parting, name, now_ms))
+    def check(right: Any) -> Any:
+        def call(self: RunningMove, now_ms: int) -> Any:
+            queues = self.broker.queues
+            aliases, queues.aliases = queues.aliases, {}
+            try:
+                return right(self, now_ms)
+            finally:
+                queues.aliases = aliases
 
         return call
 
@@ -48,7 +51,7 @@ def alias_shadowed() -> Iterator[None]:
 
         return call
 
-    with replaced(Transfers, "_is_called_off", called_off), replaced(Queues, "_check_name", check_name):
+    with replaced(RunningMove, "_check", check), replaced(Queues, "_check_name", check_name):
         yield
 
 

@@ -1,18 +1,17 @@
-"""Broken rules of purges that can be undone."""
+"""Broken rules of operations that can be undone and go on after a crash."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from staniel.broker.operations.move import RunningMove
 from staniel.broker.operations.moved_back import RunningReturn
-from staniel.broker.operations.undo import RunningUndo, UndoOperation
-from staniel.broker.session import SessionState
+from staniel.broker.operations.purge import FileOperation, RunningUndo
+from staniel.broker.operations.transfer import SliceUnderWay, TransferOperation
 from staniel.broker.transfers import Transfers
 from staniel.broker.undo_recovery import UndoRecovery
-from staniel.journal.undo_file import AppendFrames
-from staniel.queues.item import Delivery, Item
+from staniel.journal.undo_file import AppendFrames, Returning
+from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
@@ -38,24 +37,10 @@ def copies_not_looked_for() -> Any:
     return replaced(UndoRecovery, "_look", lambda right: lambda self, record, content: None)
 
 
-@mutant("a slice counts as returned before the disk has it", "hub-undo")
-def returned_early() -> Any:
-    def make(right: Any) -> Any:
-        def after_sync(self: UndoOperation, then: Callable[[int], None], now_ms: int, *, of_items: bool) -> None:
-            if of_items:
-                then(now_ms)
-            else:
-                right(self, then, now_ms, of_items=of_items)
-
-        return after_sync
-
-    return replaced(UndoOperation, "after_sync", make)
-
-
 @mutant("a purge is over before the disk has its removals", "hub-undo")
 def over_early() -> Any:
     def make(right: Any) -> Any:
-        def after_sync(self: UndoOperation, then: Callable[[int], None], now_ms: int, *, of_items: bool) -> None:
+        def after_sync(self: FileOperation, then: Callable[[int], None], now_ms: int, *, of_items: bool) -> None:
             if of_items:
                 right(self, then, now_ms, of_items=of_items)
             else:
@@ -63,7 +48,7 @@ def over_early() -> Any:
 
         return after_sync
 
-    return replaced(UndoOperation, "after_sync", make)
+    return replaced(FileOperation, "after_sync", make)
 
 
 @mutant("a journal is rewritten under a purge or an undo", "hub-undo")
@@ -74,73 +59,91 @@ def unpinned() -> Any:
 @mutant("items are returned before the undo file says so", "hub-undo")
 def unannounced() -> Any:
     def make(right: Any) -> Any:
-        def append(self: RunningUndo, head: Any, then: Callable[[int], None], now_ms: int) -> None:
-            if then == self._announced:
-                then(now_ms)
+        def append_head(self: FileOperation, head: Any, then: Callable[[int], None], failed: Any) -> None:
+            if isinstance(self, RunningUndo) and isinstance(head, Returning):
+                then(self.started_ms)
             else:
-                right(self, head, then, now_ms)
+                right(self, head, then, failed)
 
-        return append
+        return append_head
 
-    return replaced(RunningUndo, "_append", make)
+    return replaced(FileOperation, "append_head", make)
 
 
-@mutant("what is moved back has no intent", "hub-undo")
-def moved_back_without_intents() -> Any:
+def _at_once(name: str) -> Any:
+    """A method of a transfer that waits for the disk waits for nothing."""
+
     def make(right: Any) -> Any:
-        def accept(self: Transfers, source: Queue, taken: Delivery, *rest: Any) -> None:
-            *_, target, times = (*rest, None) if len(rest) < 4 else rest
-            if times is None or not self.queues.known(target):
-                right(self, source, taken, *rest)
-                return
-            item = taken.item
-            self.queues.by_name[target].add(Item(item.data, times[0], times[1], item.flags), rest[1], forced=True)
-            source.release(taken)
+        def after(self: TransferOperation, *rest: Any) -> None:
+            *_, then, now_ms = rest
+            then(now_ms)
 
-        return accept
+        return after
 
-    return replaced(Transfers, "accept", make)
+    return replaced(TransferOperation, name, make)
+
+
+@mutant("a slice is copied before the operation's file is durable", "hub-undo")
+def copied_unframed() -> Any:
+    return _at_once("after_file")
+
+
+@mutant("a moved item leaves before the disk has its copy", "hub-undo")
+def removed_early() -> Any:
+    return _at_once("after_copies")
+
+
+@mutant("a journal is rewritten under a move", "hub-undo")
+def unpinned_slices() -> Any:
+    def make(right: Any) -> Any:
+        def send(self: TransferOperation, *rest: Any) -> None:
+            right(self, *rest)
+            found = self._under_way[-1]
+            for end in found.ends:
+                end.open_transfers -= 1
+            found.ends = []
+
+        return send
+
+    return replaced(TransferOperation, "send", make)
+
+
+@mutant("a slice is settled before its removal is durable", "hub-undo")
+def settled_early() -> Any:
+    return _at_once("after_removal")
+
+
+@mutant("a start takes every slice of a move that was cut off for settled", "hub-undo")
+def cut_off_forgotten() -> Any:
+    return replaced(UndoRecovery, "intents", lambda right: lambda self: [])
 
 
 @mutant("what is moved back stays where it was moved to", "hub-undo")
 def moved_back_twice() -> Any:
     def make(right: Any) -> Any:
-        def take(self: RunningReturn, there: Queue, count: int) -> Any:
-            found = right(self, there, count)
-            for taken, _ in found:
-                there.add(taken.item, taken.item.added_ms, forced=True)
-            return found
+        def remove(self: TransferOperation, found: SliceUnderWay, now_ms: int) -> None:
+            if isinstance(self, RunningReturn):
+                for taken in found.taken[: found.sent]:
+                    item = taken.item
+                    self.source.add(Item(item.data, item.added_ms, item.expires_ms), now_ms, forced=True)
+            right(self, found, now_ms)
 
-        return take
+        return remove
 
-    return replaced(RunningReturn, "_take", make)
+    return replaced(TransferOperation, "_remove", make)
 
 
 @mutant("what is passed on the way to a moved item is dropped", "hub-undo")
 def passed_dropped() -> Any:
     def make(right: Any) -> Any:
-        def take(self: RunningReturn, there: Queue, count: int) -> Any:
+        def take(self: RunningReturn, there: Queue) -> Any:
             while (head := there.line.head()) is not None and self._lookup.key(head) is None:
                 there.drop_head()
-            return right(self, there, count)
+            return right(self, there)
 
         return take
 
-    return replaced(RunningReturn, "_take", make)
-
-
-@mutant("a move whose client has gone forgets what it had set aside", "hub-undo")
-def aside_forgotten() -> Any:
-    def make(right: Any) -> Any:
-        def sealed(self: RunningMove, more: bool, why: str, at_ms: int, now_ms: int) -> None:
-            if self.session.state is SessionState.CLOSED:
-                for taken in self._slice:
-                    self.source.release(taken)
-            right(self, more, why, at_ms, now_ms)
-
-        return sealed
-
-    return replaced(RunningMove, "_sealed", make)
+    return replaced(RunningReturn, "_take_passing", make)
 
 
 __all__ = ["MUTANTS"]

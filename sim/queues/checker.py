@@ -229,8 +229,12 @@ class Checker:
             for data in request.items:
                 self.puts[data] = Put(request, [])
         if request.want is Want.MOVE:
-            self.model(request.queue).targets.add(request.target)
-            self.model(request.queue).moved_to.add(request.target)
+            self.goes_on(request.queue, request.target)
+
+    def goes_on(self, source: str, target: str) -> None:
+        """A move was asked for, or a start goes on with one that an accident has cut off."""
+        self.model(source).targets.add(target)
+        self.model(source).moved_to.add(target)
 
     def on_answer(self, client: CheckedClient, who: str, answer: Answer) -> list[Acknowledgement]:
         """A part of an answer. What it promises once it has reached the client."""

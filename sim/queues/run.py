@@ -59,6 +59,8 @@ class QueueRun(History):
 
     def watch(self, broker: Broker) -> None:
         watch(broker, self.checker)
+        for operation in broker.operations.running.values():
+            self.checker.goes_on(operation.queue_name, operation.target)
         self.checker.aliases = Aliases(broker)
         self.checker.now_ms = self.now_ms
 

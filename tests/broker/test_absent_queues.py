@@ -8,6 +8,7 @@ from staniel.broker import protocols
 from staniel.broker.session import SessionState
 from staniel.protocol.memcache.requests import Dialect
 from staniel.sim.disk.durable import Crash
+from staniel.sim.world import end_operations
 from tests.support.thrift_calls import call
 from tests.support.world import Client, World
 
@@ -88,6 +89,7 @@ def test_a_queue_that_comes_by_a_move_is_found_too() -> None:
     world = World("default.keep_journal = false")
     waiter = world.client().says("get there/t=1000")
     world.client().puts("x").says("move q there")
+    end_operations(world)
     assert waiter.hears() == "VALUE there/t=1000 0 1 x END"
 
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from staniel.broker.operations.backup import BackupHold
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
-from staniel.sim.world import Client
+from staniel.sim.world import Client, end_operations
 from staniel.sim.world import World as SlowWorld
-from tests.support.world import World
+from tests.broker.test_undo import Admin
+from tests.support.world import World, send_copies
 
 SMALL = """
 [default]
@@ -44,7 +45,7 @@ def hold(world: SlowWorld) -> tuple[BackupHold, Client]:
 def copy_of(found: BackupHold, disk: Disk) -> Disk:
     """A new disk with a spool that has what is held, as the copier reads it now."""
     copy = Disk()
-    for folder in ("s/.staniel/segments", "s/.staniel/cmdlog"):
+    for folder in ("s/.staniel/segments", "s/.staniel/cmdlog", "s/.staniel/undo"):
         copy.make_folder(folder)
     for each in found.files:
         data = disk.read(each.path, 0, each.bytes)
@@ -210,7 +211,8 @@ def test_what_was_executed_and_not_written_yet_is_written_first() -> None:
 
 def test_intents_that_are_written_anew_in_their_place_are_held_as_they_were() -> None:
     world = SlowWorld(SMALL)
-    world.client().puts("a").says("move q calls")
+    world.client().says(f"set q 0 {world.now_ms // 1000 + 1} 1", "a")
+    world.turn(1500)
     found, _ = hold(world)
     world.do_tasks()
     (intents,) = [each for each in found.files if each.name == ".staniel/intents"]
@@ -221,6 +223,42 @@ def test_intents_that_are_written_anew_in_their_place_are_held_as_they_were() ->
     world.broker.transfers.transfer_log.restart()
     assert world.disk.size("s/.staniel/intents") == 0
     assert len(world.disk.read(intents.path, 0, 1 << 20)) == intents.bytes
+
+
+def test_the_file_of_a_move_is_held_and_a_copy_goes_on_with_it() -> None:
+    world = SlowWorld(SMALL)
+    client = world.client()
+    for number in range(3):
+        client.puts(f"{number}")
+    send_copies(world, "move q calls")
+    found, _ = hold(world)
+    world.do_tasks()
+    assert [each.bytes > 200 for each in found.files if each.name == ".staniel/undo/1"] == [True]
+    while world.sync() or world.broker.operations.running:
+        world.turn(1)
+    again = World(SMALL, copy_of(found, world.disk), world.now_ms)
+    end_operations(again)
+    assert state(again) == {"calls": [b"0", b"1", b"2"]}
+
+
+def test_what_a_purge_has_put_into_its_file_is_in_no_copy() -> None:
+    world = SlowWorld(SMALL)
+    client, admin = world.client(), Admin(world)
+    for number in range(3):
+        client.puts(f"{number}")
+    admin.asks("POST", "/api/queues/q/purge")
+    copies = []
+    while admin.hears() is None:
+        found, _ = hold(world)
+        world.do_tasks()
+        copies.append(found)
+        world.sync()
+        world.turn(1)
+    assert world.disk.list("s/.staniel/undo") and len(copies) > 1
+    for each in copies:
+        assert not [file for file in each.files if file.name.startswith(".staniel/undo")]
+        again = World(SMALL, copy_of(each, world.disk), world.now_ms)
+        assert state(again) in ({"q": [b"0", b"1", b"2"]}, {})
 
 
 def test_a_stray_name_among_those_that_are_held_is_in_nothings_way() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 from staniel.broker import protocols
 from staniel.broker.broker import LOOK_MS
 from staniel.journal.disk.fs import Misplaced
+from staniel.journal.group_commit import JournalFailure
 from staniel.journal.own_files import LOSSES, Loss
 from staniel.journal.redo.log import LogState
 from staniel.journal.spool import OWN_FILES
 from staniel.sim.disk.disk import Disk
-from tests.broker.test_undo import asked
+from staniel.sim.world import end_operations
+from tests.broker.test_undo import Admin, asked
 from tests.faults.rich import files
 from tests.support.job_world import job_id
 from tests.support.streams import asks, settle
@@ -152,3 +155,49 @@ def test_an_undo_file_that_is_gone_refuses_its_undo() -> None:
     world.disk.remove(path)
     status, said = asked(world, "POST", f"/api/undo/{path.rpartition('/')[2]}", {})
     assert status >= 400 and "undo" in said["error"]
+
+
+@pytest.mark.parametrize("harm", ["removed", "emptied"])
+def test_a_move_ends_early_when_its_file_is_gone_and_no_item_is_lost_or_doubled(harm: str) -> None:
+    world = World()
+    for number in range(300):
+        asks(world, "set q 0 0 3", f"{number:03}")
+    admin = Admin(world)
+    admin.asks("POST", "/api/queues/q/move", {"to": "r"})
+    world.turn()
+    (path,) = there(world.disk, "undo")
+    if harm == "removed":
+        world.disk.remove(path)
+    else:
+        world.disk.truncate(path, 0)
+    end_operations(world)
+    settle(world)
+    world.turn()
+    heard = admin.hears()
+    assert heard is not None and "another program has removed" in heard[1].get("why", heard[1].get("error", ""))
+    assert world.items("q") + world.items("r") and len(world.items("q")) + len(world.items("r")) == 300
+    again = World("", world.disk.kill(), world.now_ms)
+    assert sorted(again.items("q") + again.items("r")) == [f"{number:03}".encode() for number in range(300)]
+    assert not again.broker.operations.running
+
+
+def test_a_disk_that_fills_up_in_a_frame_of_a_move_costs_the_reserve() -> None:
+    world = World()
+    for number in range(300):
+        asks(world, "set q 0 0 3", f"{number:03}")
+    world.disk.fail("write", "s/.staniel/undo/1", errno.ENOSPC, after=1, short=40)
+    found = asked(world, "POST", "/api/queues/q/move", {"to": "r"})[1]
+    assert 0 < found["moved"] < 300 and found["why"].startswith("disk full")
+    again = World("", world.disk.kill(), world.now_ms)
+    assert (len(again.items("q")), len(again.items("r"))) == (300 - found["moved"], found["moved"])
+    assert asked(again, "POST", "/api/undo/1", {})[1]["returned"] == found["moved"]
+
+
+def test_a_frame_of_a_move_that_cannot_be_written_ends_the_server_because_items_rest_on_it() -> None:
+    world = World()
+    asks(world, "set q 0 0 1", "a")
+    world.disk.fail("write", "s/.staniel/undo/1", errno.EIO)
+    with pytest.raises(JournalFailure, match=r"cannot write s/\.staniel/undo/1"):
+        asked(world, "POST", "/api/queues/q/move", {"to": "r"})
+    again = World("", world.disk.kill(), world.now_ms)
+    assert again.items("q") == [b"a"] and not again.items("r")

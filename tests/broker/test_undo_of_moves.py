@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from staniel.broker.operations import moved_back
-from staniel.broker.operations.move import ITEMS_PER_SLICE
+from staniel.broker.operations.transfer import ITEMS_PER_SLICE
 from staniel.queues.item import Item
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
@@ -232,15 +232,19 @@ def test_a_deleted_queue_comes_back_with_what_waited_in_it(config: str) -> None:
     assert asked(world, "DELETE", "/api/queues/q", {"no_undo": True}) == (200, gone)
 
 
-def test_what_comes_while_a_queue_is_deleted_is_not_deleted_with_it() -> None:
+def test_what_comes_while_a_queue_is_deleted_can_be_undone_with_the_rest() -> None:
     world = filled(5)
-    admin = Admin(world)
+    admin, client = Admin(world), world.client()
     admin.asks("DELETE", "/api/queues/q")
-    world.client().puts("newer")
+    for number in range(50):
+        if world.broker.queues.find("q") is not None:
+            client.puts(f"newer {number}")
+        step(world)
     settles(world)
     heard = admin.hears()
-    assert heard is not None and heard[0] == 409 and "emptied and not deleted" in heard[1]["error"]
-    assert world.items() == [b"newer"]
+    assert heard is not None and heard[0] == 200 and heard[1]["deleted"] > 5
+    assert asked(world, "POST", f"/api/undo/{heard[1]['undo']}")[1]["returned"] == heard[1]["deleted"]
+    assert len(world.items()) == heard[1]["deleted"] and world.items()[5] == b"newer 0"
 
 
 @FORMATS

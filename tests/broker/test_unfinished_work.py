@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from staniel.broker.operations import undo
+from staniel.broker.operations import purge
 from staniel.journal.spool import Spool
 from staniel.journal.tools.convert import Conversion, Refusal
 from staniel.journal.tools.unfinished import Work, unfinished_in, unfinished_work
-from staniel.journal.undo_file import MOVES_VERSION, Began, frame
+from staniel.journal.undo_file import RESUMED_VERSION, Began, frame
 from staniel.queues.config import Format
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.world import START_MS, World, content
@@ -51,7 +51,7 @@ def all_items(disk: Disk) -> Counter[bytes]:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_queue_is_converted_whole_or_not_at_all(form: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undo, "ITEMS_PER_SLICE", 2)
+    monkeypatch.setattr(purge, "ITEMS_PER_SLICE", 2)
     other = FORMATS[1 - FORMATS.index(form)]
     refused = 0
     for disk in killed(form):
@@ -62,14 +62,14 @@ def test_a_queue_is_converted_whole_or_not_at_all(form: Format, monkeypatch: pyt
         try:
             Conversion(Spool(twin, "s"), "q", START_MS + 10_000, lambda *_: None).run(other)
         except Refusal as why:
-            refused += Work.UNDO.value in str(why)
+            refused += Work.OPERATION.value in str(why)
         assert all_items(twin.kill()) == before
     assert refused > 4
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_what_is_left_is_told_until_a_start_has_done_it(form: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undo, "ITEMS_PER_SLICE", 2)
+    monkeypatch.setattr(purge, "ITEMS_PER_SLICE", 2)
     seen: Counter[Work] = Counter()
     for disk in killed(form):
         left = unfinished_in(disk, "s", "q")
@@ -78,7 +78,7 @@ def test_what_is_left_is_told_until_a_start_has_done_it(form: Format, monkeypatc
         if left:
             World("", disk).broker.shutdown(START_MS)
             assert unfinished_work(disk, "s") == []
-    assert seen[Work.UNDO] > 4
+    assert seen[Work.OPERATION] > 4
 
 
 def test_each_kind_of_work_is_found() -> None:
@@ -86,7 +86,7 @@ def test_each_kind_of_work_is_found() -> None:
     World("", _with_spool(disk)).broker.shutdown(START_MS)
     assert unfinished_work(disk.kill(), "s") == []
     disk.make_folder("s/.staniel/undo")
-    later = frame(Began(MOVES_VERSION + 1, 7, 0, 1, "", b"q", b""))
+    later = frame(Began(RESUMED_VERSION + 1, 7, 0, 1, "", b"q", b""))
     intent = (
         b'{"begin":1,"source":"q+x","was_added_ms":1,"target":"t","after":0,"at":0,"added_ms":1,"size":1,"crc":1}\n'
     )
@@ -97,7 +97,7 @@ def test_each_kind_of_work_is_found() -> None:
         file.close()
     found = [(each.work, each.queue) for each in unfinished_work(disk, "s")]
     spool = [(work, "") for work in (Work.FAILED_SYNC, Work.CONVERSION)]
-    assert found == [*spool, (Work.TRANSFERS, "q"), (Work.TRANSFERS, "t"), (Work.UNDO, "")]
+    assert found == [*spool, (Work.TRANSFERS, "q"), (Work.TRANSFERS, "t"), (Work.OPERATION, "")]
 
 
 def _with_spool(disk: Disk) -> Disk:

@@ -55,10 +55,10 @@ FROM = {
     "a start believes what the redo log has a wrong checksum of": 507,
     "what was synced in a close is not told to the redo log before the answer": 303,
     "items go back though their answer has left, when a later one cannot": 34,
-    "a slice counts as returned before the disk has it": 627,
     "what has arrived under TLS is decrypted a record at a time": 70,
-    "a purge is over before the disk has its removals": 34,
     "flags whose item is cut off are taken for the number of a transaction": 120,
+    "a purge is over before the disk has its removals": 19,
+    "a journal is rewritten under a purge or an undo": 77,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS

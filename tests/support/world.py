@@ -6,7 +6,7 @@ from staniel.sim.disk.durable import Choose, Crash
 from staniel.sim.world import START_MS, Client
 from staniel.sim.world import World as SimWorld
 
-__all__ = ["START_MS", "Client", "World"]
+__all__ = ["START_MS", "Client", "World", "send_copies"]
 
 
 class World(SimWorld):
@@ -33,3 +33,11 @@ class World(SimWorld):
     def crash(self, how: Crash | Choose) -> World:
         """The server started again after power loss."""
         return World(self.config, self.disk.crash(how), self.now_ms + 1000)
+
+
+def send_copies(world: SimWorld, line: str) -> Client:
+    """Ask for a move; its copies are written then, and not synced. Returns the client."""
+    client = world.client().says(line)
+    world.sync()  # of the operation's file
+    world.turn()
+    return client

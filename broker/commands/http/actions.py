@@ -8,7 +8,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,17 +26,19 @@ from staniel.broker.config.load import ReloadError
 from staniel.broker.operations import changes, payloads
 from staniel.broker.operations.browse import as_text
 from staniel.broker.operations.move import RunningMove, move_error
-from staniel.broker.operations.moved_back import RunningReturn
+from staniel.broker.operations.purge import RunningDrop, RunningPurge
 from staniel.broker.operations.redrive import RunningRedrive
-from staniel.broker.operations.undo import RunningPurge, UndoRecord
-from staniel.broker.operations.undo import undo as begin_undo
+from staniel.broker.operations.resumption import begin_undo
+from staniel.broker.operations.running import Operation, Requester
+from staniel.broker.operations.undo import UndoRecord
 from staniel.broker.session import Session
 from staniel.broker.status import by_name
+from staniel.journal.undo_file import DELETE
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import RAW
 from staniel.queues.item import Delivery, Item, ends_ms
 from staniel.queues.names import name_error
-from staniel.queues.queue import Queue
+from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Refused
 
 if TYPE_CHECKING:
@@ -68,8 +70,8 @@ class TakeBody(Struct, forbid_unknown_fields=True):
 
 
 class PurgeBody(Struct, forbid_unknown_fields=True):
-    """`expected`: refuse if the queue has more items than the operator has been shown; null: whatever there is.
-    `no_undo`: remove them at once and for good.
+    """`expected`: how many items the operator was shown: so many are removed, from the head on, and those that came
+    since stay; null: whatever there is. `no_undo`: remove them at once and for good.
     """
 
     expected: int | None = None
@@ -77,7 +79,7 @@ class PurgeBody(Struct, forbid_unknown_fields=True):
 
 
 class MoveBody(Struct, forbid_unknown_fields=True):
-    """`count` null: as many as there are now. `expected`: as of a purge."""
+    """`count` null: as many as there are now. `expected`: no more than that, as of a purge."""
 
     to: str
     count: int | None = None
@@ -123,9 +125,12 @@ class Purged(Struct, frozen=True):
 
 
 class DeleteBody(Struct, forbid_unknown_fields=True):
-    """`no_undo`: at once and for good."""
+    """`no_undo`: at once and for good. `expected`: with it, refuse if there are more items than the operator was shown.
+    A delete that can be undone keeps those that come until its end, too.
+    """
 
     no_undo: bool = False
+    expected: int | None = None
 
 
 class Deleted(Struct, frozen=True):
@@ -303,52 +308,67 @@ def _taken(item: Item) -> Taken:
 def purge(exchange: Exchange, now_ms: int) -> None:
     """Remove every item that waits; open reads are not touched."""
     body = exchange.body(PurgeBody)
-    expected = body.expected
     found = find(exchange)
     if found is None:
         return
     if why := access.flush_refusal(exchange.session, [found]):
         exchange.error(503, why)
         return
-    if _has_more(exchange, found, expected, "purged"):
-        return
+    count = _wanted(body.expected, found.line.present)
     undos = exchange.broker.undos
-    if undos.is_on and not body.no_undo and found.line.present:
-        _purge_undoably(exchange, found, now_ms)
+    if not undos.is_on or body.no_undo or not count:
+        _purge_for_good(exchange, found, count, now_ms)
         return
-    # Again from the beginning, if it takes another turn: other clients come in between.
-    count = changes.empty(exchange.session, found, now_ms, partial(purge, exchange), "purge")
-    if count is not None:
-        exchange.json(Purged(count))
-
-
-def _has_more(exchange: Exchange, found: Queue, expected: int | None, done: str) -> bool:
-    """Whether the queue has more items than the operator has been shown: that is told, and nothing is done."""
-    there = found.line.present
-    if expected is None or there <= expected:
-        return False
-    exchange.error(409, f"{found.name} has {there} items now, not {expected}: nothing was {done}")
-    return True
-
-
-def _purge_undoably(exchange: Exchange, found: Queue, now_ms: int) -> None:
-    undos, number = exchange.broker.undos, exchange.broker.audit.next_id()
-
-    def finish(count: int, why: str, now_ms: int) -> None:
-        if why and not count:
-            exchange.operation = ""  # it is in the audit log already
-            exchange.error(503, f"nothing was purged: {why}")
-            return
-        record = undos.by_id.get(number)
-        exchange.json(Purged(count, number if record else 0, record.content.began.until_ms if record else 0, why))
-
-    if why := undos.refusal(found):
+    if why := undos.refusal(found, count):
         exchange.error(409, why)
         return
     try:
-        RunningPurge(exchange.session, found, number, now_ms, finish)
+        running = RunningPurge(exchange.broker, Requester.of(exchange.session), found, count, now_ms)
     except OSError as error:
         exchange.error(503, f"nothing was purged, the undo file cannot be made: {error.strerror}")
+        return
+
+    _answer_later(exchange, running, partial(_purged, exchange, found, running), now_ms)
+
+
+def _purged(exchange: Exchange, queue: Queue, running: Operation, now_ms: int) -> None:
+    exchange.operation = ""  # it is in the audit log already
+    exchange.session.depend_on(queue)
+    if running.why and not running.done:
+        exchange.error(503, f"nothing was purged: {running.why}")
+    else:
+        exchange.json(Purged(running.done, running.undo, running.undo_until_ms, running.why))
+
+
+def _wanted(expected: int | None, there: int) -> int:
+    """How many of the items that are there an operation is about: those that were shown. Raises BadBody."""
+    if expected is not None and expected < 0:
+        raise BadBody("expected is less than nothing")
+    return there if expected is None else min(expected, there)
+
+
+def _answer_later(exchange: Exchange, running: Operation, answer: Callable[[int], None], now_ms: int) -> None:
+    """Answer when the operation has ended; at once, with its id, if the client prefers that."""
+    if exchange.request.headers.get("prefer", "").lower() == "respond-async":
+        exchange.operation = ""
+        exchange.json(running.view(now_ms), 202)
+    else:
+        running.wait(exchange.session, answer)
+
+
+def _purge_for_good(exchange: Exchange, found: Queue, count: int, now_ms: int) -> None:
+    session, line = exchange.session, found.line
+    if found.state is QueueState.CLOSED:
+        exchange.error(404, f"{found.name} is deleted")
+        return
+    if count < line.present:
+        running = RunningDrop(exchange.broker, Requester.of(session), found, count, now_ms)
+        _answer_later(exchange, running, partial(_purged, exchange, found, running), now_ms)
+        return
+    # Again from the beginning, if it takes another turn: other clients come in between, and what they put stays.
+    again = partial(_purge_for_good, exchange, found, count)
+    if (purged := changes.empty(session, found, now_ms, again, "purge")) is not None:
+        exchange.json(Purged(purged))
 
 
 def undo(exchange: Exchange, now_ms: int) -> None:
@@ -356,31 +376,39 @@ def undo(exchange: Exchange, now_ms: int) -> None:
     record = _undo_record(exchange)
     if record is None:
         return
-    session, name = exchange.session, record.queue
-    queues = exchange.broker.queues
-    if name in queues.aliases:
+    session, name, broker = exchange.session, record.queue, exchange.broker
+    if name in broker.queues.aliases:
         exchange.error(409, f"{name} is an alias now")
         return
-    if why := access.write_refusal(session, None) or queues.why_blocked(name):
+    if why := access.write_refusal(session, None) or broker.queues.why_blocked(name):
         exchange.error(503, why)
         return
-
-    def finish(count: int, why: str, now_ms: int, is_open: int = 0, gone: int = 0) -> None:
-        exchange.operation = ""  # it is in the audit log already
-        if why and not count:
-            exchange.error(503, f"nothing was returned: {why}")
-        else:
-            exchange.json(Undone(count, name, why, is_open, gone))
-
-    if record.target:
-        RunningReturn(
-            session, record, lambda each: finish(each.returned, each.why, 0, each.open, each.gone), now_ms
-        ).step(now_ms)
-        return
     try:
-        begin_undo(session, record, now_ms, finish)
+        running = begin_undo(broker, Requester.of(session), record, now_ms)
     except Refused as refused:
         exchange.error(503, refused.why)
+        return
+    except OSError as error:
+        exchange.error(503, f"nothing was returned, the undo file cannot be opened: {error.strerror}")
+        return
+    if running is None:
+        gone, _ = record.content.counts()
+        broker.undos.drop(record, "")
+        broker.audit.note(session, "undo", now_ms, queue=name, target=str(record.id))
+        exchange.json(Undone(0, name, gone=gone))
+        return
+
+    def answer(now_ms: int) -> None:
+        exchange.operation = ""  # it is in the audit log already
+        for queue in map(broker.queues.find, (name, record.target)):
+            if queue is not None:
+                session.depend_on(queue)
+        if running.why and not running.done:
+            exchange.error(503, f"nothing was returned: {running.why}")
+        else:
+            exchange.json(Undone(running.done, name, running.why, running.open, running.gone))
+
+    _answer_later(exchange, running, answer, now_ms)
 
 
 def forget_undo(exchange: Exchange, now_ms: int) -> None:
@@ -418,23 +446,23 @@ def cancel(exchange: Exchange, now_ms: int) -> None:
     if found.ended_ms:
         exchange.error(409, f"operation {found.id} has ended: {found.state.value}")
         return
-    found.is_cancelled = True
-    exchange.broker.audit.note(exchange.session, "cancel", now_ms, queue=found.queue, target=str(found.id))
+    found.cancel()
+    exchange.broker.audit.note(exchange.session, "cancel", now_ms, queue=found.queue_name, target=str(found.id))
     exchange.json(found.view(now_ms))
 
 
 def move(exchange: Exchange, now_ms: int) -> None:
     body = exchange.body(MoveBody)
     found = find(exchange)
-    if found is not None and not _has_more(exchange, found, body.expected, "moved"):
-        _move(exchange, found, body.to, body.count, now_ms, "move")
+    if found is not None:
+        _move(exchange, found, body.to, body.count, body.expected, now_ms, "move")
 
 
 def redrive(exchange: Exchange, now_ms: int) -> None:
     """Move dead letters back to where they came from."""
     body = exchange.body(RedriveBody)
     found = find(exchange)
-    if found is None or _has_more(exchange, found, body.expected, "moved"):
+    if found is None:
         return
     target = body.to
     if not target:
@@ -443,24 +471,30 @@ def redrive(exchange: Exchange, now_ms: int) -> None:
             _redrive_home(exchange, found, body, now_ms)
             return
         target = origins[0]
-    _move(exchange, found, target, body.count, now_ms, "redrive")
+    _move(exchange, found, target, body.count, body.expected, now_ms, "redrive")
 
 
 def _redrive_home(exchange: Exchange, source: Queue, body: RedriveBody, now_ms: int) -> None:
     """Several queues share this dead-letter queue, or none says so: each item goes to the queue that it left."""
     if body.count is not None and body.count < 0:
         raise BadBody("count is less than nothing")
+    count = _wanted(body.expected, source.line.present if body.count is None else body.count)
+    queues, rights = exchange.broker.queues, exchange.rights
 
-    def finish(moved: int, why: str) -> None:
-        if why and not moved:
-            exchange.error(409, _with_mend(exchange, why))
+    def refusal(name: str) -> str:
+        return target_refusal(rights, queues, name) if rights is not None else ""
+
+    running = RunningRedrive(exchange.broker, Requester.of(exchange.session), source, count, now_ms, refusal)
+
+    def answer(now_ms: int) -> None:
+        exchange.operation = ""  # it is in the audit log already
+        exchange.session.depend_on(source)
+        if running.why and not running.done:
+            exchange.error(409, _with_mend(exchange, running.why))
         else:
-            exchange.json(MoveResult(moved, "", why))
+            exchange.json(MoveResult(running.done, "", running.why, running.undo, running.undo_until_ms))
 
-    def forbidden(name: str) -> str:
-        return "" if exchange.rights is None else target_refusal(exchange.rights, exchange.broker.queues, name)
-
-    RunningRedrive(exchange.session, source, body.count, finish, now_ms, forbidden).begin(now_ms)
+    _answer_later(exchange, running, answer, now_ms)
 
 
 def _origins(broker: Broker, name: str) -> list[str]:
@@ -470,7 +504,15 @@ def _origins(broker: Broker, name: str) -> list[str]:
     return there or [each for each in resolved if each and resolved[each].dead_letter_queue == name]
 
 
-def _move(exchange: Exchange, source: Queue, target: str, count: int | None, now_ms: int, operation: str) -> None:
+def _move(
+    exchange: Exchange,
+    source: Queue,
+    target: str,
+    count: int | None,
+    expected: int | None,
+    now_ms: int,
+    operation: str,
+) -> None:
     queues, rights = exchange.broker.queues, exchange.rights
     if rights is not None and (why := target_refusal(rights, queues, target)):
         exchange.forbid(why)
@@ -483,19 +525,21 @@ def _move(exchange: Exchange, source: Queue, target: str, count: int | None, now
         return
     if count is not None and count < 0:
         raise BadBody("count is less than nothing")
+    count = _wanted(expected, source.line.present if count is None else count)
+    by = Requester.of(exchange.session)
+    running = RunningMove(exchange.broker, by, source, target, count, now_ms, operation, undoably=True)
 
-    def finish(moved: int, why: str) -> None:
-        if running.is_target_full:
-            why = f"{target} is full (max_items or max_size)"
-        if why and not moved:
-            exchange.error(409 if running.is_target_full else 503, _with_mend(exchange, why))
+    def answer(now_ms: int) -> None:
+        exchange.operation = ""  # it is in the audit log already
+        for queue in (source, queues.find(target)):
+            if queue is not None:
+                exchange.session.depend_on(queue)
+        if running.why and not running.done:
+            exchange.error(409 if running.is_target_full else 503, _with_mend(exchange, running.why))
         else:
-            record = running.undo
-            number, until_ms = (record.id, record.content.began.until_ms) if record is not None else (0, 0)
-            exchange.json(MoveResult(moved, target, why, number, until_ms))
+            exchange.json(MoveResult(running.done, target, running.why, running.undo, running.undo_until_ms))
 
-    running = RunningMove(exchange.session, source, target, count, finish, now_ms, operation)
-    running.begin(now_ms, undoably=True)
+    _answer_later(exchange, running, answer, now_ms)
 
 
 def pause(exchange: Exchange, now_ms: int) -> None:
@@ -582,31 +626,31 @@ def delete(exchange: Exchange, now_ms: int) -> None:
         return
     undos, items = exchange.broker.undos, found.line.present
     if not undos.is_on or body.no_undo or not items:
-        _delete(exchange, Deleted(items), now_ms)
-        return
-
-    def finish(count: int, why: str, now_ms: int) -> None:
-        record = undos.by_id.get(number)
-        if (why and not count) or record is None:
-            exchange.error(503, f"{name} was not deleted: {why or 'it cannot be undone'}")
-            return
-        back = f"staniel undo {number} brings back what it had"
-        if left := found.line.present:
-            come = f"{left} items have come meanwhile: {name} was emptied and not deleted; {back}"
-            exchange.error(409, f"{come}. Pause its puts first, or say no_undo (--no-undo)")
-        elif why:
-            exchange.error(503, f"{name} was emptied and not deleted: {why}; {back}")
+        if body.expected is not None and items > body.expected:
+            # Only what would destroy more than was shown asks again.
+            exchange.error(409, f"{name} has {items} items now, not {body.expected}: nothing was deleted")
         else:
-            _delete(exchange, Deleted(count, number, record.content.began.until_ms), now_ms)
-
-    number = exchange.broker.audit.next_id()
-    if why := undos.refusal(found):
+            _delete(exchange, Deleted(items), now_ms)
+        return
+    if why := undos.refusal(found, items):
         exchange.error(409, why)
         return
     try:
-        RunningPurge(session, found, number, now_ms, finish, "delete")
+        running = RunningPurge(exchange.broker, Requester.of(session), found, items, now_ms, DELETE)
     except OSError as error:
         exchange.error(503, f"nothing was deleted, the undo file cannot be made: {error.strerror}")
+        return
+
+    def answer(now_ms: int) -> None:
+        exchange.operation = ""  # it is in the audit log already
+        session.batch = max(session.batch, running.batch)
+        back = f"; staniel undo {running.undo} brings back what it had" if running.undo else ""
+        if running.why:
+            exchange.error(503, f"{name} was not deleted: {running.why}{back}")
+        else:
+            exchange.json(Deleted(running.done, running.undo, running.undo_until_ms))
+
+    _answer_later(exchange, running, answer, now_ms)
 
 
 def _delete(exchange: Exchange, told: Deleted, now_ms: int) -> None:

@@ -73,6 +73,7 @@ def test_so_they_are_by_a_text_client_and_a_move() -> None:
     client = world.client().says("move q there")
     for _ in range(10):
         world.turn()
+        world.sync()  # of the operation's file
     assert client.hears() == "MOVED 1"
 
 

@@ -62,13 +62,14 @@ def test_in_a_rewrite(verb: str, part: str, number: int) -> None:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_of_the_intents(number: int) -> None:
-    world = World("default.sync_journal = 'os'\n")
-    client = world.client()
-    client.puts("1")
+    config = "queues.q.expire_to_queue = 'other'\nqueues.q.max_age = '20ms'\n"
+    world = World(f"default.sync_journal = 'os'\nserver.expiration_timer_frequency = '1ms'\n{config}")
+    world.client().puts("1")
     world.turn()
     world.disk.fail("sync", "intents", number)
     with pytest.raises(JournalFailure):
-        client.says("move q other")
+        for _ in range(3):
+            world.turn(30)
     end_of(world)
     assert world.disk.size("s/.staniel/intents") >= 0
 

@@ -8,10 +8,12 @@ from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.libkestrel.records import DATA_BYTES_MAX
 from staniel.journal.spool import Spool
 from staniel.journal.tools.convert import Conversion, Refusal
+from staniel.journal.tools.unfinished import unfinished_work
 from staniel.queues.config import Format, JournalDialect
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
+from tests.broker.test_undo import Admin, asked, filled
 from tests.support.spool import crashes, new_disk, put_file
 from tests.support.world import START_MS, World
 
@@ -161,3 +163,30 @@ def test_an_item_too_large_for_the_format_is_refused() -> None:
     with pytest.raises(Refusal, match="holds 16MB at most"):
         convert(disk, Format.LIBKESTREL)
     assert "q" in names(disk)
+
+
+@pytest.mark.parametrize("what", ["purge", "move", "undo of a purge", "undo of a move"])
+def test_a_queue_with_an_operation_that_was_cut_off_is_converted_when_a_start_has_ended_it(what: str) -> None:
+    """Its file speaks of transactions, ids and places in the old files."""
+    world = filled(20)
+    begin = "purge" if what.endswith("purge") else "move"
+    body: dict[str, object] = {} if begin == "purge" else {"to": "r"}
+    admin = Admin(world)
+    if what.startswith("undo"):
+        number = asked(world, "POST", f"/api/queues/q/{begin}", body)[1]["undo"]
+        admin.asks("POST", f"/api/undo/{number}")
+    else:
+        admin.asks("POST", f"/api/queues/q/{begin}", body)
+    states, refused = 0, 0
+    while world.broker.operations.running:
+        disk = world.disk.crash(Crash.KEEP)
+        is_open = bool(unfinished_work(disk, "s"))
+        if is_open:
+            with pytest.raises(Refusal, match="start it once"):
+                convert(disk, Format.LIBKESTREL)
+        refused += is_open
+        states += 1
+        world.sync()
+        world.do_tasks()
+        world.turn(1)
+    assert refused > 0 and states > refused

@@ -146,7 +146,7 @@ def test_a_queue_whose_file_name_is_no_utf_8_is_shown(tmp_path: Path) -> None:
         assert operator.post("/api/queues/a%FF/put", {"data": "x"}) == {"stored": 1}
         number = operator.post("/api/queues/a%FF/purge")["undo"]
         assert operator.post(f"/api/undo/{number}")["queue"] == "a\udcff"
-        assert [each["queue"] for each in operator.get("/api/audit")] == ["a\udcff", "a\udcff"]
+        assert [each["queue"] for each in operator.get("/api/audit")] == ["a\udcff"] * 4
         server.restart()
         operator = Operator(server.second_port)
         assert {each["queue"] for each in operator.get("/api/audit")} == {"a\udcff"}

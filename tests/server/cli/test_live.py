@@ -299,25 +299,43 @@ def test_a_move_and_a_delete_are_undone_by_the_numbers_that_they_name(server: Se
     assert say(server, "delete", "q", "-y", "--no-undo") == "deleted q with 3 items\n"
 
 
-def answered_late(server: Server, shown: str, meanwhile: Callable[[], object], *arguments: str) -> str:
-    """What a command says that is told to go on after something has changed since it asked; it refuses."""
+def answered_late(
+    server: Server, shown: str, meanwhile: Callable[[], object], *arguments: str, code: int = 1, answers: bytes = b"y\n"
+) -> str:
+    """What a command says that is told to go on after something has changed since it asked."""
     inner, outer = pty.openpty()
     command = [*STANIEL, *arguments, "--spool", str(server.spool)]
     child = subprocess.Popen(command, stdin=outer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None and child.stderr.read(len(shown)) == shown
     meanwhile()
-    os.write(inner, b"y\n")
-    _, said = child.communicate(timeout=START_SECONDS_MAX)
+    os.write(inner, answers)
+    found, said = child.communicate(timeout=START_SECONDS_MAX)
     os.close(inner)
     os.close(outer)
-    assert child.returncode == 1
-    return said
+    assert child.returncode == code
+    return found + said
 
 
 def test_a_purge_removes_no_more_than_was_shown(server: Server) -> None:
     fill(server, "q", 2)
-    said = answered_late(server, "This will remove 2", lambda: fill(server, "q", 1), "purge", "q")
-    assert "3 items now, not 2: nothing was purged" in said
+    said = answered_late(server, "This will remove 2", lambda: fill(server, "q", 1), "purge", "q", code=0)
+    assert "removed 2 items from q" in said and items(server, "q") == 1
+
+
+def test_a_delete_that_can_be_undone_takes_what_comes_after_the_question(server: Server) -> None:
+    fill(server, "q", 2)
+    said = answered_late(server, "This will delete q with 2", lambda: fill(server, "q", 1), "delete", "q", code=0)
+    assert "deleted q with 3 items" in said and items(server, "q") == -1
+    assert say(server, "undo", said.split()[-1]) == "returned 3 items to q\n"
+
+
+def test_a_delete_for_good_asks_again_if_more_came(server: Server) -> None:
+    fill(server, "q", 2)
+    arguments = ("delete", "q", "--no-undo")
+    said = answered_late(
+        server, "This will delete q with 2", lambda: fill(server, "q", 1), *arguments, answers=b"y\nn\n"
+    )
+    assert "3 items now, not 2: nothing was deleted" in said and "This will delete q with 3" in said
     assert items(server, "q") == 3
 
 

@@ -1,0 +1,464 @@
+"""A purge that can be undone, and its undo.
+
+A purge goes slice by slice. The items of a slice leave the line under transactions of their own, as transfers do; their
+bytes are written to the undo file and synced; then their transactions are confirmed. A crash in between gives back to
+the queue what is not confirmed, and the numbers of the transactions tell the next start which items those are
+(undo_recovery.py). An undo works the other way round: that a slice is about to be returned is written and synced, its
+copies are recorded in the queue's journal, and when the disk has them that is noted, too; after a crash the copies are
+looked for behind the place that the note names. As long as one of either is under way, the journal of its queue is not
+rewritten (`Transfers.pin`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from staniel.broker.access import DISK_FULL
+from staniel.broker.operations.running import CANCELLED, LOOK_AGAIN_MS, Operation, Requester
+from staniel.broker.operations.transfer import Bound
+from staniel.journal.background import CallbackTask, ReadPiece
+from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
+from staniel.journal.disk.fs import take_back
+from staniel.journal.journals import append_log, next_write_position, removal_log
+from staniel.journal.undo_file import (
+    DELETE,
+    AppendFrames,
+    DeleteEnded,
+    Head,
+    Over,
+    Returned,
+    Returning,
+    UndoBegan,
+    UndoEnded,
+    frame,
+    read_items,
+    slice_frame,
+)
+from staniel.queues.item import Delivery, Item, is_payload_gone
+from staniel.queues.queue import Queue, QueueState
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+    from staniel.broker.operations.undo import UndoRecord
+    from staniel.broker.transfers import Pinned
+    from staniel.journal.disk.fs import File
+
+ITEMS_PER_SLICE = 256  # two milliseconds; then it is the other clients' turn, and the disk's
+BYTES_PER_SLICE = 512 << 10
+DROPPED_PER_TURN = 2000  # of those that go for good
+
+
+class FileOperation(Operation):
+    """What a purge and its undo share: one task on the disk at a time."""
+
+    record: UndoRecord
+
+    def __init__(
+        self, broker: Broker, by: Requester, name: str, queue: Queue, total: int, now_ms: int, number: int
+    ) -> None:
+        super().__init__(broker, by, name, queue.name, "", total, now_ms, number)
+        self.queue = queue
+        self.undos = broker.undos
+        self.task: CallbackTask | None = None
+        self._file: File | None = None
+        self._pinned: Pinned = broker.transfers.pin(queue)
+        self._why = ""
+
+    def due(self, now_ms: int) -> int | None:
+        """Cancelled: asked between slices."""
+        return None
+
+    def append(self, data: bytes, then: Callable[[OSError | None, int], None]) -> None:
+        """Write frames and sync them, then `then`."""
+        fs, path = self.broker.spool.fs, self.record.path
+        is_new = not self.record.content.end
+        if self._file is None:
+            self._file = fs.append(path)
+        self.submit(AppendFrames(self._file, data, fs, self.undos.folder if is_new else "", then))
+
+    def append_head(self, head: Head, then: Callable[[int], None], failed: Callable[[str, int], None]) -> None:
+        """The same of one frame without payload. `failed` is called instead if it cannot be written."""
+        data = frame(head)
+
+        def written(error: OSError | None, now_ms: int) -> None:
+            content = self.record.content
+            if error is None:
+                content.apply(head, content.end, len(data))
+                then(now_ms)
+                return
+            if self._file is not None:
+                take_back(self.broker.spool.fs, self.record.path, self._file, content.end)
+            failed(f"the undo file cannot be written: {error.strerror}", now_ms)
+
+        try:
+            self.append(data, written)
+        except OSError as error:
+            failed(f"the undo file cannot be written: {error.strerror}", self.started_ms)
+
+    def submit(self, task: CallbackTask) -> None:
+        self.task = task
+        self.broker.maintenance.tasks.submit(task, urgent=True)
+
+    def after_sync(self, then: Callable[[int], None], now_ms: int, *, of_items: bool) -> None:
+        """Call `then` once the disk has what the queue's journal has recorded: of new items, or of removals."""
+        self.task = None
+        log = (append_log if of_items else removal_log)(self.queue.journal)
+        if log is None:
+            then(now_ms)  # a queue in memory alone
+        else:
+            self.broker.group.after(log, then)
+
+    def release(self) -> None:
+        """Nothing is under way any more: the file is closed, and the journal may be rewritten."""
+        self.task = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self.broker.transfers.unpin(self._pinned)
+        self._pinned = []
+
+    def stop(self, now_ms: int) -> bool:
+        if self.task is not None:
+            self.broker.maintenance.tasks.complete(self.task, now_ms)
+        return self.is_at_rest
+
+    is_at_rest = False  # the server stops, and nothing is under way
+
+
+class RunningPurge(FileOperation):
+    """Removes the first `count` items that wait in a queue when it begins, so that it can be undone. `name` "delete":
+    the queue is deleted then; what comes until that moment goes into the undo file, too.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        by: Requester,
+        queue: Queue,
+        count: int,
+        now_ms: int,
+        name: str = "purge",
+        record: UndoRecord | None = None,
+    ) -> None:
+        """`record`: of one that goes on after a restart. Raises OSError, and nothing has been done."""
+        number = broker.audit.next_id() if record is None else record.id
+        super().__init__(broker, by, name, queue, count, now_ms, number)
+        self.left = count
+        self._bound = Bound(queue)
+        self._began = b""
+        self._slice: list[Delivery] = []
+        try:
+            self.record = record or self.undos.make(self, queue, now_ms)
+        except OSError:
+            self.release()
+            raise
+        if record is None:
+            self._began = frame(self.record.content.began)
+        else:
+            record.holder = self
+            self.done = record.content.counts()[0]
+            self.total = self.done + count
+        self.undos.add(self.record)
+        self.begin(now_ms)
+        self._next(now_ms)
+
+    def _is_wanted(self) -> bool:
+        """Whether there is a head that is to go."""
+        if self.queue.line.head() is None:
+            return False
+        return self.name == DELETE or (self.left > 0 and self._bound.holds_head(self.queue))
+
+    def _next(self, now_ms: int) -> None:
+        """The next slice, or the end."""
+        queue, size = self.queue, 0
+        self.task = None
+        if self.broker.operations.is_stopping:
+            self._rest(now_ms)
+            return
+        if self.is_cancelled and self._is_wanted():
+            self._why = CANCELLED
+        if self._why or queue.state is QueueState.CLOSED:
+            self._remove_rest(now_ms)
+            return
+        came_by = append_log(queue.journal)
+        if came_by is not None and came_by.transfers_in:
+            # What has just come from another queue is still in that one, too, until the disk knows that it is here.
+            self.after_sync(self._next, now_ms, of_items=True)
+            return
+        while len(self._slice) < ITEMS_PER_SLICE and size < BYTES_PER_SLICE and self._is_wanted():
+            head = queue.line.head()
+            assert head is not None
+            if is_payload_gone(head):
+                queue.drop_head()
+                continue
+            self._slice.append(queue.open_to_leave())
+            self.left -= 1
+            size += len(head.data)
+        if not self._slice:
+            self._remove_rest(now_ms)
+            return
+        began, data = self._began, slice_frame(self._slice, min(self.left, self._bound.count(queue)))
+        self._began = b""
+
+        def sealed(error: OSError | None, now_ms: int) -> None:
+            self._sealed(error, len(began), len(data), now_ms)
+
+        try:
+            self.append(began + data, sealed)
+        except OSError as error:
+            self._give_up(error, now_ms)
+
+    def _sealed(self, error: OSError | None, began_bytes: int, size: int, now_ms: int) -> None:
+        """The disk has the slice in the undo file: its items may go."""
+        content = self.record.content
+        if error is not None:
+            self._give_up(error, now_ms)
+            return
+        content.end += began_bytes
+        content.add_slice(self._slice, size)
+        gone = 0
+        for taken in self._slice:
+            gone += self.queue.release(taken)
+        self._slice = []
+        self.advance(self.done + gone, now_ms)
+        self._next(now_ms)
+
+    def _give_up(self, error: OSError, now_ms: int) -> None:
+        """The undo file cannot be written: what has left since the last slice comes back."""
+        for taken in reversed(self._slice):
+            self.queue.take_back(taken)
+        self._slice = []
+        self.queue.time_out(now_ms)  # a waiting reader gets it
+        self._why = f"the undo file cannot be written: {error.strerror}"
+        if self._file is not None:
+            take_back(self.broker.spool.fs, self.record.path, self._file, self.record.content.end)
+        self._remove_rest(now_ms)
+
+    def _rest(self, now_ms: int) -> None:
+        """The server stops: the next start goes on."""
+        self.after_sync(self._come_to_rest, now_ms, of_items=False)
+
+    def _come_to_rest(self, now_ms: int) -> None:
+        self.is_at_rest = True
+        self.release()
+
+    def _remove_rest(self, now_ms: int) -> None:
+        """All that is to go has gone; the file is whole when the disk knows that."""
+        if not self.record.content.slices:
+            self._close(now_ms)
+        else:
+            self.after_sync(self._removed, now_ms, of_items=False)
+
+    def _removed(self, now_ms: int) -> None:
+        if self.broker.operations.is_stopping:
+            self._rest(now_ms)
+        else:
+            self.append_head(Over(), self._over, self._cannot_be_undone)
+
+    def _over(self, now_ms: int) -> None:
+        """The file is whole: what is in it has gone."""
+        self.task = None
+        if self.name != DELETE:
+            self._close(now_ms)
+        elif self._why or self.queue.state is QueueState.CLOSED:
+            self._deleted(now_ms)
+        else:
+            self._delete(now_ms)
+
+    def _cannot_be_undone(self, why: str, now_ms: int) -> None:
+        """The items have gone. A start would have to tell which ones, from a journal that goes on."""
+        self._why = self._why or f"it cannot be undone, {why}"
+        self.undos.erase(self.record.path)
+        self.undos.drop(self.record, "")
+        self._close(now_ms)
+
+    def _delete(self, now_ms: int) -> None:
+        """Delete the queue in the step that finds it empty: what has come meanwhile goes into the file first."""
+        broker, queue = self.broker, self.queue
+        if queue.state is QueueState.CLOSED:
+            self._deleted(now_ms)  # by another client
+            return
+        if self._is_wanted():
+            self._pinned = self._pinned or broker.transfers.pin(queue)
+            self._next(now_ms)
+            return
+        self.release()
+        if broker.deletions.is_postponed(queue):  # another client's deletion waits for this one
+            self._deleted(now_ms)
+            return
+        if broker.deletions.must_wait(queue):
+            self.is_at_rest = True  # and holds nothing that another delete of this queue could wait for
+            broker.timers.set(DelayedCall(self._delete_again), now_ms + LOOK_AGAIN_MS)
+            return
+        self.batch = broker.delete(queue, now_ms)
+        self.log_event("queue.deleted", now_ms, queue=queue.name, items=self.done)
+        self.after_sync(self._deleted, now_ms, of_items=False)
+
+    def _deleted(self, now_ms: int) -> None:
+        """The disk knows it: no start finds the queue again."""
+        self.append_head(DeleteEnded(), self._close, lambda why, now_ms: self._close(now_ms))
+
+    batch = 0  # that the reply to a delete waits for
+
+    def _delete_again(self, now_ms: int) -> None:
+        if not self.broker.operations.is_stopping:
+            self.is_at_rest = False
+            self._delete(now_ms)
+
+    def _close(self, now_ms: int) -> None:
+        record, queue = self.record, self.queue
+        record.holder = None
+        if not record.content.counts()[0]:
+            self.undos.drop(record, "")
+        self.task = None
+        if self.name != DELETE or self._why:
+            self.log_event("queue.flushed", now_ms, queue=queue.name, items=self.done, undo=record.id)
+        queue.counters.total_flushes += 1
+        self.release()
+        self.end(self._why, now_ms)
+
+
+class RunningUndo(FileOperation):
+    """Returns the items of an undo file to the end of their queue, whatever its limits say, with the times that they
+    had. Those that have expired meanwhile go as any expired item does.
+    """
+
+    def __init__(self, broker: Broker, by: Requester, queue: Queue, record: UndoRecord, now_ms: int) -> None:
+        undoing = record.content.undoing
+        number = undoing.id if undoing is not None else broker.audit.next_id()
+        super().__init__(broker, by, "undo", queue, record.content.counts()[0], now_ms, number)
+        self.record = record
+        record.holder = self
+        self._items: list[Item] = []
+        self.begin(now_ms, str(record.id))
+        if undoing is None:
+            began = UndoBegan(number, now_ms, self.total, by.address, by.protocol, by.user)
+            self.append_head(began, self._read_next, self._stop_early)
+        else:
+            self._read_next(now_ms)
+
+    def _read_next(self, now_ms: int) -> None:
+        self.task = None
+        content = self.record.content
+        if not content.left:
+            self.undos.drop(self.record, "")  # should a power cut bring it back, nothing is left in it
+            self._close("", now_ms)
+            return
+        if self.broker.operations.is_stopping:
+            self.is_at_rest = True
+            self.release()
+            return
+        if self.is_cancelled:
+            self._stop_early(CANCELLED, now_ms)
+            return
+        place = content.slices[content.left[0]]
+        try:
+            fs = self.broker.spool.fs
+            piece = ReadPiece(fs, self.record.path, place.at, place.size, 0, lambda error, ms: self._read(error, ms))
+        except OSError as error:
+            self._stop_early(f"the undo file cannot be read: {error.strerror}", now_ms)
+            return
+        self.submit(piece)
+
+    def _read(self, error: OSError | None, now_ms: int) -> None:
+        """A slice is in memory: note where its copies will be."""
+        task, content = self.task, self.record.content
+        assert isinstance(task, ReadPiece)
+        found = read_items(task.data) if error is None else None
+        if found is None:
+            self._stop_early("the undo file is damaged" if error is None else str(error.strerror), now_ms)
+            return
+        number = content.left[0]
+        kept = content.kept.get(number, frozenset())
+        self._items = [item for at, (_, item) in enumerate(found) if at not in kept]
+        if why := self._refusal():
+            self._stop_early(why, now_ms)
+            return
+        log = append_log(self.queue.journal)
+        after, at = next_write_position(log) if log is not None else (0, 0)
+        self.append_head(Returning(number, after, at), self._announced, self._stop_early)
+
+    def _refusal(self) -> str:
+        """Why the slice cannot be returned now."""
+        size = sum([len(item.data) + RECORD_OVERHEAD_BYTES for item in self._items])
+        if self.queue.state is QueueState.CLOSED:
+            return f"{self.queue.name} is deleted"
+        if self.broker.group.is_full or not self.broker.group.admits(size):
+            return DISK_FULL
+        return ""
+
+    def _announced(self, now_ms: int) -> None:
+        """The disk knows what is coming."""
+        self.task = None
+        if why := self._refusal():
+            self._stop_early(why, now_ms)
+            return
+        counters = self.queue.counters
+        for item in self._items:
+            self.queue.add(item, now_ms, forced=True)
+            counters.total_items -= 1  # it was counted when it was put
+            counters.put_bytes -= len(item.data)
+        self.advance(self.done + len(self._items), now_ms)
+        self._items = []
+        if (log := append_log(self.queue.journal)) is not None:
+            log.transfers_in += 1  # what takes them further waits until the disk knows that they are here
+        self.after_sync(self._copied, now_ms, of_items=True)
+
+    def _copied(self, now_ms: int) -> None:
+        """The disk has the copies."""
+        if (log := append_log(self.queue.journal)) is not None:
+            log.transfers_in -= 1
+        number = self.record.content.left[0]
+
+        def failed(why: str, now_ms: int) -> None:
+            self.record.content.returned.add(number)  # a start finds the copies by its Returning
+            self._stop_early(why, now_ms)
+
+        self.append_head(Returned(number), self._read_next, failed)
+
+    def _stop_early(self, why: str, now_ms: int) -> None:
+        """The others stay in the file, for another try."""
+        self.append_head(
+            UndoEnded(), lambda now_ms: self._close(why, now_ms), lambda _, now_ms: self._close(why, now_ms)
+        )
+
+    def _close(self, why: str, now_ms: int) -> None:
+        self.record.holder = None
+        self.log_event("queue.restored", now_ms, queue=self.queue.name, items=self.done, undo=self.record.id)
+        self.release()
+        self.end(why, now_ms, str(self.record.id))
+
+
+class RunningDrop(Operation):
+    """Removes the first `count` items of a queue for good, some a turn: what has come since they were shown stays."""
+
+    def __init__(self, broker: Broker, by: Requester, queue: Queue, count: int, now_ms: int) -> None:
+        super().__init__(broker, by, "purge", queue.name, "", count, now_ms, broker.audit.next_id())
+        self.queue = queue
+        self.begin(now_ms)
+        broker.timers.soon(self)
+
+    def due(self, now_ms: int) -> int:
+        left = self.total - self.done
+        if self.is_cancelled or self.queue.state is QueueState.CLOSED:
+            self.end(CANCELLED if self.is_cancelled else f"{self.queue.name} is deleted", now_ms)
+            return 0
+        dropped = self.queue.drop_heads(min(left, DROPPED_PER_TURN))
+        self.advance(self.done + dropped, now_ms)
+        if dropped < left and dropped == DROPPED_PER_TURN:
+            self.broker.timers.soon(self)
+        else:
+            self.log_event("queue.flushed", now_ms, queue=self.queue.name, items=self.done)
+            self.end("", now_ms)
+        return dropped
+
+
+class DelayedCall:
+    """A call at a moment, as a timer's owner."""
+
+    def __init__(self, then: Callable[[int], None]) -> None:
+        self._then = then
+
+    def due(self, now_ms: int) -> None:
+        self._then(now_ms)

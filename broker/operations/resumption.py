@@ -1,0 +1,80 @@
+"""Operations begun: by a client, or again by a start after a crash or a stop has cut them off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from staniel.broker.operations.move import RunningMove
+from staniel.broker.operations.moved_back import RunningReturn
+from staniel.broker.operations.purge import RunningPurge, RunningUndo
+from staniel.broker.operations.running import Operation, Requester
+from staniel.broker.operations.undo import UndoRecord
+from staniel.journal.undo_file import Over, UndoEnded, frame
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Refused
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+
+
+def begin_undo(broker: Broker, by: Requester, record: UndoRecord, now_ms: int) -> Operation | None:
+    """Undo what a file tells; None: nothing of it is left. Raises Refused and OSError, and nothing has been done."""
+    if not record.target:
+        return RunningUndo(broker, by, broker.queues.make(record.queue, now_ms), record, now_ms)
+    there = broker.queues.find(record.target)
+    if there is not None:
+        return RunningReturn(broker, by, there, record, now_ms)
+    if why := broker.queues.why_blocked(record.target):
+        raise Refused(why, client=False)
+    return None
+
+
+def resume(broker: Broker, record: UndoRecord, now_ms: int) -> None:
+    """Go on with the operation of `record`, or with its undo. Raises Refused and OSError if it cannot now."""
+    content, began = record.content, record.content.began
+    if (undoing := content.undoing) is not None:
+        by = Requester(undoing.client, undoing.protocol, undoing.user)
+        if begin_undo(broker, by, record, now_ms) is None:
+            broker.undos.drop(record, "")
+        return
+    source = _source(broker, record)
+    by = Requester(began.client, began.protocol, began.user)
+    if source is None:
+        _end(broker, record)
+        if not began.is_kept or not content.counts()[0]:
+            broker.undos.drop(record, "")
+    elif record.target:
+        RunningMove(
+            broker,
+            by,
+            source,
+            record.target,
+            content.wanted,
+            now_ms,
+            began.operation,
+            undoably=began.is_kept,
+            record=record,
+        )
+    else:
+        RunningPurge(broker, by, source, content.wanted, now_ms, began.operation, record)
+
+
+def _source(broker: Broker, record: UndoRecord) -> Queue | None:
+    """None: it is gone. Raises Refused if it, or its target, cannot be read."""
+    for name in (record.queue, record.target):
+        if name and (why := broker.queues.why_blocked(name)):
+            raise Refused(why, client=False)
+    return broker.queues.find(record.queue)
+
+
+def _end(broker: Broker, record: UndoRecord) -> None:
+    """The queue is gone, and with it what was still to be done. Raises OSError."""
+    file = broker.spool.fs.append(record.path)
+    try:
+        for head in (Over(), UndoEnded()):
+            data = frame(head)
+            file.write(data)
+            record.content.apply(head, record.content.end, len(data))
+        file.sync()
+    finally:
+        file.close()

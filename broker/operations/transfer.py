@@ -1,0 +1,327 @@
+"""Operations that carry items from one queue to another, many at a time, so that no crash loses or doubles one.
+
+The items of a slice are set aside under transactions of their own. A frame of the operation's file says which ones they
+are and where their copies will be; when that is durable the copies are added to the other queue; when those are durable
+the items are removed; when that is durable the slice is settled. So a slice takes three syncs, which it shares with
+clients and with the slices behind it. After a crash the frames are read as the intents of single transfers are
+(undo_recovery.py).
+
+A queue without a journal has nothing that a crash could get out of step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from staniel.broker.operations.running import LOOK_AGAIN_MS, Operation, Requester
+from staniel.broker.transfers import ASIDE_BYTES_MAX, Pinned
+from staniel.journal.journals import append_log, next_write_position, removal_log
+from staniel.journal.kestrel.log import Log
+from staniel.journal.libkestrel.reader import ReaderLog
+from staniel.journal.libkestrel.writer import StreamWriter
+from staniel.journal.operation_file import OperationFile
+from staniel.journal.undo_file import Back, Head, Moving, frame
+from staniel.queues.item import Delivery, Item
+from staniel.queues.queue import Queue, QueueState
+from staniel.queues.stream.line import StreamLine
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+    from staniel.broker.operations.undo import UndoRecord
+
+ITEMS_PER_SLICE = 128  # each step of one takes less than a millisecond
+BYTES_PER_SLICE = 256 << 10
+UNDER_WAY_MAX = 16  # slices
+UNDER_WAY_BYTES_MAX = ASIDE_BYTES_MAX - BYTES_PER_SLICE  # in memory besides their line
+OVERHEAD_BYTES = 512  # an item's part of a frame, its copy's head and its records in the source, generously
+STEPS_PER_TURN = 2  # each of a slice
+STEPS_BESIDE_CLIENTS = 1
+WORK_PER_ITEM = 20  # of a step, as TimerOwner.due counts
+
+
+class Bound:
+    """Which items of a line were there when an operation began."""
+
+    def __init__(self, queue: Queue) -> None:
+        line = queue.line
+        self._last = line.stream.last_id if isinstance(line, StreamLine) else line.end
+
+    def holds_head(self, queue: Queue) -> bool:
+        """Whether the head was. Call it with a head in memory."""
+        line = queue.line
+        if isinstance(line, StreamLine):
+            taken = line.peek()
+            return taken is not None and taken.id <= self._last
+        return (line.returned[-1].seq if line.returned else line.left) < self._last
+
+    def count(self, queue: Queue) -> int:
+        """How many of them may still be in the line; no fewer than there are."""
+        line = queue.line
+        last = line.next_id - 1 if isinstance(line, StreamLine) else line.left
+        return max(0, self._last - last) + line.memory_items
+
+
+class SliceUnderWay(Struct, eq=False):
+    """Items that were set aside, and their copies. `ends`: files that must not be rewritten until it is settled.
+    `sent`: how many copies were added; the others are back in their queue.
+    """
+
+    taken: list[Delivery]
+    copies: list[Item]
+    size: int
+    ends: Pinned
+    sent: int = 0
+    is_settled: bool = False
+
+
+Step = Callable[[SliceUnderWay, int], None]
+
+
+class TransferOperation(Operation):
+    """What a move and its undo share."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        by: Requester,
+        name: str,
+        source: Queue,
+        target: str,
+        total: int,
+        now_ms: int,
+        number: int,
+    ) -> None:
+        super().__init__(broker, by, name, source.name, target, total, now_ms, number)
+        self.source = source
+        self.record: UndoRecord | None = None
+        self.ended_early = ""
+        self.is_target_full = False
+        self._file: OperationFile | None = None
+        self._under_way: deque[SliceUnderWay] = deque()
+        self._under_way_bytes = 0
+        self._ready: deque[tuple[Step, SliceUnderWay]] = deque()
+        self._is_all_begun = False  # nothing more is set aside
+        self._unnoted = 0  # settled, and the disk does not know yet
+        self._is_waiting = False  # until something under way is settled
+        self._is_reading = False  # until a task has ended
+        self._is_closing = False
+        self._seen_requests = 0
+
+    # a turn
+
+    def due(self, now_ms: int) -> int:
+        counters = self.broker.counters
+        requests = counters.cmd_set + counters.cmd_get
+        steps = STEPS_PER_TURN if requests == self._seen_requests else STEPS_BESIDE_CLIENTS
+        self._seen_requests = requests
+        work = 0
+        for _ in range(steps):
+            if self.ended_ms:
+                return work
+            if self._ready:
+                step, found = self._ready.popleft()
+                work += len(found.taken) * WORK_PER_ITEM
+                step(found, now_ms)
+            elif self._is_all_begun or not self._may_begin():
+                break
+            elif self._file is not None and self._file.is_lost:
+                self.stop_sending(f"another program has removed {self._file.path}", now_ms)
+            else:
+                work += self._begin_slice(now_ms) * WORK_PER_ITEM
+        if self._is_all_begun and not self._under_way:
+            self._close(now_ms)
+        elif self._ready or self._may_begin():
+            self.broker.timers.soon(self)
+        elif not self._under_way:
+            self.broker.timers.set(self, now_ms + LOOK_AGAIN_MS)
+        return work
+
+    def _may_begin(self) -> bool:
+        if self._is_all_begun or self._is_waiting or self._is_reading or self.broker.operations.is_stopping:
+            return False
+        if len(self._under_way) >= UNDER_WAY_MAX or self._under_way_bytes >= UNDER_WAY_BYTES_MAX:
+            return False
+        return not self._is_held_back()
+
+    def _is_held_back(self) -> bool:
+        """Whether a journal is about to be rewritten, or a queue to be deleted: what is under way ends first."""
+        target = self.broker.queues.find(self.target)
+        transfers = self.broker.transfers
+        return transfers.is_held_back(self.source) or (target is not None and transfers.is_held_back(target))
+
+    def _begin_slice(self, now_ms: int) -> int:
+        """Set some items aside and `send` them, or `stop_sending`. Returns how many items it has looked at."""
+        raise NotImplementedError
+
+    def stop_sending(self, why: str, now_ms: int) -> None:
+        """Nothing more is set aside; the operation ends when what is under way is settled."""
+        self.ended_early = self.ended_early or why
+        self._is_all_begun = True
+        self.broker.timers.soon(self)
+
+    # a slice
+
+    def send(self, taken: list[Delivery], copies: list[Item], target: Queue, describe: Describe, now_ms: int) -> None:
+        """Send `taken`, whose `copies` are to be in `target`."""
+        size = sum([len(each.item.data) for each in taken])
+        own, log = removal_log(self.source.journal), append_log(target.journal)
+        ends = [each for each in (own, log) if each is not None]
+        found = SliceUnderWay(taken, copies, size, ends)
+        self._under_way.append(found)
+        self._under_way_bytes += size
+        for each in ends:
+            each.open_transfers += 1
+        after, at = next_write_position(log) if log is not None else (0, 0)
+        if self._file is None:
+            self._framed(found, now_ms)
+            return
+        self.write(describe(after, at))
+        came_by = append_log(self.source.journal)
+        if came_by is not None and came_by.transfers_in:
+            self.broker.group.ask_for_sync(came_by)  # what has just come from another queue is still in that one, too
+        self.after_file(partial(self._framed, found), now_ms)
+
+    def after_file(self, then: Callable[[int], None], now_ms: int) -> None:
+        """Call `then` when the disk has all that `write` has added."""
+        assert self._file is not None
+        self.broker.group.after(self._file, then)
+
+    def write(self, head: Head) -> None:
+        """Add a frame to the file."""
+        if self._file is not None and self.record is not None:
+            data = frame(head)
+            self.record.content.apply(head, self.record.content.end, len(data))
+            self._file.append(data)
+
+    def _framed(self, found: SliceUnderWay, now_ms: int) -> None:
+        """The disk knows what is going to be copied."""
+        self._ready.append((self._copy, found))
+        self.broker.timers.soon(self)
+
+    def _copy(self, found: SliceUnderWay, now_ms: int) -> None:
+        target = self.broker.queues.find(self.target)
+        if target is None or self.source.state is QueueState.CLOSED:
+            self.stop_sending(f"{self.source.name} or {self.target} is deleted", now_ms)
+            target = None
+        if target is not None:
+            found.sent = self._add(found, target, now_ms)
+        if found.sent < len(found.taken):
+            self._take_back(found, now_ms)
+        log = append_log(target.journal) if target is not None else None
+        if log is not None and found.sent:
+            log.transfers_in += 1
+            self.after_copies(log, partial(self._copied, found, log), now_ms)
+        else:
+            self._remove(found, now_ms)
+
+    def after_copies(self, log: Log | StreamWriter, then: Callable[[int], None], now_ms: int) -> None:
+        self.broker.group.after(log, then)
+
+    def _add(self, found: SliceUnderWay, target: Queue, now_ms: int) -> int:
+        """Add the copies, as far as there is room for them. Returns how many were added."""
+        checks = self.obeys_limits
+        for count, copy in enumerate(found.copies):
+            if checks and not target.has_room(copy, now_ms):
+                self.is_target_full = True
+                self.stop_sending(f"{self.target} is full (max_items or max_size)", now_ms)
+                return count
+            target.add(copy, now_ms, forced=True)
+        return len(found.copies)
+
+    obeys_limits = True  # of the target
+
+    def _take_back(self, found: SliceUnderWay, now_ms: int) -> None:
+        """Those behind the first `sent` do not go: they are the head again."""
+        for each in reversed(found.taken[found.sent :]):
+            each.deliveries -= 1  # no client has seen it
+            self.source.take_back(each)
+        self.source.time_out(now_ms)  # a waiting reader gets it
+
+    def _copied(self, found: SliceUnderWay, log: Log | StreamWriter, now_ms: int) -> None:
+        log.transfers_in -= 1
+        self._ready.append((self._remove, found))
+        self.broker.timers.soon(self)
+
+    def _remove(self, found: SliceUnderWay, now_ms: int) -> None:
+        """The disk has the copies."""
+        for each in found.taken[: found.sent]:
+            self.source.release(each)
+        own = removal_log(self.source.journal)
+        if own is None:
+            self._settle(found, now_ms)
+        else:
+            self.after_removal(own, partial(self._settle, found), now_ms)
+
+    def after_removal(self, log: Log | ReaderLog, then: Callable[[int], None], now_ms: int) -> None:
+        self.broker.group.after(log, then)
+
+    def _settle(self, found: SliceUnderWay, now_ms: int) -> None:
+        """The disk has the removals, and so have those of all slices before this one."""
+        found.is_settled = True
+        settled: list[SliceUnderWay] = []
+        while self._under_way and self._under_way[0].is_settled:
+            settled.append(self._under_way.popleft())
+        for each in settled:
+            self._under_way_bytes -= each.size
+            self.advance(self.done + each.sent, now_ms)
+            self.note_settled(each)
+        ends = [end for each in settled for end in each.ends]
+        if self._file is None:
+            self.broker.transfers.unpin(ends)
+        elif settled:
+            self._unnoted += 1
+            self.after_file(partial(self._noted, ends), now_ms)
+        self.broker.timers.soon(self)
+
+    def _noted(self, ends: Pinned, now_ms: int) -> None:
+        """The disk knows that these slices are settled: their journals may be rewritten."""
+        self._unnoted -= 1
+        self.broker.transfers.unpin(ends)
+
+    def note_settled(self, found: SliceUnderWay) -> None:
+        """Have the file say that a slice is settled."""
+        raise NotImplementedError
+
+    # the end
+
+    def _close(self, now_ms: int) -> None:
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if self._file is None or self.record is None:
+            self.close(now_ms)
+            return
+        for head in self.last_frames():
+            self.write(head)
+        self.after_file(self._close_file, now_ms)
+
+    def last_frames(self) -> list[Head]:
+        raise NotImplementedError
+
+    def _close_file(self, now_ms: int) -> None:
+        if self._file is not None:
+            self._file.close()
+        self.close(now_ms)
+
+    def close(self, now_ms: int) -> None:
+        """The file says that it has ended."""
+        raise NotImplementedError
+
+    def stop(self, now_ms: int) -> bool:
+        while self._ready:
+            step, found = self._ready.popleft()
+            step(found, now_ms)
+        if self._under_way or self._unnoted or self._is_closing:
+            return False
+        if self._file is not None and not self._file.is_closed:
+            self._file.close()
+        return True
+
+
+Describe = Callable[[int, int], Moving | Back]
+"""What the file says of a slice whose copies will be behind this place."""

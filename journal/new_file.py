@@ -1,0 +1,41 @@
+"""A file of the spool's own folder that is appended to and whose name must become durable with its first sync."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from staniel.journal.group_commit import SeparateDevice
+
+if TYPE_CHECKING:
+    from staniel.journal.disk.fs import Fs
+
+
+class NewFile(SeparateDevice):
+    """A file whose first sync makes its name durable as well, and that of the file which had it before. `sync` may run
+    in another thread.
+    """
+
+    def __init__(self, fs: Fs, folder: str, path: str) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._file = fs.append(path)
+        self._is_named = False  # an earlier run may have been killed before its name was synced
+        self.size = self._file.size
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._file.write(data)
+        finally:
+            self.size = self._file.size
+
+    def sync(self) -> None:
+        self._file.sync()
+        if not self._is_named:
+            self._fs.sync_folder(self._folder)
+            self._is_named = True
+
+    def is_at(self, path: str) -> bool:
+        return self._file.is_at(path)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,66 @@
+"""The file of a running operation as a member of the commit group: its frames are written with a turn's commit and
+synced with what clients wait for, so no client waits for a sync of its own.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from staniel.journal.disk.fs import File
+from staniel.journal.group_commit import GroupCommit
+from staniel.journal.new_file import NewFile
+
+
+class OperationFile:
+    """Appends frames to one undo file. Items rest on them as on transfer_log's intents: what the reserve does not make
+    room for, and any other error of a write, ends the process. `is_lost`: another program has removed or cut the file.
+    """
+
+    batch = 0
+    sync_ms = -1
+    is_erased = False
+
+    def __init__(self, group: GroupCommit, folder: str, path: str) -> None:
+        """Raises OSError."""
+        self.path = path
+        self._group = group
+        self._file = NewFile(group.fs, folder, path)
+        self._pending: list[bytes] = []
+        self._unwritten = b""
+        self.is_closed = False
+
+    @property
+    def file(self) -> File:
+        return self._file
+
+    @property
+    def is_lost(self) -> bool:
+        with suppress(OSError):  # the disk does not tell
+            return not self._file.is_at(self.path)
+        return False
+
+    def append(self, data: bytes) -> None:
+        """Add a frame; `GroupCommit.after` tells when it is durable."""
+        if not self._pending:
+            self._group.touch(self)
+        self._pending.append(data)
+        self._group.pending_bytes += len(data)
+
+    def write(self) -> File:
+        self._unwritten += b"".join(self._pending)
+        self._pending.clear()
+        before = self._file.size
+        try:
+            self._file.write(self._unwritten)
+        finally:
+            self._unwritten = self._unwritten[self._file.size - before :]
+        return self._file
+
+    def synced(self, now_ms: int) -> None:
+        """Nothing follows."""
+
+    def close(self) -> None:
+        """All frames are written; nothing more is appended."""
+        self.is_closed = True
+        self._group.forget(self)
+        self._group.close_after_sync(self._file)

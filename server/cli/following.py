@@ -1,0 +1,149 @@
+"""Following an operation of a running server to its end. It belongs to the server: however long it takes, no reply has
+to wait for it, and it goes on when the command is ended.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import click
+
+from staniel.broker.operations.running import OperationState, OperationView
+from staniel.server.cli.admin_client import AdminError, Answer, Unreachable
+from staniel.server.cli.live_command import Live, convert
+from staniel.server.cli.progress import CLEAR
+from staniel.server.cli.text import human_duration, printable
+
+FIRST_LOOK_S, LOOK_S = 0.02, 0.25  # from one look to the next; the first ones follow sooner
+QUIET_S = 0.5  # what has ended by then shows no progress
+UNREACHABLE_S_MAX = 60.0  # a server that starts again goes on with its operations
+
+Result = Callable[[OperationView], dict[str, Any]]
+
+
+def _undo(view: OperationView) -> dict[str, Any]:
+    return {"undo": view.undo, "undo_until_at_ms": view.undo_until_at_ms}
+
+
+# The results of operations as replies that wait for the end have them.
+
+
+def purged(view: OperationView) -> dict[str, Any]:
+    return {"purged": view.done, **_undo(view), "why": view.why}
+
+
+def moved(view: OperationView) -> dict[str, Any]:
+    return {"moved": view.done, "to": view.target, "why": view.why, **_undo(view)}
+
+
+def deleted(view: OperationView) -> dict[str, Any]:
+    return {"deleted": view.done, **_undo(view)}
+
+
+def returned(view: OperationView) -> dict[str, Any]:
+    queue = view.target or view.queue
+    return {"returned": view.done, "queue": queue, "why": view.why, "open": view.open, "gone": view.gone}
+
+
+def carried_out(live: Live, method: str, path: str, body: dict[str, object], result: Result) -> Answer:
+    """Begin an operation and wait for its end. Returns its result. Raises AdminError if nothing was done."""
+    found = live.client.begin(method, path, body)
+    if "state" not in found:
+        return found  # it was no long one
+    view = convert(dict(found), OperationView)
+    try:
+        view = _end(live, view)
+    except KeyboardInterrupt:
+        mend = f"staniel operations {view.id} --cancel"
+        click.echo(f"the server goes on with operation {view.id}; to end it: {mend}", err=True)
+        raise
+    if view.why and not view.done:
+        raise AdminError(f"nothing was done: {printable(view.why)}")
+    return Answer(result(view))
+
+
+def _end(live: Live, view: OperationView) -> OperationView:
+    bar: Bar | None = None
+    began_s, pause_s = time.monotonic(), FIRST_LOOK_S
+    try:
+        while view.state in (OperationState.RUNNING, OperationState.PAUSED):
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LOOK_S)
+            view = _look(live, view)
+            if bar is None and time.monotonic() - began_s > QUIET_S and sys.stderr is not None and sys.stderr.isatty():
+                bar = _bar(view)
+            if bar is not None:
+                bar.show(view)
+    finally:
+        if bar is not None:
+            bar.close()
+    return view
+
+
+def _look(live: Live, view: OperationView) -> OperationView:
+    """How far it is. A server that is started again meanwhile is waited for."""
+    until_s = time.monotonic() + UNREACHABLE_S_MAX
+    while True:
+        try:
+            return convert(live.client.get(f"/api/operations/{view.id}"), OperationView)
+        except Unreachable:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(LOOK_S)
+
+
+class Bar(Protocol):
+    def show(self, view: OperationView) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _bar(view: OperationView) -> Bar:
+    try:
+        return RichBar(view)
+    except ImportError:
+        return PlainBar()
+
+
+def progress_text(view: OperationView) -> str:
+    """ "move: 128 of 300 items, 75,000 items/s, 2 s left"."""
+    left = f", {human_duration(view.remaining_ms)} left" if view.remaining_ms >= 0 else ""
+    held = f", waits: {printable(view.why)}" if view.state is OperationState.PAUSED else ""
+    rate = f"{view.rate_per_second:,} items/s"
+    return f"{view.operation}: {view.done:,} of {view.total:,} items, {rate}{left}{held}"
+
+
+class PlainBar:
+    """A line that changes."""
+
+    def show(self, view: OperationView) -> None:
+        self._print(f"{CLEAR}{progress_text(view)}")
+
+    def close(self) -> None:
+        self._print(CLEAR)
+
+    def _print(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+class RichBar:
+    """A bar of rich's, the extra `top`."""
+
+    def __init__(self, view: OperationView) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TextColumn("{task.description}", markup=False)
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._progress.add_task(progress_text(view), total=max(1, view.total))
+        self._progress.start()
+
+    def show(self, view: OperationView) -> None:
+        self._progress.update(self._task, completed=view.done, description=progress_text(view))
+
+    def close(self) -> None:
+        self._progress.stop()

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from staniel.broker.broker import Broker
 from staniel.journal.group_commit import JournalFailure, Sync
-from staniel.journal.kestrel.records import SAVE_XID, WITH_XID_BYTES
+from staniel.journal.kestrel.records import SAVE_XID, WITH_XID, WITH_XID_BYTES
 from staniel.journal.spool import SpoolError
 from staniel.sim.disk.disk import Disk, PowerCut, Where
 from staniel.sim.disk.durable import Crash
@@ -38,6 +38,7 @@ RECOVERY_STEPS = 15
 RENEWAL_STEPS = 90  # after a failed sync, files are written anew first
 RESTARTS_MAX = 8
 CUT_STARTS = 6  # tried of one kill
+NUMBERED = "abcd"  # queues whose journals may begin with a number
 UNABLE = (JournalFailure, OSError, SpoolError)
 LOSS_EVENTS = frozenset(("journal.gone", "journal.shortened", "journal.stand_ins", "journal.unreadable_items"))
 """What a server says of damaged files. No file is damaged here, and no accident takes what was synced."""
@@ -109,6 +110,13 @@ class History:
         disk = Disk(CAPACITY_BYTES)
         disk.make_folder("s")
         disk.sync_folder("")
+        if self.profile.counters:
+            for queue in NUMBERED:
+                file = disk.append(f"s/{queue}")
+                file.write(WITH_XID.pack(SAVE_XID, self.rng.choice(self.profile.counters)))
+                file.sync()
+                file.close()
+            disk.sync_folder("s")
         return disk
 
     def begin_life(self) -> None:

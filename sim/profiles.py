@@ -64,6 +64,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
     large_items: int = 60
     flagged: int = 0  # how many of a thousand items have flags, some like the numbers of transactions
+    counters: tuple[int, ...] = ()
+    """With which of them the journals of some queues begin: numbers of transactions near their end."""
     torn_groups: int = 0
     """How many of a thousand power losses keep all but the end of one journal, which is cut off within a change that is
     several records.
@@ -106,6 +108,7 @@ PACKING = Profile(
     clients=7,
 )
 REDO_LOGS = ("32KB", "32KB", "64KB")
+ENDING_NUMBERS = (2**31 - 1, 2**31 - 3, 2**31 - 12, -(2**31) + 2, -1, -3, -12)
 READERS = ("f", "f+x", "f+y", "f+z", "g", "g+x", "g+y")
 
 PROFILES = {
@@ -285,6 +288,25 @@ PROFILES = {
             operator=150,
             fanout=False,
             large_items=20,
+        ),
+        Profile(
+            name="wrapped",
+            accidents=(Accident.POWER, Accident.KILL),
+            policies=("always",),
+            counters=ENDING_NUMBERS,
+            busy=900,
+            operator=150,
+            fanout=False,
+            large_items=20,
+        ),
+        Profile(
+            name="hub-wrapped",
+            hub=True,
+            counters=ENDING_NUMBERS,
+            operators=80,
+            undo=True,
+            policies=("always",),
+            clients=5,
         ),
         structs.replace(
             PACKING,

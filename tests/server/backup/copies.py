@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.support.process import STANIEL, run_staniel, running
+from tests.server.admin.asking import Operator
+from tests.support.process import STANIEL, run_staniel, running, until
 from tests.support.wire import Wire
 
 SMALL = """
@@ -42,10 +43,14 @@ def back_up(spool: Path, dest: Path | str, **environment: str) -> dict[str, Any]
 
 
 def drained(folder: Path, queues: tuple[str, ...], config: str = SMALL) -> dict[str, list[bytes]]:
-    """What a server with the spool `folder`/spool hands out; it is gone afterwards. It starts without a complaint."""
+    """What a server with the spool `folder`/spool hands out; it is gone afterwards. It starts without a complaint, and
+    first goes on with a move that the spool has half of.
+    """
     found: dict[str, list[bytes]] = {}
     with running(folder, config=config) as server, Wire(server.address) as wire:
         assert " error " not in server.stderr and "warning" not in server.stderr, server.stderr
+        operator = Operator(server.spool)
+        assert until(lambda: all(each["ended_at_ms"] for each in operator.get("/api/operations")), 30)
         for queue in queues:
             found[queue] = []
             while (item := wire.get(queue)) is not None:

@@ -19,6 +19,7 @@ from staniel.server.backup.store import RUNNING, LocalFile, Stored, ids, prepare
 from staniel.server.backup.take import take
 from staniel.server.backup.tidy import remove
 from staniel.server.cli import backup as backup_commands
+from staniel.server.cli.main import main
 from tests.server.admin.asking import SpoolConnection
 from tests.server.backup.copies import SMALL, back_up, data_files, drained, restored, staniel
 from tests.support.process import Server, run_staniel, running
@@ -379,7 +380,7 @@ def test_an_interrupted_verification_finds_no_damage(tmp_path: Path, monkeypatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr(backup_commands.checks, "check", interrupt)
-    done = CliRunner().invoke(backup_commands.backup, ["verify", str(tmp_path / "dest")])
+    done = CliRunner().invoke(main, ["backup", "verify", str(tmp_path / "dest")])
     assert done.exit_code == 2 and "not all was verified" in done.output
 
 

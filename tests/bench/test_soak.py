@@ -29,7 +29,7 @@ class Broken(Struct, frozen=True):
 
     what: str
     code: str
-    told: str
+    told: tuple[str, ...]
 
 
 MUTANTS = [
@@ -44,7 +44,7 @@ def broken(self, item, now_ms, forced=False):
     return True if not seen % 50 else add(self, item, now_ms, forced)
 Queue.add = broken
 """,
-        "lost ",
+        ("lost ",),
     ),
     Broken(
         "a confirmed read comes back",
@@ -62,7 +62,7 @@ def broken(self, taken):
     return confirm(self, taken)
 confirm, Queue.confirm = Queue.confirm, broken
 """,
-        "came again after its close",
+        ("came again after its close",),
     ),
     Broken(
         "each fiftieth put is there twice",
@@ -78,7 +78,7 @@ def broken(self, item, now_ms, forced=False):
     return add(self, item, now_ms, forced)
 Queue.add = broken
 """,
-        "came again after its close",
+        ("came again after its close", "was handed to two at a time"),
     ),
 ]
 

@@ -166,6 +166,7 @@ def test_a_sync_amid_a_write_that_is_taken_back_does_not_call_its_bytes_safe(of_
     assert (file.size, file.safe_bytes) == (10, 5)
 
 
+@pytest.mark.pure  # compiled, the dict is one of no other class
 def test_a_file_that_is_removed_while_others_are_forgotten_is_still_known() -> None:
     """A background task may remove files at any moment."""
     world = in_use()

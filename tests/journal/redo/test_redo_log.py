@@ -9,11 +9,12 @@ import pytest
 from staniel.journal import group_commit
 from staniel.journal.disk.fs import Misplaced
 from staniel.journal.redo import records
-from staniel.journal.redo.dump import unlike_log
+from staniel.journal.redo.dump import beyond_log, unlike_log
 from staniel.journal.redo.log import GrowSegment
 from staniel.journal.redo.records import BatchHead, RedoKind
 from staniel.journal.redo.replay import Legibility, _needed, read_log, replay_file
 from staniel.journal.spool import Spool, SpoolError
+from staniel.journal.tools.repair import CannotRepair, Repair
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
@@ -387,6 +388,27 @@ def test_tools_are_told_which_journals_a_power_cut_has_left_behind() -> None:
     spool = Spool(left, "s")
     spool.finish_log()
     assert left.size("s/q") == size and version(left) == b"staniel-spool 1\n"
+
+
+def test_a_repair_refuses_a_journal_that_is_longer_than_the_log_knows() -> None:
+    """A power cut may leave zeros there, or anything: no answer waited for it, and a start cuts it off."""
+    config = 'server.redo_log = "1MB"\nqueues.lax.sync_journal = "os"\n'
+    world = in_use(config)
+    world.client().puts("a" * 1000, "lax")
+    world.turn(ms=1)
+    world.sync()
+    assert beyond_log(world.disk.copy(), "s", "s/.staniel") == []
+    known = world.disk.size("s/lax")
+    world.client().puts("b" * 1000, "lax")  # of which the log has no checksum yet
+    world.turn(ms=1)
+    left = world.disk.crash(Crash.KEEP)
+    assert left.size("s/lax") > known
+    overwrite(left, "s/lax", known, bytes(500))
+    assert unlike_log(left, "s", "s/.staniel") == []
+    assert beyond_log(left, "s", "s/.staniel") == [("s/lax", known)]
+    with pytest.raises(CannotRepair, match="start a server on the spool once"):
+        list(Repair(left, "s", None, "copy", world.now_ms, lambda size: None).run())
+    assert World(config, left, world.now_ms).items("lax") == [b"a" * 1000]
 
 
 def test_tools_are_told_of_a_piece_of_which_only_the_beginning_is_known_to_be_on_the_disk() -> None:

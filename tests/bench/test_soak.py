@@ -110,7 +110,7 @@ def test_a_sound_server_passes_and_the_report_says_what_was_done(
 def test_a_server_with_a_broken_rule_fails(tmp_path: Path, mutant: Broken) -> None:
     (tmp_path / "sitecustomize.py").write_text(mutant.code)
     [seen] = played(tmp_path, PLAIN, environment={"PYTHONPATH": str(tmp_path), "STANIEL_PURE": "1"})
-    assert any(mutant.told in line for line in seen.all_wrong), seen.all_wrong
+    assert any(told in line for told in mutant.told for line in seen.all_wrong), seen.all_wrong
     assert "FAILED" in markdown([seen], machine.facts(tmp_path, []), SECONDS, 7, "staniel")
 
 

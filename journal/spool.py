@@ -34,14 +34,13 @@ from staniel.journal.own_files import LOSSES, KeptFile, Loss
 from staniel.journal.redo import log as redo_log
 from staniel.journal.redo.log import IN_USE, UNUSED, LogState, RedoLog
 from staniel.journal.redo.replay import (
-    COMPARED_BYTES_MAX,
     FileChange,
     Legibility,
     LogContent,
-    differences,
     find_log_id,
     read_log,
     replay_file,
+    to_replay,
 )
 from staniel.journal.renewal import Renewal, Renewed
 from staniel.journal.spool_listing import HELD, SpoolListing, list_spool
@@ -83,6 +82,40 @@ def refused_start(error: OSError, path: str) -> SpoolError:
     last server left: the error may pass, and says nothing of what is in the file.
     """
     return SpoolError(f"{described(error, path)}; {remedy(error, HINT)}")
+
+
+def check_version(fs: Fs, folder: str) -> bytes | None:
+    """The id of the redo log that the last server of a spool has left in use, empty if none is; None: no server has
+    used the folder. Raises SpoolError: no server of this version starts on it, and OSError.
+    """
+    path = f"{folder}/{OWN_FOLDER}/version"
+    try:
+        found = fs.read(path, 0, 100).decode("utf-8", "replace").strip()
+    except FileNotFoundError:
+        return None
+    if found.startswith(f"{IN_USE} ") and (number := _hex(found.removeprefix(f"{IN_USE} "))):
+        return number
+    if found == UNFINISHED:
+        raise SpoolError(f"{folder} is not complete, what was copied into it was interrupted; copy it again")
+    if (later := LATER.fullmatch(found)) and int(later[1]) > FORMATS_MAX:
+        why = f"{path} says {found!r}, this program knows {FORMAT_VERSION!r}"
+        raise SpoolError(f"{why}; use the version of staniel that wrote it")
+    if found != FORMAT_VERSION:
+        raise SpoolError(_damaged_version(fs, path, found))
+    return b""
+
+
+def _damaged_version(fs: Fs, path: str, found: str) -> str:
+    """The text for a version file that no version of staniel has written: the command that mends it."""
+    why = f"{path} is damaged: it says {found!r}"
+    place = shlex.quote(path)
+    mend = f"echo {FORMAT_VERSION} > {place}"
+    own = path.rpartition("/")[0]
+    number = find_log_id(fs, [f"{own}/{name}" for name in redo_log.NAMES])
+    if not number:
+        return f"{why}; mend it with: {mend}"
+    used = f"echo {IN_USE} {number.hex()} > {place}"
+    return f"{why}; mend it, if the last server was stopped cleanly, with: {mend}; else with: {used}"
 
 
 class Spool:
@@ -129,7 +162,7 @@ class Spool:
             self.clear_held(f"{self.own}/{HELD}")
             self._finish_renewal()
             self.stuck_plan = carry_out(self.fs, self.folder, self.own)
-            self._check_version(f"{self.own}/version")
+            self._read_version()
             self.name_bytes_max = min(NAME_BYTES_MAX, self.fs.name_bytes_max(self.folder) - SUFFIX_BYTES)
         except OSError as error:
             raise SpoolError(f"cannot use the spool {self.folder}: {refused_start(error, self.folder)}") from error
@@ -213,6 +246,12 @@ class Spool:
         is_settled = self.redo.state is not LogState.BEING_MADE
         return is_settled and is_missing(self.fs, f"{self.own}/version", 1)
 
+    def _read_version(self) -> None:
+        used = check_version(self.fs, self.folder)
+        if used is None:
+            replace_file(self.fs, f"{self.own}/version", f"{FORMAT_VERSION}\n".encode())
+        self.used_log = used or b""
+
     def _write_version(self) -> None:
         """Raises OSError, JournalFailure."""
         number = self.redo.spool_id if self.redo.state is LogState.IN_USE else self.used_log
@@ -229,33 +268,6 @@ class Spool:
         if not self.group.restore_ballast():
             raise OSError(errno.ENOSPC, "there is no room for the reserve", ballast.path)
 
-    def _check_version(self, path: str) -> None:
-        try:
-            found = self.fs.read(path, 0, 100).decode("utf-8", "replace").strip()
-        except FileNotFoundError:
-            replace_file(self.fs, path, f"{FORMAT_VERSION}\n".encode())
-            return
-        if found.startswith(f"{IN_USE} ") and (number := _hex(found.removeprefix(f"{IN_USE} "))):
-            self.used_log = number
-        elif found == UNFINISHED:
-            raise SpoolError(f"{self.folder} is not complete, what was copied into it was interrupted; copy it again")
-        elif (later := LATER.fullmatch(found)) and int(later[1]) > FORMATS_MAX:
-            why = f"{path} says {found!r}, this program knows {FORMAT_VERSION!r}"
-            raise SpoolError(f"{why}; use the version of staniel that wrote it")
-        elif found != FORMAT_VERSION:
-            raise SpoolError(self._damaged_version(path, found))
-
-    def _damaged_version(self, path: str, found: str) -> str:
-        """The text for a version file that no version of staniel has written: the command that mends it."""
-        why = f"{path} is damaged: it says {found!r}"
-        place = shlex.quote(path)
-        mend = f"echo {FORMAT_VERSION} > {place}"
-        number = find_log_id(self.fs, [f"{self.own}/{name}" for name in redo_log.NAMES])
-        if not number:
-            return f"{why}; mend it with: {mend}"
-        used = f"echo {IN_USE} {number.hex()} > {place}"
-        return f"{why}; mend it, if the last server was stopped cleanly, with: {mend}; else with: {used}"
-
     def replay_log(self) -> tuple[LogContent, list[FileChange]]:
         """After a power cut: bring the files up to date from the redo log that was in use; what it held, and what was
         done. What is damaged of it is copied to `damaged/`. Raises SpoolError.
@@ -266,19 +278,12 @@ class Spool:
             if content.found is Legibility.NEWER:
                 raise SpoolError(f"{paths[0]} is of a later version of staniel; use the one that wrote it")
             changes: list[FileChange] = []
-            boot_id = self.fs.boot_id()
             if content.found is not Legibility.WHOLE:
                 self._save_log(paths)
             may_cut = content.found is Legibility.WHOLE
-            # The machine may have been up all the time, and a file a copy of what was on its disk at some moment.
-            is_other_boot = any(boot_id) and any(content.boot_id) and content.boot_id != boot_id
-            unlike: set[str] = set()
-            if not is_other_boot:
-                unlike.update(path for path, _ in differences(self.fs, self.folder, content, COMPARED_BYTES_MAX))
-            for history in content.files.values():
-                if not history.is_done and (is_other_boot or f"{self.folder}/{history.path}" in unlike):
-                    change = replay_file(self.fs, self.folder, history, f"{self.own}/damaged", may_cut=may_cut)
-                    changes += [change] if change is not None else []
+            for history in to_replay(self.fs, self.folder, content):
+                change = replay_file(self.fs, self.folder, history, f"{self.own}/damaged", may_cut=may_cut)
+                changes += [change] if change is not None else []
         except OSError as error:
             why = f"cannot use the redo log of {self.folder}: {error}"
             raise SpoolError(f"{why}; mend that, then start again: it has what journals may lack") from error

@@ -270,17 +270,22 @@ class UndoContent(Struct):
     @property
     def is_settled(self) -> bool:
         """Whether it tells, without a look at the journals, which of its items are in which queue."""
-        began = self.began
-        if not began.target:
-            return self.is_over and self.returning is None
+        return not self.routes
+
+    @property
+    def routes(self) -> list[tuple[str, str]]:
+        """From which queue to which other, or the same one, items may be on their way; "": to none."""
+        began, (queue, target) = self.began, map(_name, (self.began.queue, self.began.target))
+        if not target:
+            return [(queue, "" if self.returning is None else queue)] if not self.is_over or self.returning else []
         is_moved = self.settled == len(self.slices) or began.version < RESUMED_VERSION
-        return is_moved and self.settled_backs == len(self.backs)
+        there = [] if is_moved else [(queue, target)]
+        return there + ([] if self.settled_backs == len(self.backs) else [(target, queue)])
 
     @property
     def queues(self) -> list[str]:
         """Those that it is about."""
-        names = [name for name in (self.began.queue, self.began.target) if name]
-        return [name.decode("utf-8", "surrogateescape") for name in names]
+        return [_name(name) for name in (self.began.queue, self.began.target) if name]
 
     def apply(self, head: Head, at: int, size: int) -> None:
         """A frame of `size` bytes at `at`."""
@@ -334,6 +339,10 @@ class UndoContent(Struct):
         return sum([place.items - kept for place, kept in left]), sum([place.payload_bytes for place, _ in left])
 
 
+def _name(queue: bytes) -> str:
+    return queue.decode("utf-8", "surrogateescape")
+
+
 def digest_of(data: bytes) -> bytes:
     """What no two payloads share, by accident or on purpose."""
     return blake2b(data, digest_size=16).digest()
@@ -367,17 +376,21 @@ class Unusable(Enum):
 def read_content(fs: Fs, path: str) -> UndoContent | Unusable:
     """What the file tells, up to its first frame that is not whole. Raises OSError."""
     found: UndoContent | None = None
-    size, at = fs.size(path), 0
-    while (entry := _head_at(fs, path, at, size)) is not None:
-        head, length = entry
+    entry = _frame_at(fs, path, 0)
+    while entry is not None:
+        following = _frame_at(fs, path, entry.end)
+        # Those before the last one were synced before another was begun.
+        if following is None and not entry.has_whole_payload(fs, path):
+            break
+        head = entry.head
         if head is None or (isinstance(head, Began) and head.version > RESUMED_VERSION):
             return Unusable.LATER  # whole, and of a kind that is not known here
         if found is None:
             if not isinstance(head, Began):
                 return Unusable.EMPTY
             found = UndoContent(head)
-        found.apply(head, at, length)
-        at += length
+        found.apply(head, entry.at, entry.end - entry.at)
+        entry = following
     return found or Unusable.EMPTY
 
 
@@ -385,8 +398,8 @@ def carries_items(fs: Fs, path: str) -> bool:
     """Whether the file is of an operation that carries items from one queue to another: as long as it does, the
     journals of both are right only together with the file. Raises OSError.
     """
-    entry = _head_at(fs, path, 0, fs.size(path))
-    return entry is not None and isinstance(entry[0], Began) and bool(entry[0].target)
+    entry = _frame_at(fs, path, 0)
+    return entry is not None and isinstance(entry.head, Began) and bool(entry.head.target)
 
 
 def is_name(name: str) -> bool:
@@ -394,27 +407,37 @@ def is_name(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
 
-def _head_at(fs: Fs, path: str, at: int, size: int) -> tuple[Head | None, int] | None:
-    """The head of the frame at byte `at`, None if it says nothing that is known here, and the frame's length; None if
-    the frame is not whole. The payload is read only of the last frame: those before it were synced before another was
-    begun.
-    """
+class _Frame(Struct, frozen=True):
+    """A frame whose head is whole. `head`: None if it says nothing that is known here."""
+
+    at: int
+    head: Head | None
+    payload_at: int
+    end: int
+    payload_crc: int
+
+    def has_whole_payload(self, fs: Fs, path: str) -> bool:
+        """Raises OSError."""
+        return crc32(fs.read(path, self.payload_at, self.end - self.payload_at)) == self.payload_crc
+
+
+def _frame_at(fs: Fs, path: str, at: int) -> _Frame | None:
+    """None if the file does not have all bytes of a frame there, with a whole head. Raises OSError."""
     lengths = fs.read(path, at, LENGTHS.size)
     if len(lengths) < LENGTHS.size:
         return None
     head_bytes, payload_bytes, head_crc, payload_crc = LENGTHS.unpack(lengths)
-    length = LENGTHS.size + head_bytes + payload_bytes
-    if not head_bytes or at + length > size:
+    payload_at = at + LENGTHS.size + head_bytes
+    end = payload_at + payload_bytes
+    if not head_bytes or end > fs.size(path):
         return None
     body = fs.read(path, at + LENGTHS.size, head_bytes)
     if crc32(body) != head_crc:
         return None
-    if at + length == size and crc32(fs.read(path, at + LENGTHS.size + head_bytes, payload_bytes)) != payload_crc:
-        return None
     try:
-        return _DECODER.decode(body), length
+        return _Frame(at, _DECODER.decode(body), payload_at, end, payload_crc)
     except UNDECODABLE:
-        return None, length
+        return _Frame(at, None, payload_at, end, payload_crc)
 
 
 def read_moved(data: bytes) -> Moved | Moving | None:

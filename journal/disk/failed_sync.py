@@ -56,6 +56,11 @@ class SuspectPaths(Struct):
     removals: dict[str, None] = field(default_factory=dict)
     is_torn: bool = True
 
+    @property
+    def changes_files(self) -> bool:
+        """Whether the next start serves other files than those that the folder shows."""
+        return bool(self.gone or self.puts or self.removals)
+
 
 class RenewalGroup(Struct):
     """What is renewed all at once. `pairs`: a path, and a temporary name beside it. `gone`: paths that are there no

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from staniel.journal.disk.fs import Fs
-from staniel.journal.redo.log import IN_USE, NAMES
+from staniel.journal.redo.log import IN_USE, NAMES, UNUSED
 from staniel.journal.redo.records import (
     BLOCK_BYTES,
     HEAD,
@@ -18,7 +18,15 @@ from staniel.journal.redo.records import (
     decode_head,
     is_whole,
 )
-from staniel.journal.redo.replay import Legibility, differences, ends_beyond, read_log
+from staniel.journal.redo.replay import (
+    Legibility,
+    LogContent,
+    differences,
+    find_log_id,
+    first_change,
+    read_log,
+    to_replay,
+)
 
 Line = dict[str, object]
 LOOKS = 3
@@ -74,43 +82,58 @@ def log_in_use(fs: Fs, own: str) -> str:
 
 
 def used_log(fs: Fs, own: str) -> bytes | None:
-    """The id of the redo log that is in use; None if none is, empty if it cannot be read. Raises OSError."""
+    """The id of the redo log that is in use; None if none is, empty if there may be one and it is not known which.
+    Raises OSError.
+    """
     try:
         version = fs.read(f"{own}/version", 0, 100).decode("latin-1").strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if not version.startswith(f"{IN_USE} "):
+    if version == UNUSED:
         return None
+    if not version.startswith(f"{IN_USE} "):  # it is damaged, or says that the spool is not complete
+        return b"" if find_log_id(fs, [f"{own}/{name}" for name in NAMES]) else None
     try:
         return bytes.fromhex(version.removeprefix(f"{IN_USE} "))
     except ValueError:
         return b""
 
 
+def is_of_later_version(fs: Fs, own: str) -> bool:
+    """Whether the redo log that is in use is one that this version cannot read. Raises OSError."""
+    content = _content(fs, own)
+    return content is not None and content.found is Legibility.NEWER
+
+
 def unlike_log(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
     """The journals that are not as the redo log of a spool says, each with the first byte from which on it is not: a
     power cut has left them so, and no server has been started since. A file that has been renamed meanwhile is looked
-    at again. Raises OSError.
+    at again: a server may run, on any machine. Raises OSError.
     """
     found: list[tuple[str, int]] = []
     for _ in range(LOOKS):
-        spool_id = used_log(fs, own)
-        if not spool_id:
+        content = _content(fs, own)
+        if content is None:
             return []
-        content = read_log(fs, [f"{own}/{name}" for name in NAMES], spool_id)
         before, found = found, list(differences(fs, folder, content, 1 << 62))
         if not found or found == before:
             break
     return found
 
 
-def beyond_log(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
-    """After a power cut: the journals with bytes behind what the redo log knows of, and where those begin. Raises
-    OSError.
+def changed_by_start(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
+    """The journals that the next start on this machine changes because of the redo log that is in use, and from which
+    byte on: it writes there again, or cuts off what no answer has waited for. No server may run. Raises OSError.
     """
-    spool_id, boot_id = used_log(fs, own), fs.boot_id()
-    if not spool_id or not any(boot_id):
+    content = _content(fs, own)
+    if content is None:
         return []
-    content = read_log(fs, [f"{own}/{name}" for name in NAMES], spool_id)
-    is_other_boot = any(content.boot_id) and content.boot_id != boot_id
-    return list(ends_beyond(fs, folder, content)) if is_other_boot and content.found is Legibility.WHOLE else []
+    may_cut = content.found is Legibility.WHOLE
+    found = [(each.path, first_change(fs, folder, each, may_cut=may_cut)) for each in to_replay(fs, folder, content)]
+    return [(f"{folder}/{path}", at) for path, at in found if at >= 0]
+
+
+def _content(fs: Fs, own: str) -> LogContent | None:
+    """None: there is no log in use, or it is not known which."""
+    spool_id = used_log(fs, own)
+    return read_log(fs, [f"{own}/{name}" for name in NAMES], spool_id) if spool_id else None

@@ -225,16 +225,9 @@ def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_
     if size < at:
         change.why = f"it has {size} bytes, of which {at} were on the disk once"
         return change
-    for run in _runs(history.ranges, at):
-        begin, end = run[0][0], run[-1][1]
-        if end <= at:
-            continue
-        if begin > at:
-            break
-        if (data := _data_of(run)) is not None:
+    for begin, end, data in _known(fs, path, history):
+        if data is not None:
             change.written_bytes += _write_again(fs, path, begin, data)
-        elif not _is_whole(fs, path, run[0]):
-            break
         at = end
     size = fs.size(path)
     if may_cut and at < size:
@@ -242,6 +235,52 @@ def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_
         change.saved_as = quarantine(fs, path, at, size - at, damaged)
         fs.truncate(path, at)
     return change if change.written_bytes or change.cut_bytes else None
+
+
+def _known(fs: Fs, path: str, history: FileHistory) -> Iterator[tuple[int, int, bytes | None]]:
+    """Behind the bytes that are safe, as far as the log knows the file: from, up to, and what it has of that. Raises
+    OSError.
+    """
+    at = history.safe_bytes
+    for run in _runs(history.ranges, at):
+        begin, end = run[0][0], run[-1][1]
+        if end <= at:
+            continue
+        data = _data_of(run)
+        if begin > at or (data is None and not _is_whole(fs, path, run[0])):
+            break
+        yield begin, end, data
+        at = end
+
+
+def to_replay(fs: Fs, folder: str, content: LogContent) -> list[FileHistory]:
+    """The files that a start follows. The machine may have been up all the time, and a file a copy of what was on its
+    disk at some moment. Raises OSError.
+    """
+    boot_id = fs.boot_id()
+    is_other_boot = any(boot_id) and any(content.boot_id) and content.boot_id != boot_id
+    unlike: set[str] = set()
+    if not is_other_boot:
+        unlike.update(path for path, _ in differences(fs, folder, content, COMPARED_BYTES_MAX))
+    followed = [each for each in content.files.values() if not each.is_done]
+    return [each for each in followed if is_other_boot or f"{folder}/{each.path}" in unlike]
+
+
+def first_change(fs: Fs, folder: str, history: FileHistory, *, may_cut: bool) -> int:
+    """The first byte that `replay_file` would write or cut off; -1: none. Raises OSError."""
+    path = f"{folder}/{history.path}"
+    at = history.safe_bytes
+    try:
+        size = fs.size(path)
+    except FileNotFoundError:
+        return -1
+    if size < at:
+        return -1
+    for begin, end, data in _known(fs, path, history):
+        if data is not None and fs.read(path, begin, len(data)) != data:
+            return begin
+        at = end
+    return at if may_cut and at < size else -1
 
 
 def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Iterator[tuple[str, int]]:
@@ -269,26 +308,6 @@ def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Ite
             if (differs_at := _first_difference(fs, path, run)) >= 0:
                 yield path, differs_at
                 break
-
-
-def ends_beyond(fs: Fs, folder: str, content: LogContent) -> Iterator[tuple[str, int]]:
-    """The files that are longer than the log knows, and where its knowledge ends: no answer waited for what a power cut
-    has left there, and a start cuts it off. Raises OSError.
-    """
-    for history in content.files.values():
-        path = f"{folder}/{history.path}"
-        try:
-            size = fs.size(path)
-        except FileNotFoundError:
-            continue
-        at = history.safe_bytes
-        for run in _runs(history.ranges, at):
-            begin, end = run[0][0], run[-1][1]
-            if begin > at:
-                break
-            at = max(at, end)
-        if not history.is_done and size > at:
-            yield path, at
 
 
 def _runs(ranges: list[Range], safe_bytes: int) -> Iterator[list[Range]]:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import assert_never
 
 from msgspec import Struct, field
 
+from staniel.journal.disk.failed_sync import FailedSyncMarker
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.encoder import Encoder
@@ -23,25 +26,29 @@ from staniel.journal.kestrel.recovery import Recovered, Recovery
 from staniel.journal.kestrel.sidecar import names_in
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.recovery import StreamRecovery
-from staniel.journal.redo.dump import beyond_log, unlike_log, used_log
+from staniel.journal.redo.dump import changed_by_start, is_of_later_version, used_log
 from staniel.journal.redo.log import UNUSED
+from staniel.journal.spool import SpoolError, check_version
 from staniel.journal.spool_listing import list_spool
 from staniel.journal.tools.convert import MEMORY_BYTES, PIECE_BYTES, finish_file
 from staniel.journal.tools.source import JOBS, FileFlaw, ReadSource
+from staniel.journal.tools.unfinished import Unfinished, Work, family_of, unfinished_work
 from staniel.journal.tools.verify import CMDLOG_FOLDER, inspect
 from staniel.journal.trace import Progress
 from staniel.journal.transfer_log import TransferLog, encode
 from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
-from staniel.journal.undo_file import Unusable, is_name, read_content
+from staniel.journal.undo_file import UndoContent, Unusable, is_name, read_content
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import MAGIC
 from staniel.journal.workq.trace import CmdLogTrace
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import LOST_MS, Item, copy_of
 
+START_ONCE = "start a server on the spool once, or on a copy of the folder; it brings them up to date"
 WORK = "repair"  # in the own folder of the copy, while it is made
 COPIED = ("version", "status", "paused")  # of a spool's own files
 INTENTS = "intents"
+PARSERS = (kestrel_files.parse, libkestrel_files.parse)
 
 
 class CannotRepair(Exception):
@@ -82,19 +89,23 @@ class Repair:
         self.anew = f"{self.work}/anew"
         self._names = names
         self._anew: set[str] = set()
+        self._mixed: set[str] = set()
 
     def run(self) -> Iterator[Repaired]:
         """Raises CannotRepair before anything is made; OSError, JournalFailure."""
         fs, folder = self.fs, self.folder
-        if _is_there(fs, kestrel_files.plan_path(f"{folder}/{OWN_FOLDER}")):
-            raise CannotRepair(f"a conversion in {folder} is not finished: finish `staniel journal convert` first")
-        self._look_at_log()
+        if self._names is None:
+            self._check_version()
+        left = unfinished_work(fs, folder)
+        for each in left:
+            self._look_at(each)
         source = ReadSource(fs, folder)
         listing = source.listing
         fs.make_folder(kestrel_files.sidecar_folder(self.work))
         fs.make_folder(self.anew)
         fs.make_folder(kestrel_files.sidecar_folder(self.target))
         for name, why in sorted(listing.mixed.items()):
+            self._mixed.add(name)
             yield Repaired(name, "mixed", [], 0, why_not=why)
         for name in source.queues():
             is_stream = name in listing.streams
@@ -104,19 +115,43 @@ class Repair:
                 self._clear_work()
         if source.cmdlog and (self._names is None or source.cmdlog == folder):
             yield self._jobs(source)
-        if self._names is None:
-            yield from self._copy_own()
+        yield from self._left_behind(left) if self._names is not None else self._copy_own()
         fs.sync_folder(self.target)
+
+    def _check_version(self) -> None:
+        """What a start refuses is not repaired. Raises CannotRepair."""
+        try:
+            check_version(self.fs, self.folder)
+        except SpoolError as refused:
+            raise CannotRepair(str(refused)) from refused
+
+    def _look_at(self, left: Unfinished) -> None:
+        """What is to be done in the spool itself before a copy of it is worth something. Raises CannotRepair."""
+        fs, folder = self.fs, self.folder
+        match left.work:
+            case Work.CONVERSION:
+                raise CannotRepair(f"a conversion in {folder} is not finished: finish `staniel journal convert` first")
+            case Work.FAILED_SYNC:
+                if FailedSyncMarker(UnsyncedNames(fs), left.path, folder=folder).read().changes_files:
+                    raise CannotRepair(f"a start has begun to write the files of {folder} anew: {START_ONCE}")
+            case Work.REDO_LOG:
+                self._look_at_log()
+            case Work.TRANSFERS | Work.OPERATION:
+                pass  # the copy has them, too, and its start goes on with them
+            case _:
+                assert_never(left.work)
 
     def _look_at_log(self) -> None:
         """What the redo log has and a journal lacks would not be in the copy. Raises CannotRepair."""
         own = f"{self.folder}/{OWN_FOLDER}"
-        unlike = unlike_log(self.fs, self.folder, own) or beyond_log(self.fs, self.folder, own)
-        lacking = [path for path, _ in unlike if self._names is None or path.rpartition("/")[2] in self._names]
+        if is_of_later_version(self.fs, own):
+            raise CannotRepair(f"the redo log of {self.folder} is of a later version of staniel: use that one")
+        changed = changed_by_start(self.fs, self.folder, own)
+        lacking = [path for path, _ in changed if self._names is None or path.rpartition("/")[2] in self._names]
         if lacking:
             raise CannotRepair(
                 f"a power cut has left {len(lacking)} journals, such as {lacking[0]}, so that they are not what the "
-                "redo log says: start a server on the spool once, it brings them up to date"
+                f"redo log says: {START_ONCE}"
             )
 
     # Kestrel's
@@ -304,18 +339,34 @@ class Repair:
             yield from self._copy_intents(f"{own}/{INTENTS}", f"{new}/{INTENTS}")
         yield from self._copy_undos(f"{own}/{UNDO_FOLDER}", f"{new}/{UNDO_FOLDER}")
 
+    def _left_behind(self, left: list[Unfinished]) -> Iterator[Repaired]:
+        """Files alone are copied: what they were part of is not."""
+        names = self._names or frozenset()
+        queues = {family_of(parse(name).queue) for name in names for parse in PARSERS}
+        for each in left:
+            if each.work in (Work.TRANSFERS, Work.OPERATION) and (not each.queue or each.queue in queues):
+                about = each.queue or "some queue"
+                why = f"{each.work.value}, of {about}: name the whole spool, or some may be in two queues, or not gone"
+                yield Repaired(each.path.removeprefix(f"{self.folder}/{OWN_FOLDER}/"), "unfinished", [], 0, why_not=why)
+
     def _copy_intents(self, old: str, new: str) -> Iterator[Repaired]:
-        """Those of queues that are written anew speak of places in files that are others now."""
-        under_way = TransferLog(self.fs, old).read()
-        lines = [encode(each) for each in under_way if not {each.source, each.target} & self._anew]
-        replace_file(self.fs, new, b"".join(lines))
-        if left := len(under_way) - len(lines):
-            why = f"{left} items were on their way from or to queues that are written anew, and may be in both"
+        """By its transaction or id a start finds the item of an intent in a queue that is written anew, too; but not
+        its copy, which was at a place in a file.
+        """
+        log = TransferLog(self.fs, old)
+        under_way = log.read()
+        kept = [each for each in under_way if not self._is_lost_on(each.source, each.target)]
+        replace_file(self.fs, new, b"".join(map(encode, kept)))
+        for route in dict.fromkeys((each.source, each.target) for each in under_way):
+            if self._is_lost_on(*route):
+                yield self._left(INTENTS, *route)
+        if log.damage.lost:
+            why = f"{log.damage.lost} lines cannot be read: an item whose line is lost may be in both of its queues"
             yield Repaired(INTENTS, "transfers", [], 0, why_not=why)
 
     def _copy_undos(self, old: str, new: str) -> Iterator[Repaired]:
-        """By a number or an id the next start knows what a purge has taken, also in a queue that is written anew; what
-        a move was carrying, or an undo was just returning, it would look for in a place that is another now.
+        """By a number or an id the next start knows what has left, also in a queue that is written anew; what was
+        arriving in one it would look for in a place that is another now.
         """
         fs = self.fs
         names = fs.list(old) if _has_folder(fs, old) else []
@@ -324,17 +375,31 @@ class Repair:
             if content is Unusable.LATER:
                 yield Repaired(f"{UNDO_FOLDER}/{name}", UNDO_FOLDER, [], 0, why_not=content.value)
             elif not isinstance(content, Unusable):
-                is_on_the_way = bool(content.began.target) and not content.is_settled
-                anew = sorted({*content.queues} & self._anew)
-                if anew and (is_on_the_way or content.returning is not None):
-                    why = f"items were on their way from or to {anew[0]}, which is written anew: some may be in both"
-                    yield Repaired(f"{UNDO_FOLDER}/{name}", UNDO_FOLDER, [], 0, why_not=why)
+                routes = content.routes
+                if any(self._is_lost_on(*route) for route in routes):
+                    yield self._left(f"{UNDO_FOLDER}/{name}", *routes[0])
                     continue
                 fs.make_folder(new)
                 self._copy(f"{old}/{name}", f"{new}/{name}")
-                if fs.size(f"{new}/{name}") > content.end:
+                if (size := fs.size(f"{new}/{name}")) > content.end:
                     fs.truncate(f"{new}/{name}", content.end)
+                    flaw = Flaw(content.end, size - content.end, "no whole frame begins there", True)
+                    yield self._cut_undo(name, content, flaw)
                 fs.sync_folder(new)
+
+    def _cut_undo(self, name: str, content: UndoContent, flaw: Flaw) -> Repaired:
+        path = f"{UNDO_FOLDER}/{name}"
+        lost = [FileFlaw(f"{OWN_FOLDER}/{path}", flaw)]
+        return Repaired(path, UNDO_FOLDER, [path], content.counts()[0], lost=lost)
+
+    def _is_lost_on(self, source: str, target: str) -> bool:
+        """Whether a start on the copy could not know which items of `source` have left, or arrived in `target`."""
+        return target in self._anew or not self._mixed.isdisjoint(map(family_of, (source, target)))
+
+    def _left(self, name: str, source: str, target: str) -> Repaired:
+        way = f"on their way from {source} to {target}" if target not in (source, "") else f"of {source} being purged"
+        why = f"items were {way}, and their journals are written anew or not copied: some may be in both, or back"
+        return Repaired(name, "unfinished", [], 0, why_not=why)
 
 
 def _is_lost(item: Item) -> bool:

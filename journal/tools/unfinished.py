@@ -28,7 +28,9 @@ class Work(Enum):
 
 
 class Unfinished(Struct, frozen=True):
-    """`queue`: whose it is, or of which fan-out family; empty for the spool as a whole. `path`: the file that tells."""
+    """`queue`: whose it is, or of which fan-out family; empty for the spool as a whole, or if that is not known.
+    `path`: the file that tells.
+    """
 
     work: Work
     path: str
@@ -47,14 +49,16 @@ def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
         found.append(Unfinished(Work.CONVERSION, plan_path(own)))
     path = f"{own}/intents"
     if _is_there(fs, path):
-        names = [name for each in TransferLog(fs, path).read() for name in (each.source, each.target)]
-        found += [Unfinished(Work.TRANSFERS, path, name) for name in dict.fromkeys(map(_family, names))]
+        log = TransferLog(fs, path)
+        names = [name for each in log.read() for name in (each.source, each.target)]
+        lost = [""] if log.damage.lost else []  # a line that cannot be read may be about any queue
+        found += [Unfinished(Work.TRANSFERS, path, name) for name in dict.fromkeys([*lost, *map(family_of, names)])]
     return found + _operations(fs, f"{own}/{FOLDER}")
 
 
 def unfinished_in(fs: Fs, folder: str, queue: str) -> list[Unfinished]:
     """The same, of one queue and its children, and of the spool as a whole."""
-    return [each for each in unfinished_work(fs, folder) if each.queue in ("", _family(queue))]
+    return [each for each in unfinished_work(fs, folder) if each.queue in ("", family_of(queue))]
 
 
 def _operations(fs: Fs, folder: str) -> list[Unfinished]:
@@ -69,12 +73,13 @@ def _operations(fs: Fs, folder: str) -> list[Unfinished]:
         if content is Unusable.LATER:
             found.append(Unfinished(Work.OPERATION, f"{folder}/{name}"))
         elif not isinstance(content, Unusable) and not content.is_settled:
-            families = dict.fromkeys(map(_family, content.queues))
+            families = dict.fromkeys(map(family_of, content.queues))
             found += [Unfinished(Work.OPERATION, f"{folder}/{name}", each) for each in families]
     return found
 
 
-def _family(name: str) -> str:
+def family_of(name: str) -> str:
+    """The name of the queue that a fan-out child gets its items from; any other queue's own name."""
     return parent_of(name) or name
 
 

@@ -27,6 +27,7 @@ from staniel.journal.spool import FORMAT_VERSION, SpoolError
 from staniel.journal.spool_listing import CMDLOG, is_journal_file
 from staniel.journal.tools.source import JOBS, ReadSource
 from staniel.journal.tools.stats import stats
+from staniel.journal.tools.unfinished import unfinished_work
 from staniel.journal.workq import files as workq_files
 from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.restore import VERSION, NewSpool, failure
@@ -98,6 +99,7 @@ def survey(folder: str, now_ms: int, progress: Progress) -> Survey:
             raise BackupError(f"{folder} is no folder: name the one in which the old server kept its journals")
         if is_spool(folder):
             raise BackupError(f"{folder} is a spool of Staniel already: copy it with `staniel backup` and `restore`")
+        _refuse_unfinished(fs, folder)
         _refuse_used(fs, folder)
         found = Survey(folder)
         for name, is_file in fs.list(folder):
@@ -150,6 +152,16 @@ def _marks(folder: str, names: dict[str, str]) -> dict[str, tuple[int, int]]:
     """Raises OSError."""
     found = {name: os.stat(f"{folder}/{name}") for name in names}
     return {name: (status.st_size, status.st_mtime_ns) for name, status in found.items()}
+
+
+def _refuse_unfinished(fs: OsFs, folder: str) -> None:
+    """Raises BackupError: what a server of ours has left there is more than the journals. Raises OSError."""
+    if not os.path.isdir(f"{folder}/{OWN_FOLDER}"):
+        return
+    left = unfinished_work(fs, folder)
+    why = left[0].work.value if left else "it has lost what says so, .staniel/version"
+    what = "start a server on it once, which makes it whole, then use `staniel backup` and `restore`"
+    raise BackupError(f"{folder} has been a spool of Staniel, and {why}: {what}")
 
 
 def _refuse_used(fs: OsFs, folder: str) -> None:

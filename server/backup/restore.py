@@ -13,11 +13,13 @@ from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
 from staniel.journal.spool import FORMAT_VERSION, LOCK, UNFINISHED
 from staniel.journal.spool_listing import CMDLOG, OPERATIONS
+from staniel.journal.tools.unfinished import Unfinished, Work, unfinished_work
 from staniel.server.backup.manifest import BackedUpFile, BackupError, FilePart, Manifest
 from staniel.server.backup.store import Progress, Store, data_name
 
 VERSION = "version"
 SPARE_BYTES = 1 << 20
+CARRIED = (Work.TRANSFERS, Work.OPERATION)  # what backups hold all of
 
 
 class NewSpool:
@@ -126,15 +128,34 @@ def is_unfinished(folder: str) -> bool:
         return False
 
 
-def restore(store: Store, manifest: Manifest, folder: str, progress: Progress) -> None:
-    """Write a backup into a new or empty folder. Raises BackupError: then no server takes what is there for a spool."""
+def restore(store: Store, manifest: Manifest, folder: str, progress: Progress) -> list[Unfinished]:
+    """Write a backup into a new or empty folder; what was under way then, and goes on when a server starts on it.
+    Raises BackupError: then no server takes what is there for a spool.
+    """
     spool = NewSpool(folder, manifest.bytes)
     try:
         for file in manifest.files:
             _write(store, file, spool, progress)
+        left = _look_at_unfinished(spool)
         spool.finish()
     finally:
         spool.close()
+    return left
+
+
+def _look_at_unfinished(spool: NewSpool) -> list[Unfinished]:
+    """What the new spool has to go on with. Raises BackupError: something of it is not in a backup, or not known here:
+    without it items would be in two queues, or in none.
+    """
+    try:
+        left = unfinished_work(spool.fs, spool.folder)
+    except OSError as error:
+        raise failure(error, spool.folder) from error
+    for each in left:
+        if each.work not in CARRIED or (each.work is Work.OPERATION and not each.queue):
+            why = f"{each.path} says that {each.work.value}, in a way that this version does not know"
+            raise BackupError(f"{why}: use the version that made the backup. {spool.folder} is not complete")
+    return left
 
 
 def _write(store: Store, file: BackedUpFile, spool: NewSpool, progress: Progress) -> None:

@@ -296,14 +296,18 @@ def restore(source: str, spool: str, backup_id: str | None, as_json: bool) -> No
         manifest = stores.load(store, backup_id or found[-1])
         ticker = Ticker("restored", steady_ms, sys.stderr, manifest.bytes)
         try:
-            restore_files(store, manifest, spool.rstrip("/") or "/", ticker)
+            left = restore_files(store, manifest, spool.rstrip("/") or "/", ticker)
         finally:
             ticker.clear()
     if as_json:
-        click.echo(json.dumps(_summary(manifest) | {"spool": os.path.abspath(spool)}))
+        under_way = [{"work": each.work.value, "queue": each.queue} for each in left]
+        click.echo(json.dumps(_summary(manifest) | {"spool": os.path.abspath(spool), "under_way": under_way}))
         return
     files = f"{counted(len(manifest.files), 'file')}, {human_size(manifest.bytes)}"
     click.echo(f"restored backup {manifest.id} to {printable(spool)}: {files}")
     if manifest.queues != NOT_COUNTED:
         click.echo(f"  {counted(manifest.queues, 'queue')} with {counted(manifest.items, 'item')} at that moment")
+    for each in left:
+        where = f"{each.queue}: " if each.queue else ""
+        click.echo(printable(f"  {where}{each.work.value}: a server that starts on it goes on with that"))
     click.echo(f"to start: staniel serve --spool {printable(spool)}")

@@ -16,7 +16,7 @@ from staniel.journal.disk.fs import Fs, Locked
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as kestrel_files
-from staniel.journal.redo.dump import log_in_use, unlike_log
+from staniel.journal.redo.dump import changed_by_start, log_in_use
 from staniel.journal.tools.verify import Inspection, inspect
 from staniel.journal.workq import files as workq_files
 from staniel.server.cli.text import printable
@@ -71,7 +71,7 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
         own = f"{folder}/{kestrel_files.OWN_FOLDER}"
         if notice := log_in_use(fs, own):
             click.echo(printable(notice), err=True)
-        for path, at in unlike_log(fs, folder, own):
+        for path, at in changed_by_start(fs, folder, own):
             why = f"from byte {at} on not what the redo log says; a start of the server writes it again or cuts it off"
             click.echo(printable(f"{path}: {why}"), err=True)
         for found in inspect(fs, folder, frozenset(queues)):

@@ -9,7 +9,7 @@ from staniel.journal.tools.repair import Repair, Repaired
 from staniel.queues.config import Format
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
-from staniel.sim.world import World
+from staniel.sim.world import World, content
 from tests.broker.test_unfinished_work import FORMATS, all_items, killed
 from tests.support.spool import content_of
 
@@ -67,17 +67,41 @@ def test_one_queue_that_is_written_anew_takes_no_other_ones_intents_away() -> No
         assert found == all_items(disk)
 
 
-def test_a_move_of_a_queue_that_is_written_anew_are_told() -> None:
+def sealed_queue(name: str) -> World:
+    """A world whose queue `name` has sealed files."""
     world = World(SMALL)
-    client = world.client()
     for number in range(8):
-        client.puts(f"z{number}".ljust(40, "."), "z")
+        world.client().puts(f"{name}{number}".ljust(40, "."), name)
         while world.sync():
             world.turn(1)
-    client.says("move z t 1")
-    assert world.sync()
-    sealed = [name for name, _ in world.disk.list("s") if name.startswith("z.")]
+    return world
+
+
+def amid_move(world: World, source: str, target: str, harmed: str) -> Disk:
+    """What a power cut leaves amid that move of one item, with a sealed file of `harmed` that cannot be read."""
+    world.client().says(f"move {source} {target} 1")
+    assert world.sync()  # of the operation's file
+    world.turn()
+    assert world.sync()  # of the copy
+    sealed = [name for name, _ in world.disk.list("s") if name.startswith(f"{harmed}.")]
     disk = world.disk.crash(Crash.KEEP)
     flip(disk, sealed[-1])
-    _, told = repaired(disk)
-    assert [each.name for each in told if each.why_not] == ["undo/1"]
+    return disk
+
+
+def test_a_move_from_a_queue_that_is_written_anew_goes_on() -> None:
+    disk = amid_move(sealed_queue("z"), "z", "t", "z")
+    copy, told = repaired(disk)
+    assert [each.name for each in told if each.is_anew] == ["z"]
+    assert not any(each.why_not for each in told)
+    assert content(copy) == content(disk)
+
+
+def test_a_move_to_a_queue_that_is_written_anew_is_told() -> None:
+    world = sealed_queue("z")
+    world.client().puts("a", "a")
+    while world.sync():
+        world.turn(1)
+    _, told = repaired(amid_move(world, "a", "z", "z"))
+    (left,) = [each for each in told if each.why_not]
+    assert left.name == "undo/1" and "on their way from a to z" in left.why_not

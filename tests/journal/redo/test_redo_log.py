@@ -9,7 +9,7 @@ import pytest
 from staniel.journal import group_commit
 from staniel.journal.disk.fs import Misplaced
 from staniel.journal.redo import records
-from staniel.journal.redo.dump import beyond_log, unlike_log
+from staniel.journal.redo.dump import changed_by_start, unlike_log
 from staniel.journal.redo.log import GrowSegment
 from staniel.journal.redo.records import BatchHead, RedoKind
 from staniel.journal.redo.replay import Legibility, _needed, read_log, replay_file
@@ -397,7 +397,7 @@ def test_a_repair_refuses_a_journal_that_is_longer_than_the_log_knows() -> None:
     world.client().puts("a" * 1000, "lax")
     world.turn(ms=1)
     world.sync()
-    assert beyond_log(world.disk.copy(), "s", "s/.staniel") == []
+    assert changed_by_start(world.disk.copy(), "s", "s/.staniel") == []
     known = world.disk.size("s/lax")
     world.client().puts("b" * 1000, "lax")  # of which the log has no checksum yet
     world.turn(ms=1)
@@ -405,7 +405,7 @@ def test_a_repair_refuses_a_journal_that_is_longer_than_the_log_knows() -> None:
     assert left.size("s/lax") > known
     overwrite(left, "s/lax", known, bytes(500))
     assert unlike_log(left, "s", "s/.staniel") == []
-    assert beyond_log(left, "s", "s/.staniel") == [("s/lax", known)]
+    assert changed_by_start(left, "s", "s/.staniel") == [("s/lax", known)]
     with pytest.raises(CannotRepair, match="start a server on the spool once"):
         list(Repair(left, "s", None, "copy", world.now_ms, lambda size: None).run())
     assert World(config, left, world.now_ms).items("lax") == [b"a" * 1000]

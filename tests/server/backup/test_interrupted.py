@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from staniel.journal.undo_file import RESUMED_VERSION, Began, Moving, frame
+from staniel.server.backup.source import RestingSource
+from staniel.server.backup.store import open_store, prepare
+from staniel.server.backup.take import take
 from tests.server.admin.asking import SpoolConnection
 from tests.server.backup.copies import SMALL, back_up, data_files, drained, held, killed_after, restored, staniel
 from tests.support.process import Server, run_staniel, running, until
@@ -139,3 +144,45 @@ def test_a_backup_whose_server_ends_meanwhile_is_none(number: int, tmp_path: Pat
         assert not list((tmp_path / "dest" / "backups").glob("*"))
         server.start()
         back_up(server.spool, tmp_path / "dest")
+
+
+def under_way(spool: Path, *, is_known: bool) -> None:
+    """Leave a move in the spool that has not begun to take items."""
+    version = RESUMED_VERSION + (not is_known)
+    began = Began(version, 7, 0, 1 << 50, "move", b"orders", b"calls", total=60)
+    folder = spool / ".staniel" / "undo"
+    folder.mkdir(exist_ok=True)
+    (folder / "7").write_bytes(frame(began) + frame(Moving(1, 0, 0, [])))
+
+
+def backed_up_as_it_is(spool: Path, dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a backup of a running server would have it, whose operations go on meanwhile."""
+    monkeypatch.setattr("staniel.server.backup.source._refuse_unfinished", lambda spool: None)
+    source = RestingSource(str(spool), 1_764_205_200_000)
+    store = open_store(str(dest), writes=True)
+    prepare(store)
+    take(store, source, lambda: 0, lambda size: None)
+    store.close()
+    source.close()
+
+
+def test_a_restore_says_what_goes_on_when_a_server_starts_on_the_copy(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way(served, is_known=True)
+    backed_up_as_it_is(served, tmp_path / "dest", monkeypatch)
+    said = staniel("restore", tmp_path / "dest", tmp_path / "new")
+    assert "calls: a purge, a move or an undo is not finished: a server that starts on it goes on" in said.stdout
+    found = json.loads(staniel("restore", tmp_path / "dest", tmp_path / "other", "--json").stdout)
+    assert [each["queue"] for each in found["under_way"]] == ["orders", "calls"]
+
+
+def test_what_this_version_cannot_go_on_with_is_not_restored(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way(served, is_known=False)
+    backed_up_as_it_is(served, tmp_path / "dest", monkeypatch)
+    said = staniel("restore", tmp_path / "dest", tmp_path / "new", code=1)
+    assert "undo/7" in said.stderr and "use the version that made the backup" in said.stderr
+    started = run_staniel("serve", "--port", "0", "--spool", str(tmp_path / "new"))
+    assert started.returncode == 1 and "is not complete" in started.stderr

@@ -13,6 +13,7 @@ import pytest
 
 from staniel.broker.broker import Broker
 from staniel.broker.recovery import RecoverySummary, recover
+from staniel.journal import transfer_log
 from staniel.journal.spool import SpoolError
 from staniel.server.backup.adopt import adopt, survey
 from staniel.server.backup.manifest import BackupError
@@ -85,6 +86,18 @@ def run_greeting(folder: Path) -> str:
     shutil.copytree(folder / "spool", folder / "again" / "spool")
     with running(folder / "again", config=CONFIG) as server:
         return server.greeting
+
+
+def test_a_spool_that_has_lost_its_version_is_not_adopted(old: Path, tmp_path: Path) -> None:
+    """Its own folder has what the journals alone do not tell."""
+    own = old / ".staniel"
+    own.mkdir()
+    assert "it has lost what says so" in staniel("adopt", old, "--dry-run", code=2).stderr
+    line = transfer_log.encode(transfer_log.Intent(1, "jobs", 1, "mail", 0, 0, 1, 1, 1))
+    (own / "intents").write_bytes(line)
+    said = staniel("adopt", old, tmp_path / "new", code=2)
+    assert "items are on their way to another queue: start a server on it once" in said.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_json_has_an_object_for_each_journal_and_the_proof(old: Path, tmp_path: Path) -> None:

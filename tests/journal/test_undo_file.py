@@ -1,0 +1,42 @@
+"""What of an undo file counts, however a power cut has left its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from staniel.journal.undo_file import (
+    RESUMED_VERSION,
+    Began,
+    Over,
+    UndoContent,
+    frame,
+    read_content,
+    slice_frame,
+)
+from staniel.queues.item import Delivery, Item
+from tests.support.spool import new_disk, put_file
+
+BEGAN = frame(Began(RESUMED_VERSION, 1, 0, 1, "purge", b"q", total=2))
+SLICES = [slice_frame([Delivery(Item(b"%d" % number * 100, 1), 0, xid=number)]) for number in (1, 2)]
+
+
+def content(data: bytes) -> UndoContent:
+    disk = new_disk()
+    put_file(disk, "file", data)
+    found = read_content(disk, "s/file")
+    assert isinstance(found, UndoContent)
+    return found
+
+
+@pytest.mark.parametrize("behind", [b"", bytes(50), b"\xff" * 50])
+def test_the_last_frame_counts_if_its_payload_is_whole_whatever_lies_behind_it(behind: bytes) -> None:
+    whole = BEGAN + SLICES[0] + SLICES[1]
+    assert content(whole + behind).end == len(whole)
+    torn = whole[:-30] + bytes(30)
+    assert content(torn + behind).end == len(BEGAN + SLICES[0])
+
+
+def test_the_payloads_of_frames_before_the_last_one_are_not_read() -> None:
+    first = SLICES[0][:-30] + bytes(30)
+    found = content(BEGAN + first + frame(Over()))
+    assert len(found.slices) == 1 and found.is_over

@@ -365,7 +365,7 @@ class Broker:
             if self._starved:
                 self._read_on()
         self.queues.allowance = QUEUES_PER_TURN
-        self.watch.allow_look()
+        self.watch.may_look = True
         if now_ms >= self.timers.due_ms:
             self.timers.fire(now_ms)
         maintenance = self.maintenance

@@ -6,8 +6,10 @@ transaction says (its id in libkestrel's format); which copy is whose, its posit
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import chain
+from operator import itemgetter
 
 from msgspec import structs
 from msgspec.structs import replace
@@ -37,6 +39,7 @@ class TransferRecovery:
         self.report = report
         self._held: dict[int, tuple[Queue, Delivery]] = {}  # by intent: items held back until its outcome is known
         self.fates: dict[int, Fate | None] = {}  # by intent, of the last `recover`; None: the copy never came
+        self._claimed: dict[str, set[FilePosition]] = {}  # by target: the copies that belong to somebody
         self._copies: dict[int, bytes] = {}  # by intent, while it is looked for: a checksum says less than the bytes
 
     def recover(self, of_operations: Callable[[], list[Intent]] = list) -> list[Intent]:
@@ -45,6 +48,7 @@ class TransferRecovery:
         others may be forgotten once everything is on the disk.
         """
         found = self._read()
+        self._claimed.clear()
         return self._go_through(found + of_operations(), 0)
 
     def _read(self) -> list[Intent]:
@@ -70,6 +74,7 @@ class TransferRecovery:
 
     def retry(self, now_ms: int) -> None:
         """Some queues can be read again: as at a start. An intent is ended when the disk has its outcome."""
+        self._claimed.clear()
         kept = {intent.begin: intent for intent in self._go_through(list(self.transfer_log.kept.values()), now_ms)}
         for number, intent in list(self.transfer_log.kept.items()):
             if number in kept:
@@ -83,8 +88,9 @@ class TransferRecovery:
                 self.spool.group.after(log, self._ending(number))
 
     def find_copies(self, target: str, position: tuple[int, int], items: list[Item]) -> set[int]:
-        """Which of `items`, by their places, have copies with the same times in `target`, behind `position`. What a
-        power cut has left of others is removed. Raises OSError.
+        """Which of `items`, by their places, have copies with the same times in `target`, behind `position`, that
+        belong to nobody else. What a power cut has left of others is removed. Call it behind `recover` or `retry`.
+        Raises OSError.
         """
         queue = self.queues.known(target)
         if queue is None or not items:
@@ -159,6 +165,7 @@ class TransferRecovery:
         first; but items that have left their queue have landed, whatever the order. What a power cut has left of one
         that did not land is removed. Raises OSError.
         """
+        claimed = self._claimed.setdefault(target, set())
         if len({intent.copy_key for intent in intents}) < len(intents):
             intents = sorted(intents, key=self._is_still_there)
         is_stream = (parent_of(target) or target) in self.spool.streams.families
@@ -169,18 +176,16 @@ class TransferRecovery:
         keys = {intent.copy_key for intent in intents}
         first: dict[FilePosition, tuple[FilePosition, Item]] = {}  # what lies at each place, or is the first behind it
         for place, item in search.added_since(ahead[-1]):
-            if (key := key_of(item)) in keys:
+            if (key := key_of(item)) in keys and place not in claimed:
                 landed.setdefault(key, []).append((place, item.data))
             while ahead and ahead[-1] <= place:
                 first[ahead.pop()] = place, item
         fates: dict[int, Fate | None] = {}
-        claimed: set[FilePosition] = set()
         for intent, place in zip(intents, places, strict=True):
-            copies = landed.get(intent.copy_key, [])
-            copies[:] = [copy for copy in copies if copy[0] >= place]
-            fates[intent.begin] = Fate.LANDED if copies else None
-            if copies:
-                found, self._copies[intent.begin] = copies.pop(0)
+            copy = self._claim(intent, place, landed.get(intent.copy_key, []))
+            fates[intent.begin] = None if copy is None else Fate.LANDED
+            if copy is not None:
+                found, self._copies[intent.begin] = copy
                 claimed.add(found)
         for intent, place in zip(intents, places, strict=True):
             if fates[intent.begin] is None and place in first and first[place][0] not in claimed:
@@ -188,6 +193,18 @@ class TransferRecovery:
                 if self._remove_torn(target, intent, torn):
                     claimed.add(found)
         return fates
+
+    def _claim(
+        self, intent: Intent, place: FilePosition, copies: list[tuple[FilePosition, bytes]]
+    ) -> tuple[FilePosition, bytes] | None:
+        """The first of `copies`, in their order, that may be the one of `intent`; taken out of them. Those ahead of
+        `place` stay for others.
+        """
+        held = self._held.get(intent.begin)
+        for at in range(bisect_left(copies, place, key=itemgetter(0)), len(copies)):
+            if held is None or copies[at][1] == held[1].item.data:
+                return copies.pop(at)
+        return None
 
     def _is_still_there(self, intent: Intent) -> bool:
         """Whether the item may still be in its source; False: its removal is recorded, and so its copy is on the disk.

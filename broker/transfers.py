@@ -90,6 +90,24 @@ class Transfers:
         self.unblocked: list[Log | ReaderLog | StreamWriter] = []  # that block transfers, with none under way
         self.next_ms = NEVER_MS  # when those are tried again
         self._busy = False
+        self._announcing: dict[str, object] = {}
+
+    def may_announce(self, target: str, operation: object) -> bool:
+        """Whether `operation` may note copies that it is going to add to `target`. One at a time may: what it adds
+        comes later than what it notes, so after a crash the copies of two could not be told apart if their items are
+        equal.
+        """
+        return self._announcing.get(target, operation) is operation
+
+    def announce(self, target: str, operation: object) -> None:
+        """`operation` notes such copies. Others wait until `end_announcing`."""
+        assert self.may_announce(target, operation)
+        self._announcing[target] = operation
+
+    def end_announcing(self, target: str, operation: object) -> None:
+        """The disk knows of each copy that `operation` has noted whether it has come."""
+        if self._announcing.get(target) is operation:
+            del self._announcing[target]
 
     def accept(
         self,

@@ -157,10 +157,14 @@ class Back(Struct, frozen=True, tag="back"):
 
 
 class Settled(Struct, frozen=True, tag="settled"):
-    """The first `slices` slices and the first `backs` Backs have arrived or will never, and the disk knows it."""
+    """The first `slices` slices and the first `backs` Backs have arrived or will never, and the disk knows it. Copies
+    of the others are behind the place of `after` and `at`, as in Moving; 0 and 0: nothing is known of that.
+    """
 
     slices: int
     backs: int
+    after: int = 0
+    at: int = 0
 
 
 class UndoBegan(Struct, frozen=True, tag="undo-began"):
@@ -255,6 +259,9 @@ class UndoContent(Struct):
     wanted: int = 0
     undoing: UndoBegan | None = None
     is_ended: bool = False
+    moved_behind: tuple[int, int] = (0, 0)
+    """Where the copies of the slices that are settled end, as (after, at) of a Moving."""
+    returned_behind: tuple[int, int] = (0, 0)
 
     @property
     def has_queue_left(self) -> bool:
@@ -297,7 +304,11 @@ class UndoContent(Struct):
                 self.slices.append(Place(at, size, len(items), sum([item.size for item in items])))
             case Back(_, _, items):
                 self.backs.append(Place(at, size, len(items), 0))
-            case Settled(slices, backs):
+            case Settled(slices, backs, after, last):
+                if backs > self.settled_backs:
+                    self.returned_behind = after, last
+                else:
+                    self.moved_behind = after, last
                 self.settled, self.settled_backs = slices, backs
             case UndoBegan():
                 self.undoing = head

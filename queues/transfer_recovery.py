@@ -11,7 +11,7 @@ from collections.abc import Callable
 from staniel.queues.changes import Opened
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
-from staniel.queues.xids import next_xid, previous_xid
+from staniel.queues.xids import previous_xid
 
 
 def set_aside_open(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
@@ -25,12 +25,13 @@ def set_aside_open(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -
 
 
 def set_aside_found(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
-    """Set aside the first item that is meant, open under another number or in the line, under `xid` (0: the next
-    number), of which the journal does not know. None if there is none. Raises OSError if the line cannot be read.
+    """Set aside the first item that is meant, open under another number or in the line, under `xid`, of which the
+    journal does not know. 0: under a number behind the last one, so that no other intent takes it for its own. None if
+    there is none. Raises OSError if the line cannot be read.
 
     Those ahead of it are opened too, and handed back, because a record can only mean the head. Their transactions get
-    numbers below the last one, so that wherever the disk stops the journal's last number tells whether `xid` was
-    opened.
+    numbers behind the last one, so that wherever the disk stops the journal's last number tells whether `xid` was
+    opened: records of such a number restore the last one (Encoder.opened).
     """
     assert queue.unrecorded is None, "an opened item is the head of the journal's line, too"
     is_open = next((taken for taken in queue.open_reads.values() if means(taken.item, taken.id)), None)
@@ -40,23 +41,27 @@ def set_aside_found(queue: Queue, xid: int, means: Callable[[Item, int], bool]) 
     ahead = next((at for at, item in enumerate(queue.line.walk()) if means(item, getattr(item, "id", 0))), None)
     if ahead is None:
         return None
-    last, passed = queue.last_xid, []
-    spare = last
+    passed: list[Delivery] = []
+    spare = queue.last_xid
     for _ in range(ahead):
-        spare = previous_xid(spare, queue.open_reads, queue.delayed, queue.leaving, (xid,))
+        spare = _previous(queue, spare, xid)
         passed.append(_open_head_as(queue, spare))
-    queue.last_xid = last
-    xid = xid or next_xid(last, queue.open_reads, queue.delayed, queue.leaving)
-    taken = _open_head_as(queue, xid)
+    if xid:
+        queue.last_xid = xid
+    taken = _open_head_as(queue, xid or _previous(queue, spare, 0))
     queue.set_aside(taken)
     for each in reversed(passed):
         queue.give_back(each)
     return taken
 
 
+def _previous(queue: Queue, spare: int, xid: int) -> int:
+    return previous_xid(spare, queue.open_reads, queue.delayed, queue.leaving, (xid,))
+
+
 def _open_head_as(queue: Queue, xid: int) -> Delivery:
     queue.line.head()
     taken = queue.line.pop()
-    queue.last_xid = taken.xid = xid
+    taken.xid = xid
     queue.journal.record(Opened(taken.id, xid))
     return taken

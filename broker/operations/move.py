@@ -206,7 +206,7 @@ class RunningMove(TransferOperation):
         number = content.settled
         if found.sent < len(found.taken):
             self.write(Kept(number, list(range(found.sent, len(found.taken)))))
-        self.write(Settled(number + 1, content.settled_backs))
+        self.write(Settled(number + 1, content.settled_backs, *found.behind))
 
     # the end
 

@@ -289,7 +289,7 @@ class RunningReturn(TransferOperation):
         for each, taken in zip(wanted[found.sent :], found.taken[found.sent :], strict=True):
             self._lookup.add(taken.item.added_ms, each)
         assert self.record is not None
-        self.write(Settled(self.record.content.settled, self.record.content.settled_backs + 1))
+        self.write(Settled(self.record.content.settled, self.record.content.settled_backs + 1, *found.behind))
 
     def _leave_rest(self, there: Queue, is_all: bool) -> None:
         """None of those that are looked for can be returned."""

@@ -12,6 +12,7 @@ rewritten (`Transfers.pin`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from staniel.broker.access import DISK_FULL
@@ -26,6 +27,7 @@ from staniel.journal.undo_file import (
     AppendFrames,
     DeleteEnded,
     Head,
+    Kept,
     Over,
     Returned,
     Returning,
@@ -331,6 +333,7 @@ class RunningUndo(FileOperation):
         self.record = record
         record.holder = self
         self._items: list[Item] = []
+        self._is_waiting = False  # for another operation's copies
         self.begin(now_ms, str(record.id))
         if undoing is None:
             began = UndoBegan(number, now_ms, self.total, by.address, by.protocol, by.user)
@@ -340,6 +343,7 @@ class RunningUndo(FileOperation):
 
     def _read_next(self, now_ms: int) -> None:
         self.task = None
+        self.broker.transfers.end_announcing(self.queue.name, self)
         content = self.record.content
         if not content.left:
             self.undos.drop(self.record, "")  # should a power cut bring it back, nothing is left in it
@@ -362,7 +366,7 @@ class RunningUndo(FileOperation):
         self.submit(piece)
 
     def _read(self, error: OSError | None, now_ms: int) -> None:
-        """A slice is in memory: note where its copies will be."""
+        """A slice is in memory."""
         task, content = self.task, self.record.content
         assert isinstance(task, ReadPiece)
         found = read_items(task.data) if error is None else None
@@ -372,9 +376,25 @@ class RunningUndo(FileOperation):
         number = content.left[0]
         kept = content.kept.get(number, frozenset())
         self._items = [item for at, (_, item) in enumerate(found) if at not in kept]
-        if why := self._refusal():
+        self.task = None
+        self._announce(now_ms)
+
+    def _announce(self, now_ms: int) -> None:
+        """Note where the copies will be. One operation at a time adds copies to a queue: the others wait."""
+        self._is_waiting = False
+        if self.broker.operations.is_stopping:
+            self.is_at_rest = True
+            self.release()
+            return
+        if why := CANCELLED if self.is_cancelled else self._refusal():
             self._stop_early(why, now_ms)
             return
+        if not self.broker.transfers.may_announce(self.queue.name, self):
+            self._is_waiting = True
+            self.broker.timers.set(DelayedCall(self._announce), now_ms + LOOK_AGAIN_MS)
+            return
+        number = self.record.content.left[0]
+        self.broker.transfers.announce(self.queue.name, self)
         log = append_log(self.queue.journal)
         after, at = next_write_position(log) if log is not None else (0, 0)
         self.append_head(Returning(number, after, at), self._announced, self._stop_early)
@@ -392,7 +412,9 @@ class RunningUndo(FileOperation):
         """The disk knows what is coming."""
         self.task = None
         if why := self._refusal():
-            self._stop_early(why, now_ms)
+            # Nothing will come: a start must not look for it among the copies of others.
+            stop = partial(self._stop_early, why)
+            self.append_head(Kept(self.record.content.left[0], []), stop, lambda _, now_ms: stop(now_ms))
             return
         counters = self.queue.counters
         for item in self._items:
@@ -423,7 +445,13 @@ class RunningUndo(FileOperation):
             UndoEnded(), lambda now_ms: self._close(why, now_ms), lambda _, now_ms: self._close(why, now_ms)
         )
 
+    def stop(self, now_ms: int) -> bool:
+        if self._is_waiting:
+            self._announce(now_ms)  # comes to rest
+        return super().stop(now_ms)
+
     def _close(self, why: str, now_ms: int) -> None:
+        self.broker.transfers.end_announcing(self.queue.name, self)
         self.record.holder = None
         self.log_event("queue.restored", now_ms, queue=self.queue.name, items=self.done, undo=self.record.id)
         self.release()

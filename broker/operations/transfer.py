@@ -68,7 +68,8 @@ class Bound:
 
 class SliceUnderWay(Struct, eq=False):
     """Items that were set aside, and their copies. `ends`: files that must not be rewritten until it is settled.
-    `sent`: how many copies were added; the others are back in their queue.
+    `sent`: how many copies were added; the others are back in their queue. `behind`: where they end, as (after, at) of
+    a Moving.
     """
 
     taken: list[Delivery]
@@ -76,6 +77,7 @@ class SliceUnderWay(Struct, eq=False):
     size: int
     ends: Pinned
     sent: int = 0
+    behind: tuple[int, int] = (0, 0)
     is_settled: bool = False
 
 
@@ -149,9 +151,13 @@ class TransferOperation(Operation):
         return not self._is_held_back()
 
     def _is_held_back(self) -> bool:
-        """Whether a journal is about to be rewritten, or a queue to be deleted: what is under way ends first."""
+        """Whether a journal is about to be rewritten, or a queue to be deleted, or another operation has copies on
+        their way to the same queue: what is under way ends first.
+        """
         target = self.broker.queues.find(self.target)
         transfers = self.broker.transfers
+        if not transfers.may_announce(self.target, self):
+            return True
         return transfers.is_held_back(self.source) or (target is not None and transfers.is_held_back(target))
 
     def _begin_slice(self, now_ms: int) -> int:
@@ -180,6 +186,7 @@ class TransferOperation(Operation):
         if self._file is None:
             self._framed(found, now_ms)
             return
+        self.broker.transfers.announce(self.target, self)
         self.write(describe(after, at))
         came_by = append_log(self.source.journal)
         if came_by is not None and came_by.transfers_in:
@@ -214,6 +221,7 @@ class TransferOperation(Operation):
             self._take_back(found, now_ms)
         log = append_log(target.journal) if target is not None else None
         if log is not None and found.sent:
+            found.behind = next_write_position(log)
             log.transfers_in += 1
             self.after_copies(log, partial(self._copied, found, log), now_ms)
         else:
@@ -282,6 +290,8 @@ class TransferOperation(Operation):
         """The disk knows that these slices are settled: their journals may be rewritten."""
         self._unnoted -= 1
         self.broker.transfers.unpin(ends)
+        if not self._under_way and not self._unnoted:
+            self.broker.transfers.end_announcing(self.target, self)
 
     def note_settled(self, found: SliceUnderWay) -> None:
         """Have the file say that a slice is settled."""
@@ -304,6 +314,7 @@ class TransferOperation(Operation):
         raise NotImplementedError
 
     def _close_file(self, now_ms: int) -> None:
+        self.broker.transfers.end_announcing(self.target, self)
         if self._file is not None:
             self._file.close()
         self.close(now_ms)

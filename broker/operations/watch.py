@@ -73,7 +73,7 @@ class Watch:
         self.syncs = self.slow_syncs = self.sync_hangs_ms = 0
         self.fills_in_ms = 0
         self._broker = broker
-        self._may_look = True
+        self.may_look = True
         self._told: set[tuple[ReasonName, str]] = set()
         self._report = RateLimitedSink(broker.report, CLIENT_EVENTS_MAX)
         self._watched: dict[str, Watched] = {}
@@ -92,18 +92,14 @@ class Watch:
         self._begin_round(now_ms)
         self._broker.timers.soon(self)
 
-    def allow_look(self) -> None:
-        """A turn begins: the next `look_now` looks."""
-        self._may_look = True
-
     def look_now(self, now_ms: int) -> None:
         """Look at all queues at once, if there are few. Of many, `queues` is as old as their round. Only the first
         call of a turn looks: one client can ask for health many times in one turn.
         """
         names = self._broker.queues.by_name
-        if len(names) > AT_ONCE_MAX or not self._may_look:
+        if len(names) > AT_ONCE_MAX or not self.may_look:
             return
-        self._may_look = False
+        self.may_look = False
         self._left = deque(names)
         self._dead = {}
         while self._left:

@@ -26,7 +26,7 @@ from staniel.journal.kestrel.records import (
 from staniel.queues.changes import Aborted, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import Delivery, Item, ItemWithPast, past_bytes
-from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
+from staniel.queues.xids import XID_MAX, XID_MIN, next_xid, steps_past
 
 REMOVE_RECORD = bytes((REMOVE,))
 RESERVE_RECORD = bytes((REMOVE_TENTATIVE,))
@@ -100,17 +100,36 @@ class Encoder:
         return REMOVE_RECORD * change.count
 
     def opened(self, xid: int) -> bytes:
-        """The record of an Opened."""
+        """The records of an Opened."""
         self.took = True
+        if xid == self.counter + 1 != 0 and self.dialect is not KESTREL_24:
+            record = RESERVE_RECORD
+            self.counter = xid
+        else:
+            record = self._opened_as(xid)
+        self.open.add(xid)
+        return record
+
+    def _opened_as(self, xid: int) -> bytes:
+        """A number behind the counter is followed by 0 and the counter: so the next number stays the same, for every
+        reader.
+        """
         if self.dialect is KESTREL_24:
             record = xid_record(REMOVE_TENTATIVE_XID, xid)
-        elif xid == self.counter + 1 != 0 or next_xid(self.counter, self.open) == xid:
+        elif next_xid(self.counter, self.open) == xid:
             record = RESERVE_RECORD
         else:
             record = xid_record(SAVE_XID, xid - 1 if xid != XID_MIN else XID_MAX) + RESERVE_RECORD
+        if steps_past(self.counter, xid) <= 0:
+            return record + self.restored()
         self.counter = xid
-        self.open.add(xid)
         return record
+
+    def restored(self) -> bytes:
+        """The records that set the counter to what it is here. Behind a 0: whatever stands in front of them, such a
+        pair holds no memcache flags.
+        """
+        return xid_record(SAVE_XID, 0) + xid_record(SAVE_XID, self.counter)
 
     def confirmed(self, xid: int) -> bytes:
         """The record of a Confirmed."""

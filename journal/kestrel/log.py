@@ -197,10 +197,10 @@ class Log(Journal):
         self._size = current_bytes
 
     def restore_counter(self) -> None:
-        """The file ends with a SAVE_XID of a change that was cut off: have the counter in front of what is written
-        next. Behind a 0: whatever stands before them, such a pair holds no memcache flags.
+        """The file ends with a change that was cut off and says another counter: have ours in front of what is written
+        next.
         """
-        self._restoring = xid_record(SAVE_XID, 0) + xid_record(SAVE_XID, self.encoder.counter)
+        self._restoring = self.encoder.restored()
 
     @property
     def pending_bytes(self) -> int:

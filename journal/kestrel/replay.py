@@ -34,7 +34,7 @@ from staniel.journal.kestrel.records import (
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.item import REMNANT_MS, Delivery, Item, ItemWithXid, item_with, past_bytes
 from staniel.queues.line import PlainLine
-from staniel.queues.xids import next_xid
+from staniel.queues.xids import next_xid, steps_past
 
 SAVE_BEGINS = bytes((SAVE_XID,))
 TWO_REMOVES = bytes((REMOVE, REMOVE))
@@ -51,6 +51,7 @@ class Replay:
         self.now_ms = now_ms  # the add time of Starling's items, whose records have none
         self._saves: list[tuple[int, int]] = []  # of SAVE_XID records in a row: the counter before each, and its own
         self._lead: tuple[int, int] | None = None  # of the SAVE_XID that the file begins with
+        self._opened_behind: tuple[int, int] | None = None  # at the head of `_saves`, see _note_number
         self._begins = False  # the next record is the first one of its file
         self.restores_counter = False
         """The file says another counter: it must be written again before anything else is."""
@@ -190,6 +191,7 @@ class Replay:
     # records
 
     def _reserve(self) -> None:
+        before = self._trusted_counter() if self._saves else self.counter
         self._saves.clear()
         head = self.line.head()
         if head is not None:
@@ -198,12 +200,24 @@ class Replay:
             else:
                 self.counter = next_xid(self.counter, self.open.keys())
                 self._open_head(self.counter)
+                if before != self.counter - 1:
+                    self._note_number(before)
 
     def _reserve_as(self, xid: int) -> None:
+        before = self._trusted_counter() if self._saves else self.counter
         self._saves.clear()
         self.counter = xid
         if self.line.head() is not None:
             self._open_head(xid)
+            self._note_number(before)
+
+    def _note_number(self, before: int) -> None:
+        """A number behind the last one, `before`, is followed by a restored counter (Encoder.opened): until that is
+        read, the number counts for no more than a SAVE_XID of a change that may have been cut off.
+        """
+        if steps_past(before, self.counter) < 0:
+            self._opened_behind = before, self.counter
+            self._saves.append(self._opened_behind)
 
     def _save_xid(self, xid: int) -> None:
         self._saves.append((self.counter, xid))
@@ -255,14 +269,23 @@ class Replay:
 
         A sealed file was whole when it was sealed, and those of other programs may end with their counter.
         """
-        if count := unfinished_note([xid for _, xid in self._saves]):
+        if count := unfinished_note([xid for _, xid in self._written_saves()]):
             self.counter = self._saves[-count][0]
             del self._saves[-count:]
-        announced = self._announced()
-        if not is_sealed and len(self._saves) > announced:
-            self.counter = self._saves[announced][0]
+        if not is_sealed and len(self._saves) > self._announced():
+            self.counter = self._trusted_counter()
             self.restores_counter = True
         return count * WITH_XID_BYTES
+
+    def _trusted_counter(self) -> int:
+        """The counter before the records in a row that may be part of a change which was cut off."""
+        announced = self._announced()
+        return self._saves[announced][0] if announced < len(self._saves) else self.counter
+
+    def _written_saves(self) -> list[tuple[int, int]]:
+        """The SAVE_XID records in a row, without a number that was opened in front of them."""
+        saves = self._saves
+        return saves[1:] if saves and saves[0] is self._opened_behind else saves
 
     def _announced(self) -> int:
         """How many of the records in a row set the counter and mean nothing else: up to the last one behind a 0 or
@@ -277,17 +300,17 @@ class Replay:
 
     def _item(self, payload: bytes, added_ms: int, expires_ms: int) -> Item:
         """An item, with what stands in front of its record."""
-        saves = self._saves
+        saves = self._written_saves()
         past = fact_in([xid for _, xid in saves], added_ms, payload) if len(saves) > 2 else b""
         return item_with(past, payload, added_ms, expires_ms, self._flags())
 
     def _flags(self) -> int:
         """memcache flags: two SAVE_XID directly before an item, the second undoing the first."""
-        saves = self._saves
+        saves = self._written_saves()
         flags = 0
         if len(saves) >= 2 and saves[-1][1] == saves[-2][0]:
             flags = saves[-2][1] & FLAGS_MASK
-        saves.clear()
+        self._saves.clear()
         return flags
 
     def _open_head(self, xid: int) -> None:

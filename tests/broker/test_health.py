@@ -30,7 +30,7 @@ dead_letter_queue = "dead"
 
 
 def reasons(world: World) -> dict[ReasonName, HealthReason]:
-    world.broker.watch.allow_look()  # each question is a turn's first
+    world.broker.watch.may_look = True  # each question is a turn's first
     return {each.name: each for each in health(world.broker, world.now_ms).reasons}
 
 

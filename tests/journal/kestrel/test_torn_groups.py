@@ -48,7 +48,7 @@ def groups() -> list[tuple[str, bytes]]:
         ("flags", encoder_at(41).addx(FLAGGED)),
         ("a note", encoder_at(41).addx(NOTED)),
         ("a note and flags", encoder_at(41).addx(BOTH)),
-        ("a reserve with another number", encoder_at(41).opened(7)),
+        ("a reserve with another number", encoder_at(41).opened(77)),
         ("a reserve with a number that wraps", encoder_at(41).opened(-(2**31))),
     ]
 
@@ -76,6 +76,27 @@ def test_a_group_that_is_cut_off_changes_nothing(name: str, group: bytes, is_aft
             assert list(after.line.items())[-1].flags == added.flags and after.counter == expected[2], (name, end)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("number", [7, -5, 2**31 - 1])
+def test_a_number_behind_the_last_one_never_becomes_it(number: int, dialect: JournalDialect) -> None:
+    """Wherever its records are cut off: transactions that came between the two numbers are not forgotten."""
+    last = -(2**31) + 3 if number == 2**31 - 1 else 41
+    before = addx(b"a") + addx(b"b") + with_xid(4, last - 1) + b"\3"
+    group = encoder_at(last, dialect).opened(number)
+    for end in range(len(before), len(before) + len(group) + 1):
+        replay, left, disk = started((before + group)[:end])
+        assert replay.counter == last and len(replay.open) + len(replay.line) == 2
+        again, same, disk = started(left)
+        assert (state(again), same) == (state(replay), left)
+        disk = disk.kill()
+        spool, log, _ = recover(disk)
+        assert log is not None and log.encoder.counter == last
+        log.record_added(Item(b"z", NOW_MS))
+        commit(spool.group)
+        after = recover(disk.kill())[2]
+        assert after.counter == last and list(after.line.items())[-1].flags == 0
+
+
 def rotate(log: Log, _: Replay) -> None:
     log.rotate(NOW_MS + 1)
 
@@ -88,7 +109,7 @@ def rewrite(log: Log, replay: Replay) -> None:
 def test_a_file_that_is_sealed_or_written_anew_behind_a_torn_group_says_the_counter(
     step: Callable[[Log, Replay], None],
 ) -> None:
-    for group in (encoder_at(41).addx(FLAGGED)[:5], encoder_at(41).opened(7)[:5]):
+    for group in (encoder_at(41).addx(FLAGGED)[:5], encoder_at(41).opened(77)[:5], encoder_at(41).opened(7)[:11]):
         disk = started(WHOLE + group)[2]
         disk = disk.kill()
         spool, log, replay = recover(disk)

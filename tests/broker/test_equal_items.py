@@ -1,0 +1,165 @@
+"""Equal items that are put at the same moment, and more than one operation that carries them: after a crash at any step
+there are as many as before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from staniel.broker.operations import moved_back, purge, transfer
+from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.transfer_log import Intent, encode, key_of
+from staniel.queues.changes import Confirmed
+from staniel.queues.config import JournalDialect
+from staniel.queues.item import Item
+from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
+from staniel.sim.world import World
+from tests.broker.test_undo import Admin, asked, goes_on, settles
+from tests.support.spool import new_disk, put_file
+
+PUT_MS = 1_000_000
+COUNT = 4
+FORMATS = pytest.mark.parametrize("config", ["", 'default.journal_format = "libkestrel"'])
+Story = Callable[[World], None]
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purge, "ITEMS_PER_SLICE", 2)
+    monkeypatch.setattr(moved_back, "ITEMS_PER_SLICE", 2)
+    monkeypatch.setattr(moved_back, "PASSING_ITEMS", 2)
+    monkeypatch.setattr("staniel.broker.operations.move.ITEMS_PER_SLICE", 1)
+    monkeypatch.setattr(transfer, "STEPS_PER_TURN", 3)
+
+
+def put_equal(world: World, queue: str) -> None:
+    made = world.broker.queues.make(queue, world.now_ms)
+    for _ in range(COUNT):
+        made.add(Item(b"same", PUT_MS), world.now_ms)
+    settles(world)
+
+
+def begin(world: World, *requests: tuple[str, str, object]) -> None:
+    """All of them in one turn."""
+    for request in requests:
+        Admin(world).asks(*request)
+
+
+def begin_all_undos(world: World) -> None:
+    begin(world, *[("POST", f"/api/undo/{each['id']}", None) for each in asked(world, "GET", "/api/undo")[1]])
+
+
+def two_undos_of_purges(world: World) -> None:
+    for _ in range(2):
+        put_equal(world, "q")
+        assert asked(world, "POST", "/api/queues/q/purge")[1]["purged"] == COUNT
+    begin_all_undos(world)
+
+
+def two_moves(world: World) -> None:
+    for name in ("a", "b"):
+        put_equal(world, name)
+    begin(world, *[("POST", f"/api/queues/{name}/move", {"to": "q"}) for name in ("a", "b")])
+
+
+def two_undos_of_moves(world: World) -> None:
+    """Back to the same queue, from two."""
+    for name in ("a", "b"):
+        put_equal(world, "q")
+        assert asked(world, "POST", "/api/queues/q/move", {"to": name})[0] == 200
+    begin_all_undos(world)
+
+
+def undos_of_a_move_and_of_a_purge(world: World) -> None:
+    put_equal(world, "q")
+    assert asked(world, "POST", "/api/queues/q/move", {"to": "a"})[0] == 200
+    put_equal(world, "q")
+    assert asked(world, "POST", "/api/queues/q/purge")[1]["purged"] == COUNT
+    begin_all_undos(world)
+
+
+def everything(world: World) -> int:
+    """How many items there are when all that can be undone has been."""
+    settles(world)
+    for each in asked(world, "GET", "/api/undo")[1]:
+        assert asked(world, "POST", f"/api/undo/{each['id']}")[0] == 200
+    return sum([world.items(queue.name).count(b"same") for queue in world.broker.queues])
+
+
+@FORMATS
+@pytest.mark.parametrize("how", list(Crash))
+@pytest.mark.parametrize("story", [two_undos_of_purges, two_moves, two_undos_of_moves, undos_of_a_move_and_of_a_purge])
+def test_a_crash_at_any_step_neither_loses_nor_doubles(story: Story, how: Crash, config: str) -> None:
+    wrong = []
+    for steps in range(1000):
+        world = World(config)
+        story(world)
+        is_more = all(goes_on(world) for _ in range(steps))
+        again = World(config, world.disk.crash(how), world.now_ms)
+        if (found := everything(again)) != 2 * COUNT:
+            wrong.append((steps, found))
+        if not is_more:
+            break
+    assert steps > 8
+    assert not wrong
+
+
+def test_an_undo_that_waits_for_another_is_cancelled_or_stopped() -> None:
+    world = World()
+    two_undos_of_purges(world)
+    while not any(getattr(each, "_is_waiting", False) for each in world.broker.operations.running.values()):
+        assert goes_on(world)
+    waiting = next(each for each in world.broker.operations.running.values() if getattr(each, "_is_waiting", False))
+    waiting.cancel()
+    settles(world)
+    assert world.items("q").count(b"same") == COUNT
+    assert everything(world) == 2 * COUNT
+
+
+# a second power cut, in the start that recovers from the first
+
+
+def spool(queue: bytes) -> Disk:
+    """Three items have left `q`: the first one wholly; the copy of the second, an equal one, did not come; that of the
+    third did, and its removal is not recorded.
+    """
+    same, other = Item(b"same", PUT_MS), Item(b"other", PUT_MS)
+    copied, moved = [Item(item.data, PUT_MS + 5) for item in (same, other)]
+    encoder = Encoder(JournalDialect.DOCUMENTS)
+    dead, late = encoder.addx(copied), encoder.addx(moved)
+    intents = [
+        Intent(1, "q", PUT_MS, "dead", 0, 0, *key_of(copied), 1),
+        Intent(2, "q", PUT_MS, "dead", 0, len(dead), *key_of(copied), 2),
+        Intent(3, "q", PUT_MS, "late", 0, 0, *key_of(moved), 3),
+    ]
+    disk = new_disk()
+    for name, data in (("q", queue), ("dead", dead), ("late", late)):
+        put_file(disk, name, data)
+    disk.make_folder("s/.staniel")
+    put_file(disk, ".staniel/intents", b"".join(map(encode, intents)))
+    disk.sync_all("")
+    return disk
+
+
+@pytest.mark.parametrize("dialect", JournalDialect)
+def test_a_start_that_is_cut_off_amid_the_removal_of_a_moved_item(dialect: JournalDialect) -> None:
+    encoder = Encoder(dialect)
+    items = [Item(b"same", PUT_MS), Item(b"same", PUT_MS), Item(b"other", PUT_MS)]
+    before = b"".join([encoder.addx(item) for item in items]) + encoder.opened(1) + encoder.encode(Confirmed(0, 1))
+    config = f'default.journal_dialect = "{dialect.value}"'
+    world = World(config, spool(before))
+    settles(world)
+    disk = world.disk.crash(Crash.DROP)
+    after = disk.read("s/q", 0, disk.size("s/q"))
+    assert after.startswith(before) and len(after) > len(before) + 10
+    for end in range(len(before), len(after)):
+        again = World(config, spool(after[:end]))
+        settles(again)
+        for world in (again, World(config, again.disk.crash(Crash.DROP))):
+            found = Counter(item for name in ("q", "dead", "late") for item in world.items(name))
+            assert found == {b"same": 2, b"other": 1}, end
+            assert world.items("q") == [b"same"], end

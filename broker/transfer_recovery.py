@@ -39,7 +39,7 @@ class TransferRecovery:
         self.report = report
         self._held: dict[int, tuple[Queue, Delivery]] = {}  # by intent: items held back until its outcome is known
         self.fates: dict[int, Fate | None] = {}  # by intent, of the last `recover`; None: the copy never came
-        self._claimed: dict[str, set[FilePosition]] = {}  # by target: the copies that belong to somebody
+        self._claimed: dict[str, set[FilePosition]] = {}  # by target: copies that an intent or an undo has
         self._copies: dict[int, bytes] = {}  # by intent, while it is looked for: a checksum says less than the bytes
 
     def recover(self, of_operations: Callable[[], list[Intent]] = list) -> list[Intent]:
@@ -88,8 +88,8 @@ class TransferRecovery:
                 self.spool.group.after(log, self._ending(number))
 
     def find_copies(self, target: str, position: tuple[int, int], items: list[Item]) -> set[int]:
-        """Which of `items`, by their places, have copies with the same times in `target`, behind `position`, that
-        belong to nobody else. What a power cut has left of others is removed. Call it behind `recover` or `retry`.
+        """Which of `items`, by their places, have copies with the same times in `target`, behind `position`, that no
+        intent or other undo has. What a power cut has left of others is removed. Call it behind `recover` or `retry`.
         Raises OSError.
         """
         queue = self.queues.known(target)

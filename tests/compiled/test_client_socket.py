@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import pytest
 from staniel.compiled import IS_COMPILED
 from staniel.server import client_socket as module
 from staniel.server.interfaces import Sock
+from tests.support.ready import is_writable
 
 Pair = tuple[Sock, socket.socket]
 LONG = bytes(range(256)) * 4096
@@ -84,7 +84,7 @@ def test_more_than_the_buffer_is_read_in_pieces(pair: Pair) -> None:
     other.setblocking(False)
     left, arrived = memoryview(LONG), bytearray()
     while len(arrived) < len(LONG):
-        if left and select.select([], [other], [], 0)[1]:
+        if left and is_writable(other):
             left = left[other.send(left) :]
         try:
             arrived += ours.recv(1 << 30)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import select
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import starter
+from tests.support.ready import is_readable
 
 LISTENERS = ("memcache", "text", "thrift")
 START_S = 60  # a machine that runs six of us at once on two cores is slow, not broken
@@ -93,7 +93,7 @@ class Server:
         assert process is not None and process.stdout is not None
         line, until = b"", time.monotonic() + START_S
         while not line.endswith(b"\n"):
-            ready, _, _ = select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))
+            ready = is_readable(process.stdout, until - time.monotonic())
             piece = process.stdout.read1() if ready else b""
             if not piece:
                 self._end(kill=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import select
 import socket
 import time
 
 from tests.conformance.server import Mismatch
+from tests.support.ready import is_readable
 
 QUIET_S = 0.05  # after a pattern has matched: anything more would come within this
 SHOWN_BYTES = 400
@@ -94,7 +94,7 @@ class ExpectingWire:
     def _receive(self, until: float) -> bool:
         """Whether something more came before `until`."""
         wait_s = until - time.monotonic()
-        if self.ended or wait_s <= 0 or not select.select([self.sock], [], [], wait_s)[0]:
+        if self.ended or wait_s <= 0 or not is_readable(self.sock, wait_s):
             return False
         try:
             data = self.sock.recv(1 << 16)

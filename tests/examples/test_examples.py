@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheClientError
 
 from tests.support.process import Server, running, until
+from tests.support.ready import is_readable
 from tests.support.wire import Wire, drain, stats
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ class Program:
         assert self.child.stdout is not None
         give_up = time.monotonic() + SECONDS_MAX
         while True:
-            ready, _, _ = select.select([self.child.stdout], [], [], max(0.0, give_up - time.monotonic()))
+            ready = is_readable(self.child.stdout, give_up - time.monotonic())
             line = self.child.stdout.readline() if ready else ""
             assert line, f"ended, or silent for {SECONDS_MAX} s: {self.heard}"
             self.heard.append(line.rstrip("\n"))

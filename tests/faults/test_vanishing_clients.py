@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import struct
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.process import Server, die_with_the_tests, running, until
+from tests.support.ready import is_readable
 from tests.support.wire import Wire, drain, stats
 
 READS = 1000
@@ -77,7 +77,7 @@ def holder(server: Server, queue: str, count: int) -> Iterator[subprocess.Popen[
     with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=die_with_the_tests) as child:
         try:
             assert child.stdout is not None
-            assert select.select([child.stdout], [], [], 30)[0] and child.stdout.readline() == b"holding\n"
+            assert is_readable(child.stdout, 30) and child.stdout.readline() == b"holding\n"
             yield child
         finally:
             child.kill()

@@ -36,6 +36,7 @@ from staniel.server.listener import ACCEPTS_PER_TURN
 from staniel.server.machine import ListeningSocket, SystemMachine
 from staniel.server.sync_latency import SyncLatency
 from tests.support.process import running
+from tests.support.ready import is_readable
 from tests.support.thrift_calls import call, hear
 from tests.support.wire import Wire
 
@@ -407,7 +408,7 @@ def test_a_thrift_get_has_taken_nothing_before_it_is_answered(tmp_path: Path, en
             return
         putter.say(b"set q 0 0 1\r\n3\r\n")
         hub.turn(putting)
-        while not select.select([theirs], [], [], 0)[0]:
+        while not is_readable(theirs):
             hub.turn(hub.sync_fd)  # the first sync may have begun before the last put
         found = hear(theirs.recv(1000))[2].success
         assert [item.data for item in found] == [b"0", b"1", b"2", b"3"]
@@ -563,7 +564,7 @@ def test_a_backlog_that_waits_for_held_replies_goes_on_once_they_have_left(
         heard = 0
         for _ in range(100):
             it.turn()
-            if select.select([wire.sock], [], [], 0)[0]:
+            if is_readable(wire.sock):
                 heard += wire.sock.recv(1 << 16).count(b"STORED")
         assert heard == count
 
@@ -742,7 +743,7 @@ def test_when_too_much_is_owed_some_debtors_are_dropped_a_turn(tmp_path: Path, m
 
 
 def has_answer(wire: Wire) -> bool:
-    return bool(select.select([wire.sock], [], [], 0.2)[0])
+    return is_readable(wire.sock, 0.2)
 
 
 MUCH = b"get ab\r\n" * 1024  # whole lines that fill the first read: nothing is owed

@@ -5,7 +5,6 @@ The hub and its sockets are real, the clock is stepped.
 
 from __future__ import annotations
 
-import select
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -23,6 +22,7 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from staniel.server.hub import Hub
 from staniel.server.machine import SystemMachine
+from tests.support.ready import is_readable
 
 TIMEOUT = "[server]\nclient_timeout = 1000\n"
 MEMCACHE = protocols.memcache(Dialect.MEMCACHED)
@@ -79,7 +79,7 @@ class Served:
         client.sendall(request)
         for _ in range(100):  # a turn is short, and the machine may be busy
             self.turns()
-            if select.select([client], [], [], 0)[0]:
+            if is_readable(client):
                 break
         return client.recv(1 << 16)
 

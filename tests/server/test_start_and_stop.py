@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.process import GREETING, Server, run_staniel, running, until
+from tests.support.ready import is_readable
 from tests.support.wire import Wire, drain, stats
 
 
@@ -203,7 +203,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing(tmp_path: Path) -> None:
     os.close(reader)
     try:
         assert child.stdout is not None
-        assert select.select([child.stdout], [], [], 10)[0]
+        assert is_readable(child.stdout, 10)
         said = GREETING.fullmatch(child.stdout.readline().decode())
         assert said
         with Wire(("127.0.0.1", int(said["port"]))) as wire:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from staniel.server.sync_thread import WorkerThread
+from tests.support.ready import is_readable
 
 
 class Look:
@@ -37,7 +37,7 @@ def sync_thread(nice: int) -> Iterator[WorkerThread[Look | Trouble]]:
 
 
 def flag_is_up(fd: int) -> bool:
-    return bool(select.select([fd], [], [], 10)[0])
+    return is_readable(fd, 10)
 
 
 @pytest.mark.parametrize("more", [0, 7])
@@ -57,7 +57,7 @@ def test_what_a_task_raises_is_raised_where_its_end_is_asked_for() -> None:
         assert flag_is_up(thread.fd)
         with pytest.raises(OSError, match="the disk is gone"):
             thread.finished()
-        assert not select.select([thread.fd], [], [], 0)[0]
+        assert not is_readable(thread.fd)
 
 
 def test_an_end_that_nobody_has_asked_for_is_not_waited_for() -> None:

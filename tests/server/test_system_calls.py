@@ -28,6 +28,7 @@ from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket
 from staniel.server.sync_thread import WorkerThread
 from tests.server.test_hub import Served
+from tests.support.ready import is_readable
 from tests.support.wire import Wire
 
 TURNS = 20
@@ -317,7 +318,7 @@ def test_a_thread_whose_priority_may_not_be_changed_runs_its_tasks(monkeypatch: 
     worker: WorkerThread[BackgroundTask] = WorkerThread("tasks", 10)
     ran: list[bool] = []
     worker.start(SimpleNamespace(run=lambda: ran.append(True)))  # type: ignore[arg-type]
-    assert select.select([worker.fd], [], [], 10)[0]
+    assert is_readable(worker.fd, 10)
     assert worker.finished() is not None and ran
     worker.close()
 

@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import os
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.support import starter
+from tests.support.ready import is_readable
 
 START_SECONDS_MAX = 15.0
 STOP_SECONDS_MAX = 5.0
@@ -138,7 +138,7 @@ class Server:
     def _read_line(self) -> str:
         stdout = self.child.stdout
         assert stdout is not None
-        ready, _, _ = select.select([stdout], [], [], START_SECONDS_MAX)
+        ready = is_readable(stdout, START_SECONDS_MAX)
         assert ready, f"silent for {START_SECONDS_MAX} s; {self.stderr}"
         return stdout.readline().decode()
 

@@ -30,6 +30,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import NoReturn
 
+from tests.support.ready import is_readable
+
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST_BYTES_MAX = 1 << 16
 START_SECONDS_MAX = 60.0
@@ -54,7 +56,7 @@ class Child:
 
     def _number(self, seconds_max: float | None) -> int | None:
         """What the starter says next; None if it says nothing in time."""
-        if not select.select([self._told], [], [], seconds_max)[0]:
+        if not is_readable(self._told, seconds_max):
             return None
         data = os.read(self._told, NUMBER.size)
         if len(data) < NUMBER.size:

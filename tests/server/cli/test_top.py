@@ -6,7 +6,6 @@ import fcntl
 import os
 import pty
 import re
-import select
 import signal
 import struct
 import termios
@@ -18,6 +17,7 @@ import pytest
 
 from staniel.server.cli.top.model import COLUMNS, TopEvent, TopModel
 from tests.support.process import STANIEL, Server, run_staniel, running
+from tests.support.ready import is_readable
 from tests.support.wire import Wire
 
 SECONDS_MAX = 15.0
@@ -52,7 +52,7 @@ class Terminal:
         os.write(self._fd, keys)
 
     def listen(self, seconds: float) -> None:
-        if select.select([self._fd], [], [], seconds)[0]:
+        if is_readable(self._fd, seconds):
             try:
                 self.heard += os.read(self._fd, 65536)
             except OSError:

@@ -301,7 +301,6 @@ class Crowd:
         # It stands still, and is as cheap to call as the real one.
         self.machine.elapsed_ns = self.machine.step_ns = (0).bit_length
         self.hub = Hub(served_broker(folder, sync, more), self.machine, 1000)
-        stack.callback(self.hub.broker.shutdown, 0)  # closes its files
         stack.callback(self.hub.close)
         self.hub._latency_of_one = self.hub._latency_of_several = Brief()
         self.machine.syncs.is_cheap = False  # each sync is made at once: how often a turn looks for its end is chance

@@ -203,7 +203,7 @@ class UndoRecovery:
         assert returning is not None
         kept = content.kept.get(returning.slice, frozenset())
         items = [(at, item) for at, (_, item) in enumerate(self._items(record, returning.slice)) if at not in kept]
-        position = returning.after, returning.at
+        position = int(returning.after), returning.at
         landed = self.broker.transfers.recovery.find_copies(record.queue, position, [item for _, item in items])
         self._write(record, [Kept(returning.slice, [items[each][0] for each in sorted(landed)])])
         count, _ = content.counts()
@@ -240,7 +240,7 @@ class UndoRecovery:
     def _moving(self, record: UndoRecord, number: int) -> list[Intent]:
         head = self._read_slice(record, record.content.slices[number], read_moved)
         assert isinstance(head, Moving)
-        place = max((head.after, head.at), record.content.moved_behind)
+        place = max((int(head.after), head.at), record.content.moved_behind)
         return [
             self._intent(record, False, number, at, record.queue, record.target, place, each.added_ms, head.at_ms, each)
             for at, each in enumerate(head.items)
@@ -248,7 +248,7 @@ class UndoRecovery:
 
     def _returning(self, record: UndoRecord, number: int) -> list[Intent]:
         head = self._read_slice(record, record.content.backs[number], read_back)
-        place = max((head.after, head.at), record.content.returned_behind)
+        place = max((int(head.after), head.at), record.content.returned_behind)
         return [
             self._intent(
                 record,

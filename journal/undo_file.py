@@ -40,6 +40,13 @@ FOLDER = "undo"  # in the spool's own folder
 RESUMED_VERSION = 3  # of files whose operations go on after a crash; 1 (purges) and 2 (moves) are of those that do not
 DELETE = "delete"  # the operation that deletes a queue when it has taken all of its items
 LENGTHS = struct.Struct("<IIII")
+FileNumber = int | str
+"""A number in a file's name may have any number of digits, one in msgpack no more than 64 bits: see `file_number`."""
+
+
+def file_number(number: int) -> FileNumber:
+    """As a frame has it; int() gives it back."""
+    return number if number < 1 << 64 else str(number)
 
 
 class UndoItem(Struct, frozen=True, array_like=True):
@@ -127,7 +134,7 @@ class Moving(Struct, frozen=True, tag="moving"):
     """
 
     at_ms: int
-    after: int
+    after: FileNumber
     at: int
     items: list[MovingItem]
     left: int = 0
@@ -151,7 +158,7 @@ class BackItem(Struct, frozen=True, array_like=True):
 class Back(Struct, frozen=True, tag="back"):
     """Items that are about to be moved back; the place of their copies as in Moving."""
 
-    after: int
+    after: FileNumber
     at: int
     items: list[BackItem]
 
@@ -163,7 +170,7 @@ class Settled(Struct, frozen=True, tag="settled"):
 
     slices: int
     backs: int
-    after: int = 0
+    after: FileNumber = 0
     at: int = 0
 
 
@@ -203,7 +210,7 @@ class Returning(Struct, frozen=True, tag="returning"):
     """
 
     slice: int
-    after: int
+    after: FileNumber
     at: int
 
 
@@ -306,9 +313,9 @@ class UndoContent(Struct):
                 self.backs.append(Place(at, size, len(items), 0))
             case Settled(slices, backs, after, last):
                 if backs > self.settled_backs:
-                    self.returned_behind = after, last
+                    self.returned_behind = int(after), last
                 else:
-                    self.moved_behind = after, last
+                    self.moved_behind = int(after), last
                 self.settled, self.settled_backs = slices, backs
             case UndoBegan():
                 self.undoing = head

@@ -21,12 +21,14 @@ from msgspec import Struct
 from staniel.broker.broker import Broker
 from staniel.journal.group_commit import JournalFailure, Sync
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID, WITH_XID_BYTES
+from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, encode_put, encode_read_head
 from staniel.journal.spool import SpoolError
+from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk, PowerCut, Where
 from staniel.sim.disk.durable import Crash
 from staniel.sim.profiles import Profile
 from staniel.sim.queues.promises import Accident
-from staniel.sim.slices import small_slices, small_undos, wide_windows
+from staniel.sim.slices import few_redo_files, small_slices, small_undos, wide_windows
 from staniel.sim.violations import Kind, Violation
 from staniel.sim.world import START_MS, Client, Thread, World
 
@@ -38,6 +40,7 @@ RECOVERY_STEPS = 15
 RENEWAL_STEPS = 90  # after a failed sync, files are written anew first
 RESTARTS_MAX = 8
 CUT_STARTS = 6  # tried of one kill
+FIRST_LIFE_MS = 4000  # about as much time goes by in it
 NUMBERED = "abcd"  # queues whose journals may begin with a number
 UNABLE = (JournalFailure, OSError, SpoolError)
 LOSS_EVENTS = frozenset(("journal.gone", "journal.shortened", "journal.stand_ins", "journal.unreadable_items"))
@@ -97,6 +100,8 @@ class History:
         self.cut_by: Accident | None = None
         self.is_due = False  # an accident is to happen before this life's last step
         self.now_ms = START_MS
+        if self.profile.began_ms:
+            self.now_ms = self.rng.choice(self.profile.began_ms) - self.rng.randrange(FIRST_LIFE_MS)
         self.crashes = self.facts = self.answers = self.actors = self.done = 0
         self.has_faults = False
         self.sync_failed = False  # and the process has ended because of it
@@ -117,7 +122,23 @@ class History:
                 file.sync()
                 file.close()
             disk.sync_folder("s")
+        if self.profile.file_numbers and not self.profile.jobs:
+            self._make_last_files(disk)
         return disk
+
+    def _make_last_files(self, disk: Disk) -> None:
+        """Of some queues a file whose number is near the end of numbers, with nothing in it that is not read."""
+        for queue in NUMBERED:
+            content = {f"{queue}.{self.rng.choice(self.profile.file_numbers)}": b""}
+            if self.profile.streams:
+                read = {f"{queue}.read.": READER_MAGIC + encode_read_head(1)}
+                content = {name: SEGMENT_MAGIC + encode_put(Item(b"read", 1), 1) for name in content} | read
+            for name, data in content.items():
+                file = disk.append(f"s/{name}")
+                file.write(data)
+                file.sync()
+                file.close()
+        disk.sync_folder("s")
 
     def begin_life(self) -> None:
         """A server is going to start: nothing has been heard of it yet."""
@@ -194,6 +215,8 @@ class History:
             return small_undos(self.seed_plan.seed)
         if self.profile.metered:
             return wide_windows()
+        if self.profile.redo_files:
+            return few_redo_files(self.profile.redo_files)
         if not self.profile.slices:
             return nullcontext()
         return small_slices(self.seed_plan.seed, within_answers=self.profile.hub)

@@ -66,6 +66,11 @@ class Profile(Struct, frozen=True, kw_only=True):
     flagged: int = 0  # how many of a thousand items have flags, some like the numbers of transactions
     counters: tuple[int, ...] = ()
     """With which of them the journals of some queues begin: numbers of transactions near their end."""
+    began_ms: tuple[int, ...] = ()
+    """A little before which of these moments the clock stands when the first life begins."""
+    file_numbers: tuple[int, ...] = ()
+    """Which number the newest file of some queues has, or of the command log, before the first life."""
+    redo_files: int = 0  # how many files a redo log tells apart, if not 2**32
     torn_groups: int = 0
     """How many of a thousand power losses keep all but the end of one journal, which is cut off within a change that is
     several records.
@@ -109,6 +114,10 @@ PACKING = Profile(
 )
 REDO_LOGS = ("32KB", "32KB", "64KB")
 ENDING_NUMBERS = (2**31 - 1, 2**31 - 3, 2**31 - 12, -(2**31) + 2, -1, -3, -12)
+BORDERS_MS = (2**31 * 1000, 2**32 * 1000, 396 * 2**32, 396 * 2**32 + 2**31)
+"""Where seconds leave 31 and 32 bits (2038 and 2106), and where the lower half of a time in ms does."""
+LAST_FILES = (2**31 - 2, 2**32 - 2, 10**18 - 2, 2**63 - 2, 2**64 - 2)
+"""Numbers behind which those of files leave 31, 32, 63 and 64 bits, or have more than 18 digits."""
 READERS = ("f", "f+x", "f+y", "f+z", "g", "g+x", "g+y")
 
 PROFILES = {
@@ -308,6 +317,33 @@ PROFILES = {
             policies=("always",),
             clients=5,
         ),
+        Profile(
+            name="borders-of-time",
+            began_ms=BORDERS_MS,
+            streams=300,
+            operator=90,
+            busy=900,
+            policies=("always", "os"),
+        ),
+        Profile(name="jobs-borders-of-time", jobs=True, began_ms=BORDERS_MS, clients=6, large_items=150),
+        structs.replace(
+            PACKING,
+            name="last-files",
+            accidents=(Accident.POWER, Accident.KILL, Accident.STOP),
+            file_numbers=LAST_FILES,
+            transfers=True,
+            operator=60,
+        ),
+        Profile(
+            name="last-segments",
+            streams=1000,
+            file_numbers=LAST_FILES,
+            busy=1000,
+            fanout=False,
+            operator=60,
+        ),
+        Profile(name="jobs-last-segments", jobs=True, file_numbers=(10**9 - 4,), clients=6, large_items=150),
+        Profile(name="redo-last-files", redo_logs=REDO_LOGS, redo_files=9, operator=70, streams=250),
         structs.replace(
             PACKING,
             name="killed-then-cut",

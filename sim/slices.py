@@ -17,6 +17,7 @@ import staniel.broker.operations.purge
 import staniel.broker.operations.transfer
 import staniel.broker.session
 import staniel.broker.timers
+import staniel.journal.redo.records
 import staniel.protocol.memcache.parser
 import staniel.queues.batched_aborts
 import staniel.queues.deferred_free
@@ -72,6 +73,13 @@ WITHIN_ANSWERS = ((staniel.broker.commands.gets, "OUT_BYTES_PER_TURN", (10, 300,
 def small_undos(seed: int) -> Iterator[None]:
     """Purges and undos take many slices."""
     with _chosen(OF_UNDO, Random(seed)):
+        yield
+
+
+@contextmanager
+def few_redo_files(most: int) -> Iterator[None]:
+    """A redo log has so many numbers for files."""
+    with _chosen(((staniel.journal.redo.records, "FILES_MAX", (most,)),), Random(0)):
         yield
 
 

@@ -33,6 +33,7 @@ from staniel.journal.undo_file import (
     Returning,
     UndoBegan,
     UndoEnded,
+    file_number,
     frame,
     read_items,
     slice_frame,
@@ -397,7 +398,7 @@ class RunningUndo(FileOperation):
         self.broker.transfers.announce(self.queue.name, self)
         log = append_log(self.queue.journal)
         after, at = next_write_position(log) if log is not None else (0, 0)
-        self.append_head(Returning(number, after, at), self._announced, self._stop_early)
+        self.append_head(Returning(number, file_number(after), at), self._announced, self._stop_early)
 
     def _refusal(self) -> str:
         """Why the slice cannot be returned now."""

@@ -11,7 +11,8 @@ from enum import Enum
 
 from msgspec import Struct
 
-PATTERN = re.compile(r"([A-Za-z0-9:_-]+)\.(?:([0-9]{1,18})(~~[0-9]{1,19})?|read\.([^/]*))", re.DOTALL)
+# Any number of digits: the next segment is one more than the largest, however large that is.
+PATTERN = re.compile(r"([A-Za-z0-9:_-]+)\.(?:([0-9]+)(~~[0-9]+)?|read\.([^/]*))", re.DOTALL)
 NAME = re.compile(r"[A-Za-z0-9:_-]+")
 
 

@@ -195,7 +195,7 @@ class Repair:
         opened = {xid: taken for xid, taken in replay.open.items() if not _is_lost(taken.item)}
         lost_items = len(replay.open) - len(opened)
         file = self.fs.append(f"{self.anew}/{queue}")
-        pieces = list(encoder.snapshot(replay.counter, opened, [])) or [encoder.save_xid(replay.counter)]
+        pieces = list(encoder.snapshot(replay.counter, opened, []))
         count, pending = len(opened), 0
         while replay.line.head() is not None:
             item = replay.line.pop().item
@@ -375,9 +375,8 @@ class Repair:
             if content is Unusable.LATER:
                 yield Repaired(f"{UNDO_FOLDER}/{name}", UNDO_FOLDER, [], 0, why_not=content.value)
             elif not isinstance(content, Unusable):
-                routes = content.routes
-                if any(self._is_lost_on(*route) for route in routes):
-                    yield self._left(f"{UNDO_FOLDER}/{name}", *routes[0])
+                if lost := [route for route in self._routes(content) if self._is_lost_on(*route)]:
+                    yield self._left(f"{UNDO_FOLDER}/{name}", *lost[0])
                     continue
                 fs.make_folder(new)
                 self._copy(f"{old}/{name}", f"{new}/{name}")
@@ -386,6 +385,13 @@ class Repair:
                     flaw = Flaw(content.end, size - content.end, "no whole frame begins there", True)
                     yield self._cut_undo(name, content, flaw)
                 fs.sync_folder(new)
+
+    def _routes(self, content: UndoContent) -> list[tuple[str, str]]:
+        """Those of items that may be on their way, and of those that may set out with a place noted before."""
+        queue, target = [*content.queues, ""][:2]
+        there = [(queue, target)] if content.is_cut_off and any(content.moved_behind) else []
+        back = [(target, queue)] if any(content.returned_behind) else []
+        return [*content.routes, *there, *back]
 
     def _cut_undo(self, name: str, content: UndoContent, flaw: Flaw) -> Repaired:
         path = f"{UNDO_FOLDER}/{name}"

@@ -55,6 +55,16 @@ class JobRun(History):
         self.model = JobModel({}, {}, self.workload.honours_max_fails)
         if self.profile.forged:
             self._take_over()
+        if self.profile.file_numbers:
+            self._begin_late()
+
+    def _begin_late(self) -> None:
+        """With a command log whose newest segment has one of the last numbers that there are."""
+        self.disk.make_folder(self.workload.folder)
+        file = self.disk.append(f"{self.workload.folder}/{segment_name(self.rng.choice(self.profile.file_numbers))}")
+        file.write(MAGIC)
+        file.close()
+        self.disk.sync_all("")
 
     def _take_over(self) -> None:
         """The log of a writer that decides and writes in two steps: results stand in front of their additions, in an

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from msgspec import structs
+
 from staniel.broker import undo_recovery
+from staniel.broker.operations import move
+from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.replay import Replay
+from staniel.journal.libkestrel import files as libkestrel_files
+from staniel.journal.redo import records
+from staniel.journal.redo.log import RedoLog
+from staniel.journal.workq import files as workq_files
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 
@@ -20,6 +29,62 @@ def torn_flags_believed() -> Any:
 @mutant("a purge's numbers of transactions are compared as if they did not wrap", "hub-wrapped")
 def numbers_of_purges_do_not_wrap() -> Any:
     return replaced(undo_recovery, "steps_past", lambda right: lambda last, xid: xid - last)
+
+
+@mutant("an empty journal that is written anew forgets the number of the last transaction", "wrapped")
+def empty_journal_forgets_its_counter() -> Any:
+    def make(right: Any) -> Any:
+        def snapshot(self: Encoder, counter: int, opened: Any, items: Any) -> Any:
+            if opened or items:
+                yield from right(self, counter, opened, items)
+            self.counter = counter
+
+        return snapshot
+
+    return replaced(Encoder, "snapshot", make)
+
+
+@mutant("a start takes a segment whose number has more than 18 digits for none", "last-segments")
+def long_numbers_are_foreign() -> Any:
+    short = r"([A-Za-z0-9:_-]+)\.(?:([0-9]{1,18})(~~[0-9]+)?|read\.([^/]*))"
+    return replaced(libkestrel_files, "PATTERN", lambda right: re.compile(short, re.DOTALL))
+
+
+@mutant("a move notes the number of a file as 64 bits", "last-files")
+def file_numbers_are_cut() -> Any:
+    return replaced(move, "file_number", lambda right: lambda number: number & (1 << 64) - 1)
+
+
+@mutant("a rewritten journal has expiries in seconds of 31 bits", "borders-of-time")
+def expiries_of_31_bits() -> Any:
+    def make(right: Any) -> Any:
+        def addx(self: Encoder, item: Any) -> bytes:
+            cut = item.expires_ms % (1000 << 31)
+            record: bytes = right(self, structs.replace(item, expires_ms=cut))
+            return record
+
+        return addx
+
+    return replaced(Encoder, "addx", make)
+
+
+@mutant("a command log goes on behind the last number of a segment", "jobs-last-segments")
+def segments_behind_the_last() -> Any:
+    return replaced(workq_files, "NUMBER_MAX", lambda right: 10 * right)
+
+
+@mutant("a redo log that has run out of numbers gives them to other files", "redo-last-files")
+def numbers_in_redo_log_used_again() -> Any:
+    def make(right: Any) -> Any:
+        def may_bind(self: RedoLog, file: Any, *, has_data: bool) -> bool:
+            if self._files >= records.FILES_MAX:
+                self._files = 0
+            answer: bool = right(self, file, has_data=has_data)
+            return answer
+
+        return may_bind
+
+    return replaced(RedoLog, "_may_bind", make)
 
 
 __all__ = ["MUTANTS"]

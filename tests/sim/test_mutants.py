@@ -57,6 +57,9 @@ FROM = {
     "items go back though their answer has left, when a later one cannot": 34,
     "what has arrived under TLS is decrypted a record at a time": 70,
     "flags whose item is cut off are taken for the number of a transaction": 120,
+    "an empty journal that is written anew forgets the number of the last transaction": 90,
+    "a move notes the number of a file as 64 bits": 317,
+    "a redo log that has run out of numbers gives them to other files": 67,
     "a purge is over before the disk has its removals": 19,
     "a journal is rewritten under a purge or an undo": 77,
 }

@@ -7,6 +7,7 @@ process outside the kernel. Valgrind counts them; without it there are microseco
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import platform
 import shutil
@@ -29,6 +30,7 @@ from staniel.bench.peers import generator
 from staniel.bench.peers.generator import CannotBuild
 from staniel.compiled import BUILD as BUILD_NAME
 from staniel.compiled import IS_COMPILED
+from staniel.server.gc_policy import GcPolicy
 
 BASELINE = Path(__file__).resolve().parent / "baseline.json"
 BUILD = BASELINE.parent / ".build"
@@ -120,6 +122,10 @@ def run_inside(library: str, names: Sequence[str]) -> None:
     for name in names:
         with tempfile.TemporaryDirectory(prefix="bench-core-") as folder, LAYERS[name](folder) as work:
             work(meter)
+            # As in a server that has started. A full collection within the count made a row dearer by 3 %, and whether
+            # one fell into it depended on what other code had allocated before.
+            gc.collect()
+            GcPolicy().enable()
             meter.reset()
             count = work(meter)
             meter.dump(f"{name} {count}")

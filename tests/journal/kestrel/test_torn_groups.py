@@ -81,7 +81,7 @@ def test_a_group_that_is_cut_off_changes_nothing(name: str, group: bytes, is_aft
 def test_a_number_behind_the_last_one_never_becomes_it(number: int, dialect: JournalDialect) -> None:
     """Wherever its records are cut off: transactions that came between the two numbers are not forgotten."""
     last = -(2**31) + 3 if number == 2**31 - 1 else 41
-    before = addx(b"a") + addx(b"b") + with_xid(4, last - 1) + b"\3"
+    before = with_xid(4, last - 1) + addx(b"a") + addx(b"b") + b"\3"
     group = encoder_at(last, dialect).opened(number)
     for end in range(len(before), len(before) + len(group) + 1):
         replay, left, disk = started((before + group)[:end])

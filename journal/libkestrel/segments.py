@@ -5,7 +5,7 @@ Source: "Filenames" of the libkestrel journal format. Where ids and file numbers
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
@@ -67,19 +67,25 @@ class StreamSegments:
         return self.runs[0].first_id if self.runs else 1
 
     def load(self, found: Iterable[tuple[StreamSegment, list[IdRun]]]) -> None:
-        """Add the segments found in the spool. Where segments overlap, the older file's items count. Raises OSError."""
-        by_number: list[tuple[int, int, str, IdRun]] = []
+        """Add the segments found in the spool. Of an id that several have, the item of the segment that begins with the
+        smallest id counts, and of equal ones that with the smallest number. Raises OSError.
+        """
+        runs_of: dict[str, list[IdRun]] = {}
         for segment, runs in found:
             if not runs:
                 continue
             segment.first_id = min(run.first_id for run in runs)
             segment.last_id = max(run.last_id for run in runs)
             self.files.append(segment)
-            by_number += [(run.first_id, segment.number, segment.name, run) for run in runs]
+            runs_of[segment.name] = runs
         self.files.sort(key=lambda segment: (segment.first_id, segment.number, segment.name))
-        for *_, run in sorted(by_number, key=lambda entry: entry[:3]):
-            if run.last_id > self.last_id:
-                self.append_run(run if run.first_id > self.last_id else self._clip(run, self.last_id + 1))
+        taken: list[IdRun] = []
+        for segment in self.files:
+            for run in runs_of[segment.name]:
+                for piece in self._outside(run, taken):
+                    insort(taken, piece, key=_first_id)
+        for run in taken:
+            self.append_run(run)
 
     def append_run(self, run: IdRun) -> None:
         """Add a run of ids above the newest item."""
@@ -173,27 +179,33 @@ class StreamSegments:
             self._cached = mark, items
         return items
 
-    def _clip(self, run: IdRun, first_id: int) -> IdRun:
-        """The part of `run` from `first_id` on. Raises OSError."""
-        at = self._mark_before(run, first_id)
-        mark = run.marks[at]
+    def _outside(self, run: IdRun, taken: list[IdRun]) -> list[IdRun]:
+        """The parts of `run` whose ids are in none of `taken`, which rise and do not overlap. Raises OSError."""
+        pieces, first_id = [], run.first_id
+        at = max(0, bisect_right(taken, first_id, key=_first_id) - 1)
+        while at < len(taken) and taken[at].first_id <= run.last_id:
+            if first_id < taken[at].first_id:
+                pieces.append(self._part(run, first_id, taken[at].first_id - 1))
+            first_id = max(first_id, taken[at].next_id)
+            at += 1
+        if first_id <= run.last_id:
+            pieces.append(self._part(run, first_id, run.last_id))
+        return pieces
+
+    def _part(self, run: IdRun, first_id: int, last_id: int) -> IdRun:
+        """The part of `run` from `first_id` to `last_id`. Raises OSError."""
+        if (first_id, last_id) == (run.first_id, run.last_id):
+            return run
+        mark = run.marks[self._mark_before(run, first_id)]
         data = self.fs.read(f"{self.folder}/{run.segment}", mark.offset, run.stop - mark.offset)
-        offset, skipped = mark.offset, first_id - run.first_id
-        index, bytes_before, expiring = mark.index, mark.bytes, mark.expiring
+        part, start = IdRun(run.segment, first_id, []), 0
         for item, stop in _items_and_stops(data):
-            if index == skipped:
+            if item.id > last_id:
                 break
-            index += 1
-            bytes_before += len(item.data)
-            expiring += item.expires_ms != 0
-            offset = mark.offset + stop
-        marks = [ScanMark(0, offset, 0, 0)]
-        marks += [
-            ScanMark(later.index - index, later.offset, later.bytes - bytes_before, later.expiring - expiring)
-            for later in run.marks[at + 1 :]
-        ]
-        left = run.count - index, run.bytes - bytes_before, run.expiring - expiring
-        return IdRun(run.segment, first_id, marks, *left, run.stop)
+            if item.id >= first_id:
+                part.add(mark.offset + start, mark.offset + stop, len(item.data), item.expires_ms != 0)
+            start = stop
+        return part
 
 
 def sums_of(run: IdRun) -> ItemTotals:

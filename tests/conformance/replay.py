@@ -127,22 +127,26 @@ class State:
                 self.items.append(record._replace(op=2))
             case "dump":
                 self.counter = record.xid
-                self.open = {each.xid: each for each in record.listed} | self.open
+                for each in record.listed:
+                    self.open.setdefault(each.xid, each)
 
     def _reserve(self, given: int | None) -> None:
-        head = self.items.pop(0) if self.items else None
+        """Open the head. An id that is open already gives its item back first, which is the head then: its return has
+        been lost.
+        """
         if given is not None:
-            self.counter = xid = given
-        elif head is None:
+            self.counter = given
+        if not self.items:
             return
-        elif head.op == 7:
-            xid = head.xid
+        if given is not None:
+            xid = given
+        elif self.items[0].op == 7:
+            xid = self.items[0].xid
         else:
             self.counter = xid = self._next()
-        if head is not None:
-            if xid in self.open:
-                self._give_back(xid)
-            self.open[xid] = head
+        if xid in self.open:
+            self._give_back(xid)
+        self.open[xid] = self.items.pop(0)
 
     def _next(self) -> int:
         xid = self.counter

@@ -108,9 +108,9 @@ class StreamJournal:
         self.archive = config.archive_path
         self.writer.segment_bytes = config.default_journal_bytes
         self._own_sync_ms = config.sync_ms
-        self._update_sync_policy()
+        self.update_sync_policy()
 
-    def _update_sync_policy(self) -> None:
+    def update_sync_policy(self) -> None:
         """Sync segments as the strictest reader requires, because all share them."""
         policies = [self._own_sync_ms, *(reader.sync_ms for reader in self.readers.values() if reader.has_file)]
         writer = self.writer
@@ -185,13 +185,13 @@ class StreamJournal:
         found.line = StreamLine(self.stream, position)
         found.family, found.writer = self, self.writer
         self.readers[reader] = found
-        self._update_sync_policy()
+        self.update_sync_policy()
         return found
 
     def erase(self, reader: ReaderLog) -> bool:
         """Remove a reader, with the last one the segments too. Returns whether it was the last. Raises OSError."""
         del self.readers[reader.name]
-        self._update_sync_policy()
+        self.update_sync_policy()
         if not self.readers:
             # Segments first, and synced: without the reader file, segments that a crash left would be read as new.
             self.writer.erase()

@@ -97,8 +97,9 @@ class ReaderLog(Appender):
         return self._is_dirty or bool(self._unwritten)
 
     def configure(self, config: QueueConfig) -> None:
-        """Apply changed settings. A stricter sync policy holds for earlier confirmations too."""
+        """Apply changed settings. A stricter sync policy holds for earlier confirmations and items too."""
         before, self.sync_ms = self.sync_ms, config.sync_ms
+        self.family.update_sync_policy()
         if self.has_file and is_stricter(self.sync_ms, before):
             self.group.tighten(self)
 

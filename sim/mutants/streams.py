@@ -80,7 +80,7 @@ def done_forgotten() -> Any:
 
 @mutant("items are as safe as the parent wants them, whatever its children want", "readers")
 def parent_decides() -> Any:
-    return replaced(StreamJournal, "_update_sync_policy", lambda right: lambda self: None)
+    return replaced(StreamJournal, "update_sync_policy", lambda right: lambda self: None)
 
 
 __all__ = ["MUTANTS"]

@@ -110,3 +110,17 @@ def test_an_unreadable_child_that_has_come_back_is_served_with_its_parent() -> N
     world.client().says("reload")
     assert items(world) == {"f": [b"0"], "f+x": [b"0"]}
     assert isinstance(world.disk, Disk)
+
+
+LAX = f'{FORMAT}default.sync_journal = "os"\n'
+
+
+@pytest.mark.parametrize("strict", ['queues."f+y".sync_journal = "always"\n', 'queues.f.sync_journal = "always"\n'])
+def test_a_reload_that_makes_one_reader_stricter_holds_for_the_items_of_the_family(strict: str) -> None:
+    world = World(LAX)
+    put(world, "f+x", "f+y", "f")
+    world.config = LAX + strict
+    world.client().says("reload")
+    world.sync()
+    put(world, "f")
+    assert items(world.crash(Crash.DROP))["f+y"] == [b"1", b"2", b"0"]

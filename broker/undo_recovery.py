@@ -240,7 +240,7 @@ class UndoRecovery:
     def _moving(self, record: UndoRecord, number: int) -> list[Intent]:
         head = self._read_slice(record, record.content.slices[number], read_moved)
         assert isinstance(head, Moving)
-        place = max((int(head.after), head.at), record.content.moved_behind)
+        place = record.content.moved_behind.of(number, (int(head.after), head.at))
         return [
             self._intent(record, False, number, at, record.queue, record.target, place, each.added_ms, head.at_ms, each)
             for at, each in enumerate(head.items)
@@ -248,7 +248,7 @@ class UndoRecovery:
 
     def _returning(self, record: UndoRecord, number: int) -> list[Intent]:
         head = self._read_slice(record, record.content.backs[number], read_back)
-        place = max((int(head.after), head.at), record.content.returned_behind)
+        place = record.content.returned_behind.of(number, (int(head.after), head.at))
         return [
             self._intent(
                 record,

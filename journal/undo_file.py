@@ -247,6 +247,19 @@ class Place(Struct, frozen=True):
     payload_bytes: int
 
 
+class Behind(Struct, frozen=True):
+    """Where the copies of those that are settled end, as (after, at) of a Moving, when there were `count` slices or
+    Backs. It says nothing of later ones: when none is under way the other queue's journal may be written anew.
+    """
+
+    place: tuple[int, int] = (0, 0)
+    count: int = 0
+
+    def of(self, number: int, announced: tuple[int, int]) -> tuple[int, int]:
+        """From where on the copies of number `number` may lie, which was `announced` there."""
+        return max(announced, self.place) if number < self.count else announced
+
+
 class UndoContent(Struct):
     """What a file tells. `end`: behind its last whole frame; `kept`: by slice; `returning`: the slice of which it is
     not known whether it has been returned; `undoing`: an undo that has not ended; `wanted`: how many items beyond those
@@ -266,9 +279,8 @@ class UndoContent(Struct):
     wanted: int = 0
     undoing: UndoBegan | None = None
     is_ended: bool = False
-    moved_behind: tuple[int, int] = (0, 0)
-    """Where the copies of the slices that are settled end, as (after, at) of a Moving."""
-    returned_behind: tuple[int, int] = (0, 0)
+    moved_behind: Behind = Behind()
+    returned_behind: Behind = Behind()
 
     @property
     def has_queue_left(self) -> bool:
@@ -313,9 +325,9 @@ class UndoContent(Struct):
                 self.backs.append(Place(at, size, len(items), 0))
             case Settled(slices, backs, after, last):
                 if backs > self.settled_backs:
-                    self.returned_behind = int(after), last
+                    self.returned_behind = Behind((int(after), last), len(self.backs))
                 else:
-                    self.moved_behind = int(after), last
+                    self.moved_behind = Behind((int(after), last), len(self.slices))
                 self.settled, self.settled_backs = slices, backs
             case UndoBegan():
                 self.undoing = head

@@ -375,7 +375,7 @@ class Repair:
             if content is Unusable.LATER:
                 yield Repaired(f"{UNDO_FOLDER}/{name}", UNDO_FOLDER, [], 0, why_not=content.value)
             elif not isinstance(content, Unusable):
-                if lost := [route for route in self._routes(content) if self._is_lost_on(*route)]:
+                if lost := [route for route in content.routes if self._is_lost_on(*route)]:
                     yield self._left(f"{UNDO_FOLDER}/{name}", *lost[0])
                     continue
                 fs.make_folder(new)
@@ -385,13 +385,6 @@ class Repair:
                     flaw = Flaw(content.end, size - content.end, "no whole frame begins there", True)
                     yield self._cut_undo(name, content, flaw)
                 fs.sync_folder(new)
-
-    def _routes(self, content: UndoContent) -> list[tuple[str, str]]:
-        """Those of items that may be on their way, and of those that may set out with a place noted before."""
-        queue, target = [*content.queues, ""][:2]
-        there = [(queue, target)] if content.is_cut_off and any(content.moved_behind) else []
-        back = [(target, queue)] if any(content.returned_behind) else []
-        return [*content.routes, *there, *back]
 
     def _cut_undo(self, name: str, content: UndoContent, flaw: Flaw) -> Repaired:
         path = f"{UNDO_FOLDER}/{name}"

@@ -11,6 +11,7 @@ import pytest
 
 from staniel.broker.operations import moved_back, purge, transfer
 from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.log import Log
 from staniel.journal.transfer_log import Intent, encode, key_of
 from staniel.queues.changes import Confirmed
 from staniel.queues.config import JournalDialect
@@ -163,3 +164,43 @@ def test_a_start_that_is_cut_off_amid_the_removal_of_a_moved_item(dialect: Journ
             found = Counter(item for name in ("q", "dead", "late") for item in world.items(name))
             assert found == {b"same": 2, b"other": 1}, end
             assert world.items("q") == [b"same"], end
+
+
+REWRITING = """
+default.max_memory_size = 300
+default.default_journal_size = 200
+default.max_journal_size = 300
+default.min_journal_compact_delay = 0
+"""
+
+
+@pytest.mark.parametrize("how", list(Crash))
+def test_a_journal_that_is_written_anew_between_two_slices(how: Crash, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the copies of settled slices ended is no place in the new file."""
+    monkeypatch.setattr(transfer, "UNDER_WAY_MAX", 2)
+    steps, rewrites, wrong = 0, 0, []
+    is_more = True
+    while is_more:
+        world = World(REWRITING)
+        for number in range(12):
+            world.client().puts(f"{number:02}".ljust(30, "."), "a")
+        settles(world)
+        begin(world, ("POST", "/api/queues/a/move", {"to": "q"}))
+        clients = []
+        for _ in range(steps):
+            if not (is_more := goes_on(world)):
+                break
+            clients.append(world.client().says("get q"))
+            world.sync()
+        answers = [client.hears() for client in clients]
+        taken = Counter(line.encode() for answer in answers for line in answer.split() if line.endswith("."))
+        queue = world.broker.queues.find("q")
+        rewrites += queue is not None and isinstance(queue.journal, Log) and queue.journal.rewrites > 0
+        again = World(REWRITING, world.disk.crash(how), world.now_ms)
+        settles(again)
+        found = taken + Counter(again.items("a") + again.items("q"))
+        if len(found) + answers.count("") < 12 or max(found.values()) > 1:
+            wrong.append((steps, found))
+        steps += 1
+    assert rewrites and steps > 12
+    assert not wrong

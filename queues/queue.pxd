@@ -10,7 +10,7 @@ from staniel.queues.line cimport Line
 cdef class Queue:
     cdef public str name
     cdef public object open_reads, delayed, batched_aborts, timer, config, state, unrecorded, transfer_sink
-    cdef public object _rests, on_read_error, on_timed_out, waiters, sweeping
+    cdef public object _rests, on_read_error, on_timed_out, waiters, sweeping, calendar
     cdef public Line line
     cdef public dict leaving, children
     cdef public QueueCounters counters

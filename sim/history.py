@@ -22,6 +22,7 @@ from staniel.broker.broker import Broker
 from staniel.journal.group_commit import JournalFailure, Sync
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID, WITH_XID_BYTES
 from staniel.journal.spool import SpoolError
+from staniel.sim.clocks import Clocks
 from staniel.sim.disk.disk import Disk, PowerCut, Where
 from staniel.sim.disk.durable import Crash
 from staniel.sim.profiles import Profile
@@ -96,7 +97,8 @@ class History:
         self.is_starting = False
         self.cut_by: Accident | None = None
         self.is_due = False  # an accident is to happen before this life's last step
-        self.now_ms = START_MS
+        self.now_ms = START_MS  # server time
+        self.clocks = Clocks(START_MS) if self.profile.wall_steps else None
         self.crashes = self.facts = self.answers = self.actors = self.done = 0
         self.has_faults = False
         self.sync_failed = False  # and the process has ended because of it
@@ -125,7 +127,8 @@ class History:
 
     def make_world(self) -> World:
         """A server starts. Raises what a failing disk makes it raise."""
-        return World(self.config, self.disk, self.now_ms, self.watch)
+        read = None if self.clocks is None else self.clocks.read
+        return World(self.config, self.disk, self.now_ms, self.watch, read)
 
     def watch(self, broker: Broker) -> None:
         """It has recovered: listen to it from now on."""
@@ -374,15 +377,20 @@ class History:
         self.begin_life()
         self.threads = []
         self.actors_there = []
-        if self.profile.clock_jump and self.rng.random() < 0.5:
+        if self.profile.clock_jump and not self.profile.wall_steps and self.rng.random() < 0.5:
             self.now_ms += self.rng.choice((-86_400_000, -5000, 86_400_000))
         self.now_ms += 1000
+        if self.clocks is not None:
+            self.now_ms = self.clocks.begin_life(self.now_ms, self.rng)
+            self.wall_stepped()
         self.is_starting = True
         self.on_disk(self.disk)
         for _ in range(RESTARTS_MAX):
             try:
                 self.world = self.make_world()
                 self.world.running_sync = self._run_handed_out
+                if self.clocks is not None:
+                    self.clocks.is_noted = True
                 break
             except UNABLE as failure:
                 if not self.has_faults:
@@ -438,6 +446,8 @@ class History:
         world, rng = self.world, self.rng
         world.now_ms += ms
         self.now_ms = world.now_ms
+        if self.clocks is not None:
+            self.clocks.pass_until(self.now_ms)
         self.clock(world.now_ms)
         try:
             for thread in list(self.threads):
@@ -462,6 +472,9 @@ class History:
 
     def clock(self, now_ms: int) -> None:
         """It is later."""
+
+    def wall_stepped(self) -> None:
+        """The wall clock was set."""
 
     def _begin_threads(self) -> None:
         world = self.world
@@ -534,6 +547,11 @@ class History:
             self.has_faults = True
             self.disk.fail(rng.choice(("write", "sync")), "~~", errno.ENOSPC, after=rng.randrange(3), short=20)
             self.disk.fail("remove", "~~", errno.EIO)
+        if self.clocks is not None and rng.randrange(60) < profile.wall_steps:
+            self.clocks.step(rng)
+            self.wall_stepped()
+            self.world.broker.wall.look(self.world.now_ms)
+            self.clocks.is_noted = True
         if rng.randrange(60) < profile.clock_jump:
             self._turn(rng.choice((5000, 3_600_000, 86_400_000)))
 

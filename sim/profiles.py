@@ -34,6 +34,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     reload: int = 0  # of a thousand requests, beside the operator's others
     mixed: bool = False  # some of a family keep no journal
     clock_jump: int = 0
+    wall_steps: int = 0
+    """How many of 60 mishaps are a step of the wall clock, while time passes as ever; others happen between lives."""
     operator: int = 40
     transfers: bool = True
     deliveries: bool = False
@@ -166,6 +168,17 @@ PROFILES = {
             streams=200,
         ),
         Profile(name="clock", clock_jump=60),
+        Profile(
+            name="wall",
+            wall_steps=40,
+            clock_jump=15,
+            policies=("always", "os"),
+            transfers=False,
+            fanout=False,
+            operator=0,
+            streams=200,
+            crash_in_recovery=0,
+        ),
         Profile(name="transfers", policies=("always", "50ms", "os"), operator=90),
         Profile(
             name="crc-collisions",

@@ -271,7 +271,7 @@ def test_a_full_disk_takes_them_first() -> None:
     world = filled(3)
     asked(world, "POST", "/api/queues/q/purge")
     world.broker.undos.drop_all("the disk is full")
-    assert world.disk.list("s/.staniel/undo") == [] and world.broker.undos.views() == []
+    assert world.disk.list("s/.staniel/undo") == [] and world.broker.undos.views(world.now_ms) == []
 
 
 @pytest.mark.parametrize("does_undo", [False, True])

@@ -1,0 +1,47 @@
+"""The clocks of a simulated machine: time passes, and the wall is set now and then, also while no server runs."""
+
+from __future__ import annotations
+
+from random import Random
+
+from staniel.broker.wall_clock import Reading
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+SIZES_MS = (1000, 5000, 70_000, HOUR_MS, 8 * HOUR_MS, DAY_MS, 400 * DAY_MS)
+
+
+class Clocks:
+    """`passed_ms` is the truth, as if the wall had never been set. `wall_ms` is what the wall shows."""
+
+    def __init__(self, start_ms: int) -> None:
+        self.passed_ms = start_ms
+        self.wall_ms = start_ms
+        self._server_ms = start_ms
+        self._boot, self._boot_ms = 1, start_ms - 1_000_000
+        self.is_noted = True  # the server has written down the last step: not where an accident came between
+
+    def read(self) -> Reading:
+        return Reading(self.wall_ms, self.passed_ms - self._boot_ms, f"boot {self._boot}")
+
+    def pass_until(self, server_ms: int) -> None:
+        """A server that runs says that its time has come so far."""
+        ms = server_ms - self._server_ms
+        self._server_ms = server_ms
+        self.passed_ms += ms
+        self.wall_ms += ms
+
+    def step(self, rng: Random) -> None:
+        self.wall_ms += rng.choice(SIZES_MS) * rng.choice((1, -1))
+        self.is_noted = False
+
+    def begin_life(self, server_ms: int, rng: Random) -> int:
+        """A server starts: its time begins with the wall. Meanwhile the wall was set, or the machine started anew."""
+        self.pass_until(server_ms)
+        draw = rng.random()
+        if draw < 0.4:
+            self.step(rng)
+        elif draw < 0.5 and self.is_noted:
+            self._boot, self._boot_ms = self._boot + 1, self.passed_ms
+        self._server_ms = self.wall_ms
+        return self.wall_ms

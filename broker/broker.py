@@ -166,23 +166,20 @@ class Broker:
         self.has_sent_all: Callable[[Session], bool] = lambda session: True
         self.queues = Queues(config.queue, self._new_journal)
         self.calendar = self.queues.calendar = Calendar()
-        self.wall = WallClock(fs, self.spool.own, self.calendar, report)
-        self.wall.stepped = self._wall_stepped
+        self.wall = WallClock(fs, self.spool.own, self.calendar, report, self._wall_stepped)
         self.transfers = Transfers(self.queues, self.spool, report)
         self.queues.transfer_sink, self.queues.timer = self.transfers, self.timers
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
         self.maintenance = MaintenanceScheduler(self.queues, self.group, total_bytes, report)
-        self.queues.on_adopt = self.maintenance.adopt
+        self.queues.on_adopt, self.queues.on_timed_out = self.maintenance.adopt, self._log_timed_out
         self.queues.on_read_error = self._report_unreadable
-        self.queues.on_timed_out = self._log_timed_out
         self._limit_queues()
         self.streams, self.deletions = StreamQueues(self), Deletions(self)
         self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report, self.calendar)
         self.undos, self.operations = Undos(self), Operations(self)
         self.watch, self.last_backup = Watch(self), LastBackup(fs, self.spool.own, report, self.calendar)
-        self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
+        self.pauses, self.logins = Pauses(fs, f"{self.spool.own}/paused", report), known or Logins()
         self.status, self.admin = self._new_status(), admin_access(config, fs)
-        self.logins = known or Logins()
         self.users = Users(config, fs, self.logins.own_uids)
         self.counters, self.limits, self.latencies = ServerCounters(), LimitsReached(report), Latencies()
         self.leases = Leases(self.timers)

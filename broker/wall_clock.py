@@ -24,7 +24,7 @@ APART_MS = 60_000  # from here on operators are told
 FILE_BYTES_MAX = 1 << 20
 
 
-class Reading(Struct, frozen=True):
+class ClockReading(Struct, frozen=True):
     """What the machine's clocks show: `steady_ms` since its start, which has the id `boot`."""
 
     wall_ms: int
@@ -42,12 +42,14 @@ class ClockNote(Struct, frozen=True):
 
 
 class WallClock:
-    """The one who changes the calendar. `read` is the driver's; without one the wall is never looked at."""
+    """The one who changes the calendar. `read` is the driver's; without one the wall is never looked at. `stepped` is
+    called when the wall was set.
+    """
 
-    def __init__(self, fs: Fs, own: str, calendar: Calendar, report: EventSink) -> None:
+    def __init__(self, fs: Fs, own: str, calendar: Calendar, report: EventSink, stepped: Callable[[int], None]) -> None:
         self.calendar = calendar
-        self.read: Callable[[], Reading] | None = None
-        self.stepped: Callable[[int], None] = lambda now_ms: None  # called when the wall was set
+        self.read: Callable[[], ClockReading] | None = None
+        self._stepped = stepped
         self._fs = fs
         self._path = f"{own}/clock"
         self._report = report
@@ -70,7 +72,7 @@ class WallClock:
             self._path, lambda: self._note is not None and is_missing(self._fs, self._path, 1), lambda: self._write()
         )
 
-    def begin(self, read: Callable[[], Reading]) -> None:
+    def begin(self, read: Callable[[], ClockReading]) -> None:
         """Take over what earlier starts have noted. Server time begins with the wall. Raises SpoolError: the file
         cannot be read just now.
         """
@@ -88,7 +90,7 @@ class WallClock:
                 eras, reference = _after_step(before.eras, expected_ms, step_ms), here
                 self._report(Level.INFO, "clock.set", seconds=step_ms // 1000, while_server="was stopped")
             elif here.boot == before.boot:
-                eras, reference = before.eras, Reading(before.wall_ms, before.steady_ms, before.boot)
+                eras, reference = before.eras, ClockReading(before.wall_ms, before.steady_ms, before.boot)
             else:
                 eras, reference = before.eras, here
         ahead_ms = eras[-1].ahead_ms
@@ -107,7 +109,7 @@ class WallClock:
         calendar.set_eras(_after_step(calendar.eras, expected_ms, step_ms))
         self._keep(here)
         self._tell(step_ms)
-        self.stepped(now_ms)
+        self._stepped(now_ms)
 
     def end(self, now_ms: int) -> None:
         """Note what the wall shows: it cannot show less at the next start."""
@@ -125,7 +127,7 @@ class WallClock:
         else:
             self._report(Level.INFO, "clock.set", seconds=step_ms // 1000)
 
-    def _keep(self, here: Reading) -> None:
+    def _keep(self, here: ClockReading) -> None:
         eras, ahead_ms = self.calendar.eras, self.calendar.ahead_ms
         relative = [msgspec.structs.replace(era, ahead_ms=era.ahead_ms - ahead_ms) for era in eras]
         note = ClockNote(here.boot, here.wall_ms, here.steady_ms, relative)

@@ -45,9 +45,9 @@ def _returned(queue: Queue) -> Iterable[Item]:
 
 
 def _age_ms(queue: Queue, items: Iterable[Item], now_ms: int) -> int:
-    calendar = queue.calendar
-    if calendar.is_even:
+    if queue.calendar.is_even:
         added_ms = min((item.added_ms for item in items if item.added_ms), default=NEVER_MS)
-        return max(0, calendar.wall_ms(now_ms) - added_ms)
+        return max(0, now_ms + queue.calendar.ahead_ms - added_ms)
+    calendar = queue.calendar
     added_ms = min((calendar.added_ms(item, now_ms) for item in items if item.added_ms), default=NEVER_MS)
     return max(0, now_ms - added_ms)

@@ -136,13 +136,7 @@ class Calendar:
                 return then_ms + era.ahead_ms
         return then_ms + self._eras[0].ahead_ms
 
-    # jobs: their moments are nanoseconds
-
-    def mark_ns(self, created_ns: int) -> int:
-        """The moment for a job of `created_ns`, or one that is up to MARKS later: the remainder by MARKS of what is
-        written for it is the mark of the present era, less one.
-        """
-        return created_ns + (self.mark - 1 - created_ns) % MARKS
+    # jobs: their moments are nanoseconds; the mark of the moment of a creation is its remainder by MARKS, plus one
 
     def created_ns(self, wall_ns: int, now_ms: int) -> int:
         """When a job was created for which `wall_ns` was written: in server time."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from staniel.broker.wall_clock import Reading
+from staniel.broker.wall_clock import ClockReading
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 READINGS_MAX = 5
@@ -38,13 +38,13 @@ class ServerClock:
     def now_ms(self) -> int:
         return _clock_ns(_SINCE_BOOT) // 1_000_000 + self._ahead_ms
 
-    def read(self) -> Reading:
+    def read(self) -> ClockReading:
         """Both clocks at one moment. Of some readings the closest two are taken: the process may be stopped between."""
         tries = [self._read_once() for _ in range(READINGS_MAX)]
         return min(tries, key=lambda found: found[0])[1]
 
-    def _read_once(self) -> tuple[int, Reading]:
+    def _read_once(self) -> tuple[int, ClockReading]:
         """(nanoseconds that it took, the reading)."""
         before_ns = _clock_ns(_SINCE_BOOT)
         now_ms = wall_ms()
-        return _clock_ns(_SINCE_BOOT) - before_ns, Reading(now_ms, before_ns // 1_000_000, self._boot)
+        return _clock_ns(_SINCE_BOOT) - before_ns, ClockReading(now_ms, before_ns // 1_000_000, self._boot)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from staniel.broker.wall_clock import Reading
+from staniel.broker.wall_clock import ClockReading
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -21,8 +21,8 @@ class Clocks:
         self._boot, self._boot_ms = 1, start_ms - 1_000_000
         self.is_noted = True  # the server has written down the last step: not where an accident came between
 
-    def read(self) -> Reading:
-        return Reading(self.wall_ms, self.passed_ms - self._boot_ms, f"boot {self._boot}")
+    def read(self) -> ClockReading:
+        return ClockReading(self.wall_ms, self.passed_ms - self._boot_ms, f"boot {self._boot}")
 
     def pass_until(self, server_ms: int) -> None:
         """A server that runs says that its time has come so far."""

@@ -21,7 +21,7 @@ from staniel.broker.operations.running import Requester
 from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec, SessionState
 from staniel.broker.status import ServerStatus
-from staniel.broker.wall_clock import Reading
+from staniel.broker.wall_clock import ClockReading
 from staniel.journal.group_commit import JournalFailure, Sync
 from staniel.journal.redo.log import RedoLog
 from staniel.protocol.limits import Limits
@@ -60,7 +60,7 @@ class World:
         disk: Disk | None = None,
         now_ms: int = START_MS,
         ready: Callable[[Broker], None] | None = None,
-        read_clocks: Callable[[], Reading] | None = None,
+        read_clocks: Callable[[], ClockReading] | None = None,
     ) -> None:
         if disk is None:
             disk = Disk()

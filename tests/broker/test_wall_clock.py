@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from staniel.broker import protocols
 from staniel.broker.operations.health import health
 from staniel.broker.operations.reasons import ReasonName
-from staniel.broker.wall_clock import APART_MS, Reading
+from staniel.broker.wall_clock import APART_MS, ClockReading
+from staniel.protocol.workq.fields import show_time
+from staniel.queues.jobs.times import NS_A_MS
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import START_MS
+from tests.broker.test_undo import asked
+from tests.support.job_world import job_id
 from tests.support.world import Client, World
 
 HOUR_MS = 3_600_000
@@ -33,8 +38,8 @@ class Machine:
     def wall_ms(self) -> int:
         return self.passed_ms + self.shift_ms
 
-    def read(self) -> Reading:
-        return Reading(self.wall_ms, self.passed_ms - self.booted_ms, self.boot)
+    def read(self) -> ClockReading:
+        return ClockReading(self.wall_ms, self.passed_ms - self.booted_ms, self.boot)
 
     def start(self, config: str = "") -> Client:
         self.world = World(config, self.disk, self.wall_ms, read_clocks=self.read)
@@ -181,3 +186,155 @@ def test_the_unit_starts_once_the_clock_is_right() -> None:
     unit = (Path(__file__).parents[2] / "packaging" / "staniel.service").read_text()
     assert "time-sync.target" in next(line for line in unit.splitlines() if line.startswith("After="))
     assert "Wants=time-sync.target" in unit.splitlines()
+
+
+# jobs
+
+
+JOBS = "workq.port = 0\n"
+
+
+def job_client(machine: Machine) -> Client:
+    assert machine.world is not None
+    client = Client(machine.world, protocols.workq())
+    machine.world.clients.append(client)
+    return client
+
+
+def date(wall_ms: int) -> str:
+    return show_time(wall_ms * NS_A_MS).decode()
+
+
+@pytest.mark.parametrize("step_ms", STEPS_MS)
+@pytest.mark.parametrize("where", ["within", "restarted", "stopped"])
+def test_a_job_lives_as_long_as_it_was_to(machine: Machine, step_ms: int, where: str) -> None:
+    machine.start(JOBS)
+    client = job_client(machine)
+    assert machine.asks(client, f"add {job_id(1)} work 60000 {HOUR_MS} 1", "a") == "+OK"
+    if where == "stopped":
+        machine.fail()
+        machine.set_wall(step_ms)
+        machine.start(JOBS)
+        client = job_client(machine)
+    else:
+        machine.set_wall(step_ms)
+    assert machine.asks(client, f"add {job_id(2)} work 60000 {HOUR_MS} 1", "b") == "+OK"
+    if where == "restarted":
+        machine.start_again(JOBS)
+        client = job_client(machine)
+    machine.pass_time(HOUR_MS - 1000)
+    assert machine.world is not None
+    jobs = machine.world.broker.workq.jobs.by_id
+    assert len(jobs) == 2
+    machine.pass_time(1100)
+    machine.pass_time(0)
+    assert not jobs
+
+
+@pytest.mark.parametrize("step_ms", STEPS_MS)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_jobs_keep_their_order(machine: Machine, step_ms: int, restarts: bool) -> None:
+    machine.start(JOBS)
+    client = job_client(machine)
+    for number in range(4):
+        machine.asks(client, f"add {job_id(number)} work 60000 {HOUR_MS} 1", str(number))
+        if number % 2:
+            machine.set_wall(step_ms)
+    if restarts:
+        machine.start_again(JOBS)
+        client = job_client(machine)
+    found = [machine.asks(client, "lease work 1000").split()[-1] for _ in range(4)]
+    assert found == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("step_ms", [8 * HOUR_MS, -8 * HOUR_MS])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_schedule_is_the_walls_and_the_life_behind_it_lasts(machine: Machine, step_ms: int, restarts: bool) -> None:
+    machine.start(JOBS)
+    client = job_client(machine)
+    when_ms = machine.wall_ms + 9 * HOUR_MS
+    said = f"schedule {job_id(1)} work 60000 {HOUR_MS} {date(when_ms)} 1"
+    assert machine.asks(client, said, "a") == "+OK"
+    machine.set_wall(step_ms)
+    if restarts:
+        machine.start_again(JOBS)
+        client = job_client(machine)
+    assert date(when_ms) in machine.asks(client, f"inspect job {job_id(1)}")
+    machine.pass_time(when_ms - machine.wall_ms - 1)
+    assert machine.asks(client, "lease work 60000") == ""
+    machine.pass_time(20)
+    assert machine.world is not None
+    assert client.hears().split()[-1] == "a"
+    jobs = machine.world.broker.workq.jobs.by_id
+    machine.pass_time(HOUR_MS - 1000)
+    assert jobs
+    machine.pass_time(1100)
+    machine.pass_time(0)
+    assert not jobs
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_wall_set_past_a_schedule_makes_its_job_ready_with_its_whole_life(machine: Machine, restarts: bool) -> None:
+    machine.start(JOBS)
+    client = job_client(machine)
+    when = date(machine.wall_ms + HOUR_MS)
+    assert machine.asks(client, f"schedule {job_id(1)} work 60000 {HOUR_MS} {when} 1", "a") == "+OK"
+    machine.set_wall(8 * HOUR_MS)
+    if restarts:
+        machine.start_again(JOBS)
+        client = job_client(machine)
+    machine.pass_time(HOUR_MS - 1000)
+    assert machine.asks(client, "lease work 1000").split()[-1] == "a"
+    machine.pass_time(1100)
+    machine.pass_time(0)
+    assert machine.world is not None and not machine.world.broker.workq.jobs.by_id
+
+
+# what operators are shown
+
+
+@pytest.mark.parametrize("step_ms", [8 * HOUR_MS, -8 * HOUR_MS])
+def test_what_is_shown_is_the_walls_and_ages_are_true(machine: Machine, step_ms: int) -> None:
+    client = machine.start('admin.port = 0\nserver.backup_max_age = "2h"\n')
+    world = machine.world
+    assert world is not None
+    put_ms = machine.wall_ms
+    machine.asks(client, "set q 0 0 1", "a")
+    made = {"made_at_ms": machine.wall_ms, "where": "/b"}
+    assert asked(world, "POST", "/api/backup/made", made)[0] == 200
+    machine.pass_time(HOUR_MS)
+    assert asked(world, "POST", "/api/queues/q/pause", {})[0] == 200
+    paused_ms = machine.wall_ms
+    machine.set_wall(step_ms)
+    machine.pass_time(1000)
+    server = asked(world, "GET", "/api/server")[1]
+    assert (server["now_ms"], server["uptime_ms"]) == (machine.wall_ms, HOUR_MS + 1000)
+    assert server["started_at_ms"] == machine.wall_ms - HOUR_MS - 1000
+    assert asked(world, "GET", "/api/queues/q")[1]["age_ms"] == HOUR_MS + 1000
+    item = asked(world, "GET", "/api/queues/q/items")[1]["items"][0]
+    assert (item["added_at_ms"], item["age_ms"]) == (put_ms, HOUR_MS + 1000)
+    assert asked(world, "GET", "/api/audit")[1][0]["at_ms"] == paused_ms
+    assert asked(world, "POST", "/api/queues/q/resume", {})[0] == 200
+    assert asked(world, "GET", "/api/audit")[1][0]["at_ms"] == machine.wall_ms
+    assert world.broker.last_backup.age_ms(world.now_ms) == HOUR_MS + 1000
+    assert asked(world, "POST", "/api/backup/made", {"made_at_ms": machine.wall_ms, "where": "/c"})[0] == 200
+    assert world.broker.last_backup.age_ms(world.now_ms) == 0
+
+
+@pytest.mark.parametrize("step_ms", [400 * 24 * HOUR_MS, -400 * 24 * HOUR_MS])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_undo_can_be_done_as_long_as_was_said(machine: Machine, step_ms: int, restarts: bool) -> None:
+    config = 'admin.port = 0\nadmin.undo_time = "1h"\n'
+    client = machine.start(config)
+    machine.asks(client, "set q 0 0 1", "a")
+    assert machine.world is not None
+    assert asked(machine.world, "POST", "/api/queues/q/purge", {})[0] == 200
+    machine.set_wall(step_ms)
+    if restarts:
+        machine.start_again(config)
+    machine.pass_time(HOUR_MS - 1000)
+    assert machine.world is not None
+    (found,) = asked(machine.world, "GET", "/api/undo")[1]
+    assert 0 <= found["until_at_ms"] - machine.wall_ms - 1000 < 8
+    machine.pass_time(1100)
+    assert asked(machine.world, "GET", "/api/undo")[1] == []

@@ -3,7 +3,8 @@
 What the server does on purpose where a document is silent is named here, and nothing else is let pass:
 
 - Kestrel: a pack that says nothing replaces nothing. SAVE_XID at the end of the current file may be the beginning of a
-  change that was cut off, and then does not count. memcache flags and notes are not looked at.
+  change that was cut off, and then does not count; nor does a number there that is behind the last one. memcache flags
+  and notes are not looked at.
 - libkestrel: the expiries 0 and -1 are shown as 1, which is as long ago.
 - workq: behind damage, bytes that may be a payload are not trusted; so some records that can be read are left out where
   more than one place is damaged. What a job with an odd history becomes is open.
@@ -89,7 +90,11 @@ def counters(files: Files) -> tuple[replay.State, set[int]]:
         for record in replay.read_file(files[name])[0]:
             before = state.counter
             state.apply(record)
-            allowed = {*(allowed or {before}), state.counter} if record.op == 4 and name == "q" else set()
+            known = {before, *allowed}
+            # A start opens items under numbers behind the last one, which stays the last one.
+            is_behind = record.op in (3, 9) and any(0 < (each - state.counter) % 2**32 < 2**31 for each in known)
+            is_open = name == "q" and (record.op == 4 or is_behind)
+            allowed = {*(allowed or {before}), state.counter} if is_open else set()
     return state, {state.counter, *allowed}
 
 

@@ -21,7 +21,7 @@ from staniel.broker.operations.transfer import (
 )
 from staniel.journal.journals import append_log, removal_log
 from staniel.journal.operation_file import OperationFile
-from staniel.journal.undo_file import Head, Kept, Moving, MovingItem, Over, Settled, digest_of, file_number
+from staniel.journal.undo_file import FileNumber, Head, Kept, Moving, MovingItem, Over, Settled, digest_of
 from staniel.queues.interfaces import Admission, Reason
 from staniel.queues.item import Delivery, Item, Numbered, item_with, past_bytes
 from staniel.queues.names import name_error
@@ -180,8 +180,8 @@ class RunningMove(TransferOperation):
         copies = [item_with(past_bytes(item), item.data, added_ms, item.expires_ms, item.flags) for item in items]
         left = min(self.left, self._bound.count(self.source))
 
-        def describe(after: int, at: int) -> Moving:
-            return Moving(added_ms, file_number(after), at, list(map(_described, taken)), left)
+        def describe(after: FileNumber, at: int) -> Moving:
+            return Moving(added_ms, after, at, list(map(_described, taken)), left)
 
         self.send(taken, copies, target, describe, now_ms)
 
@@ -206,8 +206,7 @@ class RunningMove(TransferOperation):
         number = content.settled
         if found.sent < len(found.taken):
             self.write(Kept(number, list(range(found.sent, len(found.taken)))))
-        after, at = found.behind
-        self.write(Settled(number + 1, content.settled_backs, file_number(after), at))
+        self.write(Settled(number + 1, content.settled_backs, *found.behind))
 
     # the end
 

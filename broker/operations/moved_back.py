@@ -29,6 +29,7 @@ from staniel.journal.operation_file import OperationFile
 from staniel.journal.undo_file import (
     Back,
     BackItem,
+    FileNumber,
     Head,
     Kept,
     MovedItem,
@@ -38,7 +39,6 @@ from staniel.journal.undo_file import (
     UndoBegan,
     UndoEnded,
     digest_of,
-    file_number,
     read_moved,
 )
 from staniel.queues.item import Delivery, Item, Numbered, is_payload_gone, item_with, past_bytes
@@ -277,8 +277,8 @@ class RunningReturn(TransferOperation):
             for item, wanted in ((each.item, wanted) for each, wanted in found)
         ]
 
-        def describe(after: int, at: int) -> Back:
-            return Back(file_number(after), at, [_described(each, wanted) for each, wanted in found])
+        def describe(after: FileNumber, at: int) -> Back:
+            return Back(after, at, [_described(each, wanted) for each, wanted in found])
 
         self._sent[id(taken)] = [wanted for _, wanted in found]
         self.send(taken, copies, back, describe, now_ms)
@@ -290,8 +290,8 @@ class RunningReturn(TransferOperation):
         for each, taken in zip(wanted[found.sent :], found.taken[found.sent :], strict=True):
             self._lookup.add(taken.item.added_ms, each)
         assert self.record is not None
-        content, (after, at) = self.record.content, found.behind
-        self.write(Settled(content.settled, content.settled_backs + 1, file_number(after), at))
+        content = self.record.content
+        self.write(Settled(content.settled, content.settled_backs + 1, *found.behind))
 
     def _leave_rest(self, there: Queue, is_all: bool) -> None:
         """None of those that are looked for can be returned."""

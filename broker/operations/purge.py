@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from staniel.broker.access import DISK_FULL
 from staniel.broker.operations.running import CANCELLED, LOOK_AGAIN_MS, Operation, Requester
-from staniel.broker.operations.transfer import Bound
+from staniel.broker.operations.transfer import Bound, noted_position
 from staniel.journal.background import CallbackTask, ReadPiece
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import take_back
-from staniel.journal.journals import append_log, next_write_position, removal_log
+from staniel.journal.journals import append_log, removal_log
 from staniel.journal.undo_file import (
     DELETE,
     AppendFrames,
@@ -33,7 +33,6 @@ from staniel.journal.undo_file import (
     Returning,
     UndoBegan,
     UndoEnded,
-    file_number,
     frame,
     read_items,
     slice_frame,
@@ -394,11 +393,9 @@ class RunningUndo(FileOperation):
             self._is_waiting = True
             self.broker.timers.set(DelayedCall(self._announce), now_ms + LOOK_AGAIN_MS)
             return
-        number = self.record.content.left[0]
         self.broker.transfers.announce(self.queue.name, self)
-        log = append_log(self.queue.journal)
-        after, at = next_write_position(log) if log is not None else (0, 0)
-        self.append_head(Returning(number, file_number(after), at), self._announced, self._stop_early)
+        place = noted_position(append_log(self.queue.journal))
+        self.append_head(Returning(self.record.content.left[0], *place), self._announced, self._stop_early)
 
     def _refusal(self) -> str:
         """Why the slice cannot be returned now."""

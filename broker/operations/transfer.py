@@ -25,7 +25,7 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.operation_file import OperationFile
-from staniel.journal.undo_file import Back, Head, Moving, frame
+from staniel.journal.undo_file import Back, FileNumber, Head, Moving, file_number, frame
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.stream.line import StreamLine
@@ -77,7 +77,7 @@ class SliceUnderWay(Struct, eq=False):
     size: int
     ends: Pinned
     sent: int = 0
-    behind: tuple[int, int] = (0, 0)
+    behind: tuple[FileNumber, int] = (0, 0)
     is_settled: bool = False
 
 
@@ -182,12 +182,11 @@ class TransferOperation(Operation):
         self._under_way_bytes += size
         for each in ends:
             each.open_transfers += 1
-        after, at = next_write_position(log) if log is not None else (0, 0)
         if self._file is None:
             self._framed(found, now_ms)
             return
         self.broker.transfers.announce(self.target, self)
-        self.write(describe(after, at))
+        self.write(describe(*noted_position(log)))
         came_by = append_log(self.source.journal)
         if came_by is not None and came_by.transfers_in:
             self.broker.group.ask_for_sync(came_by)  # what has just come from another queue is still in that one, too
@@ -221,7 +220,7 @@ class TransferOperation(Operation):
             self._take_back(found, now_ms)
         log = append_log(target.journal) if target is not None else None
         if log is not None and found.sent:
-            found.behind = next_write_position(log)
+            found.behind = noted_position(log)
             log.transfers_in += 1
             self.after_copies(log, partial(self._copied, found, log), now_ms)
         else:
@@ -334,5 +333,13 @@ class TransferOperation(Operation):
         return True
 
 
-Describe = Callable[[int, int], Moving | Back]
+def noted_position(log: Log | StreamWriter | None) -> tuple[FileNumber, int]:
+    """Where the next copy will be written, as (after, at) of a Moving; (0, 0) for a queue without a journal."""
+    if log is None:
+        return 0, 0
+    after, at = next_write_position(log)
+    return file_number(after), at
+
+
+Describe = Callable[[FileNumber, int], Moving | Back]
 """What the file says of a slice whose copies will be behind this place."""

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from staniel.broker import undo_recovery
-from staniel.broker.operations import move
+from staniel.broker.operations import transfer
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.replay import Replay
 from staniel.journal.libkestrel import files as libkestrel_files
@@ -52,7 +52,7 @@ def long_numbers_are_foreign() -> Any:
 
 @mutant("a move notes the number of a file as 64 bits", "last-files")
 def file_numbers_are_cut() -> Any:
-    return replaced(move, "file_number", lambda right: lambda number: number & (1 << 64) - 1)
+    return replaced(transfer, "file_number", lambda right: lambda number: number & (1 << 64) - 1)
 
 
 @mutant("a rewritten journal has expiries in seconds of 31 bits", "borders-of-time")

@@ -75,6 +75,16 @@ class Died(Exception):
     """The server's process ended itself, because a disk refused."""
 
 
+def _put_files(disk: Disk, files: dict[str, bytes]) -> None:
+    """Files of the spool, by name, that are there for good."""
+    for name, data in files.items():
+        file = disk.append(f"s/{name}")
+        file.write(data)
+        file.sync()
+        file.close()
+    disk.sync_folder("s")
+
+
 class History:
     """The state of one run. `on_disk` is told of every disk that a life begins with, `on_kill` of what a kill has left
     of one, caches included.
@@ -116,29 +126,21 @@ class History:
         disk.make_folder("s")
         disk.sync_folder("")
         if self.profile.counters:
-            for queue in NUMBERED:
-                file = disk.append(f"s/{queue}")
-                file.write(WITH_XID.pack(SAVE_XID, self.rng.choice(self.profile.counters)))
-                file.sync()
-                file.close()
-            disk.sync_folder("s")
+            counters = self.profile.counters
+            _put_files(disk, {queue: WITH_XID.pack(SAVE_XID, self.rng.choice(counters)) for queue in NUMBERED})
         if self.profile.file_numbers and not self.profile.jobs:
             self._make_last_files(disk)
         return disk
 
     def _make_last_files(self, disk: Disk) -> None:
         """Of some queues a file whose number is near the end of numbers, with nothing in it that is not read."""
+        is_stream, files = bool(self.profile.streams), {}
         for queue in NUMBERED:
-            content = {f"{queue}.{self.rng.choice(self.profile.file_numbers)}": b""}
-            if self.profile.streams:
-                read = {f"{queue}.read.": READER_MAGIC + encode_read_head(1)}
-                content = {name: SEGMENT_MAGIC + encode_put(Item(b"read", 1), 1) for name in content} | read
-            for name, data in content.items():
-                file = disk.append(f"s/{name}")
-                file.write(data)
-                file.sync()
-                file.close()
-        disk.sync_folder("s")
+            name = f"{queue}.{self.rng.choice(self.profile.file_numbers)}"
+            files[name] = SEGMENT_MAGIC + encode_put(Item(b"read", 1), 1) if is_stream else b""
+            if is_stream:
+                files[f"{queue}.read."] = READER_MAGIC + encode_read_head(1)
+        _put_files(disk, files)
 
     def begin_life(self) -> None:
         """A server is going to start: nothing has been heard of it yet."""

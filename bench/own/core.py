@@ -122,8 +122,7 @@ def run_inside(library: str, names: Sequence[str]) -> None:
     for name in names:
         with tempfile.TemporaryDirectory(prefix="bench-core-") as folder, LAYERS[name](folder) as work:
             work(meter)
-            # As in a server that has started. A full collection within the count made a row dearer by 3 %, and whether
-            # one fell into it depended on what other code had allocated before.
+            # As in a server that has started: whether a full collection falls into so short a count is chance.
             gc.collect()
             GcPolicy().enable()
             meter.reset()

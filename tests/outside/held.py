@@ -25,6 +25,7 @@ from staniel.journal.workq.recovery import CmdLogRecovery
 from staniel.journal.workq.segments import SegmentReader, header_error
 from staniel.queues.item import Item, Numbered
 from staniel.queues.jobs.job import Job
+from staniel.queues.jobs.journal import JobJournal
 from staniel.queues.jobs.jobs import Jobs
 from staniel.queues.jobs.replay import JobReplay
 from staniel.queues.line import UNBOUNDED
@@ -92,7 +93,7 @@ def counters(files: Files) -> tuple[replay.State, set[int]]:
             state.apply(record)
             known = {before, *allowed}
             # A start opens items under numbers behind the last one, which stays the last one.
-            is_behind = record.op in (3, 9) and any(0 < (each - state.counter) % 2**32 < 2**31 for each in known)
+            is_behind = record.op in (3, 9) and any(0 < (each - state.counter) % 2**32 <= 2**31 for each in known)
             is_open = name == "q" and (record.op == 4 or is_behind)
             allowed = {*(allowed or {before}), state.counter} if is_open else set()
     return state, {state.counter, *allowed}
@@ -164,15 +165,15 @@ def as_shown(put: libkestrel.Put) -> tuple[int, int, int, bytes]:
 # workq
 
 
-class Silent:
-    """A journal of jobs that writes nothing."""
+class Silent(JobJournal):
+    """A journal of jobs that nothing is written to; compiled code takes no other type."""
 
 
 def of_workq(made: Made) -> list[str]:
     log = workq.read(made.files, NOW_MS)
     disk = disk_with(made.files)
     wrong, is_same = compare_frames(made, disk)
-    jobs = Jobs(Silent())  # type: ignore[arg-type]
+    jobs = Jobs(Silent())
     CmdLogRecovery(disk, "s", "s/damaged").recover(JobReplay(jobs, NOW_MS))
     for id, job in jobs.by_id.items():
         if id in log.odd or not is_same:

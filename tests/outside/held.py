@@ -25,8 +25,8 @@ from staniel.journal.workq.recovery import CmdLogRecovery
 from staniel.journal.workq.segments import SegmentReader, header_error
 from staniel.queues.item import Item, Numbered
 from staniel.queues.jobs.job import Job
-from staniel.queues.jobs.journal import JobJournal
 from staniel.queues.jobs.jobs import Jobs
+from staniel.queues.jobs.journal import JobJournal
 from staniel.queues.jobs.replay import JobReplay
 from staniel.queues.line import UNBOUNDED
 from staniel.sim.disk.disk import Disk

@@ -1,0 +1,111 @@
+"""The borders of the three formats: what the tables in borders/ say, the server's recovery and the readers from outside
+find, however many bytes are read at once; and a rule broken on either border is found by the tables.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from staniel.journal.errors import Corrupt
+from staniel.journal.libkestrel import position, records, scan, segments
+from tests.outside.borders import libkestrel
+from tests.outside.borders.sides import outside, readers_of_the_next, server
+from tests.outside.borders.table import Border
+
+ROOT = Path(__file__).parents[2]
+BORDERS = [*libkestrel.BORDERS]
+PIECES = (1, 9, 1 << 18)  # bytes that are read at once, at first
+LARGE_BYTES = 1 << 16  # files that are not read byte by byte
+MEMORY_MAX = 2 << 20  # of reading a small file, whatever its numbers say
+OPCODES = sorted({(border.format, border.opcode) for border in BORDERS})
+TABLES = ("tests.outside.borders.libkestrel",)
+
+
+def borders_of(format: str, opcode: str) -> list[Border]:
+    return [border for border in BORDERS if (border.format, border.opcode) == (format, opcode)]
+
+
+def wrong(border: Border) -> list[object]:
+    """What of a border is found otherwise, by whom."""
+    is_large = sum(map(len, border.files.values())) > LARGE_BYTES
+    sizes = PIECES[-1:] if is_large else PIECES
+    found = [("outside", outside(border)), *((f"the server, {size} at once", server(border, size)) for size in sizes)]
+    return [(border.title, who, state, border.wanted, border.why) for who, state in found if state != border.wanted]
+
+
+@pytest.mark.parametrize(("format", "opcode"), OPCODES)
+def test_both_find_what_the_bytes_say(format: str, opcode: str) -> None:
+    assert [row for border in borders_of(format, opcode) for row in wrong(border)] == []
+
+
+def test_an_item_that_is_put_then_comes_to_every_reader() -> None:
+    with_readers = [border for border in BORDERS if border.wanted.get("readers")]
+    assert with_readers and [each.title for each in with_readers if not all(readers_of_the_next(each).values())] == []
+
+
+def test_each_border_has_a_name_of_its_own() -> None:
+    assert len({border.title for border in BORDERS}) == len(BORDERS)
+
+
+def test_a_number_that_claims_more_than_the_file_has_costs_no_memory() -> None:
+    bounded = [border for border in BORDERS if border.is_bounded]
+    assert {border.format for border in bounded} == {border.format for border in BORDERS}
+    for border in bounded:
+        tracemalloc.start()
+        server(border, PIECES[-1])
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak_bytes < MEMORY_MAX, border.title
+
+
+def test_the_tables_use_nothing_of_the_server() -> None:
+    program = f"import {', '.join(TABLES)}, sys; print([name for name in sys.modules if name.startswith(NAMES)])"
+    names = "('staniel', 'google_crc32c', 'msgspec')"
+    found = subprocess.run(
+        [sys.executable, "-c", program.replace("NAMES", names)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]"
+
+
+def id_of_any_number(data: bytes, record: records.StreamRecord) -> int:
+    if record.words not in (6, 8):
+        raise Corrupt("", record.at)
+    return int.from_bytes(data[record.header_at + 8 : record.header_at + 16], "little", signed=True)
+
+
+def ids_of_whole_ones(data: bytes, record: records.StreamRecord) -> tuple[int, ...]:
+    count = record.data_bytes // 8
+    return tuple(int.from_bytes(data[record.data_at + 8 * at :][:8], "little", signed=True) for at in range(count))
+
+
+BROKEN = [
+    ("libkestrel", scan, "decode_put_id", id_of_any_number, "PUT"),
+    ("libkestrel", position, "decode_read_done", ids_of_whole_ones, "READ_DONE"),
+    ("libkestrel", records, "DATA_BYTES_MAX", (16 << 20) + 1, "PUT"),
+    ("libkestrel", records, "DATA_BYTES_MAX", (16 << 20) - 1, "READ_DONE"),
+    ("libkestrel", position.Position, "reconcile", lambda self, segments: None, "READ_HEAD"),
+    ("libkestrel", segments.StreamSegments, "_outside", lambda self, run, taken: [run], "segment"),
+]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("format", "holder", "name", "other", "opcode"), BROKEN, ids=lambda value: str(value)[:40])
+def test_a_broken_rule_is_found(format: str, holder: object, name: str, other: object, opcode: str) -> None:
+    """By a border of `opcode`."""
+    with patch.object(holder, name, other):
+        assert any(differs(border) for border in borders_of(format, opcode))
+
+
+def differs(border: Border) -> bool:
+    try:
+        if border.wanted.get("readers") and not all(readers_of_the_next(border).values()):
+            return True
+        return server(border, PIECES[-1]) != border.wanted
+    except Exception:
+        return True

@@ -12,7 +12,7 @@ from staniel.journal.disk.fs import Fs
 from staniel.journal.errors import Corrupt
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import BARE_BYTES, COMMANDS, COMPLETE, CRC_BYTES, FAIL, MAGIC, NS_A_SECOND, SCHEDULE
-from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, read_time
+from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, written_ns
 from staniel.journal.workq.segments import CorruptRange, SegmentReader, header_error, is_begun
 
 SHOWN_BYTES = 64  # of a payload or result, in a line of text
@@ -70,7 +70,7 @@ def _record(path: str, data: bytes, frame: tuple[int, int, int], base: int) -> R
     record: Record = {"file": path, "at": base + at, "size": end - at}
     try:
         kind = kind_of(data, start, stop)
-        record |= {"command": COMMANDS[kind], "time": show_time(read_time(data, at))}
+        record |= {"command": COMMANDS[kind], "time": show_time(written_ns(data, at))}
         record["id"] = show_id(data[start + 1 : start + BARE_BYTES])
         if kind <= SCHEDULE:
             record |= _added(data, start, stop)

@@ -32,6 +32,7 @@ RECORD_HEAD_BYTES = TIME_BYTES + 1
 SECONDS = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
 _VARINT_BYTES_MAX = 10
+_YEAR_1 = bytes(8)  # the seconds of Go's zero time
 # Every TIME before the year 2177 begins with these bytes.
 _TIME_MARK = b"\x01\x00\x00\x00"
 
@@ -91,6 +92,20 @@ def read_time(data: bytes, at: int) -> int:
         raise Corrupt("a time that is none")
     if seconds == 0 and nanos == 0:
         return 0
+    return int((seconds + YEAR_1_S) * NS_A_SECOND + nanos)
+
+
+def read_scheduled(data: bytes, at: int) -> int:
+    """As `read_time`; 0 means that a job is not scheduled, so 1970 is its first nanosecond. Raises Corrupt."""
+    time_ns = read_time(data, at)
+    return 1 if not time_ns and data[at + 1 : at + 9] != _YEAR_1 else time_ns
+
+
+def written_ns(data: bytes, at: int) -> int:
+    """When the record at `at` was written, in ns since 1970. Any bytes are a moment here: what a record says does not
+    depend on it, and its checksum is right.
+    """
+    seconds, nanos = SECONDS.unpack_from(data, at + 1)
     return int((seconds + YEAR_1_S) * NS_A_SECOND + nanos)
 
 
@@ -219,8 +234,7 @@ def read_added(data: bytes, start: int, stop: int) -> AddRecord:
     data_end = data_at + length
     if data_end + 2 * TIME_BYTES != stop:
         raise Corrupt("the command does not fill its record")
-    scheduled = data[start] == SCHEDULE
-    time_ns = read_time(data, data_end) if scheduled else 0
+    time_ns = read_scheduled(data, data_end) if data[start] == SCHEDULE else 0
     created_ns = read_time(data, data_end + TIME_BYTES)
     id = data[start + 1 : start + BARE_BYTES]
     return AddRecord(id, data[at:end], data[data_at:data_end], time_ns, created_ns)

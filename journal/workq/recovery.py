@@ -32,8 +32,8 @@ from staniel.journal.workq.records import (
     read_added,
     read_fields,
     read_result,
-    read_time,
     read_unsigned,
+    written_ns,
 )
 from staniel.journal.workq.segments import CmdLogSegment, CorruptRange, Frame, SegmentReader, header_error, is_begun
 from staniel.queues.jobs.job import Terms
@@ -127,10 +127,10 @@ class CmdLogRecovery:
             return
         id = data[start + 1 : start + BARE_BYTES]
         if kind == START_ATTEMPT:
-            replay.attempted(id, read_time(data, at))
+            replay.attempted(id, written_ns(data, at))
         elif kind in (COMPLETE, FAIL):
             result = read_result(data, start, stop)
-            replay.finished(id, result, read_time(data, at), success=kind == COMPLETE)
+            replay.finished(id, result, written_ns(data, at), success=kind == COMPLETE)
         elif kind in (DELETE, EXPIRE):
             replay.removed(id)
         else:
@@ -156,8 +156,8 @@ class CmdLogRecovery:
             return False
         created_at = end - CRC_BYTES - TIME_BYTES
         seconds, nanos = SECONDS.unpack_from(data, created_at + 1)
-        if data[created_at] != 1 or not 0 <= nanos < NS_A_SECOND:
-            return False
+        if data[created_at] != 1 or not 0 <= nanos < NS_A_SECOND or not seconds:
+            return False  # also of Go's zero time, which `read_time` knows
         created_ns = (seconds + YEAR_1_S) * NS_A_SECOND + nanos
         segment.adds += 1
         id = data[start + 1 : coded_at]

@@ -26,7 +26,7 @@ from staniel.journal.workq.encoder import (
     START_ATTEMPT,
     TIMEOUT_ATTEMPT,
 )
-from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, read_time
+from staniel.journal.workq.records import kind_of, read_added, read_fields, read_result, written_ns
 from staniel.journal.workq.segments import SegmentReader, header_error, is_begun
 from staniel.queues.jobs.job import Terms
 from staniel.queues.jobs.replay import JobReplay
@@ -139,4 +139,4 @@ class CmdLogTrace:
         elif kind in (COMPLETE, FAIL):
             read_result(data, start, stop)
         job_id = data[start + 1 : start + BARE_BYTES]
-        return JobStep(name, base + at, end - at, kind, read_time(data, at), job_id, data[start:stop])
+        return JobStep(name, base + at, end - at, kind, written_ns(data, at), job_id, data[start:stop])

@@ -6,8 +6,9 @@ What the server does on purpose where a document is silent is named here, and no
   change that was cut off, and then does not count; nor does a number there that is behind the last one. memcache flags
   and notes are not looked at.
 - libkestrel: the expiries 0 and -1 are shown as 1, which is as long ago.
-- workq: behind damage, bytes that may be a payload are not trusted; so some records that can be read are left out where
-  more than one place is damaged. What a job with an odd history becomes is open.
+- workq: a job that is scheduled for 1970 is scheduled for its first nanosecond. Behind damage, bytes that may be a
+  payload are not trusted; so some records that can be read are left out where more than one place is damaged. What a
+  job with an odd history becomes is open.
 """
 
 from __future__ import annotations
@@ -221,7 +222,8 @@ def terms(job: Job) -> tuple[object, ...]:
 
 def terms_of(added: workq.Command) -> tuple[object, ...]:
     limits = (added.ttr_ms, added.ttl_ms, added.priority, added.max_attempts, added.max_fails)
-    return (added.name, *limits, added.payload, added.time_ns, added.created_ns)
+    time_ns = 1 if added.time_ns == 0 else added.time_ns
+    return (added.name, *limits, added.payload, time_ns, added.created_ns)
 
 
 def fate(job: Job) -> tuple[object, ...]:

@@ -14,17 +14,20 @@ import pytest
 
 from staniel.journal.errors import Corrupt
 from staniel.journal.libkestrel import position, records, scan, segments
-from tests.outside.borders import libkestrel
+from staniel.journal.workq import records as workq_records
+from staniel.journal.workq import recovery as workq_recovery
+from staniel.journal.workq import segments as workq_segments
+from tests.outside.borders import libkestrel, workq
 from tests.outside.borders.sides import outside, readers_of_the_next, server
 from tests.outside.borders.table import Border
 
 ROOT = Path(__file__).parents[2]
-BORDERS = [*libkestrel.BORDERS]
+BORDERS = [*libkestrel.BORDERS, *workq.BORDERS]
 PIECES = (1, 9, 1 << 18)  # bytes that are read at once, at first
 LARGE_BYTES = 1 << 16  # files that are not read byte by byte
 MEMORY_MAX = 2 << 20  # of reading a small file, whatever its numbers say
 OPCODES = sorted({(border.format, border.opcode) for border in BORDERS})
-TABLES = ("tests.outside.borders.libkestrel",)
+TABLES = ("tests.outside.borders.libkestrel", "tests.outside.borders.workq")
 
 
 def borders_of(format: str, opcode: str) -> list[Border]:
@@ -84,7 +87,21 @@ def ids_of_whole_ones(data: bytes, record: records.StreamRecord) -> tuple[int, .
     return tuple(int.from_bytes(data[record.data_at + 8 * at :][:8], "little", signed=True) for at in range(count))
 
 
+def any_start(data: bytes, at: int) -> tuple[int, int]:
+    """A frame whose checksum nobody looks at."""
+    size, start = workq_records.read_unsigned(data, at + 15)
+    if not 0 < size <= len(data) - start - 4:
+        raise Corrupt("")
+    return start, start + size + 4
+
+
 BROKEN = [
+    ("workq", workq_segments, "read_frame", any_start, "delete"),
+    ("workq", workq_records, "_VARINT_BYTES_MAX", 9, "add"),
+    ("workq", workq_records, "_VARINT_BYTES_MAX", 11, "complete"),
+    ("workq", workq_recovery, "written_ns", workq_records.read_time, "start-attempt"),
+    ("workq", workq_records, "read_signed", workq_records.read_unsigned, "schedule"),
+    ("workq", workq_records, "PAYLOAD_BYTES_MAX", 1 << 20, "add"),
     ("libkestrel", scan, "decode_put_id", id_of_any_number, "PUT"),
     ("libkestrel", position, "decode_read_done", ids_of_whole_ones, "READ_DONE"),
     ("libkestrel", records, "DATA_BYTES_MAX", (16 << 20) + 1, "PUT"),

@@ -1,7 +1,8 @@
 """A reader of workq's command log, whole files at once, written from the format's document.
 
 Where the document and the files of the original server differ, the files count: the zone is -1, complete and fail
-carry a result, the priority is zigzag, the checksum is CRC-32C and big-endian. Histories that the original refuses to
+carry a result, the priority is zigzag, the checksum is CRC-32C and big-endian. No name is longer than the protocol
+allows, and no record than its largest payload and 64 KiB. Histories that the original refuses to
 start on have no meaning in the documents: the jobs that they are about are `odd`.
 """
 
@@ -16,6 +17,8 @@ YEAR_1_S = -62_135_596_800
 NEW, COMPLETED, FAILED, PENDING, LEASED = range(5)
 TIME_BYTES, CRC_BYTES = 15, 4
 VARINT_BYTES = 10  # of 64 bits
+NAME_BYTES_MAX = 255
+PAYLOAD_BYTES_MAX = (1 << 20) + (64 << 10)
 
 
 class Damaged(Exception):
@@ -106,6 +109,8 @@ def command_in(payload: bytes) -> Command:
     command = Command(cursor.take(1)[0], cursor.take(16))
     if command.kind in (1, 2):
         command.name = cursor.block()
+        if len(command.name) > NAME_BYTES_MAX:
+            raise Damaged
         command.ttr_ms, command.ttl_ms = cursor.unsigned() % 2**32, cursor.unsigned()
         command.priority = cursor.signed()
         command.max_attempts, command.max_fails = cursor.unsigned() % 2**8, cursor.unsigned() % 2**8
@@ -128,7 +133,9 @@ def frame_at(data: bytes, at: int) -> tuple[bytes, int]:
         raise Damaged
     payload = cursor.block()
     end = cursor.at
-    if not payload or int.from_bytes(cursor.take(CRC_BYTES), "big") != crc32c(data[at:end]):
+    if not 0 < len(payload) <= PAYLOAD_BYTES_MAX or int.from_bytes(cursor.take(CRC_BYTES), "big") != crc32c(
+        data[at:end]
+    ):
         raise Damaged
     return payload, cursor.at
 
@@ -214,6 +221,12 @@ class Log:
         return [row[-1] for row in sorted(waiting)]
 
 
+def written_ns(data: bytes, at: int) -> int:
+    """When the record at `at` was written, in ns since 1970, whatever stands there."""
+    seconds, nanos = int.from_bytes(data[at + 1 : at + 9], "big", signed=True), data[at + 9 : at + 13]
+    return (seconds + YEAR_1_S) * 10**9 + int.from_bytes(nanos, "big", signed=True)
+
+
 def segments_of(files: Mapping[str, bytes]) -> list[str]:
     """The names that count, in their order."""
     return sorted(name for name in files if re.fullmatch(r"[0-9]{9}\.log", name) and files[name][:8] == MAGIC)
@@ -225,7 +238,7 @@ def read(files: Mapping[str, bytes], now_ms: int) -> Log:
     for name in segments_of(files):
         for at, payload in frames(files[name]):
             try:
-                log.apply(command_in(payload), Cursor(files[name], at).time() or 0)
+                log.apply(command_in(payload), written_ns(files[name], at))
             except Damaged:
                 continue
     return log

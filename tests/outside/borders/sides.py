@@ -4,14 +4,19 @@ recovery that every start uses, and `outside(border)`, through the readers of th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from unittest.mock import patch
 
 from staniel.journal.libkestrel import recovery as stream_recovery
 from staniel.journal.libkestrel.files import group_by_queue
-from tests.outside import libkestrel
+from staniel.journal.workq.recovery import CmdLogRecovery
+from staniel.journal.workq.segments import SegmentReader
+from staniel.queues.jobs.jobs import Jobs
+from staniel.queues.jobs.replay import JobReplay
+from tests.outside import libkestrel, workq
 from tests.outside.borders.table import Border, Files, State
-from tests.outside.held import as_shown, disk_with, files_on, shown
+from tests.outside.held import Silent, as_shown, disk_with, fate, fate_of, files_on, shown, terms, terms_of
 from tests.outside.made import NOW_MS
 
 
@@ -67,5 +72,55 @@ def outside_of_libkestrel(files: Files) -> State:
     return {"items": items, "readers": family.readers, "damage": damage}
 
 
-SERVER: dict[str, Callable[[Files, int], State]] = {"libkestrel": server_of_libkestrel}
-OUTSIDE: dict[str, Callable[[Files], State]] = {"libkestrel": outside_of_libkestrel}
+# workq
+
+
+def server_of_workq(files: Files, piece_bytes: int) -> State:
+    disk, jobs = disk_with(files), Jobs(Silent())
+    with patch.object(SegmentReader.__init__, "__defaults__", (piece_bytes,)):
+        found = CmdLogRecovery(disk, "s", "s/damaged").recover(JobReplay(jobs, NOW_MS))
+    lost: dict[str, list[tuple[int, int]]] = {}
+    for each in found.damages:
+        lost.setdefault(each.file, []).append((each.at, each.lost_bytes))
+    known = {id: (*terms(job), *fate(job)) for id, job in jobs.by_id.items()}
+    return {"jobs": known, "lost": {name: joined(ranges) for name, ranges in lost.items()}}
+
+
+def outside_of_workq(files: Files) -> State:
+    log, lost = workq.read(files, NOW_MS), dict[str, list[tuple[int, int]]]()
+    names = sorted(name for name in files if re.fullmatch(r"[0-9]{9}\.log", name))
+    for name in names:
+        content = files[name]
+        if content[:8] != workq.MAGIC:
+            if content or name != names[-1]:
+                lost[name] = [(0, len(content))]
+            continue
+        at, ranges = len(workq.MAGIC), list[tuple[int, int]]()
+        for start, payload in workq.frames(content):
+            end = workq.frame_at(content, start)[1]
+            ranges.append((at, start - at))
+            try:
+                workq.command_in(payload)
+            except workq.Damaged:
+                ranges.append((start, end - start))
+            at = end
+        ranges.append((at, len(content) - at))
+        if ranges := joined([each for each in ranges if each[1]]):
+            lost[name] = ranges
+    known = {id: (*terms_of(job.added), *fate_of(job)) for id, job in log.jobs.items()}
+    return {"jobs": known, "lost": lost}
+
+
+def joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges (first byte, bytes) in their order, those that touch as one."""
+    found: list[tuple[int, int]] = []
+    for at, count in sorted(ranges):
+        if found and sum(found[-1]) == at:
+            found[-1] = (found[-1][0], found[-1][1] + count)
+        else:
+            found.append((at, count))
+    return found
+
+
+SERVER: dict[str, Callable[[Files, int], State]] = {"libkestrel": server_of_libkestrel, "workq": server_of_workq}
+OUTSIDE: dict[str, Callable[[Files], State]] = {"libkestrel": outside_of_libkestrel, "workq": outside_of_workq}

@@ -63,6 +63,21 @@ def test_a_log_cut_at_any_byte_gives_every_whole_record_and_keeps_the_rest_aside
         assert numbers(world.again()) == sorted([*numbers(world)])
 
 
+def test_jobs_created_in_the_year_1_stay_when_their_segment_is_cleaned() -> None:
+    """Of two additions of the same terms the second one is read by what is known of the first."""
+
+    def ancient(number: int) -> bytes:
+        job = Job(raw(number), Terms(JobQueue(b"q"), 60_000, 2**64 - 1), b"x", cmdlog.YEAR_1_S * 10**9)
+        return cmdlog.with_crc(cmdlog.encode_addition(job, cmdlog.encode_time(job.created_ns)))
+
+    dead = b"".join(add(number) + bare(5, number) for number in range(3, 12))
+    world = started(ancient(1) + ancient(2) + dead, add(20), workq="cmdlog_clean_int = 100")
+    whole_bytes = world.disk.size(f"{LOG}/{SEGMENT}")
+    world.pass_time(500)
+    assert world.disk.size(f"{LOG}/{SEGMENT}") < whole_bytes - len(dead) // 2
+    assert numbers(world.again()) == [1, 2, 20]
+
+
 def test_one_flipped_bit_costs_one_record() -> None:
     random = Random(7)
     records = [add(number, bytes(random.randrange(256) for _ in range(30))) for number in range(1, 8)]

@@ -8,16 +8,34 @@ import re
 from collections.abc import Callable
 from unittest.mock import patch
 
+from staniel.journal.kestrel import recovery as kestrel_recovery
+from staniel.journal.kestrel.files import sort_out
 from staniel.journal.libkestrel import recovery as stream_recovery
 from staniel.journal.libkestrel.files import group_by_queue
 from staniel.journal.workq.recovery import CmdLogRecovery
 from staniel.journal.workq.segments import SegmentReader
 from staniel.queues.jobs.jobs import Jobs
 from staniel.queues.jobs.replay import JobReplay
+from staniel.queues.line import UNBOUNDED
+from tests.conformance import replay
 from tests.outside import libkestrel, workq
 from tests.outside.borders.table import Border, Files, State
-from tests.outside.held import Silent, as_shown, disk_with, fate, fate_of, files_on, shown, terms, terms_of
+from tests.outside.held import (
+    Silent,
+    as_shown,
+    content,
+    contents,
+    disk_with,
+    fate,
+    fate_of,
+    files_on,
+    shown,
+    terms,
+    terms_of,
+)
 from tests.outside.made import NOW_MS
+
+LARGE_PIECE_BYTES = 1 << 10
 
 
 def server(border: Border, piece_bytes: int) -> State:
@@ -27,6 +45,44 @@ def server(border: Border, piece_bytes: int) -> State:
 
 def outside(border: Border) -> State:
     return OUTSIDE[border.format](border.files)
+
+
+# Kestrel
+
+
+def server_of_kestrel(files: Files, piece_bytes: int) -> State:
+    """Read in small pieces, no item is kept in memory."""
+    disk = disk_with(files)
+    found = sort_out(disk.list("s"))[0]["q"]
+    memory_bytes = UNBOUNDED if piece_bytes > LARGE_PIECE_BYTES else 0
+    with patch.object(kestrel_recovery, "CHUNK_BYTES", piece_bytes):
+        recovered = kestrel_recovery.Recovery(disk, "s").recover("q", found, 0, memory_bytes)
+        items = [content(item) for item in recovered.replay.line.walk()]
+    opened = {xid: content(taken.item) for xid, taken in recovered.replay.open.items()}
+    damage = {each.file: each.at for each in recovered.damages}
+    return {
+        "items": items,
+        "open": opened,
+        "counter": recovered.replay.counter,
+        "damage": damage,
+    }
+
+
+def outside_of_kestrel(files: Files) -> State:
+    state, damage = replay.State(), dict[str, int]()
+    for name in replay.files_of("q", files):
+        found, end = replay.read_file(files[name])
+        for record in found:
+            state.apply(record)
+        if end < len(files[name]):
+            damage[name] = end
+    opened = {xid: contents([each])[0] for xid, each in state.open.items()}
+    return {
+        "items": contents(state.items),
+        "open": opened,
+        "counter": state.counter,
+        "damage": damage,
+    }
 
 
 # libkestrel
@@ -83,7 +139,10 @@ def server_of_workq(files: Files, piece_bytes: int) -> State:
     for each in found.damages:
         lost.setdefault(each.file, []).append((each.at, each.lost_bytes))
     known = {id: (*terms(job), *fate(job)) for id, job in jobs.by_id.items()}
-    return {"jobs": known, "lost": {name: joined(ranges) for name, ranges in lost.items()}}
+    return {
+        "jobs": known,
+        "lost": {name: joined(ranges) for name, ranges in lost.items()},
+    }
 
 
 def outside_of_workq(files: Files) -> State:
@@ -122,5 +181,13 @@ def joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-SERVER: dict[str, Callable[[Files, int], State]] = {"libkestrel": server_of_libkestrel, "workq": server_of_workq}
-OUTSIDE: dict[str, Callable[[Files], State]] = {"libkestrel": outside_of_libkestrel, "workq": outside_of_workq}
+SERVER: dict[str, Callable[[Files, int], State]] = {
+    "kestrel": server_of_kestrel,
+    "libkestrel": server_of_libkestrel,
+    "workq": server_of_workq,
+}
+OUTSIDE: dict[str, Callable[[Files], State]] = {
+    "kestrel": outside_of_kestrel,
+    "libkestrel": outside_of_libkestrel,
+    "workq": outside_of_workq,
+}

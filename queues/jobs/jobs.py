@@ -381,7 +381,7 @@ class Jobs:
             elif state in PROCESSED:
                 terms.queue.finished += 1
             elif time_ns > now_ns:
-                job.until_ms = moment_ms = -(-time_ns // NS_A_MS)
+                job.until_ms = moment_ms = min(NEVER_MS, -(-time_ns // NS_A_MS))  # a log may say any time
                 scheduled[terms.queue].append(job)
             else:
                 ready[terms.queue].append(job)

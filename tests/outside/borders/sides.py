@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from unittest.mock import patch
 
 from staniel.journal.kestrel import recovery as kestrel_recovery
 from staniel.journal.kestrel.files import sort_out
 from staniel.journal.libkestrel import recovery as stream_recovery
 from staniel.journal.libkestrel.files import group_by_queue
-from staniel.journal.workq.recovery import CmdLogRecovery
+from staniel.journal.workq import recovery as cmdlog_recovery
 from staniel.journal.workq.segments import SegmentReader
 from staniel.queues.jobs.jobs import Jobs
 from staniel.queues.jobs.replay import JobReplay
@@ -133,8 +134,8 @@ def outside_of_libkestrel(files: Files) -> State:
 
 def server_of_workq(files: Files, piece_bytes: int) -> State:
     disk, jobs = disk_with(files), Jobs(Silent())
-    with patch.object(SegmentReader.__init__, "__defaults__", (piece_bytes,)):
-        found = CmdLogRecovery(disk, "s", "s/damaged").recover(JobReplay(jobs, NOW_MS))
+    with patch.object(cmdlog_recovery, "SegmentReader", partial(SegmentReader, piece_bytes=piece_bytes)):
+        found = cmdlog_recovery.CmdLogRecovery(disk, "s", "s/damaged").recover(JobReplay(jobs, NOW_MS))
     lost: dict[str, list[tuple[int, int]]] = {}
     for each in found.damages:
         lost.setdefault(each.file, []).append((each.at, each.lost_bytes))

@@ -89,6 +89,9 @@ class UndoRecovery:
                 continue
             if content is None:
                 continue
+            if content.undoing is not None:
+                # It goes on under its number, which the audit log may have lost in the crash.
+                self.broker.audit.know_id(content.undoing.id)
             is_unfinished = content.is_cut_off or content.undoing is not None
             is_kept = content.began.is_kept and content.began.until_ms > now_ms
             if not (is_kept or is_unfinished or content.has_queue_left):

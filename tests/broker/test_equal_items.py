@@ -121,6 +121,29 @@ def test_an_undo_that_waits_for_another_is_cancelled_or_stopped() -> None:
     assert everything(world) == 2 * COUNT
 
 
+def test_an_undo_that_goes_on_and_a_new_one_have_numbers_of_their_own() -> None:
+    """Else one of them is found by nobody: neither shown, nor cancelled, nor waited for by a stop."""
+    config = 'admin.audit_log = "64KB"'
+    world = World(config)
+    for _ in range(2):
+        put_equal(world, "q")
+        assert asked(world, "POST", "/api/queues/q/purge")[1]["purged"] == COUNT
+    audit = "s/.staniel/audit"
+    before = world.disk.read(audit, 0, world.disk.size(audit))
+    first, second = [each["id"] for each in asked(world, "GET", "/api/undo")[1]]
+    begin(world, ("POST", f"/api/undo/{first}", None))
+    while world.broker.undos.by_id[first].content.undoing is None:
+        assert goes_on(world)
+    disk = world.disk.crash(Crash.KEEP)
+    disk.truncate(audit, len(before))  # a log of lines that no start rests on: it is not synced
+    again = World(config, disk, world.now_ms)
+    assert len(again.broker.operations.running) == 1
+    begin(again, ("POST", f"/api/undo/{second}", None))
+    assert len(again.broker.operations.running) == 2
+    settles(again)
+    assert again.items("q").count(b"same") == 2 * COUNT
+
+
 # a second power cut, in the start that recovers from the first
 
 

@@ -58,6 +58,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """Of a hub: now and then its machine stops between a look at the sockets and one at the clock, for longer than
     clients may be silent.
     """
+    equal: bool = False  # of a hub: all items are alike, and operations are asked for two at a time
     undo: bool = False  # those purge queues, for good or not, and undo that
     full_queues: bool = False  # most have limits, and many items expire behind others
     slices: bool = False  # what is done in one go is little, and pipelines are long
@@ -352,6 +353,18 @@ PROFILES = {
             cut_starts=1000,
             operator=60,
             transfers=True,
+        ),
+        Profile(
+            name="hub-equal-items",
+            hub=True,
+            operators=40,
+            undo=True,
+            equal=True,
+            streams=300,
+            policies=("always",),
+            clients=3,
+            accidents=(Accident.POWER, Accident.POWER, Accident.KILL),
+            cut_starts=150,
         ),
         Profile(name="slices", slices=True, full_disk=10, operator=70, streams=300, large_items=120),
         Profile(name="hub-slices", hub=True, slices=True, policies=("always",), clients=4),

@@ -116,6 +116,8 @@ class HubRun(History):
     """One seed of a profile that has a hub."""
 
     world: HubWorld
+    turns_ms: tuple[int, ...] = (0, 0, 0, 1, 1, 5, 30)
+    settles = 0.6  # how often clients hear all answers before an accident
 
     def __init__(self, seed_plan: SeedPlan) -> None:
         super().__init__(seed_plan)
@@ -183,7 +185,7 @@ class HubRun(History):
         self.ledger.go_on_from(judged)
 
     def _end(self, accident: Accident) -> None:
-        if self.rng.random() < 0.6:
+        if self.rng.random() < self.settles:
             self._settle()
         super()._end(accident)
 
@@ -211,7 +213,7 @@ class HubRun(History):
             for _ in range(rng.choice((1, 1, 3, 8))):
                 self._act()
             for _ in range(rng.choice((0, 1, 1, 3))):
-                self.world.turn(rng.choice((0, 0, 0, 1, 1, 5, 30)))
+                self.world.turn(rng.choice(self.turns_ms))
         except (JournalFailure, OSError) as failure:
             raise self._died(failure) from failure
         self.now_ms = self.world.now_ms

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from staniel.sim.__main__ import main
 from staniel.sim.disk.disk import Disk
 from staniel.sim.history import SeedPlan
+from staniel.sim.mutants.equal import MUTANTS as OF_EQUAL_ITEMS
 from staniel.sim.mutants.hub import MUTANTS as OF_HUBS
 from staniel.sim.mutants.jobs import MUTANTS as OF_JOBS
 from staniel.sim.mutants.limits import MUTANTS as OF_LIMITS
@@ -62,10 +63,13 @@ FROM = {
     "a redo log that has run out of numbers gives them to other files": 67,
     "a purge is over before the disk has its removals": 19,
     "a journal is rewritten under a purge or an undo": 77,
+    "two operations note copies for one queue at once": 75,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
-assert OF_TRANSFERS is OF_UNDO is OF_LIMITS is OF_USERS is OF_STARTS is MUTANTS  # each file adds its own
+assert (
+    OF_TRANSFERS is OF_UNDO is OF_LIMITS is OF_USERS is OF_STARTS is OF_EQUAL_ITEMS is MUTANTS
+)  # each file adds its own
 
 
 @pytest.mark.parametrize("what", MUTANTS)

@@ -1,0 +1,277 @@
+"""Items that are all alike, put at the same moment, and operations that carry them two at a time.
+
+No byte tells such items apart, so the judge counts: of each content there are as many as clients were told of, over
+all queues together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from random import Random
+
+from staniel.broker.operations.running import LOOK_AGAIN_MS
+from staniel.sim.history import SeedPlan
+from staniel.sim.hub import operators
+from staniel.sim.hub.clients import TAKES, Answer, NetClient, Request, Side, Want
+from staniel.sim.hub.operators import Operator
+from staniel.sim.hub.run import FREEING, QUEUES, Found, HubRun, Ledger
+from staniel.sim.queues.promises import Accident
+from staniel.sim.violations import Kind, Violation
+from staniel.sim.world import START_MS
+
+PADDING = {1: 0, 2: 200}  # by content, which is the number that an item shows
+CONTENTS = (1, 1, 1, 2)
+TURNS_MS = (*(0,) * 80, LOOK_AGAIN_MS)
+TURNS_TO_ACCIDENT_MS = (0, 0, 0, LOOK_AGAIN_MS)
+"""Most puts of a life come in one millisecond; when an accident is near, operations need not wait for each other."""
+SETTLES = 0.2
+STEPS_OF_TWO = 60  # of the disk, within which two operations are cut off
+LAX = "c"
+"""A queue whose items come from others alone and go to others alone, in seeds in which it has another sync policy: so
+none of them may be lost or doubled whatever the policy is.
+"""
+
+
+class EqualLedger(Ledger):
+    """How many items of each content there are at least and at most, as far as clients have been told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.least: Counter[int] = Counter()
+        self.most: Counter[int] = Counter()
+        self.asked: Counter[int] = Counter()  # puts that have no answer yet
+        self.unheard: Counter[int] = Counter()  # puts that will never have one
+        self.late: Counter[int] = Counter()  # puts that may have come before a deletion: they count for nothing
+        self.may_be_gone = 0
+        self.is_doomed = False
+
+    def hears(self, client: NetClient, answer: Answer) -> None:
+        request, queue = answer.request, answer.request.queue
+        if strange := [item for item in answer.items if item not in PADDING]:
+            raise Violation(Kind.INVENTED, f"{client.name} gets {strange}, which were never put")
+        if request.want is Want.PUT:
+            self._put(request.item, is_stored=answer.end == b"STORED")
+        elif request.want in TAKES:
+            self._take(answer.items)
+        elif request.want in (Want.OPEN, Want.MONITOR):
+            client.held.setdefault(queue, deque()).extend(answer.items)
+        elif request.want in (Want.CLOSE, Want.ABORT) and answer.end == b"END" and client.held.get(queue):
+            item = client.held[queue].popleft()
+            if request.want is Want.CLOSE:
+                self._take([item])
+        elif (request.want is Want.DELETE and answer.end == b"DELETED") or request.want in FREEING:
+            self.least.clear()
+            self.late = +self.asked
+
+    def _put(self, item: int, *, is_stored: bool) -> None:
+        self.asked[item] -= 1
+        if not is_stored:
+            return
+        self.most[item] += 1
+        if self.late[item]:
+            self.late[item] -= 1
+        else:
+            self.least[item] += 1
+
+    def _take(self, items: list[int]) -> None:
+        self.least.subtract(items)
+        self.most.subtract(items)
+
+    def leaves(self, client: NetClient) -> None:
+        for request in client.unanswered:
+            self.may_be_gone += TAKES.get(request.want, 0) + (request.want is Want.CLOSE)
+            if request.want is Want.PUT:
+                self.unheard[request.item] += 1
+            if request.want is Want.DELETE or request.want in FREEING:
+                self.is_doomed = True
+        client.unanswered.clear()
+
+    def judge(self, found: Found) -> None:
+        there = Counter(item for items in found.values() for item in items)
+        for item in PADDING:
+            most = self.most[item] + self.unheard[item]
+            if there[item] > most:
+                raise Violation(Kind.DUPLICATED, f"{there[item]} items like #{item}#, {most} may be: {found}")
+        missing = sum(max(0, self.least[item] - there[item]) for item in PADDING)
+        if missing > self.may_be_gone and not self.is_doomed:
+            why = f"{dict(self.least)} must be there, {self.may_be_gone} may be gone: {found}"
+            raise Violation(Kind.LOST, why)
+
+    def go_on_from(self, found: Found) -> None:
+        there = Counter(item for items in found.values() for item in items)
+        self.least, self.most = there.copy(), there.copy()
+        for counts in (self.asked, self.unheard, self.late):
+            counts.clear()
+        self.may_be_gone, self.is_doomed = 0, False
+
+
+class EqualRun(HubRun):
+    settles = SETTLES
+
+    def __init__(self, seed_plan: SeedPlan) -> None:
+        super().__init__(seed_plan)
+        self.ledger: EqualLedger = EqualLedger()
+        self.is_lax = self.rng.random() < 0.4
+        self._settings = self._settings_of_seed()
+        self.config = self._config()
+
+    def _settings_of_seed(self) -> str:
+        """What the reloads of a seed leave as it is."""
+        lines = []
+        if self.rng.randrange(1000) < self.profile.streams:
+            lines.append('default.journal_format = "libkestrel"')
+        if self.is_lax:
+            lines.append(f'queues.{LAX}.sync_journal = "os"')
+        if self.is_lax or self.rng.random() < 0.6:
+            lines += [f'queues.{LAX}.dead_letter_queue = "a"', f"queues.{LAX}.max_deliveries = 1"]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _config(self) -> str:
+        return super()._config() + getattr(self, "_settings", "")
+
+    def begin_life(self) -> None:
+        super().begin_life()
+        if self.rng.random() < 0.7:
+            self.now_ms = START_MS - 1000  # a start is a second later: what is put then is like what was put before
+
+    def _accident(self, accident: Accident) -> None:
+        for client in list(self.clients):
+            self._hear(client)  # what has left the server reaches its client
+        super()._accident(accident)
+
+    def _new_item(self, queue: str, rng: Random) -> tuple[int, bytes]:
+        item = rng.choice(CONTENTS)
+        self.ledger.asked[item] += 1
+        return item, b"#%d#" % item + b"." * PADDING[item]
+
+    def _step(self) -> None:
+        self.turns_ms = TURNS_TO_ACCIDENT_MS if self.is_due else TURNS_MS
+        super()._step()
+
+    def _act(self) -> None:
+        """Rather a new operation than anything else; nothing new when an accident is near, so that most is answered and
+        counts.
+        """
+        draw = self.rng.randrange(100)
+        if self.is_due and self.world.broker.operations.running:
+            self.rng.choice(self.world.workers).go_on()
+            self._meanwhile()
+        elif self.is_due or draw < 15:
+            self._begin_two()
+        elif draw < 30:
+            self._put_some(self.rng.choice(self._open_to_clients), self.rng.choice((1, 2, 4)))
+        elif draw < 45:
+            self._request()
+        elif draw < 55:
+            self._dead_letters()
+        else:
+            self._meanwhile()
+
+    def _begin_two(self) -> None:
+        """Two operators ask in one turn for what takes a while; perhaps when all else is answered, and with an accident
+        on the way.
+        """
+        is_last = not self.is_due and self.rng.random() < 0.7
+        queues = self.rng.sample(QUEUES, 3)
+        if is_last:
+            self._prepare(*queues)
+        self._ask(*self._two_operations(*queues))
+        if is_last:
+            self._arm()
+            self.disk.stop_at = len(self.disk.log) + self.rng.randrange(STEPS_OF_TWO)
+
+    def _prepare(self, target: str, *sources: str) -> None:
+        """Items that two operations can bring to `target`, or back to it."""
+        rng = self.rng
+        self._hear_all()
+        for source in sources:
+            if rng.random() < 0.6 and target in self._open_to_clients:
+                self._put_some(target)
+                taken = operators.moves(target, source, rng) if rng.random() < 0.3 else None
+                self._ask(taken or operators.purges(target, rng, no_undo=False))
+            elif source in self._open_to_clients:
+                self._put_some(source)
+            self._hear_all()
+
+    def _put_some(self, queue: str, count: int = 2) -> None:
+        """Not beside an operation: a start cannot tell an item that is put while copies of equal ones are awaited, in
+        the millisecond that they show, from one of them.
+        """
+        self._hear_all()
+        if self.world.broker.operations.running:
+            return
+        client = self._operator()
+        client.say([operators.puts(queue, *self._new_item(queue, self.rng), self.rng) for _ in range(count)])
+        self._hear_all()
+
+    def _ask(self, *requests: Request) -> None:
+        """Each by an operator of its own."""
+        for request in requests:
+            client = self._operator()
+            self._said.append(("asks", client.name, repr(request.line[:40])))
+            client.say([request])
+            client.push(self.rng, all_of_it=True)
+
+    def _two_operations(self, target: str, *sources: str) -> list[Request]:
+        """Those that bring items to one queue rather than others."""
+        rng, known = self.rng, self.world.broker.undos.by_id
+        there = [number for number, record in known.items() if record.queue == target][-2:]
+        undos = [operators.undoes(number, rng) for number in there]
+        moves = [operators.moves(source, target, rng) for source in sources]
+        purges = [operators.purges(queue, rng, no_undo=False) for queue in (target, sources[0])]
+        if len(undos) == 2 and rng.random() < 0.7:
+            return undos
+        return rng.choice((undos[:1] + moves[:1], undos[:1] + purges[:1], moves, purges, purges[:1]))
+
+    def _hear_all(self) -> None:
+        """No time passes until every answer that waits for nothing but the disk has been heard."""
+        before, self.world.net.meanwhile = self.world.net.meanwhile, lambda: None
+        for _ in range(2):
+            for client in list(self.clients):
+                client.push(self.rng, all_of_it=True)
+            self.world.rest(self.world.now_ms)
+            for client in list(self.clients):
+                self._hear(client)
+        self.world.net.meanwhile = before
+
+    def _dead_letters(self) -> None:
+        """A client opens items and gives some of them back in one packet, whatever the disk knows of that."""
+        self.actors += 1
+        client = self._new_client()
+        if self.ends_silent:
+            client.why_over = "silence"
+        self.clients.append(client)
+        queue = LAX.encode()
+        opens = [Request(Want.OPEN, LAX, b"get %b/open\r\n" % queue) for _ in range(self.rng.choice((1, 1, 2)))]
+        client.say([*opens, Request(Want.ABORT, LAX, b"get %b/abort\r\n" % queue)])
+        client.push(self.rng, all_of_it=True)
+        if not self.is_due and self.rng.random() < 0.1:
+            self._arm()
+
+    def _operator(self) -> Operator:
+        idle = [each for each in self.clients if type(each) is Operator and each.side is Side.OPEN]
+        free = [each for each in idle if not each.unanswered and each.why_over in ("", "silence")]
+        if free:
+            return free[0]
+        self.actors += 1
+        client = Operator(f"o{self.actors}", self.world.connect_operator())
+        if self.ends_silent:
+            client.why_over = "silence"
+        self.clients.append(client)
+        return client
+
+    def _one_of_operator(self, rng: Random) -> Request:
+        """Seldom anything behind which it is not known how many items there are."""
+        queue, draw = rng.choice(self._open_to_clients), rng.randrange(100)
+        if draw < 30:
+            return operators.takes(queue, rng)
+        return operators.looks(queue, rng) if draw < 99 else operators.deletes(queue, rng)
+
+    def _one(self, rng: Random) -> Request:
+        queue = rng.choice(self._open_to_clients)
+        want, words = rng.choice(((Want.GET, ""), (Want.OPEN, "/open"), (Want.CLOSE, "/close"), (Want.ABORT, "/abort")))
+        return Request(want, queue, f"get {queue}{words}\r\n".encode())
+
+    @property
+    def _open_to_clients(self) -> tuple[str, ...]:
+        return tuple(queue for queue in QUEUES if not (self.is_lax and queue == LAX))

@@ -38,6 +38,7 @@ from staniel.broker.timers import Timers
 from staniel.broker.transfers import Transfers
 from staniel.broker.unsent_items import UnsentItems
 from staniel.broker.users import UNIX, Logins, Users
+from staniel.broker.wall_clock import WallClock
 from staniel.journal.background import BackgroundTask
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.file_system import FileSystemFlaw
@@ -46,6 +47,7 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.spool import Spool
+from staniel.queues.calendar import Calendar
 from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.interfaces import Journal, NoJournal
@@ -90,6 +92,7 @@ class Broker:
         "_to_expire",
         "admin",
         "audit",
+        "calendar",
         "certificate_ends_ms",
         "check_reload",
         "client_events",
@@ -132,6 +135,7 @@ class Broker:
         "unreadable",
         "unsent",
         "users",
+        "wall",
         "watch",
         "woken",
         "workq",
@@ -161,21 +165,21 @@ class Broker:
         # The driver's, too: whether all that was answered to a client has been given to its socket.
         self.has_sent_all: Callable[[Session], bool] = lambda session: True
         self.queues = Queues(config.queue, self._new_journal)
+        self.calendar = self.queues.calendar = Calendar()
+        self.wall = WallClock(fs, self.spool.own, self.calendar, report, self._wall_stepped)
         self.transfers = Transfers(self.queues, self.spool, report)
         self.queues.transfer_sink, self.queues.timer = self.transfers, self.timers
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
         self.maintenance = MaintenanceScheduler(self.queues, self.group, total_bytes, report)
-        self.queues.on_adopt = self.maintenance.adopt
+        self.queues.on_adopt, self.queues.on_timed_out = self.maintenance.adopt, self._log_timed_out
         self.queues.on_read_error = self._report_unreadable
-        self.queues.on_timed_out = self._log_timed_out
         self._limit_queues()
         self.streams, self.deletions = StreamQueues(self), Deletions(self)
-        self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report)
+        self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report, self.calendar)
         self.undos, self.operations = Undos(self), Operations(self)
-        self.watch, self.last_backup = Watch(self), LastBackup(fs, self.spool.own, report)
-        self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
+        self.watch, self.last_backup = Watch(self), LastBackup(fs, self.spool.own, report, self.calendar)
+        self.pauses, self.logins = Pauses(fs, f"{self.spool.own}/paused", report), known or Logins()
         self.status, self.admin = self._new_status(), admin_access(config, fs)
-        self.logins = known or Logins()
         self.users = Users(config, fs, self.logins.own_uids)
         self.counters, self.limits, self.latencies = ServerCounters(), LimitsReached(report), Latencies()
         self.leases = Leases(self.timers)
@@ -184,7 +188,7 @@ class Broker:
         if self.serves_jobs:
             from staniel.broker.jobs import JobService  # a tenth of what a server loads, and most serve no jobs
 
-            self.workq: JobService = JobService(config.workq, self.spool, report)
+            self.workq: JobService = JobService(config.workq, self.spool, report, self.calendar)
             self.workq.jobs.lease_over = self._log_job_timeout
         self.stopping = False
         self.stop_cause: dict[str, object] = {}  # for the log
@@ -284,6 +288,7 @@ class Broker:
         for task in list(self.group.redo.running):
             self.maintenance.tasks.complete(task, now_ms)
         self.transfers.transfer_log.close()
+        self.wall.end(now_ms)
         if self.serves_jobs:
             self.workq.close()
         self.spool.settle()
@@ -362,6 +367,7 @@ class Broker:
         if now_ms >= self._look_due_ms:
             self._look_due_ms = now_ms + (LOOK_MS if self.spool.look() else LOOK_AGAIN_MS)
             self._remake_lost_files(now_ms)
+            self.wall.look(now_ms)
             if self._starved:
                 self._read_on()
         self.queues.allowance = QUEUES_PER_TURN
@@ -391,6 +397,12 @@ class Broker:
                 self.report(Level.WARNING, "disk.space", spool=self.spool.folder, hint="puts are accepted again")
             else:
                 self.maintenance.reclaim(now_ms)
+
+    def _wall_stepped(self, now_ms: int) -> None:
+        if self.serves_jobs:
+            self.workq.follow_wall(now_ms)
+        if self._sampler is not None:
+            self._sampler.note_step()
 
     def _remake_lost_files(self, now_ms: int) -> None:
         """Write again the files that hold no items and that another program has removed. Raises JournalFailure."""
@@ -652,7 +664,7 @@ class Broker:
         status = StatusControl(self.fs, path, default, server.status_change_grace_ms)
         if status.trouble:
             self.report(Level.WARNING, "status.unknown", why=status.trouble, hint=f"starting as {default.value}")
-        self.spool.kept += [self.pauses.kept, self.last_backup.kept, status.kept]
+        self.spool.kept += [self.pauses.kept, self.last_backup.kept, status.kept, self.wall.kept]
         return status
 
     def _guard(self, session: Session) -> None:

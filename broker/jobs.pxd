@@ -4,7 +4,7 @@ from staniel.queues.jobs.jobs cimport Jobs
 
 
 cdef class JobService:
-    cdef public object settings, report, cleaner, _spool
+    cdef public object settings, report, calendar, cleaner, _spool
     cdef public str folder, trouble
     cdef public long long started_ms, cleanings, _ballast_due_ms
     cdef public dict terms, _equal

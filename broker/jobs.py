@@ -17,11 +17,13 @@ from staniel.journal.workq.cleaning import Cleaner, CleaningResult
 from staniel.journal.workq.log import CmdLog
 from staniel.journal.workq.recovery import CmdLogRecovery
 from staniel.protocol.workq.requests import JobTerms
+from staniel.queues.calendar import EVEN, Calendar
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS
 from staniel.queues.jobs.job import Terms
 from staniel.queues.jobs.jobs import Jobs
 from staniel.queues.jobs.replay import JobReplay
 from staniel.queues.jobs.states import LEASED
+from staniel.queues.jobs.times import NS_A_MS
 
 JOBS_PER_TICK = 250  # that time does something to: about a millisecond
 TERMS_MAX = 4096
@@ -40,9 +42,10 @@ def sync_ms_of(settings: WorkqSettings) -> SyncMs:
 class JobService:
     """All jobs of a server. Locks the log: raises SpoolError."""
 
-    def __init__(self, settings: WorkqSettings, spool: Spool, report: EventSink) -> None:
+    def __init__(self, settings: WorkqSettings, spool: Spool, report: EventSink, calendar: Calendar = EVEN) -> None:
         self.settings = settings
         self.report = report
+        self.calendar = calendar
         self.folder = settings.cmdlog_path or f"{spool.own}/{workq_files.OWN_FOLDER}"
         self.started_ms = 0
         self.trouble = ""  # why no jobs can be served
@@ -81,7 +84,8 @@ class JobService:
         """
         self.started_ms = now_ms
         self.trouble = ""
-        replay = JobReplay(self.jobs, now_ms)
+        self.follow_wall(now_ms)
+        replay = JobReplay(self.jobs, now_ms, self.calendar)
         recovery = CmdLogRecovery(self._spool.fs, self.folder, f"{self._spool.own}/damaged")
         try:
             release = self._spool.fs.hold(f"{self.folder}/{workq_files.READ_LOCK}", shared=True)
@@ -134,6 +138,23 @@ class JobService:
             why=damage.why,
             saved_as=damage.saved_as,
         )
+
+    # the wall
+
+    def follow_wall(self, now_ms: int) -> None:
+        """The calendar has changed: what is recorded from now on is recorded in its present era, and schedules follow
+        the wall.
+        """
+        calendar, log = self.calendar, self.log
+        aheads_ns = [era.ahead_ms * NS_A_MS for era in calendar.eras]
+        self.jobs.mark = calendar.eras[-1].mark - 1
+        self.jobs.shift_schedules(log.ahead_ns - aheads_ns[-1], now_ms)
+        log.follow(aheads_ns)
+
+    def shown_ns(self, then_ns: int) -> int:
+        """What the wall showed at a moment of server time, or will show."""
+        then_ms = then_ns // NS_A_MS
+        return then_ns + (self.calendar.shown_ms(then_ms) - then_ms) * NS_A_MS
 
     # terms
 

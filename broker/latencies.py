@@ -68,13 +68,17 @@ class ShownItem:
         self._session = session
         session.shown = None
 
-    def end(self) -> int:
-        """Return when the item that was shown last, and has left its queue, was added; 0 if there is none."""
+    def end(self, now_ms: int) -> int:
+        """Return when the item that was shown last, and has left its queue, was added, in server time; 0 if there is
+        none, or that is not known.
+        """
         session = self._session
         request = session.shown
         if request is None or request.peek or (queue := session.by_name.get(request.queue)) is None:
             return 0
         if not request.open:
-            return queue.last_removed_added_ms
+            added_ms = queue.last_removed_added_ms
+            return queue.calendar.moment_ms(added_ms, now_ms) if added_ms else 0
         held = session.reads.get(request.queue)
-        return held[-1][1].item.added_ms if held else 0
+        item = held[-1][1].item if held else None
+        return queue.calendar.added_ms(item, now_ms) if item is not None and item.added_ms else 0

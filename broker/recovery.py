@@ -99,7 +99,7 @@ def recover(
     undo.read(now_ms)
     undo.classify()
     kept = broker.transfers.recovery.recover(undo.intents)
-    undo.find_copies()
+    undo.find_copies(now_ms)
     for queue in list(queues):
         queue.return_open_reads(now_ms, partial(_report_ended, broker, queue))
         queues.create_expiry_target(queue, now_ms)
@@ -405,7 +405,7 @@ def _recover_blocked(broker: Broker, now_ms: int) -> None:
         undo.classify()
     broker.transfers.recovery.retry(now_ms)  # what it puts elsewhere may make a queue, and serve its waiters
     if undo is not None:
-        undo.find_copies()
+        undo.find_copies(now_ms)
     for queue in recovered:
         queue.return_open_reads(now_ms, partial(_report_ended, broker, queue))
         broker.queues.create_expiry_target(queue, now_ms)

@@ -3,6 +3,7 @@ cimport cython
 from staniel.broker.counters cimport ServerCounters
 from staniel.journal.group_commit cimport GroupCommit
 from staniel.protocol.memcache.replies cimport Replies
+from staniel.queues.calendar cimport Calendar
 
 
 cdef class FrequentCommands:
@@ -15,6 +16,7 @@ cdef class Session:
     cdef public Replies replies
     cdef public ServerCounters counters
     cdef public GroupCommit group
+    cdef public Calendar calendar
     cdef public dict handlers, reads, by_name, readable, writable
     cdef public list out
     cdef public bytes stored

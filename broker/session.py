@@ -176,6 +176,7 @@ class Session:
         "batch",
         "broker",
         "by_name",
+        "calendar",
         "client_id",
         "commands",
         "counters",
@@ -213,6 +214,7 @@ class Session:
         if broker.serves_jobs:
             self.workq: JobService = broker.workq
         self.counters, self.group, self.by_name = broker.counters, broker.group, broker.queues.by_name
+        self.calendar = broker.calendar
         self.address = address
         self.handlers, self.commands, self.protocol = protocol.handlers, protocol.commands, protocol.name
         self.dialect = protocol.dialect

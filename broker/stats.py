@@ -76,7 +76,7 @@ class QueueTotals:
 def server_stats(broker: Broker, now_ms: int, totals: QueueTotals) -> Iterator[tuple[str, object]]:
     counters = broker.counters
     yield "uptime", (now_ms - broker.started_ms) // 1000
-    yield "time", now_ms // 1000
+    yield "time", (now_ms + broker.calendar.ahead_ms) // 1000
     yield "version", WIRE_VERSION
     yield "curr_items", totals.items
     yield "total_items", counters.total_items

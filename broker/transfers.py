@@ -39,7 +39,8 @@ Times = tuple[int, int]  # added_ms, expires_ms
 
 class Transfer(Struct, frozen=True):
     """An item that leaves `source`. `target` is set for a moved item; else the settings say. `times`: when the copy was
-    added and when it expires, if not as with any item that is moved. `left_ms`: when the item left the line.
+    added and when it expires, if not as with any item that is moved. `left_ms`: what the wall
+    showed when the item left the line.
     """
 
     source: Queue
@@ -121,7 +122,7 @@ class Transfers:
         """Transfer an item. A put into the target may expire others there: they wait in a line here, not on the
         stack.
         """
-        self._enqueue(Transfer(source, taken, reason, target, now_ms, times), now_ms)
+        self._enqueue(Transfer(source, taken, reason, target, self.queues.calendar.wall_ms(now_ms), times), now_ms)
 
     def _enqueue(self, transfer: Transfer, now_ms: int) -> None:
         self._waiting.append(transfer)
@@ -223,7 +224,10 @@ class Transfers:
             self._retry_later(transfer, now_ms)
             return
         old = taken.item
-        added_ms, expires_ms = transfer.times or (now_ms, old.expires_ms if transfer.reason is Reason.MOVED else 0)
+        added_ms, expires_ms = transfer.times or (
+            self.queues.calendar.wall_ms(now_ms),
+            self.queues.calendar.renewed_ms(old, now_ms) if transfer.reason is Reason.MOVED else 0,
+        )
         copy = item_with(transfer.past, old.data, added_ms, expires_ms, old.flags)
         came_by, own, log = append_log(source.journal), removal_log(source.journal), append_log(target.journal)
         if own is not None and log is not None and (self._is_on_hold(own) or self._is_on_hold(log)):

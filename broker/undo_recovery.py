@@ -93,12 +93,12 @@ class UndoRecovery:
                 # It goes on under its number, which the audit log may have lost in the crash.
                 self.broker.audit.know_id(content.undoing.id)
             is_unfinished = content.is_cut_off or content.undoing is not None
-            is_kept = content.began.is_kept and content.began.until_ms > now_ms
+            is_kept = content.began.is_kept and self.undos.ends_ms(content.began, now_ms) > now_ms
             if not (is_kept or is_unfinished or content.has_queue_left):
                 self._erase(path, is_settled=content.is_settled)
             elif content.began.target:
                 record = UndoRecord(path, content)  # the items are where they are
-                self.undos.add(record)
+                self.undos.add(record, now_ms)
                 self._moves.append(record)
                 if is_unfinished:
                     self._cut_off.append(record)
@@ -177,7 +177,7 @@ class UndoRecovery:
                 found.append(Kept(number, places))
         return found
 
-    def find_copies(self) -> None:
+    def find_copies(self, now_ms: int) -> None:
         """Of undos that were not over: which copies are there. What is settled can be undone, or undone further."""
         left, self._unresolved = self._unresolved, []
         self.undos.unresolved = None
@@ -196,7 +196,7 @@ class UndoRecovery:
             if content.undoing is not None:
                 self._cut_off.append(record)
             if content.counts()[0] or record in self._cut_off:
-                self.undos.add(record)
+                self.undos.add(record, now_ms)
             else:
                 self._erase(record.path, is_settled=True)
         self._is_starting = False

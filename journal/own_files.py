@@ -29,6 +29,7 @@ LOSSES = {
     "paused": Loss.REMADE,
     "status": Loss.REMADE,
     "last_backup": Loss.REMADE,
+    "clock": Loss.REMADE,
     "audit": Loss.REMADE,
     "audit.1": Loss.NOTHING,
     "redo.0": Loss.ENDS,

@@ -11,6 +11,7 @@ from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 
 LOOK_MAX = 1000
+NEVER_MS = 2**63 - 1
 
 
 def ready_ms(queue: Queue, now_ms: int) -> int:
@@ -19,13 +20,13 @@ def ready_ms(queue: Queue, now_ms: int) -> int:
     if not line.returned:
         head = line.head()
         if head is None or not queue.is_expired(head, now_ms):  # as a rule
-            return max(0, now_ms - head.added_ms) if head is not None and head.added_ms else 0
+            return _age_ms(queue, [] if head is None else [head], now_ms)
     came_back = [item for item in _returned(queue) if not queue.is_expired(item, now_ms)]
     if came_back:  # it was there before all that is behind it
-        return _age_ms(came_back, now_ms)
+        return _age_ms(queue, came_back, now_ms)
     line.head()
     first = islice(line.fresh, LOOK_MAX)
-    return _age_ms(islice((item for item in first if not queue.is_expired(item, now_ms)), 1), now_ms)
+    return _age_ms(queue, islice((item for item in first if not queue.is_expired(item, now_ms)), 1), now_ms)
 
 
 def oldest_ms(queue: Queue, now_ms: int) -> int:
@@ -36,13 +37,17 @@ def oldest_ms(queue: Queue, now_ms: int) -> int:
     items = [taken.item for reads in aside for taken in islice(reads, LOOK_MAX)]
     if queue.unrecorded is not None:
         items.append(queue.unrecorded.item)
-    return _age_ms(chain(items, _returned(queue), islice(queue.line.fresh, 1)), now_ms)
+    return _age_ms(queue, chain(items, _returned(queue), islice(queue.line.fresh, 1)), now_ms)
 
 
 def _returned(queue: Queue) -> Iterable[Item]:
     return (taken.item for taken in islice(reversed(queue.line.returned), LOOK_MAX))
 
 
-def _age_ms(items: Iterable[Item], now_ms: int) -> int:
-    added_ms = min((item.added_ms for item in items if item.added_ms), default=now_ms)
+def _age_ms(queue: Queue, items: Iterable[Item], now_ms: int) -> int:
+    if queue.calendar.is_even:
+        added_ms = min((item.added_ms for item in items if item.added_ms), default=NEVER_MS)
+        return max(0, now_ms + queue.calendar.ahead_ms - added_ms)
+    calendar = queue.calendar
+    added_ms = min((calendar.added_ms(item, now_ms) for item in items if item.added_ms), default=NEVER_MS)
     return max(0, now_ms - added_ms)

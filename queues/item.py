@@ -110,10 +110,3 @@ def remnant_of(item: Item) -> Item:
     if isinstance(item, Numbered):
         return Numbered(b"", item.added_ms, REMNANT_MS, 0, item.id, item.errors)
     return Item(b"", item.added_ms, REMNANT_MS)
-
-
-def ends_ms(now_ms: int, ttl_ms: int) -> int:
-    """The expiry of an item that lives for `ttl_ms` from now on, which may be less than nothing: 0 and what lies before
-    it have meanings of their own.
-    """
-    return max(1, now_ms + ttl_ms)

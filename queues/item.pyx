@@ -175,8 +175,3 @@ cpdef object id_after(long long added_ms, object last_id):
             return by_clock if by_clock > last else last + 1
     wanted = (<object>added_ms) << ID_SHIFT
     return wanted if wanted > last_id else last_id + 1
-
-
-def ends_ms(now_ms, ttl_ms):
-    """The expiry of an item that lives for `ttl_ms` from now on; never less than 1."""
-    return max(1, now_ms + ttl_ms)

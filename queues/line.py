@@ -26,6 +26,9 @@ UNBOUNDED = 2**62
 _append, _popleft = deque.append, deque.popleft
 
 
+IsOver = Callable[[Item], bool]
+
+
 class Tail(Protocol):
     """The items of a line that only the journal holds, by their seq: the first item that ever came has seq 0."""
 
@@ -182,21 +185,20 @@ class Line:
         self._gone(taken.item)
         return taken.id
 
-    def sweep(self, now_ms: int, seq: int, look_max: int, count_max: int) -> tuple[int, int]:
-        """Make remnants of items in memory that expired before `now_ms` by their own expiry, `count_max` at most, from
-        the fresh one with `seq` on; 0: from the head on. (how many, the seq from which to go on, 0 when through.)
+    def sweep(self, is_over: IsOver, seq: int, look_max: int, count_max: int) -> tuple[int, int]:
+        """Make remnants of items in memory that have expired by their own expiry, `count_max` at most, from the fresh
+        one with `seq` on; 0: from the head on. (how many, the seq from which to go on, 0 when through.)
         """
         count = 0
         if not seq:
             for taken in self.returned[-look_max:]:
-                if count < count_max and _is_over(taken.item, now_ms):
+                if count < count_max and _is_sweepable(taken.item, is_over):
                     taken.item = self._swept(taken.item)
                     count += 1
         fresh, first = self.fresh, max(0, seq - self.left)
         fresh.rotate(-first)  # a thousandth of the time that it takes to walk there
-        found = [
-            at for at, item in enumerate(islice(fresh, min(look_max, len(fresh) - first))) if _is_over(item, now_ms)
-        ]
+        looked = islice(fresh, min(look_max, len(fresh) - first))
+        found = [at for at, item in enumerate(looked) if _is_sweepable(item, is_over)]
         for at in found[: count_max - count]:
             fresh[at] = self._swept(fresh[at])
         fresh.rotate(first)
@@ -236,6 +238,10 @@ class Line:
         """Drop items from the head that expired before `now_ms` or were added before `oldest_ms`, at most `count_max`.
         Returns how many went.
         """
+        raise NotImplementedError
+
+    def expire_those(self, is_expired: IsOver, count_max: int) -> int:
+        """The same, where no comparison of two numbers tells which."""
         raise NotImplementedError
 
     def clear(self) -> int:
@@ -387,6 +393,13 @@ class PlainLine(Line):
             count += 1
         return count
 
+    def expire_those(self, is_expired: IsOver, count_max: int) -> int:
+        count = 0
+        while count < count_max and (head := self.head()) is not None and is_expired(head):
+            self.drop()
+            count += 1
+        return count
+
     def clear(self) -> int:
         count = len(self)
         self.count(len(self.fresh))
@@ -506,6 +519,6 @@ class PlainLine(Line):
         return id_after(item.added_ms, self.last_id)
 
 
-def _is_over(item: Item, now_ms: int) -> bool:
+def _is_sweepable(item: Item, is_over: IsOver) -> bool:
     """Whether it has expired, and there is a payload that can go."""
-    return 0 < item.expires_ms < now_ms and not is_remnant(item)
+    return item.expires_ms > 0 and is_over(item) and not is_remnant(item)

@@ -1,5 +1,6 @@
 cimport cython
 
+from staniel.queues.calendar cimport Calendar
 from staniel.queues.changes cimport added, confirmed, opened, removed
 from staniel.queues.counters cimport QueueCounters
 from staniel.queues.interfaces cimport Journal
@@ -11,6 +12,7 @@ cdef class Queue:
     cdef public str name
     cdef public object open_reads, delayed, batched_aborts, timer, config, state, unrecorded, transfer_sink
     cdef public object _rests, on_read_error, on_timed_out, waiters, sweeping
+    cdef public Calendar calendar
     cdef public Line line
     cdef public dict leaving, children
     cdef public QueueCounters counters

@@ -38,7 +38,8 @@ again in the next turn.
 Changes. Whatever moves an item is recorded in `journal` first, as one of the six changes of changes.py:
     put Added · take, drop, release of an unrecorded one Removed · flush, expiry Cleared · open, leave Opened ·
     confirm, release Confirmed · abort, time-out, delay over, take back Aborted
-Counters (`QueueCounters`) are for statistics alone; nothing is decided by them. All times are epoch milliseconds.
+Counters (`QueueCounters`) are for statistics alone; nothing is decided by them. All times are milliseconds: of server
+time, `now_ms`, but for `added_ms` and `expires_ms` of an item, which are the wall's of that moment (calendar.py).
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from enum import Enum
 from operator import attrgetter
 
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP, BatchedAborts, OnEnded, tell_nobody
+from staniel.queues.calendar import EVEN, Calendar
 from staniel.queues.changes import Aborted, Change, Cleared, Confirmed, Removed
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.counters import QueueCounters
@@ -107,6 +109,7 @@ class Queue:
         "_weighed",
         "_weight_limit_bytes",
         "batched_aborts",
+        "calendar",
         "children",
         "config",
         "copies",
@@ -153,6 +156,7 @@ class Queue:
         self.delayed_bytes = 0  # payload
         self.batched_aborts = BatchedAborts(self)
         self.timer: Timer | None = None
+        self.calendar: Calendar = EVEN
         self._armed_ms = 0  # when the timer rings, 0: it is not set
         self.gets_paused = False
         self.puts_paused = False
@@ -293,8 +297,7 @@ class Queue:
                 return False
         if line.expiring or self._max_age_ms:
             if self._max_age_ms:
-                latest = now_ms + self._max_age_ms
-                item.expires_ms = min(item.expires_ms, latest) if item.expires_ms else latest
+                item.expires_ms = self.calendar.shortened_ms(item, now_ms, self._max_age_ms)
             self.expire(now_ms, self.config.max_expire_sweep)
         self.journal.record_added(item)
         self.counters.total_items += 1
@@ -483,8 +486,12 @@ class Queue:
     def _drop_expired(self, now_ms: int, count_max: int) -> int:
         if self.unrecorded is not None:
             self._record_as_open()
-        max_age_ms = self.config.max_age_ms
-        count = self.line.expire(now_ms, now_ms - max_age_ms if max_age_ms else FOREVER_AGO_MS, count_max)
+        max_age_ms, calendar = self.config.max_age_ms, self.calendar
+        if calendar.is_even:
+            wall_ms = now_ms + calendar.ahead_ms
+            count = self.line.expire(wall_ms, wall_ms - max_age_ms if max_age_ms else FOREVER_AGO_MS, count_max)
+        else:
+            count = self.line.expire_those(lambda item: self.is_expired(item, now_ms), count_max)
         self.record_cleared(count)
         if count == SWEEP_MAX:
             self._expire_more_soon(now_ms)
@@ -585,10 +592,10 @@ class Queue:
 
     def is_expired(self, item: Item, now_ms: int) -> bool:
         """An item lives until its own expiry or the queue's present max_age, whichever is first."""
-        if item.expires_ms and item.expires_ms < now_ms:
+        if item.expires_ms and self.calendar.is_over(item, now_ms):
             return True
         max_age_ms = self.config.max_age_ms
-        return max_age_ms > 0 and item.added_ms + max_age_ms < now_ms
+        return max_age_ms > 0 and self.calendar.added_ms(item, now_ms) + max_age_ms < now_ms
 
     def time_out(self, now_ms: int) -> int:
         """End the open reads whose time is over, and the delays of aborted ones. Returns how many there were."""
@@ -634,7 +641,7 @@ class Queue:
         """
         if not self.line.bytes or not self.last_removed_added_ms:
             return 0
-        return max(0, now_ms - self.last_removed_added_ms)
+        return max(0, now_ms - self.calendar.moment_ms(self.last_removed_added_ms, now_ms))
 
     # what the disk does
 

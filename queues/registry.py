@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from staniel.queues.calendar import EVEN, Calendar
 from staniel.queues.config import UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.interfaces import Journal, NoJournal, Timer, TransferSink
 from staniel.queues.names import name_error, parent_of
@@ -65,6 +66,7 @@ class Queues:
         self.blocked: dict[str, str] = {}
         self.transfer_sink: TransferSink | None = None  # of every queue made from now on
         self.timer: Timer | None = None
+        self.calendar: Calendar = EVEN  # of every queue, too
         self.on_adopt: Callable[[Queue], None] = lambda queue: None  # called for every queue, before it holds anything
         self.on_read_error: Callable[[Queue], None] = lambda queue: None  # called for one whose journal cannot be read
         self.on_timed_out: OnTimedOut = lambda queue, reads, now_ms: None
@@ -285,7 +287,7 @@ class Queues:
     def _enter(self, queue: Queue) -> Queue:
         self.by_name[queue.name] = queue
         queue.transfer_sink, queue.timer, queue.on_read_error = self.transfer_sink, self.timer, self.on_read_error
-        queue.on_timed_out = self.on_timed_out
+        queue.on_timed_out, queue.calendar = self.on_timed_out, self.calendar
         self.on_adopt(queue)
         queue.children = self._children.setdefault(queue.name, {})
         self._feed(queue)

@@ -49,7 +49,7 @@ class Sweep:
     def step(self, queue: Queue, now_ms: int, count_max: int) -> int:
         """A piece of a pass, which begins with this one if none is under way: how many items became remnants."""
         line = queue.line
-        count, self._next_seq = line.sweep(now_ms, self._next_seq, LOOKED_AT_ONCE, count_max)
+        count, self._next_seq = line.sweep(queue.calendar.judge(now_ms), self._next_seq, LOOKED_AT_ONCE, count_max)
         queue.counters.expired_items += count
         self._found += count
         if not self.is_under_way:

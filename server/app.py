@@ -28,7 +28,7 @@ from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import LOCK, SpoolError
 from staniel.server import heap, signals
 from staniel.server.cli.progress import Display, megabytes
-from staniel.server.clock import SteadyClock, steady_ms
+from staniel.server.clock import ServerClock, steady_ms
 from staniel.server.file_systems import check_file_systems, check_reload, flaws, report_flaws
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
@@ -128,7 +128,8 @@ def check_again(found: dict[str, FileSystemFlaw], config: Config) -> None:
 
 async def open_service(config: Config, broker: Broker, bound: BoundSockets, clients: int, log: ServerLog) -> None:
     """Recover the spool, then serve until a signal or `shutdown`. `clients`: for how many there are descriptors."""
-    clock = SteadyClock()
+    clock = ServerClock()
+    broker.wall.begin(clock.read, clock.now_ms())
     began_ms = steady_ms()
     gc_policy = GcPolicy()
     gc_policy.disable()

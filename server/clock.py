@@ -1,15 +1,19 @@
-"""The server's clock: epoch milliseconds that never jump.
+"""The server's clock: epoch milliseconds that pass evenly and never step.
 
-It follows the monotonic clock, and is slewed towards the wall clock by at most a tenth of the time that passes. So a
-wall clock set back or forward by a day neither expires a queue at once nor prolongs a wait by a day.
+It begins with the wall's time and follows the clock of the time since the machine's start, which goes on while the
+machine sleeps. The wall may be set meanwhile: `broker/wall_clock.py` notes that.
 """
 
 from __future__ import annotations
 
 import time
-from time import monotonic_ns
+from pathlib import Path
 
-SLEW_DIVISOR = 10  # while the clock is slewed, waits stay within a tenth of what was asked for
+from staniel.broker.wall_clock import ClockReading
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+READINGS_MAX = 5
+_clock_ns, _SINCE_BOOT = time.clock_gettime_ns, time.CLOCK_BOOTTIME
 
 
 def wall_ms() -> int:
@@ -20,24 +24,27 @@ def steady_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class SteadyClock:
-    """Epoch milliseconds. `advance` holds the rule and takes the readings as arguments."""
+class ServerClock:
+    """`now_ms` is server time; `read` what the machine's clocks show."""
 
     def __init__(self) -> None:
-        self._steady_ms = steady_ms()
-        self._offset_ms = wall_ms() - self._steady_ms
+        try:
+            self._boot = BOOT_ID.read_text().strip()
+        except OSError:
+            self._boot = ""  # then each start counts as one of the machine
+        reading = self.read()
+        self._ahead_ms = reading.wall_ms - reading.steady_ms
 
     def now_ms(self) -> int:
-        now_steady_ms = monotonic_ns() // 1_000_000
-        if now_steady_ms - self._steady_ms < SLEW_DIVISOR:
-            return now_steady_ms + self._offset_ms  # too soon for a correction of 1 ms
-        return self.advance(now_steady_ms, wall_ms())
+        return _clock_ns(_SINCE_BOOT) // 1_000_000 + self._ahead_ms
 
-    def advance(self, now_steady_ms: int, now_wall_ms: int) -> int:
-        """The time at these two readings."""
-        room_ms = (now_steady_ms - self._steady_ms) // SLEW_DIVISOR
-        if room_ms:
-            wrong_ms = now_wall_ms - now_steady_ms - self._offset_ms
-            self._offset_ms += max(-room_ms, min(room_ms, wrong_ms))
-            self._steady_ms = now_steady_ms
-        return now_steady_ms + self._offset_ms
+    def read(self) -> ClockReading:
+        """Both clocks at one moment. Of some readings the closest two are taken: the process may be stopped between."""
+        tries = [self._read_once() for _ in range(READINGS_MAX)]
+        return min(tries, key=lambda found: found[0])[1]
+
+    def _read_once(self) -> tuple[int, ClockReading]:
+        """(nanoseconds that it took, the reading)."""
+        before_ns = _clock_ns(_SINCE_BOOT)
+        now_ms = wall_ms()
+        return _clock_ns(_SINCE_BOOT) - before_ns, ClockReading(now_ms, before_ns // 1_000_000, self._boot)

@@ -457,7 +457,7 @@ class Hub:
         session = connection.session
         puts, gets, shown = counters.cmd_set, counters.cmd_get, ShownItem(session)
         self._read(connection, now_ms)
-        added_ms = shown.end()
+        added_ms = shown.end(now_ms)
         has_put, has_got = counters.cmd_set > puts, counters.cmd_get > gets
         if has_put != has_got and session.state is READY and not session.backlog:
             self._sampled.append((latencies.puts if has_put else latencies.gets, session.batch, now_ns))
@@ -480,7 +480,7 @@ class Hub:
         shown = ShownItem(first)
         for session in broker.settle(now_ms):
             self._resume(session, now_ms)
-        self._latencies.add_rest(shown.end(), now_ms)
+        self._latencies.add_rest(shown.end(now_ms), now_ms)
         self._sampled.append((self._latencies.deliveries, first.batch, now_ns))
 
     def _end_samples(self) -> None:

@@ -145,7 +145,7 @@ class QueueActor(Actor):
         request: Request = part.request
         models = self.checker.models
         if is_alone and request.queue in models and request.queue not in self.checker.aliases:
-            audit(models[request.queue], part, self.world.now_ms)
+            audit(models[request.queue], part, self.checker.now_ms)
         if request.want is Want.STATS:
             # Its queues are shown in a later turn, but all in the same one: there are few.
-            audit_stats(models, part, self.world.now_ms)
+            audit_stats(models, part, self.checker.now_ms)

@@ -24,6 +24,7 @@ from staniel.journal.kestrel.records import SAVE_XID, WITH_XID, WITH_XID_BYTES
 from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, encode_put, encode_read_head
 from staniel.journal.spool import SpoolError
 from staniel.queues.item import Item
+from staniel.sim.clocks import Clocks
 from staniel.sim.disk.disk import Disk, PowerCut, Where
 from staniel.sim.disk.durable import Crash
 from staniel.sim.profiles import Profile
@@ -109,9 +110,10 @@ class History:
         self.is_starting = False
         self.cut_by: Accident | None = None
         self.is_due = False  # an accident is to happen before this life's last step
-        self.now_ms = START_MS
+        self.now_ms = START_MS  # server time
         if self.profile.began_ms:
             self.now_ms = self.rng.choice(self.profile.began_ms) - self.rng.randrange(FIRST_LIFE_MS)
+        self.clocks = Clocks(self.now_ms) if self.profile.wall_steps else None
         self.crashes = self.facts = self.answers = self.actors = self.done = 0
         self.has_faults = False
         self.sync_failed = False  # and the process has ended because of it
@@ -148,7 +150,8 @@ class History:
 
     def make_world(self) -> World:
         """A server starts. Raises what a failing disk makes it raise."""
-        return World(self.config, self.disk, self.now_ms, self.watch)
+        read = None if self.clocks is None else self.clocks.read
+        return World(self.config, self.disk, self.now_ms, self.watch, read)
 
     def watch(self, broker: Broker) -> None:
         """It has recovered: listen to it from now on."""
@@ -399,15 +402,20 @@ class History:
         self.begin_life()
         self.threads = []
         self.actors_there = []
-        if self.profile.clock_jump and self.rng.random() < 0.5:
+        if self.profile.clock_jump and not self.profile.wall_steps and self.rng.random() < 0.5:
             self.now_ms += self.rng.choice((-86_400_000, -5000, 86_400_000))
         self.now_ms += 1000
+        if self.clocks is not None:
+            self.now_ms = self.clocks.begin_life(self.now_ms, self.rng)
+            self.wall_stepped()
         self.is_starting = True
         self.on_disk(self.disk)
         for _ in range(RESTARTS_MAX):
             try:
                 self.world = self.make_world()
                 self.world.running_sync = self._run_handed_out
+                if self.clocks is not None:
+                    self.clocks.note()
                 break
             except UNABLE as failure:
                 if not self.has_faults:
@@ -463,6 +471,8 @@ class History:
         world, rng = self.world, self.rng
         world.now_ms += ms
         self.now_ms = world.now_ms
+        if self.clocks is not None:
+            self.clocks.pass_until(self.now_ms)
         self.clock(world.now_ms)
         try:
             for thread in list(self.threads):
@@ -487,6 +497,9 @@ class History:
 
     def clock(self, now_ms: int) -> None:
         """It is later."""
+
+    def wall_stepped(self) -> None:
+        """The wall clock was set."""
 
     def _begin_threads(self) -> None:
         world = self.world
@@ -559,6 +572,11 @@ class History:
             self.has_faults = True
             self.disk.fail(rng.choice(("write", "sync")), "~~", errno.ENOSPC, after=rng.randrange(3), short=20)
             self.disk.fail("remove", "~~", errno.EIO)
+        if self.clocks is not None and rng.randrange(60) < profile.wall_steps:
+            self.clocks.step(rng)
+            self.wall_stepped()
+            self.world.broker.wall.look(self.world.now_ms)
+            self.clocks.note()
         if rng.randrange(60) < profile.clock_jump:
             self._turn(rng.choice((5000, 3_600_000, 86_400_000)))
 

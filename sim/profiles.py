@@ -34,6 +34,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     reload: int = 0  # of a thousand requests, beside the operator's others
     mixed: bool = False  # some of a family keep no journal
     clock_jump: int = 0
+    wall_steps: int = 0
+    """How many of 60 mishaps are a step of the wall clock, while time passes as ever; others happen between lives."""
     operator: int = 40
     transfers: bool = True
     deliveries: bool = False
@@ -176,6 +178,17 @@ PROFILES = {
             streams=200,
         ),
         Profile(name="clock", clock_jump=60),
+        Profile(
+            name="wall",
+            wall_steps=40,
+            clock_jump=15,
+            policies=("always", "os"),
+            transfers=False,
+            fanout=False,
+            operator=0,
+            streams=200,
+            crash_in_recovery=0,
+        ),
         Profile(name="transfers", policies=("always", "50ms", "os"), operator=90),
         Profile(
             name="crc-collisions",
@@ -342,6 +355,15 @@ PROFILES = {
             busy=1000,
             fanout=False,
             operator=60,
+        ),
+        Profile(
+            name="jobs-wall",
+            jobs=True,
+            wall_steps=40,
+            clock_jump=15,
+            policies=("always", "os"),
+            clients=6,
+            crash_in_recovery=0,
         ),
         Profile(name="jobs-last-segments", jobs=True, file_numbers=(10**9 - 4,), clients=6, large_items=150),
         Profile(name="redo-last-files", redo_logs=REDO_LOGS, redo_files=9, operator=70, streams=250),

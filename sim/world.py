@@ -21,6 +21,7 @@ from staniel.broker.operations.running import Requester
 from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec, SessionState
 from staniel.broker.status import ServerStatus
+from staniel.broker.wall_clock import ClockReading
 from staniel.journal.group_commit import JournalFailure, Sync
 from staniel.journal.redo.log import RedoLog
 from staniel.protocol.limits import Limits
@@ -59,6 +60,7 @@ class World:
         disk: Disk | None = None,
         now_ms: int = START_MS,
         ready: Callable[[Broker], None] | None = None,
+        read_clocks: Callable[[], ClockReading] | None = None,
     ) -> None:
         if disk is None:
             disk = Disk()
@@ -79,6 +81,8 @@ class World:
         """Have a sync run that has been handed out, if it has not."""
         self.broker.group.wait_for = lambda sync: self.running_sync(sync)
         disk.vouched = lambda: ()
+        if read_clocks is not None:
+            self.broker.wall.begin(read_clocks, now_ms)
         self.summary = recover(self.broker, now_ms)
         disk.vouched = partial(vouched_for, self.broker.group.redo)
         if ready is not None:

@@ -29,7 +29,7 @@ from staniel.queues.interfaces import NoJournal
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.server.client_socket import client_socket
-from staniel.server.clock import SteadyClock
+from staniel.server.clock import ServerClock
 from staniel.server.hub import Hub
 from staniel.server.machine import SystemMachine
 from staniel.server.sync_latency import SyncLatency
@@ -277,7 +277,7 @@ class Brief(SyncLatency):
     is_brief = True
 
 
-class TurnClock(SteadyClock):
+class TurnClock(ServerClock):
     """Goes on by a millisecond whenever it is asked, once a turn: what timers do does not depend on how busy the
     machine is.
     """

@@ -22,7 +22,7 @@ from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.requests import Invalid, More
-from staniel.queues.item import Delivery, ends_ms, new_item
+from staniel.queues.item import Delivery, new_item
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
@@ -31,7 +31,9 @@ ERROR = b"ERROR\r\n"
 
 def set_item(session: Session, request: Set, now_ms: int) -> None:
     """Append an item."""
-    expires_ms = request.expires_ms if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
+    expires_ms, ttl_ms = request.expires_ms, request.ttl_ms
+    if ttl_ms is not None:
+        expires_ms = session.calendar.end_of_life(now_ms, ttl_ms)
     try:
         verdict = store(session, request.queue, new_item(request.data, now_ms, expires_ms, request.flags), now_ms)
     except Refused as refused:

@@ -18,7 +18,7 @@ from staniel.broker.session import Session
 from staniel.protocol.limits import LONG_ITEM_BYTES
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import without_ends
-from staniel.queues.item import Delivery, Item, ends_ms
+from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
@@ -34,7 +34,7 @@ def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
     """As `set`. A quiet client hears of failures only."""
     asked, meta = request.set, request.meta
     counters = session.broker.counters
-    expires_ms = asked.expires_ms if asked.ttl_ms is None else ends_ms(now_ms, asked.ttl_ms)
+    expires_ms = asked.expires_ms if asked.ttl_ms is None else session.calendar.end_of_life(now_ms, asked.ttl_ms)
     try:
         verdict = puts.store(session, asked.queue, Item(asked.data, now_ms, expires_ms, asked.flags), now_ms)
     except Refused as refused:
@@ -96,9 +96,9 @@ def answer(session: Session, request: memcache.MetaGet, queue: Queue, taken: Del
         b"f": item.flags,
         b"s": len(item.data),
         b"c": taken.id,
-        b"t": ttl_s(item, now_ms),
+        b"t": ttl_s(queue, item, now_ms),
         b"h": int(taken.deliveries > 1),  # whether it had been handed out before this answer
-        b"l": max(0, now_ms - item.added_ms) // 1000,
+        b"l": max(0, now_ms - queue.calendar.added_ms(item, now_ms)) // 1000,
     }
     if request.value:
         if len(item.data) > LONG_ITEM_BYTES:
@@ -115,9 +115,9 @@ def miss(session: Session, meta: memcache.Meta) -> None:
         session.out.append(session.replies.meta_miss)
 
 
-def ttl_s(item: Item, now_ms: int) -> int:
+def ttl_s(queue: Queue, item: Item, now_ms: int) -> int:
     """Whole seconds that an item has left by its own expiry; -1: no end."""
-    return max(0, item.expires_ms - now_ms) // 1000 if item.expires_ms else UNLIMITED
+    return max(0, queue.calendar.ends_ms(item, now_ms) - now_ms) // 1000 if item.expires_ms else UNLIMITED
 
 
 def delete(session: Session, request: memcache.MetaDelete, now_ms: int) -> None:

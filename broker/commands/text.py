@@ -25,7 +25,7 @@ from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.text import requests as text
 from staniel.protocol.text.replies import TextReplies
-from staniel.queues.item import Delivery, ends_ms
+from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
@@ -43,7 +43,7 @@ def put(session: Session, request: text.TextPut, now_ms: int) -> None:
         else:
             session.out.append(replies.error(refused.why))
 
-    expires_ms = 0 if request.ttl_ms is None else ends_ms(now_ms, request.ttl_ms)
+    expires_ms = 0 if request.ttl_ms is None else session.calendar.end_of_life(now_ms, request.ttl_ms)
     puts.PutBatch(session, request.queue, request.items, expires_ms, finish).step(now_ms)
 
 

@@ -25,7 +25,7 @@ from staniel.protocol.requests import Invalid, More
 from staniel.protocol.thrift import requests as thrift
 from staniel.protocol.thrift.replies import ThriftReplies
 from staniel.protocol.thrift.requests import ThriftStatus
-from staniel.queues.item import Delivery, ends_ms
+from staniel.queues.item import Delivery
 from staniel.queues.queue import Ended, Queue
 from staniel.queues.registry import Refused
 
@@ -52,7 +52,7 @@ def put(session: Session, call: thrift.ThriftPut, now_ms: int) -> None:
         else:
             session.out.append(replies.failure(call, refused.why))
 
-    expires_ms = 0 if call.ttl_ms is None else ends_ms(now_ms, call.ttl_ms)
+    expires_ms = 0 if call.ttl_ms is None else session.calendar.end_of_life(now_ms, call.ttl_ms)
     puts.PutBatch(session, call.queue, call.items, expires_ms, finish).step(now_ms)
 
 

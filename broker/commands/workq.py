@@ -57,13 +57,14 @@ def schedule(session: Session, request: workq.ScheduleJob, now_ms: int) -> None:
     service = session.workq
     if not may_write(session, service, len(request.payload) + ADD_BYTES):
         return
-    if request.time_ns // NS_A_MS + request.terms.ttl_ms <= now_ms:
+    time_ns = request.time_ns and (request.time_ns - service.log.ahead_ns or 1)  # in server time
+    if time_ns // NS_A_MS + request.terms.ttl_ms <= now_ms:
         session.out.append(replies.invalid_time)
         return
     if service.jobs.find(request.id, now_ms) is not None:
         session.out.append(replies.duplicate_job)
         return
-    service.jobs.add(request.id, service.intern(request.terms), request.payload, now_ms, request.time_ns)
+    service.jobs.add(request.id, service.intern(request.terms), request.payload, now_ms, time_ns)
     depend(session, service)
     session.out.append(replies.ok)
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from staniel.broker.commands.batches import PieceCommand
 from staniel.broker.failures import refuse_failed
+from staniel.broker.jobs import JobService
 from staniel.broker.session import Session
 from staniel.broker.stats import in_order
 from staniel.protocol.workq import replies
@@ -70,19 +71,19 @@ def server(session: Session, request: workq.InspectServer, now_ms: int) -> None:
     lines = [
         (b"active-clients", number(session.broker.count_sessions(session.protocol))),
         (b"evicted-jobs", number(service.jobs.evicted)),
-        (b"started", show_time(service.started_ms * NS_A_MS)),
+        (b"started", show_time(service.shown_ns(service.started_ms * NS_A_MS))),
     ]
     session.out.append(replies.objects([replies.block(b"server", lines)]))
 
 
 def show(session: Session, found: Sequence[Job]) -> None:
-    session.out.append(replies.objects([job_block(each) for each in found]))
+    session.out.append(replies.objects([job_block(each, session.workq) for each in found]))
     session.out_bytes += sum(len(each.payload) for each in found)
     # What is shown may rest on a change that the disk does not have yet.
     session.batch = max(session.batch, session.workq.log.batch)
 
 
-def job_block(job: Job) -> bytes:
+def job_block(job: Job, service: JobService) -> bytes:
     terms = job.terms
     lines = [
         (b"name", terms.queue.name),
@@ -96,10 +97,10 @@ def job_block(job: Job) -> bytes:
         (b"fails", number(job.fails)),
         (b"priority", number(terms.priority)),
         (b"state", number(job.state.value)),
-        (b"created", show_time(job.created_ns)),
+        (b"created", show_time(service.shown_ns(job.created_ns))),
     ]
     if job.time_ns:
-        lines.append((b"time", show_time(job.time_ns)))
+        lines.append((b"time", show_time(service.shown_ns(job.time_ns))))
     return replies.block(show_id(job.id), lines)
 
 

@@ -24,6 +24,7 @@ from msgspec import Struct
 from staniel.broker.events import EventSink, Level, RateLimit, RateLimitedSink
 from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.journal.new_file import NewFile
+from staniel.queues.calendar import EVEN, Calendar
 
 if TYPE_CHECKING:
     from staniel.broker.operations.running import Operation
@@ -81,11 +82,14 @@ class Audit:
     are none, and entries are in memory alone.
     """
 
-    def __init__(self, group: GroupCommit, folder: str, size_max: int, report: EventSink) -> None:
+    def __init__(
+        self, group: GroupCommit, folder: str, size_max: int, report: EventSink, calendar: Calendar = EVEN
+    ) -> None:
         self._group = group
         self._fs = group.fs
         self._paths = [f"{folder}/{name}" for name in NAMES]
         self._size_max = size_max
+        self._calendar = calendar
         self._report = RateLimitedSink(report)
         self._limits = {True: RateLimit(OPERATORS_BURST), False: RateLimit(BURST, LONGEST_WINDOW_MS)}
         self._entries: deque[AuditEntry] = deque(maxlen=KEPT)
@@ -174,7 +178,7 @@ class Audit:
     def _add(
         self,
         number: int,
-        at_ms: int,
+        now_ms: int,
         operation: str,
         queue: str,
         target: str,
@@ -186,6 +190,7 @@ class Audit:
         left_out: int,
         user: str = "",
     ) -> None:
+        at_ms = self._calendar.wall_ms(now_ms)
         found = UNIX_CLIENT.fullmatch(client)
         pid, uid = map(int, found.groups()) if found is not None else (-1, -1)
         why, queue = why[:WHY_MAX], queue[:NAME_MAX]
@@ -196,14 +201,14 @@ class Audit:
         if self._size_max == NO_FILE:
             return
         try:
-            self._write(_encoded(entry), at_ms)
+            self._write(_encoded(entry), now_ms)
         except OSError as error:
             self._is_torn = True
             hint = "what it tells of was done all the same"
             self._report(
                 Level.ERROR,
                 "audit.unwritten",
-                at_ms,
+                now_ms,
                 file=self._paths[0],
                 operation=operation,
                 why=str(error),

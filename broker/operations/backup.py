@@ -158,7 +158,7 @@ class BackupHold:
         usual = shown_sync(broker.config.queue(""))
         syncs = {queue.name: shown_sync(queue.config) for queue in kept}
         return HeldFiles(
-            made_at_ms=now_ms,
+            made_at_ms=broker.calendar.wall_ms(now_ms),
             version=VERSION,
             spool=broker.spool.folder,
             queues=len(kept),

@@ -85,11 +85,12 @@ def browse(queue: Queue, now_ms: int, offset: int, limit: int, preview_bytes: in
     if offset < total:
         for at, (item, deliveries) in enumerate(islice(_items_from(queue, offset), limit), offset):
             if not is_payload_gone(item):
-                views.append(_view(item, deliveries, at, now_ms, preview_bytes))
+                age_ms = max(0, now_ms - queue.calendar.added_ms(item, now_ms))
+                views.append(_view(item, deliveries, at, age_ms, preview_bytes))
                 size += min(len(item.data), preview_bytes) if at < in_memory else len(item.data)  # all of it is read
             if size >= BYTES_MAX:
                 break
-    return Page(queue.name, now_ms, total, offset, views)
+    return Page(queue.name, queue.calendar.wall_ms(now_ms), total, offset, views)
 
 
 def _items_from(queue: Queue, offset: int) -> Iterator[tuple[Item, int]]:
@@ -147,13 +148,13 @@ def _unread_of_stream(line: StreamLine, offset: int) -> Iterator[Item]:
         next_id = done.reach(more[-1].id + 1) + 1
 
 
-def _view(item: Item, deliveries: int, offset: int, now_ms: int, preview_bytes: int) -> ItemView:
+def _view(item: Item, deliveries: int, offset: int, age_ms: int, preview_bytes: int) -> ItemView:
     shown = item.data[:preview_bytes]
     text = as_text(shown, is_cut=len(shown) < len(item.data))
     return ItemView(
         offset=offset,
         added_at_ms=item.added_ms,
-        age_ms=max(0, now_ms - item.added_ms),
+        age_ms=age_ms,
         expires_at_ms=item.expires_ms,
         flags=item.flags,
         deliveries=deliveries,

@@ -28,6 +28,7 @@ def health(broker: Broker, now_ms: int) -> Health:
     reasons = [
         *_of_server(broker),
         *_of_secrets(broker, now_ms),
+        *_of_clock(broker),
         *_of_disk(broker),
         *_of_backup(broker, now_ms),
         *_of_queues(broker),
@@ -88,8 +89,20 @@ def _of_secrets(broker: Broker, now_ms: int) -> list[HealthReason]:
     return found
 
 
+def _of_clock(broker: Broker) -> list[HealthReason]:
+    if not broker.wall.is_apart:
+        return []
+    apart_s = broker.wall.apart_ms // 1000
+    text = f"the machine's clock was set {abs(apart_s):,} s {'on' if apart_s > 0 else 'back'} since the server started"
+    text += ": dates follow it, lives of items and waits go on by the time that passed"
+    mend = "look at the machine's NTP; the warning ends with a restart, or when the clock is set right again"
+    return [HealthReason(ReasonName.CLOCK_APART, Severity.WARNING, text, mend)]
+
+
 def _of_certificate(broker: Broker, now_ms: int) -> list[HealthReason]:
     ends_ms = broker.certificate_ends_ms
+    if ends_ms is not None:
+        ends_ms -= broker.calendar.ahead_ms
     if ends_ms is None or ends_ms - now_ms >= CERTIFICATE_WARNING_MS:
         return []
     if ends_ms <= now_ms:

@@ -13,6 +13,7 @@ from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.own_files import KeptFile
 from staniel.journal.spool import refused_start
+from staniel.queues.calendar import EVEN, Calendar
 
 NAME = "last_backup"
 
@@ -27,20 +28,24 @@ class BackupMade(Struct, frozen=True):
 class LastBackup:
     """`made` None: no backup is known."""
 
-    def __init__(self, fs: Fs, own_folder: str, report: EventSink) -> None:
+    def __init__(self, fs: Fs, own_folder: str, report: EventSink, calendar: Calendar = EVEN) -> None:
         """Raises SpoolError: the file cannot be read."""
         self._fs = fs
         self._path = path_in(own_folder)
+        self._calendar = calendar
         self.made = self._read(report)
 
-    def note(self, made: BackupMade) -> None:
+    def note(self, made: BackupMade, now_ms: int) -> None:
         """Remember a backup, if none of a later moment is known. Raises OSError, and nothing has changed."""
-        if self.made is None or made.made_at_ms >= self.made.made_at_ms:
+        age_ms = self.age_ms(now_ms)
+        if age_ms is None or self._calendar.moment_ms(made.made_at_ms, now_ms) >= now_ms - age_ms:
             write(self._fs, self._path, made)
             self.made = made
 
     def age_ms(self, now_ms: int) -> int | None:
-        return None if self.made is None else max(0, now_ms - self.made.made_at_ms)
+        if self.made is None:
+            return None
+        return max(0, now_ms - self._calendar.moment_ms(self.made.made_at_ms, now_ms))
 
     def is_old(self, now_ms: int, age_ms_max: int) -> bool:
         """`age_ms_max` 0: it never is. A backup that is not known is too old."""

@@ -67,6 +67,8 @@ FAMILIES = (
 REASON_QUEUES_MAX = 1_000  # of one reason
 QUEUES_PER_PIECE = 1_000  # of one family: half a millisecond, of ages a whole one
 
+CLOCK_ABOUT = "How far the wall clock was set on since the start; below 0: back."
+
 
 def _label(name: str) -> str:
     if name.isascii() and name.isprintable() and "\\" not in name and '"' not in name:
@@ -206,6 +208,7 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
         ("staniel_disk_full", MetricKind.GAUGE, "1 while puts are refused for want of space.", int(group.is_full)),
         ("staniel_queues_blocked", MetricKind.GAUGE, "Queues whose files cannot be read.", len(broker.queues.blocked)),
         ("staniel_queues_paused", MetricKind.GAUGE, "Queues of which gets or puts are paused.", len(broker.pauses)),
+        ("staniel_clock_apart_seconds", MetricKind.GAUGE, CLOCK_ABOUT, broker.wall.apart_ms // 1000),
         ("staniel_logins_total", MetricKind.COUNTER, "Passwords that were right.", logins.succeeded),
         ("staniel_logins_failed_total", MetricKind.COUNTER, "Passwords and tokens that were wrong.", logins.failed),
         ("staniel_commands_refused_total", MetricKind.COUNTER, "Requests without the right to them.", logins.refused),

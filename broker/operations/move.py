@@ -89,7 +89,7 @@ class RunningMove(TransferOperation):
         except OSError:
             return
         self.record = record
-        undos.add(record)
+        undos.add(record, now_ms)
         self.write(record.content.began)
 
     # a slice
@@ -176,8 +176,12 @@ class RunningMove(TransferOperation):
         items = [each.item for each in taken]
         # An equal item that a client puts into the target until the copies are there is none of them: a start tells
         # them apart by this time.
-        added_ms = now_ms - 1
-        copies = [item_with(past_bytes(item), item.data, added_ms, item.expires_ms, item.flags) for item in items]
+        calendar = self.broker.calendar
+        added_ms = calendar.wall_ms(now_ms) - 1
+        copies = [
+            item_with(past_bytes(item), item.data, added_ms, calendar.renewed_ms(item, now_ms), item.flags)
+            for item in items
+        ]
         left = min(self.left, self._bound.count(self.source))
 
         def describe(after: FileNumber, at: int) -> Moving:

@@ -123,7 +123,7 @@ class RunningReturn(TransferOperation):
         if record.content.is_cut_off:
             self.write(Over())  # what is undone is not gone on with by a later start
         if undoing is None:
-            self.write(UndoBegan(number, now_ms, total, by.address, by.protocol, by.user))
+            self.write(UndoBegan(number, broker.calendar.wall_ms(now_ms), total, by.address, by.protocol, by.user))
         self.begin(now_ms, str(record.id))
         broker.timers.soon(self)
 

@@ -161,7 +161,7 @@ class RunningPurge(FileOperation):
             record.holder = self
             self.done = record.content.counts()[0]
             self.total = self.done + count
-        self.undos.add(self.record)
+        self.undos.add(self.record, now_ms)
         self.begin(now_ms)
         self._next(now_ms)
 
@@ -336,7 +336,8 @@ class RunningUndo(FileOperation):
         self._is_waiting = False  # for another operation's copies
         self.begin(now_ms, str(record.id))
         if undoing is None:
-            began = UndoBegan(number, now_ms, self.total, by.address, by.protocol, by.user)
+            at_ms = broker.calendar.wall_ms(now_ms)
+            began = UndoBegan(number, at_ms, self.total, by.address, by.protocol, by.user)
             self.append_head(began, self._read_next, self._stop_early)
         else:
             self._read_next(now_ms)

@@ -40,6 +40,7 @@ class ReasonName(Enum):
     QUEUES_PAUSED = "queues_paused"
     CONNECTIONS_FULL = "connections_full"
     CERTIFICATE_EXPIRES = "certificate_expires"
+    CLOCK_APART = "clock_apart"
     SECRETS_READABLE = "secrets_readable"
     NETWORK_OPEN = "network_open"
     FILE_SYSTEM = "file_system"

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from staniel.broker.events import Level
 from staniel.broker.operations.audit import Result
+from staniel.broker.operations.views import by_the_wall
 from staniel.broker.session import SUSPENDED, Session
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Operation:
         self.why, self.ended_ms = why, now_ms
         record = self.broker.undos.by_id.get(self.id)
         if record is not None:
-            self.undo, self.undo_until_ms = record.id, record.content.began.until_ms
+            self.undo, self.undo_until_ms = record.id, self.broker.undos.until_ms(record, now_ms)
         self.note(now_ms, Result.REFUSED if why and not self.done else Result.DONE, self.done, why, about)
         self.broker.timers.drop(self)
         self.broker.operations.ended(self)
@@ -182,12 +183,17 @@ class Operation:
 
         self.on_end = wake
 
+    @property
+    def undo_until_at_ms(self) -> int:
+        """By the wall; 0: it cannot be undone."""
+        return self.broker.calendar.wall_ms(self.undo_until_ms) if self.undo_until_ms else 0
+
     def view(self, now_ms: int) -> OperationView:
         at_ms, before = (self.started_ms, 0) if self.ended_ms else self._marks[0]
         rate = (self.done - before) * 1000 // max(1, (self.ended_ms or now_ms) - at_ms)
         left = max(0, self.total - self.done)
         remaining_ms = 0 if self.ended_ms else (left * 1000 // rate if rate > 0 else -1)
-        return OperationView(
+        view = OperationView(
             id=self.id,
             operation=self.name,
             queue=self.queue_name,
@@ -206,6 +212,7 @@ class Operation:
             open=self.open,
             gone=self.gone,
         )
+        return by_the_wall(view, self.broker.calendar.ahead_ms)
 
 
 class Operations:

@@ -379,6 +379,12 @@ class Sampler:
             self._gone = 0
             self.epoch += 1
 
+    def note_step(self) -> None:
+        """The wall was set: pages are told everything anew, by the wall as it is now."""
+        for row in self.rows.values():
+            row.encoded = b""
+        self.epoch += 1
+
     def _forget(self, name: str) -> None:
         """No page is there, and the queue has no ring."""
         row = self.rows.pop(name)
@@ -421,14 +427,16 @@ def _is_quiet(shown: QueueRow) -> bool:
 
 
 def _oldest_at_ms(queue: Queue, now_ms: int) -> int:
-    """When the oldest of the first few items that can be handed out was put; 0 if there is none, or it is not known."""
-    line = queue.line
+    """When the oldest of the first few items that can be handed out was put, in server time; 0 if there is none, or it
+    is not known.
+    """
+    line, put_ms = queue.line, queue.calendar.added_ms
     if line.read_error is not None or not len(line):
         return 0
     came_back = [taken.item for taken in islice(reversed(line.returned), LOOK_MAX)]
-    found = [item.added_ms for item in came_back if item.added_ms and not queue.is_expired(item, now_ms)]
+    found = [put_ms(item, now_ms) for item in came_back if item.added_ms and not queue.is_expired(item, now_ms)]
     if found:
         return min(found)
     line.head()  # reads, if there is nothing in memory
     fresh = islice(line.fresh, LOOK_MAX)
-    return next((item.added_ms for item in fresh if item.added_ms and not queue.is_expired(item, now_ms)), 0)
+    return next((put_ms(item, now_ms) for item in fresh if item.added_ms and not queue.is_expired(item, now_ms)), 0)

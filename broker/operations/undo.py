@@ -65,11 +65,6 @@ class UndoRecord(Struct, eq=False):
         """Where a move has sent the items; empty: they are in the file."""
         return self.content.began.target.decode("utf-8", "surrogateescape")
 
-    def view(self) -> UndoView:
-        began = self.content.began
-        items, size = self.content.counts()
-        return UndoView(began.id, began.operation, self.queue, began.at_ms, began.until_ms, items, size, self.target)
-
 
 class Undos:
     """All operations of a spool that can be undone, the oldest first."""
@@ -83,9 +78,23 @@ class Undos:
         self.is_on = admin.undo_ms > 0
         self.unresolved: UndoRecovery | None = None  # there while some queue with an undo file cannot be read
 
-    def views(self) -> list[UndoView]:
+    def views(self, now_ms: int) -> list[UndoView]:
         """What can be undone, the newest first."""
-        return [each.view() for each in reversed(self.by_id.values()) if not each.is_in_use]
+        return [self._view(each, now_ms) for each in reversed(self.by_id.values()) if not each.is_in_use]
+
+    def _view(self, record: UndoRecord, now_ms: int) -> UndoView:
+        began = record.content.began
+        items, size = record.content.counts()
+        until_ms = self.broker.calendar.wall_ms(self.until_ms(record, now_ms))
+        return UndoView(began.id, began.operation, record.queue, began.at_ms, until_ms, items, size, record.target)
+
+    def until_ms(self, record: UndoRecord, now_ms: int) -> int:
+        """How long it can be undone: in server time. The file has the wall's, as an item has."""
+        return self.ends_ms(record.content.began, now_ms)
+
+    def ends_ms(self, began: Began, now_ms: int) -> int:
+        """The same, of what a file begins with."""
+        return self.broker.calendar.ends_at_ms(began.at_ms, began.until_ms, now_ms)
 
     def refusal(self, queue: Queue, count: int) -> str:
         """Why a purge of `count` items of `queue` cannot be undone, and so is not begun; empty if it can."""
@@ -128,12 +137,13 @@ class Undos:
         if is_kept:
             self._make_room(size)
         self.broker.spool.fs.make_folder(self.folder)
+        calendar = self.broker.calendar
         name, sent_to = [each.encode("utf-8", "surrogateescape") for each in (queue.name, target)]
-        until_ms, by = now_ms + self.keep_ms, operation.by
+        until_ms, by = calendar.end_of_life(now_ms, self.keep_ms), operation.by
         began = Began(
             RESUMED_VERSION,
             operation.id,
-            now_ms,
+            calendar.wall_ms(now_ms),
             until_ms,
             operation.name,
             name,
@@ -146,17 +156,18 @@ class Undos:
         )
         return UndoRecord(f"{self.folder}/{operation.id}", UndoContent(began), size, operation)
 
-    def add(self, record: UndoRecord) -> None:
+    def add(self, record: UndoRecord, now_ms: int) -> None:
         """It can be undone when nothing holds it."""
         self.by_id[record.id] = record
-        self.broker.timers.set(self, min(each.content.began.until_ms for each in self.by_id.values()))
+        self.broker.timers.set(self, min(self.until_ms(each, now_ms) for each in self.by_id.values()))
 
     def due(self, now_ms: int) -> int:
         """The time of some is over. Returns the work, in dropped items."""
-        over = [each for each in self.by_id.values() if each.content.began.until_ms <= now_ms and not each.is_in_use]
+        ends = {each: self.until_ms(each, now_ms) for each in self.by_id.values()}
+        over = [each for each, until_ms in ends.items() if until_ms <= now_ms and not each.is_in_use]
         for record in over:
             self.drop(record, "its time is over")
-        later = [each.content.began.until_ms for each in self.by_id.values() if each.content.began.until_ms > now_ms]
+        later = [until_ms for until_ms in ends.values() if until_ms > now_ms]
         if later:
             self.broker.timers.set(self, min(later))
         return 1000 * len(over)

@@ -1,15 +1,16 @@
 """Snapshots of a server for operators: queues, open reads, clients. Structs that every face of the server shows alike.
 
-Times are epoch milliseconds where a name ends in `_at_ms`, else durations. Looking changes nothing.
+Times are epoch milliseconds where a name ends in `_at_ms`, as the wall has them, else durations. Looking changes
+nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from staniel.broker.access import why_unreadable
 from staniel.broker.stats import pause_name
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from staniel.broker.session import Session
 
 HOLDS_MAX = 20  # queues of one client
+WALLS = frozenset(("added_at_ms", "expires_at_ms", "put_at_ms", "left_at_ms"))
+View = TypeVar("View", bound=Struct)
 SYNC_NAMES = {0: "always", SYNC_OS: "os"}
 
 
@@ -196,13 +199,25 @@ def unsynced_bytes(broker: Broker, queue: Queue) -> int:
     return found
 
 
+def by_the_wall(view: View, ahead_ms: int) -> View:
+    """The same, with what is in server time as the wall has it now, which is `ahead_ms` ahead. Moments that items carry
+    are the wall's already: see WALLS.
+    """
+    if not ahead_ms:
+        return view
+    moments = {name: getattr(view, name) for name in view.__struct_fields__ if name.endswith("at_ms")}
+    changes = {name: moment + ahead_ms for name, moment in moments.items() if moment and name not in WALLS}
+    return structs.replace(view, **changes)
+
+
 def open_reads(
     broker: Broker, queue: Queue, now_ms: int, offset: int, limit: int, holders: dict[int, str]
 ) -> list[OpenReadView]:
     """Who holds what, the oldest first. `holders`: found by `find_holders`."""
     timeout_ms = queue.config.open_timeout_ms
+    ahead_ms = broker.calendar.ahead_ms
     return [
-        _open_read(broker, taken, holders, timeout_ms, now_ms)
+        by_the_wall(_open_read(broker, taken, holders, timeout_ms, now_ms), ahead_ms)
         for taken in islice(queue.open_reads.values(), offset, offset + limit)
     ]
 
@@ -218,7 +233,7 @@ def _open_read(broker: Broker, taken: Delivery, holders: dict[int, str], timeout
         times_out_at_ms=taken.opened_ms + timeout_ms if timeout_ms else 0,
         deliveries=taken.deliveries,
         added_at_ms=taken.item.added_ms,
-        age_ms=max(0, now_ms - taken.item.added_ms),
+        age_ms=max(0, now_ms - broker.calendar.added_ms(taken.item, now_ms)),
         data_bytes=len(taken.item.data),
     )
 
@@ -254,7 +269,8 @@ def client_view(broker: Broker, session: Session, leased: dict[str, tuple[int, i
     held = {name: reads for name, reads in held.items() if reads}
     holds = [HeldView(name, len(reads), reads[0].opened_ms) for name, reads in islice(held.items(), HOLDS_MAX)]
     holds += [HeldView(name, count, since_ms) for name, (count, since_ms) in islice(leased.items(), HOLDS_MAX)]
-    return ClientView(
+    ahead_ms = broker.calendar.ahead_ms
+    found = ClientView(
         number=session.number,
         address=session.address,
         protocol=session.protocol,
@@ -264,8 +280,9 @@ def client_view(broker: Broker, session: Session, leased: dict[str, tuple[int, i
         backlog=len(session.backlog),
         user=session.user,
         connected_at_ms=broker.connected_ms(session),
-        holds=tuple(holds),
+        holds=tuple([by_the_wall(held, ahead_ms) for held in holds]),
     )
+    return by_the_wall(found, ahead_ms)
 
 
 def server_view(broker: Broker, now_ms: int) -> ServerView:
@@ -275,8 +292,8 @@ def server_view(broker: Broker, now_ms: int) -> ServerView:
         build=BUILD,
         spool=broker.spool.folder,
         status=broker.status.reported.value.lower(),
-        started_at_ms=broker.started_ms,
-        now_ms=now_ms,
+        started_at_ms=broker.calendar.wall_ms(broker.started_ms),
+        now_ms=broker.calendar.wall_ms(now_ms),
         uptime_ms=now_ms - broker.started_ms,
         connections=counters.curr_connections,
         queues=len(broker.queues),

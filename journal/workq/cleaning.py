@@ -123,7 +123,7 @@ class Cleaner:
         newer_bytes = sum(segment.size for segment in segments)
         # Whether records that ended a job may go: no older segment has the addition of a job that was over when the
         # round began, and the clock is not behind the times of earlier records, which could seem to be of a new job.
-        ends_may_go = self._now_ms * NS_A_MS > log.latest_ns
+        ends_may_go = self._now_ms * NS_A_MS + log.ahead_ns > log.latest_ns
         for segment in segments:
             newer_bytes -= segment.size
             if self._is_due(segment, newer_bytes):
@@ -264,7 +264,12 @@ class Rewrite:
             job = None
         if data[start] <= SCHEDULE:
             created_ns = read_time(data, end - CRC_BYTES - TIME_BYTES)
-            needed = job is not None and job.created_ns == created_ns and job.origin == self.segment.number
+            # Its era is not looked up: that could become another one when more of them are known.
+            needed = (
+                job is not None
+                and created_ns - job.created_ns in self.log.aheads_ns
+                and job.origin == self.segment.number
+            )
             self._adds_dropped += not needed
         else:
             needed = not self.ends_may_go or (job is not None and self._may_concern(job))
@@ -278,7 +283,9 @@ class Rewrite:
         id, whose addition was older and is gone. If the clock stepped back between the two, records of the earlier
         job in segments that are not cleaned could seem to be of this one: then this one's records stay.
         """
-        return self.log.first_told(job) <= self.segment.number or job.created_ns <= self.log.latest_ns
+        if self.log.first_told(job) <= self.segment.number:
+            return True
+        return job.created_ns + min(self.log.aheads_ns) <= self.log.latest_ns
 
     def _finish(self, size: int) -> Generator[None]:
         """Update what is known of the segment, and make the change durable before a newer segment is touched."""

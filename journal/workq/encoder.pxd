@@ -5,4 +5,4 @@ from staniel.queues.jobs.job cimport Job, Terms
 
 
 @cython.locals(terms=Terms, coded=bytes)
-cpdef bytes encode_addition(Job job, bytes time)
+cpdef bytes encode_addition(Job job, bytes time, ahead_ns=*)

@@ -49,9 +49,9 @@ def encode_terms(terms: Terms) -> bytes:
     return b"".join(numbers)
 
 
-def encode_addition(job: Job, time: bytes) -> bytes:
+def encode_addition(job: Job, time: bytes, ahead_ns: int = 0) -> bytes:
     """The record of an add or schedule without its CRC. `time`: TIME of the job's creation, which is also that of the
-    record.
+    record. `ahead_ns`: how much the wall is ahead of the clock of `job.time_ns`.
     """
     terms = job.terms
     coded = terms.coded
@@ -59,7 +59,7 @@ def encode_addition(job: Job, time: bytes) -> bytes:
         coded = terms.coded = encode_terms(terms)
     if job.time_ns == 0:
         return addition(time, ADD, job.id, coded, job.payload, NO_TIME)
-    return addition(time, SCHEDULE, job.id, coded, job.payload, encode_time(job.time_ns))
+    return addition(time, SCHEDULE, job.id, coded, job.payload, encode_time(job.time_ns + ahead_ns))
 
 
 def with_crc(record: bytes) -> bytes:

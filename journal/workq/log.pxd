@@ -10,7 +10,7 @@ from staniel.queues.jobs.journal cimport JobJournal
 
 cdef class CmdLog(JobJournal):
     cdef dict __dict__  # the simulator listens to changes
-    cdef public object fs, ballast, latest_ns, _unwritten, _file, _time_ns
+    cdef public object fs, ballast, latest_ns, ahead_ns, aheads_ns, _unwritten, _file, _time_ns
     cdef public CmdLogSegment segment
     cdef public str folder, path
     cdef public GroupCommit group

@@ -111,7 +111,10 @@ class CmdLog(JobJournal):
         self.ballast = ballast
         self.segments: dict[int, CmdLogSegment] = {}
         self._early: dict[bytes, tuple[int, int]] = {}
-        self.latest_ns = 0  # the latest time of a lease or an end recorded in an earlier run
+        # The latest time of a lease or an end recorded in an earlier run, or before the wall was set back.
+        self.latest_ns = 0
+        self.ahead_ns = 0  # how much the wall, which records tell of, is ahead of the clock of the jobs
+        self.aheads_ns = {0}  # and was, in any era of which there are records
         self.segment = CmdLogSegment(0)
         self.records = 0
         self._segment_bytes = segment_bytes or SEGMENT_BYTES
@@ -166,16 +169,27 @@ class CmdLog(JobJournal):
             return True
         return self._pending_bytes + size <= self.ballast.budget_bytes or self.ballast.has_room_for(size)
 
+    def follow(self, aheads_ns: list[int]) -> None:
+        """The wall is so much ahead of the clock of the jobs: the last of these. The others: in earlier eras."""
+        if aheads_ns[-1] < self.ahead_ns:
+            self.latest_ns = max(self.latest_ns, self._time_ns)
+        self.ahead_ns = aheads_ns[-1]
+        self.aheads_ns.update(aheads_ns)
+        self._now_ms, self._time_ns = -1, 0
+
     # changes of jobs
 
     def added(self, job: Job, limit_ms: int) -> None:
-        self._time_ns = created_ns = job.created_ns
+        created_ns = job.created_ns
+        if self.ahead_ns:
+            created_ns += self.ahead_ns
+        self._time_ns = created_ns
         self._time = time = encode_time(created_ns)
         coded = job.terms.coded
         if coded and not job.time_ns:  # as `encode_addition` does, whose call is 1.5 % of an added job
             record = addition(time, ADD, job.id, coded, job.payload, NO_TIME)
         else:
-            record = encode_addition(job, time)
+            record = encode_addition(job, time, self.ahead_ns)
         self._record(record, crc_of(record))
         segment = self.segment
         job.origin = segment.number
@@ -212,11 +226,11 @@ class CmdLog(JobJournal):
         self._record(encode_bare(self._advance(now_ms), EXPIRE, id))
 
     def _advance(self, now_ms: int) -> bytes:
-        """TIME of a record, never less than that of the record before it: so records of a job are not older than its
-        addition, and a reader can tell jobs of one id apart.
+        """TIME of a record, never less than that of the record before it, unless the wall was set back between the two:
+        so records of a job are not older than its addition, and a reader can tell jobs of one id apart.
         """
         self._now_ms = now_ms
-        now_ns = now_ms * NS_A_MS
+        now_ns = now_ms * NS_A_MS + self.ahead_ns
         if now_ns > self._time_ns:
             self._time_ns = now_ns
             self._time = encode_time(now_ns)

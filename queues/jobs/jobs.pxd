@@ -13,7 +13,7 @@ cdef class Jobs:
     cdef public bint honours_max_fails, _behind
     cdef public dict by_id, queues, _runners, _watchers
     cdef public JobTimers timers
-    cdef public long long evicted, timed_out, _first
+    cdef public long long evicted, timed_out, mark, _first
 
     @cython.locals(queue=JobQueue)
     cpdef JobQueue queue_to_wait(self, bytes name)

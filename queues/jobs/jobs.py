@@ -12,6 +12,7 @@ from typing import Protocol
 
 from staniel.queues.jobs.job import Job, Terms, new_job
 from staniel.queues.jobs.journal import JobJournal
+from staniel.queues.jobs.line import JobLine
 from staniel.queues.jobs.queue import JobQueue, JobWaiter, Leaser
 from staniel.queues.jobs.states import (
     COMPLETED,
@@ -68,6 +69,7 @@ class Jobs:
         self._runners: dict[bytes, Runner] = {}
         self._watchers: dict[bytes, dict[Watcher, None]] = {}
         self._last_ns = 0  # each job is created later than the one before, so that they keep their order
+        self.mark = 0  # of the present era of the wall: what a job's creation has as its remainder by 64
         self._first = 0  # of several queues of a lease, which one is asked first
         self._behind = False  # more was due at the last `ring` than was done
 
@@ -108,7 +110,7 @@ class Jobs:
         """A new job, to be handed out from `time_ns` on; None if a job has that id already."""
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
-        self._last_ns = created_ns = next_ns(now_ms, self._last_ns)
+        self._last_ns = created_ns = next_ns(now_ms, self._last_ns, self.mark)
         job = self.by_id[id] = new_job(id, terms, payload, created_ns, time_ns)
         limit_ms = end_ms(created_ns, time_ns, terms.ttl_ms)
         self.journal.added(job, limit_ms)
@@ -127,7 +129,7 @@ class Jobs:
         """A job that is not kept: it goes when it is finished, or when `abandon` is called. None as with `add`."""
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
-        self._last_ns = next_ns(now_ms, self._last_ns)
+        self._last_ns = next_ns(now_ms, self._last_ns, self.mark)
         job = self.by_id[id] = Job(id, terms, payload, self._last_ns)
         self._runners[id] = runner
         self._make_ready(job, now_ms)
@@ -363,6 +365,24 @@ class Jobs:
             self._leave(job)
             self.timers.set(job, limit_ms, now_ms)
             self._make_ready(job, now_ms)
+
+    def shift_schedules(self, by_ns: int, now_ms: int) -> None:
+        """The wall was set back by `by_ns`, or on if that is less than nothing: the dates of scheduled jobs move away,
+        or come nearer. One that is past now comes at this moment, and its life begins. So does the life of a job that
+        was finished before its date.
+        """
+        now_ns = now_ms * NS_A_MS
+        later = [job for job in self.by_id.values() if job.time_ns > now_ns] if by_ns else []
+        for job in later:
+            job.time_ns = max(job.time_ns + by_ns, now_ns)
+            if job.is_processed:
+                self.timers.set(job, job.limit_ms, now_ms)
+            else:
+                job.until_ms = -(-job.time_ns // NS_A_MS)
+                self.timers.set(job, job.until_ms, now_ms)
+        for queue in {job.terms.queue: None for job in later if not job.is_processed}:
+            jobs, queue.scheduled = list(queue.scheduled), JobLine()
+            queue.scheduled.fill(jobs)
 
     def load(self, jobs: dict[bytes, Job], now_ms: int) -> None:
         """Take over what a replay has found: put every job in its place and set its moment."""

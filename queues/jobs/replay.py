@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from staniel.queues.calendar import EVEN, Calendar
 from staniel.queues.jobs.job import Job, Terms
 from staniel.queues.jobs.jobs import Jobs
 from staniel.queues.jobs.states import COMPLETED, FAILED, LEASED, PENDING, RUN_TTL_MS
@@ -28,13 +29,15 @@ SWAPPED_NS = 1_000_000_000
 
 
 class JobReplay:
-    """`dead` counts, by origin, the additions whose job is over. Times in ms are those of the replay, not the log's.
-    `origin` is where the facts that are replayed now come from; `early` says of jobs which rest on facts that an
-    earlier origin tells than their addition's: (their creation, the first such origin).
+    """Times of facts are the log's, which are the wall's of their moment; those of jobs, and all in ms, are server
+    time. `dead` counts, by origin, the additions whose job is over. `origin` is where the facts that are replayed now
+    come from; `early` says of jobs which rest on facts that an earlier origin tells than their addition's: (their
+    creation, the first such origin).
     """
 
-    def __init__(self, jobs: Jobs, now_ms: int) -> None:
+    def __init__(self, jobs: Jobs, now_ms: int, calendar: Calendar = EVEN) -> None:
         self.jobs = jobs
+        self.calendar = calendar
         self.now_ms = now_ms
         self.found: dict[bytes, Job] = {}
         self.dead: Counter[int] = Counter()
@@ -49,6 +52,10 @@ class JobReplay:
         """A job was added, or scheduled for `time_ns`; the end of its life, in ms."""
         if id in self.found:
             self.removed(id)
+        written_ns = created_ns
+        if not self.calendar.is_even:
+            created_ns = self.calendar.created_ns(written_ns, self.now_ms)
+            time_ns = time_ns and (self.calendar.comes_ns(time_ns, written_ns, self.now_ms) or 1)
         limit_ms = end_ms(created_ns, time_ns, terms.ttl_ms)
         if limit_ms <= self.now_ms or terms.ttl_ms == RUN_TTL_MS:  # without a life it would be taken for a run
             self.dead[origin] += 1
@@ -59,7 +66,7 @@ class JobReplay:
         if self._early and id in self._early:
             for at_ns, told_in, apply in self._early.pop(id):
                 # One that is not of the same moment tells of another job of that id, whose addition a crash has taken.
-                if created_ns <= at_ns <= created_ns + SWAPPED_NS:
+                if written_ns <= at_ns <= written_ns + SWAPPED_NS:
                     apply(id)
                     if told_in < origin:
                         self.early.setdefault(id, (created_ns, told_in))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 NS_A_MS = 1_000_000
 NEVER_MS = 2**63 - 1
+MARKS = 64
 
 
 def end_ms(created_ns: int, time_ns: int, ttl_ms: int) -> int:
@@ -12,7 +13,9 @@ def end_ms(created_ns: int, time_ns: int, ttl_ms: int) -> int:
     return end if 0 <= end < NEVER_MS else NEVER_MS if end > 0 else 0
 
 
-def next_ns(now_ms: int, last_ns: int) -> int:
-    """When a job is created at `now_ms`: later than the one before it, so that they keep their order."""
-    created_ns = now_ms * NS_A_MS
-    return created_ns if created_ns > last_ns else last_ns + 1
+def next_ns(now_ms: int, last_ns: int, mark: int) -> int:
+    """When a job is created at `now_ms`: later than the one before it, so that they keep their order. The remainder by
+    64 is `mark`, of the present era of the wall (calendar.py).
+    """
+    created_ns = now_ms * NS_A_MS + mark
+    return created_ns if created_ns > last_ns else last_ns + 1 + (mark - last_ns - 1) % MARKS

@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from staniel.queues.item import LOST_MS, Delivery, Item, Numbered, is_remnant, new_delivery
-from staniel.queues.line import ITEM_COST_BYTES, LOAD_BYTES, SMALL_ITEMS_BYTES, Line
+from staniel.queues.line import ITEM_COST_BYTES, LOAD_BYTES, SMALL_ITEMS_BYTES, IsOver, Line
 from staniel.queues.stream.stream import Stream
 
 
@@ -207,13 +207,21 @@ class StreamLine(Line):
             count += 1
         return count
 
-    def sweep(self, now_ms: int, seq: int, look_max: int, count_max: int) -> tuple[int, int]:
+    def expire_those(self, is_expired: IsOver, count_max: int) -> int:
+        count = 0
+        while count < count_max and (head := self.head()) is not None and is_expired(head):
+            item_id = self.drop()
+            self.dropped.append((item_id, item_id))
+            count += 1
+        return count
+
+    def sweep(self, is_over: IsOver, seq: int, look_max: int, count_max: int) -> tuple[int, int]:
         wanted = seq - self.left + look_max if seq else look_max
         while len(self.fresh) < wanted and self.behind and self.next_id >= self.stream.window_id:
             if self.bytes - self.behind_bytes >= self.stream.memory_bytes:
                 break
             self.load()  # from memory
-        return super().sweep(now_ms, seq, look_max, count_max)
+        return super().sweep(is_over, seq, look_max, count_max)
 
     def clear(self) -> int:
         count = len(self)

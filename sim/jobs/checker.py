@@ -15,9 +15,9 @@ from staniel.broker.broker import Broker
 from staniel.broker.jobs import sync_ms_of
 from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.states import LEASED, NEW
-from staniel.queues.jobs.times import NS_A_MS
 from staniel.sim.jobs.conversation import ADDS, FINISHES, Answer, Request, Want, number_of
-from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb, standing_of
+from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb
+from staniel.sim.jobs.times import JobTimes
 from staniel.sim.violations import Kind, Violation
 
 LATE_MS = 20  # moments are kept in steps of eight
@@ -46,8 +46,9 @@ class Handed(Struct, eq=False):
 class JobChecker:
     """One server's life."""
 
-    def __init__(self, model: JobModel) -> None:
+    def __init__(self, model: JobModel, times: JobTimes) -> None:
         self.model = model
+        self.times = times
         self.clients: list[CheckedClient] = []
         self.now_ms = self.settled_ms = 0
         self.transcript: list[tuple[str, str, str]] = []
@@ -62,7 +63,7 @@ class JobChecker:
         """The server has recovered: hold what it serves against what was found, and hear what follows."""
         service = broker.workq
         self.model.sync_ms = sync_ms_of(service.settings)
-        self._begin({id: standing_of(job) for id, job in service.jobs.by_id.items()})
+        self._begin({id: self.times.served(job, self._known(id)) for id, job in service.jobs.by_id.items()})
         log: Any = service.log
         for name, verb in (
             ("added", Verb.ADD), ("attempted", Verb.ATTEMPT), ("timed_out", Verb.TIMEOUT),
@@ -70,13 +71,18 @@ class JobChecker:
         ):  # fmt: skip
             setattr(log, name, self._door(log, verb, getattr(log, name)))
 
+    def _known(self, id: bytes) -> list[Standing]:
+        base = self.model.base.get(id)
+        return [*([base] if base is not None else []), *self.model.lapsed.get(id, ())]
+
     def _begin(self, served: dict[bytes, Standing]) -> None:
         model = self.model
         for id, standing in model.base.items():
-            if id not in served and standing.limit_ms > self.now_ms:
+            is_over = self.times.limit_ms(standing) <= self.now_ms or self.times.is_doubtful(standing)
+            if id not in served and not is_over:
                 raise Violation(Kind.LOST, f"job {number_of(id)} was found, and is not served: {standing}")
         for id, standing in served.items():
-            if standing not in (model.base.get(id), *model.lapsed.get(id, ())):
+            if standing not in self._known(id):
                 raise Violation(Kind.INVENTED, f"job {number_of(id)} is served, and was not found: {standing}")
         gone = {id: standing for id, standing in model.base.items() if id not in served}
         for id, standing in gone.items():
@@ -88,7 +94,7 @@ class JobChecker:
     def _door(self, log: Any, verb: Verb, right: Any) -> Any:
         def stated(job: Job, *more: Any, **options: Any) -> None:
             right(job, *more, **options)
-            added = standing_of(job) if verb is Verb.ADD else None
+            added = self.times.added(job, log.ahead_ns) if verb is Verb.ADD else None
             result = more[0] if verb is Verb.FINISH else b""
             self.states(Fact(verb, job.id, log.segment.number, added, result, options.get("success", False)))
 
@@ -117,7 +123,7 @@ class JobChecker:
                 request.is_done = True  # it is told so, perhaps when there is another job of that id
         else:
             self._end_lease(fact.id)
-            if before.limit_ms > self.now_ms:
+            if self.times.limit_ms(before) > self.now_ms:
                 raise Violation(Kind.LOST, f"job {number_of(fact.id)} expired before its time: {before}")
 
     def _added(self, fact: Fact) -> None:
@@ -133,12 +139,12 @@ class JobChecker:
 
     def _attempted(self, fact: Fact, before: Standing) -> None:
         number, now_ms = number_of(fact.id), self.now_ms
-        if before.state is NEW and before.time_ns > now_ms * NS_A_MS:
+        if before.state is NEW and not self.times.has_come(before, now_ms):
             raise Violation(Kind.ORDER, f"job {number} was leased before its time")
-        if before.limit_ms + LATE_MS < now_ms:
+        if self.times.limit_ms(before) + LATE_MS < now_ms:
             raise Violation(Kind.REDELIVERED, f"job {number} was leased after its life")
         for id, other in self.surely_ready((before.name,)):
-            if id != fact.id and (other.place, id) < (before.place, fact.id):
+            if id != fact.id and self.times.is_before(other, id, before, fact.id):
                 raise Violation(Kind.ORDER, f"job {number} was leased before job {number_of(id)}")
         after = self.model.now[fact.id]
         self.model.leased_ms[fact.id] = now_ms
@@ -301,7 +307,7 @@ class JobChecker:
         if request.want is Want.RESULT and (request.id in self.runs or request.id in self.ended_runs):
             return  # the end of a run is told, perhaps when there is a job of that id
         standing = self.model.now.get(request.id)
-        if standing is not None and standing.limit_ms > self.now_ms and not request.is_done:
+        if standing is not None and self.times.limit_ms(standing) > self.now_ms and not request.is_done:
             raise Violation(Kind.LOST, f"job {number_of(request.id)} is not found, and it is {standing}")
 
     # at the end of a turn
@@ -319,7 +325,7 @@ class JobChecker:
             if client.unanswered and client.unanswered[0].want is Want.LEASE:
                 self._must_find_nothing(client.unanswered[0])
         for id, standing in self.model.now.items():
-            if standing.limit_ms + LATE_MS < self.now_ms:
+            if self.times.limit_ms(standing) + LATE_MS < self.now_ms:
                 raise Violation(Kind.REDELIVERED, f"job {number_of(id)} is there after its life: {standing}")
             if standing.state is LEASED and self.model.leased_ms[id] + standing.ttr_ms + LATE_MS < self.now_ms:
                 raise Violation(Kind.LOST, f"the lease of job {number_of(id)} never ends")
@@ -339,5 +345,6 @@ class JobChecker:
         now_ms = self.now_ms
         seen_ms = min(now_ms, self.settled_ms) - LATE_MS  # what has come due in this tick comes one after the other
         for id, standing in self.model.now.items():
-            if standing.name in names and standing.may_be_leased(seen_ms) and standing.limit_ms > now_ms:
+            is_ready = standing.is_waiting and self.times.has_come(standing, seen_ms)
+            if standing.name in names and is_ready and self.times.limit_ms(standing) > now_ms:
                 yield id, standing

@@ -46,8 +46,9 @@ class Standing(Struct, frozen=True):
         """Where it stands in its queue: the least first."""
         return -self.priority, self.time_ns, self.created_ns
 
-    def may_be_leased(self, now_ms: int) -> bool:
-        return self.state in (NEW, PENDING) and self.time_ns <= now_ms * NS_A_MS
+    @property
+    def is_waiting(self) -> bool:
+        return self.state in (NEW, PENDING)
 
     def __str__(self) -> str:
         return f"{self.state.name.lower()} in {self.name}, {self.attempts} attempts"

@@ -27,6 +27,7 @@ from staniel.sim.jobs.checker import JobChecker
 from staniel.sim.jobs.conversation import JobConversation, number_of, raw_id
 from staniel.sim.jobs.model import JobModel, Standing, standing_of
 from staniel.sim.jobs.promises import check_jobs
+from staniel.sim.jobs.times import JobTimes, WallJobTimes
 from staniel.sim.jobs.workload import IDS, JobWorkload
 from staniel.sim.queues.promises import Accident
 from staniel.sim.violations import Kind, Violation
@@ -53,6 +54,7 @@ class JobRun(History):
         self.workload = JobWorkload(self.rng, self.profile)
         self.config = self.workload.config
         self.model = JobModel({}, {}, self.workload.honours_max_fails)
+        self.times = JobTimes() if self.clocks is None else WallJobTimes(self.clocks)
         if self.profile.forged:
             self._take_over()
         if self.profile.file_numbers:
@@ -85,11 +87,12 @@ class JobRun(History):
         self.go_on_from(self.content_of(self.disk))
 
     def begin_life(self) -> None:
-        self.checker = JobChecker(self.model)
+        self.checker = JobChecker(self.model, self.times)
 
     def make_world(self) -> World:
         """Without room to keep a damaged end aside a server starts without jobs; a reload brings them once there is."""
-        world = World(self.config, self.disk, self.now_ms)
+        read = None if self.clocks is None else self.clocks.read
+        world = World(self.config, self.disk, self.now_ms, read_clocks=read)
         workq = world.broker.workq
         if workq.trouble and self.has_faults:
             self._free()
@@ -100,7 +103,7 @@ class JobRun(History):
         return world
 
     def watch(self, broker: Broker) -> None:
-        self.checker.now_ms = self.now_ms
+        self.clock(self.now_ms)
         self.checker.listen(broker)
 
     def make_request(self) -> None:
@@ -111,13 +114,14 @@ class JobRun(History):
             actor = Actor(self.world, protocols.workq(), self.checker, f"w{self.actors}", JobConversation())
             self.enter(actor)
             self.checker.clients.append(actor)
-        rng.choice(self.actors_there).send_requests(self.workload.next_requests(rng, self.world.now_ms))
+        wall_ms = self.world.now_ms if self.clocks is None else self.clocks.wall_ms
+        rng.choice(self.actors_there).send_requests(self.workload.next_requests(rng, wall_ms))
 
     def gone(self, actor: Any) -> None:
         self.checker.clients.remove(actor)
 
     def clock(self, now_ms: int) -> None:
-        self.checker.now_ms = now_ms
+        self.checker.now_ms = now_ms if self.clocks is None else self.clocks.passed_ms
 
     def settled(self) -> None:
         self.checker.settle()
@@ -137,7 +141,8 @@ class JobRun(History):
         copy = disk.copy()
         copy.capacity_bytes = 1 << 40
         try:
-            world = World(self.config, copy, LONG_AGO_MS)
+            # Where the wall is set, before anything was added.
+            world = World(self.config, copy, LONG_AGO_MS if self.clocks is None else 0)
         except (*UNABLE, AssertionError) as failure:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
         workq = world.broker.workq

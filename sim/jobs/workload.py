@@ -85,7 +85,8 @@ class JobWorkload:
         return Request(want, whole, raw_id(number), (name,), data, ttr_ms=ttr_ms)
 
     def _moment(self, rng: Random, now_ms: int) -> str:
-        at_ms = now_ms + rng.choice((-100, 5, 40, 700, 3000))
+        far = (70_000, 3_600_000, 8 * 3_600_000) if self.profile.wall_steps else ()
+        at_ms = now_ms + rng.choice((-100, 5, 40, 700, 3000, *far))
         return show_time(at_ms * NS_A_MS).decode().replace("Z", f".{at_ms % 1000:03}Z")
 
     def _flags(self, rng: Random) -> str:

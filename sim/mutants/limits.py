@@ -43,7 +43,7 @@ def expired_cost_room() -> Any:
 
 @mutant("a sweep takes items whose life has not ended", "full-queues")
 def sweep_takes_living() -> Any:
-    return replaced(Line, "sweep", lambda right: lambda self, now_ms, *rest: right(self, now_ms + 1000, *rest))
+    return replaced(Line, "sweep", lambda right: lambda self, is_over, *rest: right(self, lambda item: True, *rest))
 
 
 @mutant("a sweep leaves no place in the line", "full-queues")

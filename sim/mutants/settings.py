@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from staniel.broker.commands import memcache as commands
 from staniel.broker.config import values
 from staniel.broker.operations.move import RunningMove
+from staniel.queues.calendar import Calendar
 from staniel.queues.registry import Queues
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 from staniel.sim.world import config_of
@@ -57,7 +57,7 @@ def alias_shadowed() -> Iterator[None]:
 
 @mutant("an item that expired before the epoch never expires", "ranges")
 def never_expires() -> Any:
-    return replaced(commands, "ends_ms", lambda right: lambda now_ms, ttl_ms: now_ms + ttl_ms)
+    return replaced(Calendar, "end_of_life", lambda right: lambda self, now_ms, life_ms: self.wall_ms(now_ms) + life_ms)
 
 
 @mutant("a duration has no end", "ranges")

@@ -12,9 +12,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from staniel.queues.calendar import is_date
 from staniel.queues.changes import Change
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
+from staniel.sim.clocks import Clocks
 from staniel.sim.queues.conversation import CLOSERS, OPENERS, PUTS, SHOWS_ITEMS, Answer, Request, Want
 from staniel.sim.queues.model import Fact, Fate, Impossible, Move, QueueModel, Reading, Record, Verb, facts_of
 from staniel.sim.queues.pasts import StatedPasts, check_start, check_transfer
@@ -66,7 +68,9 @@ class Checker:
         self.counts_deliveries = False  # every delivery, over all lives; else settings and rewrites get in the way
         self.deleting: list[str] = []  # queues that clients had asked to delete when they hung up; one entry an ask
         self.aliases: Mapping[str, Sequence[str]] = {}
-        self.now_ms = 0
+        self.now_ms = 0  # with `clocks` the time that passed, over all lives
+        self.clocks: Clocks | None = None  # of a machine whose wall is set
+        self.first_added: dict[tuple[str, bytes], Record] = {}  # by queue and item
         self.taken: dict[str, list[Taken]] = {}
         self.opened: dict[str, list[Reading]] = {}
         self.transcript: list[tuple[str, str, str]] = []
@@ -112,6 +116,8 @@ class Checker:
                 kind = Kind.TWICE if fact.verb is Verb.CONFIRM else Kind.DUPLICATED
                 raise Violation(kind, f"queue {queue.name} states: {why}") from None
             assert record is not None
+            if fact.verb is Verb.ADD and self.clocks is not None:
+                self._tell_true_times(model, record, self.clocks)
             if fact.verb is Verb.ADD:
                 self.pasts.setdefault((queue.name, record.data), set()).add(record.past)
             if fact.verb is Verb.REMOVE or fact.verb is Verb.OPEN:
@@ -123,6 +129,21 @@ class Checker:
         self.facts += 1
         self.model(queue.name).take(Fact(Verb.PASS, 0, Record(item.data, item.added_ms, item.expires_ms)))
         self.transcript.append(("fact", queue.name, f"passed over {shown(item.data)}"))
+
+    def _tell_true_times(self, model: QueueModel, record: Record, clocks: Clocks) -> None:
+        """A life is to last as long as its expiry lies behind its put; a date comes when the wall shows it."""
+        first = self.first_added.setdefault((model.name, record.data), record)
+        passed_ms = clocks.passed_ms
+        if first is not record:  # it comes back to its queue, with the times that it had
+            record.added_ms, record.expires_ms, record.date_ms = first.added_ms, first.expires_ms, first.date_ms
+            record.is_doubtful = first.is_doubtful
+            return
+        if record.expires_ms and is_date(record.expires_ms):
+            record.date_ms = record.expires_ms
+            record.expires_ms = record.date_ms - clocks.wall_ms + passed_ms
+        elif record.expires_ms:
+            record.expires_ms = max(1, passed_ms + record.expires_ms - record.added_ms)
+        record.added_ms = passed_ms
 
     def _judge(self, model: QueueModel, queue: Queue, fact: Fact, record: Record) -> None:
         if fact.verb is Verb.ADD:
@@ -489,7 +510,8 @@ def audit(model: QueueModel, answer: Answer, now_ms: int) -> None:
     elif want is Want.PEEK and len(answer.items) == 1 and answer.end == "END":
         alive = _alive(model, now_ms)
         data = answer.items[0][1]
-        if not alive or alive[0].data != data:
+        is_doubtful = any(record.is_doubtful for record in model.waiting() if record.data == data)
+        if not is_doubtful and (not alive or alive[0].data != data):
             head = shown(alive[0].data) if alive else "nothing"
             raise Violation(Kind.ORDER, f"{model.name} shows {shown(data)}, its head is {head}")
 
@@ -498,7 +520,7 @@ def _check_refusal(model: QueueModel, now_ms: int) -> None:
     """A put was refused: what has expired may not have cost the room."""
     assert model.queue is not None
     config, ready = model.queue.config, model.now.ready
-    alive = [record for record in ready if not record.is_over(now_ms)]
+    alive = [record for record in ready if record.is_doubtful or not record.is_over(now_ms)]
     is_full = len(alive) >= config.max_items or _bytes_of(alive) >= config.max_bytes
     is_one = not (model.queue.had_children or model.is_reader)  # else another of its kind may have refused
     if is_one and not is_full and not model.queue.line.behind:
@@ -558,6 +580,6 @@ def _alive(model: QueueModel, now_ms: int) -> list[Record]:
     return [
         record
         for record in model.waiting()
-        if not (record.expires_ms and record.expires_ms < now_ms)
+        if not (record.is_doubtful or (record.expires_ms and record.expires_ms < now_ms))
         and not (max_age_ms and record.added_ms + max_age_ms < now_ms)
     ]

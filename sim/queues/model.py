@@ -41,14 +41,16 @@ class Record(Struct, eq=False):
     moved_to: Move | None = None
     past: bytes = b""  # encoded
     first_put_ms: int = 0
+    date_ms: int = 0  # it expires when the wall shows this; `expires_ms` is then where that is in passed time
+    is_doubtful: bool = False  # the wall had shown its date, and was set back: it may be gone or be handed out
     deliveries: int = 0  # opens of it that have survived every accident so far, and those of this life
 
     def is_over(self, now_ms: int) -> bool:
         """Whether its own life has ended: it may have been swept, and nothing but its place be left."""
-        return 0 < self.expires_ms < now_ms
+        return self.is_doubtful or 0 < self.expires_ms < now_ms
 
     def has_expired(self, max_age_ms: int, now_ms: int) -> bool:
-        if self.expires_ms and self.expires_ms < now_ms:
+        if self.is_doubtful or (self.expires_ms and self.expires_ms < now_ms):
             return True
         return max_age_ms > 0 and self.added_ms + max_age_ms < now_ms
 

@@ -62,7 +62,7 @@ class QueueRun(History):
         for operation in broker.operations.running.values():
             self.checker.goes_on(operation.queue_name, operation.target)
         self.checker.aliases = Aliases(broker)
-        self.checker.now_ms = self.now_ms
+        self.clock(self.now_ms)
 
     def make_request(self) -> None:
         rng = self.rng
@@ -70,7 +70,8 @@ class QueueRun(History):
         if not self.actors_there or (few and rng.random() < 0.4):
             self._connect()
         actor = rng.choice(self.actors_there)
-        requests = self.workload.next_requests(rng, actor.is_text, self.world.now_ms)
+        wall_ms = self.world.now_ms if self.clocks is None else self.clocks.wall_ms
+        requests = self.workload.next_requests(rng, actor.is_text, wall_ms)
         if any(request.line.startswith(b"reload") for request in requests):
             self.config = self.workload.config(rng)
             self.world.config = self.workload.absurd(rng) + self.config
@@ -89,7 +90,18 @@ class QueueRun(History):
         self.checker.clients.remove(actor)
 
     def clock(self, now_ms: int) -> None:
-        self.checker.now_ms = now_ms
+        self.checker.clocks = self.clocks
+        self.checker.now_ms = now_ms if self.clocks is None else self.clocks.passed_ms
+
+    def wall_stepped(self) -> None:
+        """Dates come nearer, or move away."""
+        assert self.clocks is not None
+        for model in self.models.values():
+            records = [*model.base, *(fact.record for fact in model.facts if fact.record is not None)]
+            for record in records:
+                if record.date_ms:
+                    record.is_doubtful |= record.expires_ms < self.clocks.passed_ms
+                    record.expires_ms = record.date_ms - self.clocks.wall_ms + self.clocks.passed_ms
 
     def settled(self) -> None:
         self.checker.settle()
@@ -111,7 +123,12 @@ class QueueRun(History):
         try:
             families = self.profile.families if self.profile.mixed else ()
             # Before anything can be over, even what was over before the epoch.
-            return content(disk, self.workload.memory_queues, families, 0 if self.profile.ranges else LONG_AGO_MS)
+            return content(
+                disk,
+                self.workload.memory_queues,
+                families,
+                0 if self.profile.ranges or self.profile.wall_steps else LONG_AGO_MS,
+            )
         except (*UNABLE, AssertionError) as failure:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
 
@@ -129,7 +146,7 @@ class QueueRun(History):
                     raise Violation(Kind.INVENTED, f"{queue} has {shown(data)} when its newest files are lost")
 
     def judge(self, found: Found, accident: Accident) -> Bases:
-        return check(self.models, found, accident, sync_failed=self.sync_failed, now_ms=self.now_ms)
+        return check(self.models, found, accident, sync_failed=self.sync_failed, now_ms=self.checker.now_ms)
 
     def go_on_from(self, judged: Bases) -> None:
         self.models = {name: QueueModel(name, records) for name, records in judged.items()}

@@ -20,6 +20,7 @@ STATIONS = ("v", "w")  # on the way to it; no alias reaches them: of equal items
 FLAGS = (1, 2, 3, 7, 20, 2**31 - 1, 2**31, 2**32 - 1)
 GROWING = 'queues.d.retry_delay = ["5ms", "60ms"]\nqueues.d.retry_jitter = 50'
 ABSURD = 'queues.b.max_age = "9223372036854775807ms"\n'
+AGED = "c"  # where the wall is set, this queue has a max_age: all its items have an end of life, with a mark
 EXPIRIES, MORTAL = (0, 0, 0, 0, 0, 1, -1), (0, 0, 1, 1, 1, 2, -1)
 
 
@@ -64,7 +65,8 @@ class Workload:
         """Which queues, with all their children, are kept in libkestrel's format, for as long as the seed goes."""
         if not self.profile.streams:
             return []
-        parents = sorted({name.partition("+")[0] for name in [*self.names, *self.readers, *FURTHER]})
+        kestrels = {AGED} if self.profile.wall_steps else set()
+        parents = sorted({name.partition("+")[0] for name in [*self.names, *self.readers, *FURTHER]} - kestrels)
         return [name for name in parents if rng.randrange(1000) < self.profile.streams]
 
     def _lapsed(self, rng: Random) -> list[str]:
@@ -119,7 +121,7 @@ class Workload:
             lines.append(f"queues.{name}.max_size = {rng.randrange(10, 400)}")
         if lines and rng.random() < 0.5:
             lines.append(f"queues.{name}.discard_old_when_full = true")
-        if rng.random() < 0.15:
+        if name == AGED if self.profile.wall_steps else rng.random() < 0.15:
             lines.append(f'queues.{name}.max_age = "{rng.choice((20, 100, 1000))}ms"')
         if rng.random() < 0.25:
             lines.append(f'queues.{name}.open_transaction_timeout = "{rng.choice((10, 50, 500))}ms"')
@@ -253,6 +255,9 @@ class Workload:
         )
         if self.profile.flagged and rng.randrange(1000) < self.profile.flagged:
             flags = rng.choice(FLAGS)
+        if self.profile.wall_steps:
+            dates = [now_ms // 1000 + ahead for ahead in (-1, 2, 30, 7200)] if name != AGED else []
+            expiry = rng.choice((0, 1, 2, 30, 3600, *dates))
         is_over = self.profile.ranges and now_ms % 1000 == 0 and rng.random() < 0.3
         if is_over:
             expiry = -now_ms // 1000

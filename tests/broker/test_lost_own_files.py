@@ -10,13 +10,14 @@ import pytest
 
 from staniel.broker import protocols
 from staniel.broker.broker import LOOK_MS
+from staniel.broker.wall_clock import ClockReading
 from staniel.journal.disk.fs import Misplaced
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.own_files import LOSSES, Loss
 from staniel.journal.redo.log import LogState
 from staniel.journal.spool import OWN_FILES
 from staniel.sim.disk.disk import Disk
-from staniel.sim.world import end_operations
+from staniel.sim.world import START_MS, end_operations
 from tests.broker.test_undo import Admin, asked
 from tests.faults.rich import files
 from tests.support.job_world import job_id
@@ -40,7 +41,13 @@ queues.brief.expire_to_queue = "late"
 
 def served(config: str = CONFIG) -> World:
     """A server that has written each of its own files."""
-    world = World(config)
+    world: World | None = None
+
+    def read_clocks() -> ClockReading:
+        now_ms = START_MS if world is None else world.now_ms
+        return ClockReading(now_ms, now_ms - START_MS, "boot")
+
+    world = World(config, read_clocks=read_clocks)
     for number in range(30):
         asks(world, "set q 0 0 500", f"{number:03}".ljust(500, "x"))
     asks(world, "set brief 0 0 1", "b", "set other 0 0 1", "o")

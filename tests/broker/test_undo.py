@@ -15,6 +15,7 @@ from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import SpoolError
 from staniel.journal.undo_file import AppendFrames, frame
 from staniel.protocol.limits import Limits
+from staniel.queues.calendar import MARKS
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
@@ -271,7 +272,7 @@ def test_a_full_disk_takes_them_first() -> None:
     world = filled(3)
     asked(world, "POST", "/api/queues/q/purge")
     world.broker.undos.drop_all("the disk is full")
-    assert world.disk.list("s/.staniel/undo") == [] and world.broker.undos.views() == []
+    assert world.disk.list("s/.staniel/undo") == [] and world.broker.undos.views(world.now_ms) == []
 
 
 @pytest.mark.parametrize("does_undo", [False, True])
@@ -429,12 +430,12 @@ def test_a_file_whose_time_is_over_and_that_cannot_be_removed_stays() -> None:
     disk, path = world.disk.kill(), f"s/.staniel/undo/{number}"
     for operation in "truncate", "remove":
         disk.fail(operation, path, errno.EPERM)
-        started = World("", disk, world.now_ms + 3_600_000)
+        started = World("", disk, world.now_ms + 3_600_000 + MARKS)
         (left,) = started.reported("undo.unremoved")
         assert left["file"] == path and not started.reported("undo.kept")
         assert started.items() == [] and asked(started, "GET", "/api/undo")[1] == []
         disk = started.disk.kill()
-    again = World("", disk, world.now_ms + 3_600_000)
+    again = World("", disk, world.now_ms + 3_600_000 + MARKS)
     assert not again.reported("undo.unremoved") and not disk.list("s/.staniel/undo")
 
 

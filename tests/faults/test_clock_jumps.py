@@ -31,6 +31,9 @@ spool = "spool"
 [default]
 max_age = "1h"
 
+[queues.dated]
+max_age = "none"
+
 [queues.leased]
 open_transaction_timeout = "300ms"
 """
@@ -74,20 +77,29 @@ def test_a_clock_that_jumps_expires_nothing_at_once_and_keeps_nobody_waiting(tmp
             assert [wire.get("jobs") for _ in range(50)] == [b"%d" % number for number in range(50)]
 
 
-def test_the_server_sees_the_clock_that_it_is_given(tmp_path: Path, clock: WallClock) -> None:
-    """Else the other tests of this file would show nothing: at a restart a day is over, and the hour with it."""
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("shift_s", [DAY_S, -DAY_S])
+def test_a_clock_that_jumps_before_a_restart_expires_lives_no_more_than_one_that_stands(
+    tmp_path: Path, clock: WallClock, shift_s: int, ending: signal.Signals
+) -> None:
+    """A date is the clock's: so the server sees the clock that it is given."""
     victim = Victim(tmp_path, CONFIG)
     victim.environment = clock.environment
     with victim:
         victim.start()
         with Wire(victim.address) as wire:
             assert wire.put("jobs", b"old") == b"STORED"
-        victim.end(signal.SIGTERM)
-        clock.jump_to(DAY_S)
+            assert wire.put("jobs", b"short", b"0 2") == b"STORED"
+            assert wire.put("dated", b"early", b"0 %d" % (time.time() + DAY_S // 2)) == b"STORED"
+            put_s = time.monotonic()
+        victim.end(ending)
+        clock.jump_to(shift_s)
         victim.start()
         with Wire(victim.address) as wire:
+            assert wire.get("dated/peek") == (None if shift_s > 0 else b"early")
+            assert wire.get("jobs") == b"old"
+            assert until(lambda: time.monotonic() > put_s + 2.1)
             assert wire.get("jobs") is None
-            assert until(lambda: stats(victim.address)["queue_jobs_expired_items"] == "1")
 
 
 class JumpingLoop(Loop):

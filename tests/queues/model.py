@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from staniel.queues.calendar import EVEN
 from staniel.queues.changes import Aborted, Added, Change, Cleared, Confirmed, Opened, Removed
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
@@ -93,7 +94,7 @@ class Model:
                 return False
             self.discarded += not self.line.pop(0).is_swept
         if config.max_age_ms:
-            thing.expires_ms = min(thing.expires_ms or 2**62, now_ms + config.max_age_ms)
+            thing.expires_ms = min(thing.expires_ms or 2**62, EVEN.end_of_life(now_ms, config.max_age_ms))
         self.sweep(now_ms, config.max_expire_sweep)
         self.line.append(thing)
         return True

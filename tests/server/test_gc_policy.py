@@ -22,7 +22,7 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
-from staniel.server.clock import SteadyClock
+from staniel.server.clock import ServerClock
 from staniel.server.gc_policy import DELETED_MIN, EVERY_MS, HELD_BYTES_MAX, LOOKS_MAX, YOUNG, YOUNGER, GcPolicy
 from staniel.server.hub import Hub
 from staniel.server.machine import SystemMachine
@@ -152,7 +152,7 @@ def test_a_task_that_is_done_is_freed_with_what_it_has_read_although_its_end_kno
 def test_a_client_that_is_gone_leaves_nothing_for_the_collector(script: list[bytes], tmp_path: Path) -> None:
     broker = Broker(defaults(str(tmp_path / "spool")), OsFs())
     recover(broker, 0)
-    machine = SystemMachine(SteadyClock())
+    machine = SystemMachine(ServerClock())
     hub = Hub(broker, machine, 100)
     with closing(hub):
         come_and_go(hub, machine, script)  # what is made once stays

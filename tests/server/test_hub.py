@@ -29,7 +29,7 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.server import connection, hub, pending_bytes
-from staniel.server.clock import SteadyClock
+from staniel.server.clock import ServerClock
 from staniel.server.connection import ConnectionState
 from staniel.server.hub import FREE_SHARE_NS, SHARE_NS, Hub
 from staniel.server.listener import ACCEPTS_PER_TURN
@@ -53,7 +53,7 @@ class Served:
 
     def __init__(self, folder: Path, config: str) -> None:
         broker = Broker(parse(f'server.spool = "{folder}/spool"\n{config}'.encode(), ""), OsFs())
-        self.machine = SystemMachine(SteadyClock())
+        self.machine = SystemMachine(ServerClock())
         self.spent_ns = 0  # by serving one client, as far as the hub knows
         self._elapsed_ns = itertools.count()
         self.machine.elapsed_ns = lambda: next(self._elapsed_ns) * self.spent_ns  # type: ignore[method-assign]

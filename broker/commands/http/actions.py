@@ -36,7 +36,7 @@ from staniel.broker.status import by_name
 from staniel.journal.undo_file import DELETE
 from staniel.protocol.http import replies
 from staniel.protocol.http.requests import RAW
-from staniel.queues.item import Delivery, Item, ends_ms
+from staniel.queues.item import Delivery, Item
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Refused
@@ -196,7 +196,7 @@ def put(exchange: Exchange, now_ms: int) -> None:
         raise BadBody("flags are a number of 32 bits")
     if not 0 <= expires_in_ms <= EXPIRES_IN_MS_MAX:
         raise BadBody(f"expires_in_ms is a number from 0 to {EXPIRES_IN_MS_MAX}")
-    expires_ms = ends_ms(now_ms, expires_in_ms) if expires_in_ms else 0
+    expires_ms = exchange.session.calendar.end_of_life(now_ms, expires_in_ms) if expires_in_ms else 0
     counters = exchange.broker.counters
     try:
         result = puts.store(session, name, Item(data, now_ms, expires_ms, flags), now_ms)
@@ -337,7 +337,7 @@ def _purged(exchange: Exchange, queue: Queue, running: Operation, now_ms: int) -
     if running.why and not running.done:
         exchange.error(503, f"nothing was purged: {running.why}")
     else:
-        exchange.json(Purged(running.done, running.undo, running.undo_until_ms, running.why))
+        exchange.json(Purged(running.done, running.undo, running.undo_until_at_ms, running.why))
 
 
 def _wanted(expected: int | None, there: int) -> int:
@@ -492,7 +492,7 @@ def _redrive_home(exchange: Exchange, source: Queue, body: RedriveBody, now_ms: 
         if running.why and not running.done:
             exchange.error(409, _with_mend(exchange, running.why))
         else:
-            exchange.json(MoveResult(running.done, "", running.why, running.undo, running.undo_until_ms))
+            exchange.json(MoveResult(running.done, "", running.why, running.undo, running.undo_until_at_ms))
 
     _answer_later(exchange, running, answer, now_ms)
 
@@ -537,7 +537,7 @@ def _move(
         if running.why and not running.done:
             exchange.error(409 if running.is_target_full else 503, _with_mend(exchange, running.why))
         else:
-            exchange.json(MoveResult(running.done, target, running.why, running.undo, running.undo_until_ms))
+            exchange.json(MoveResult(running.done, target, running.why, running.undo, running.undo_until_at_ms))
 
     _answer_later(exchange, running, answer, now_ms)
 
@@ -648,7 +648,7 @@ def delete(exchange: Exchange, now_ms: int) -> None:
         if running.why:
             exchange.error(503, f"{name} was not deleted: {running.why}{back}")
         else:
-            exchange.json(Deleted(running.done, running.undo, running.undo_until_ms))
+            exchange.json(Deleted(running.done, running.undo, running.undo_until_at_ms))
 
     _answer_later(exchange, running, answer, now_ms)
 

@@ -32,9 +32,9 @@ def note_made(exchange: Exchange, now_ms: int) -> None:
     if made.made_at_ms < 0:
         raise BadBody("made_at_ms is a number from 0 on")
     broker = exchange.broker
-    made = BackupMade(min(made.made_at_ms, now_ms), made.where[:WHERE_CHARS_MAX])
+    made = BackupMade(min(made.made_at_ms, broker.calendar.wall_ms(now_ms)), made.where[:WHERE_CHARS_MAX])
     try:
-        broker.last_backup.note(made)
+        broker.last_backup.note(made, now_ms)
     except OSError as error:
         exchange.error(503, f"the backup is not noted: {error.strerror}")
         return

@@ -107,7 +107,7 @@ class PageEvents:
             self._is_caught_up = True
             self._sparks.extend(row for row in sampler.rows.values() if row.ring is not None)
         sparks = [] if is_first or more else self._next_sparks()
-        pieces = [b'"at_ms":%d' % now_ms]
+        pieces = [b'"at_ms":%d' % self._broker.calendar.wall_ms(now_ms)]
         if is_first:
             pieces.append(b'"is_first":true,"server":' + replies.encode(views.server_view(self._broker, now_ms)))
         if more:
@@ -127,9 +127,9 @@ class PageEvents:
     def _rows(self) -> tuple[list[bytes], bool]:
         """Those that the page does not know, as JSON, as many as one event takes; whether there are more."""
         found: list[bytes] = []
-        size = 0
+        size, ahead_ms = 0, self._broker.calendar.ahead_ms
         for row in self._sampler.changed_since(self._known):
-            data = _encoded(row)
+            data = _encoded(row, ahead_ms)
             size += len(data)
             if found and (size > EVENT_BYTES_MAX or (not self._is_caught_up and len(found) >= FIRST_ROWS)):
                 return found, True
@@ -150,17 +150,18 @@ class PageEvents:
         found = []
         state = self._sampler.state(now_ms)
         told = (("health", state.health), ("totals", state.totals), ("disk", state.disk), ("load", state.load))
+        ahead_ms = self._broker.calendar.ahead_ms
         for name, value in told:
-            data = replies.encode(value)
+            data = replies.encode(views.by_the_wall(value, ahead_ms))
             if self._told.get(name) != data:
                 self._told[name] = data
                 found.append(b'"%b":%b' % (name.encode(), data))
         return found
 
 
-def _encoded(row: Seen) -> bytes:
+def _encoded(row: Seen, ahead_ms: int) -> bytes:
     """Made once for all pages."""
     if not row.encoded:
         shown = row.shown
-        row.encoded = replies.encode([row.queue.name] if shown is None else shown)
+        row.encoded = replies.encode([row.queue.name] if shown is None else views.by_the_wall(shown, ahead_ms))
     return row.encoded

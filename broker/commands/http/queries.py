@@ -146,8 +146,10 @@ def history(exchange: Exchange, now_ms: int) -> None:
         raise BadBody(f"span is one of {', '.join(SPANS)}")
     found = find(exchange)
     if found is not None:
-        row = exchange.broker.sampler(now_ms).rows.get(found.name)
-        exchange.json(history_view(found.name, row.ring if row is not None else None, span))
+        broker = exchange.broker
+        row = broker.sampler(now_ms).rows.get(found.name)
+        view = history_view(found.name, row.ring if row is not None else None, span)
+        exchange.json(views.by_the_wall(view, broker.calendar.ahead_ms))
 
 
 def history_of_all(exchange: Exchange, now_ms: int) -> None:
@@ -155,7 +157,8 @@ def history_of_all(exchange: Exchange, now_ms: int) -> None:
     span = exchange.request.query.get("span", "10m")
     if span not in SPANS:
         raise BadBody(f"span is one of {', '.join(SPANS)}")
-    exchange.json(history_view("", exchange.broker.sampler(now_ms).ring, span))
+    broker = exchange.broker
+    exchange.json(views.by_the_wall(history_view("", broker.sampler(now_ms).ring, span), broker.calendar.ahead_ms))
 
 
 def journal(exchange: Exchange, now_ms: int) -> None:
@@ -187,7 +190,7 @@ def audit(exchange: Exchange, now_ms: int) -> None:
 
 
 def undos(exchange: Exchange, now_ms: int) -> None:
-    exchange.json(exchange.broker.undos.views())
+    exchange.json(exchange.broker.undos.views(now_ms))
 
 
 def operations(exchange: Exchange, now_ms: int) -> None:

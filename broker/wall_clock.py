@@ -1,0 +1,218 @@
+"""Follows the wall clock: notes each step of it in the calendar and in `.staniel/clock`, so that later starts know it.
+
+The steady clock counts time since the machine's start, also while it sleeps. While the machine has not been started
+anew, the wall's distance from it changes only when the wall is set: also while no server runs. Across a start of the
+machine the wall is believed, unless it shows less than was seen before; then no time is taken to have passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from staniel.broker.events import EventSink, Level
+from staniel.journal.disk.fs import Fs, is_missing
+from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.own_files import KeptFile
+from staniel.journal.spool import refused_start
+from staniel.queues.calendar import ERAS_MAX, FIRST_ERA, FOREVER_MS, LONG_AGO_MS, MARKS_MAX, Calendar, Era, next_mark
+
+STEP_MS = 500  # less is taken for the inaccuracy of two readings; sums of small steps come to it, too
+NOTE_MS = 600_000  # the file is this old at most: a clock that a start of the machine has set back is told by it
+APART_MS = 60_000  # from here on operators are told
+FILE_BYTES_MAX = 1 << 20
+MOMENT_MS_MAX = 2**53  # 285,000 years
+
+
+class ClockReading(Struct, frozen=True):
+    """What the machine's clocks show: `steady_ms` since its start, which has the id `boot`."""
+
+    wall_ms: int
+    steady_ms: int
+    boot: str
+
+
+class ClockNote(Struct, frozen=True):
+    """The file. `wall_ms` and `steady_ms` were read at one moment of the last era; `ahead_ms` is relative to that."""
+
+    boot: str
+    wall_ms: int
+    steady_ms: int
+    eras: list[Era]
+
+
+class WallClock:
+    """The one who changes the calendar. `read` is the driver's; without one the wall is never looked at. `stepped` is
+    called when the wall was set.
+    """
+
+    def __init__(self, fs: Fs, own: str, calendar: Calendar, report: EventSink, stepped: Callable[[int], None]) -> None:
+        self.calendar = calendar
+        self.read: Callable[[], ClockReading] | None = None
+        self._stepped = stepped
+        self._fs = fs
+        self._path = f"{own}/clock"
+        self._report = report
+        self._note: ClockNote | None = None
+        self._is_told = False
+        self._is_unwritten = False
+        self._noted_ms = 0
+
+    @property
+    def apart_ms(self) -> int:
+        """How far the wall has been set ahead of server time since the start; below 0: behind."""
+        return self.calendar.ahead_ms
+
+    @property
+    def is_apart(self) -> bool:
+        return abs(self.calendar.ahead_ms) >= APART_MS
+
+    @property
+    def kept(self) -> KeptFile:
+        """The file, once it is written."""
+        return KeptFile(
+            self._path, lambda: self._note is not None and is_missing(self._fs, self._path, 1), lambda: self._write()
+        )
+
+    def begin(self, read: Callable[[], ClockReading], now_ms: int) -> None:
+        """Take over what earlier starts have noted. Server time, which is `now_ms`, has begun with the wall. Raises
+        SpoolError: the file cannot be read just now.
+        """
+        self.read = read
+        here = read()
+        before = self._remembered()
+        if before is None:
+            eras, reference = [FIRST_ERA], here
+        else:
+            expected_ms = before.wall_ms + here.steady_ms - before.steady_ms
+            if here.boot != before.boot or not here.boot:
+                expected_ms = max(here.wall_ms, before.wall_ms)
+            step_ms = here.wall_ms - expected_ms
+            if abs(step_ms) >= STEP_MS:
+                eras, reference = _after_step(before.eras, expected_ms, step_ms), here
+                level = Level.WARNING if abs(step_ms) >= APART_MS else Level.INFO
+                self._report(level, "clock.set", seconds=_seconds(step_ms), while_server="was stopped")
+            elif here.boot and here.boot == before.boot:
+                eras, reference = before.eras, ClockReading(before.wall_ms, before.steady_ms, before.boot)
+            else:
+                eras, reference = before.eras, here
+        # The wall may have been set since server time began.
+        apart_ms = here.wall_ms - now_ms
+        ahead_ms = eras[-1].ahead_ms - (apart_ms if abs(apart_ms) >= STEP_MS else 0)
+        self.calendar.set_eras([msgspec.structs.replace(era, ahead_ms=era.ahead_ms - ahead_ms) for era in eras])
+        self._keep(reference, now_ms)
+
+    def look(self, now_ms: int) -> None:
+        """Note a step, if the wall was set since the last look."""
+        if self.read is None:
+            return
+        here = self.read()
+        if step_ms := self._take_step(here, now_ms):
+            self._keep(here, now_ms)
+            self._tell(step_ms)
+            self._stepped(now_ms)
+        elif self._is_unwritten or now_ms - self._noted_ms >= NOTE_MS:
+            self._keep_as_expected(here, now_ms)
+
+    def end(self, now_ms: int) -> None:
+        """Note what the wall shows: it cannot show less at the next start."""
+        if self.read is None:
+            return
+        here = self.read()
+        if self._take_step(here, now_ms):
+            self._keep(here, now_ms)
+        else:
+            self._keep_as_expected(here, now_ms)
+
+    def _take_step(self, here: ClockReading, now_ms: int) -> int:
+        """How far the wall was set since the last look; 0: it was not."""
+        calendar = self.calendar
+        expected_ms = calendar.wall_ms(now_ms)
+        step_ms = here.wall_ms - expected_ms
+        if abs(step_ms) < STEP_MS:
+            return 0
+        calendar.set_eras(_after_step(calendar.eras, expected_ms, step_ms))
+        return step_ms
+
+    def _keep_as_expected(self, here: ClockReading, now_ms: int) -> None:
+        """Not as the wall is read: what it is off by, less than a step, would be forgotten, and come again."""
+        self._keep(ClockReading(self.calendar.wall_ms(now_ms), here.steady_ms, here.boot), now_ms)
+
+    def _tell(self, step_ms: int) -> None:
+        if self.is_apart:
+            self._is_told = True
+            hint = "lives, waits and leases go on by the time that passed, dates by the wall; look at the machine's NTP"
+            self._report(
+                Level.WARNING, "clock.apart", seconds=_seconds(self.apart_ms), step=_seconds(step_ms), hint=hint
+            )
+        elif self._is_told:
+            self._is_told = False
+            self._report(Level.WARNING, "clock.apart", seconds=_seconds(self.apart_ms), hint="it is right again")
+        else:
+            self._report(Level.INFO, "clock.set", seconds=_seconds(step_ms))
+
+    def _keep(self, here: ClockReading, now_ms: int) -> None:
+        eras, ahead_ms = self.calendar.eras, self.calendar.ahead_ms
+        relative = [msgspec.structs.replace(era, ahead_ms=era.ahead_ms - ahead_ms) for era in eras]
+        note = ClockNote(here.boot, here.wall_ms, here.steady_ms, relative)
+        if note == self._note and not self._is_unwritten:
+            return
+        self._note, self._noted_ms = note, now_ms
+        was_unwritten, self._is_unwritten = self._is_unwritten, False
+        try:
+            self._write()
+        except OSError as error:
+            self._is_unwritten = True  # the next look tries again
+            if was_unwritten:
+                return
+            hint = "after a crash, lives of items from before the last step of the clock may end early or late"
+            self._report(Level.WARNING, "clock.not_kept", file=self._path, why=error.strerror, hint=hint)
+
+    def _write(self) -> None:
+        self._fs.make_folder(self._path.rpartition("/")[0])
+        replace_file(self._fs, self._path, msgspec.json.encode(self._note) + b"\n")
+
+    def _remembered(self) -> ClockNote | None:
+        try:
+            data = self._fs.read(self._path, 0, FILE_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise refused_start(error, self._path) from error
+        try:
+            note = msgspec.json.decode(data, type=ClockNote)
+            if why := _flaw(note):
+                raise msgspec.DecodeError(why)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            self._report(Level.WARNING, "clock.damaged", file=self._path, why=str(error), hint="it is made again")
+            return None
+        self._note = note
+        return note
+
+
+def _flaw(note: ClockNote) -> str:
+    """Why the file is not what a server writes; empty if it is."""
+    if not 0 < len(note.eras) <= ERAS_MAX:
+        return f"it has {len(note.eras)} eras"
+    moments = [note.wall_ms, note.steady_ms]
+    for era in note.eras:
+        if not 0 < era.mark <= MARKS_MAX:
+            return f"an era has the mark {era.mark}"
+        moments += [era.ahead_ms]
+        moments += [each for each in (era.since_ms, era.until_ms) if each not in (LONG_AGO_MS, FOREVER_MS)]
+    if any(abs(each) > MOMENT_MS_MAX for each in moments):
+        return "it has times that no clock shows"
+    return ""
+
+
+def _seconds(ms: int) -> int:
+    return round(ms / 1000)
+
+
+def _after_step(eras: list[Era] | tuple[Era, ...], before_ms: int, step_ms: int) -> list[Era]:
+    """The eras once the wall, which showed `before_ms`, was set by `step_ms`."""
+    last = eras[-1]
+    ended = msgspec.structs.replace(last, until_ms=max(before_ms, last.since_ms))
+    return [*eras[:-1], ended, Era(next_mark(last.mark), last.ahead_ms + step_ms, before_ms + step_ms)]

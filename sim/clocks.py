@@ -1,0 +1,76 @@
+"""The clocks of a simulated machine: time passes, and the wall is set now and then, also while no server runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from staniel.broker.wall_clock import ClockReading
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+SIZES_MS = (1000, 5000, 70_000, HOUR_MS, 8 * HOUR_MS, DAY_MS, 400 * DAY_MS)
+
+
+class Clocks:
+    """`passed_ms` is the truth, as if the wall had never been set. `wall_ms` is what the wall shows."""
+
+    def __init__(self, start_ms: int) -> None:
+        self.passed_ms = start_ms
+        self.wall_ms = start_ms
+        self._server_ms = start_ms
+        self._boot, self._boot_ms = 1, start_ms - 1_000_000
+        self.on_passed: Callable[[], None] = lambda: None  # called when time has passed, before the wall is set
+        self.is_noted = True  # the server has written down the last step: not where an accident came between
+        self._stepped_ms = 0
+        self.doubt_ms: int | None = None
+        """When the last life ended amid the note of a step: the moment of the step. The next start may know of it."""
+        self._unnoted_ms = 0  # how far the wall is from where it would be without the steps that are not noted
+
+    def read(self) -> ClockReading:
+        return ClockReading(self.wall_ms, self.passed_ms - self._boot_ms, f"boot {self._boot}")
+
+    @property
+    def since_start_ms(self) -> int:
+        """How much the time that has passed is ahead of the clock of the server that runs."""
+        return self.passed_ms - self._server_ms
+
+    def pass_until(self, server_ms: int) -> None:
+        """A server that runs says that its time has come so far."""
+        ms = server_ms - self._server_ms
+        self._server_ms = server_ms
+        self.passed_ms += ms
+        self.wall_ms += ms
+        if ms > 0:
+            self.on_passed()
+
+    @property
+    def noted_wall_ms(self) -> int:
+        """What the wall shows as far as a server can know: a step without a note is seen by the next start alone."""
+        return self.wall_ms - self._unnoted_ms
+
+    def step(self, rng: Random) -> None:
+        """Not twice in one moment: a server looks once a second."""
+        if self._stepped_ms == self.passed_ms:
+            return
+        self._stepped_ms = self.passed_ms
+        by_ms = rng.choice(SIZES_MS) * rng.choice((1, -1))
+        self.wall_ms += by_ms
+        self._unnoted_ms += by_ms
+        self.is_noted = False
+
+    def note(self) -> None:
+        """The server has written down all steps."""
+        self.is_noted, self._unnoted_ms = True, 0
+
+    def begin_life(self, server_ms: int, rng: Random) -> int:
+        """A server starts: its time begins with the wall. Meanwhile the wall was set, or the machine started anew."""
+        self.doubt_ms = None if self.is_noted else self._stepped_ms
+        self.pass_until(server_ms)
+        draw = rng.random()
+        if draw < 0.4:
+            self.step(rng)
+        elif draw < 0.5 and self.is_noted:
+            self._boot, self._boot_ms = self._boot + 1, self.passed_ms
+        self._server_ms = self.wall_ms
+        return self.wall_ms

@@ -1,0 +1,133 @@
+"""When jobs come and when their lives end: `JobTimes`, and `WallJobTimes` of a machine whose wall clock is set.
+
+A standing has the times that the log has: what the wall showed, or a date. A life lasts as long as time really passes;
+a date has come once the wall has shown it, or was set past it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+from staniel.queues.jobs.job import Job
+from staniel.queues.jobs.times import NS_A_MS
+from staniel.sim.clocks import Clocks
+from staniel.sim.jobs.model import Standing, standing_of
+from staniel.sim.violations import Kind, Violation
+
+TOLERANCE_MS = 1
+
+
+class JobTimes:
+    """The wall is never set."""
+
+    def added(self, job: Job, ahead_ns: int) -> Standing:
+        """A job that was added just now, while the wall is so much ahead of the server's clock."""
+        return standing_of(job)
+
+    def served(self, job: Job, known: list[Standing]) -> Standing:
+        """A job that a start serves. `known`: what it may be."""
+        return standing_of(job)
+
+    def limit_ms(self, standing: Standing) -> int:
+        """When its life ends."""
+        return standing.limit_ms
+
+    def is_doubtful(self, standing: Standing) -> bool:
+        """Whether this start may have found it over: the life before ended amid the note of a step."""
+        return False
+
+    def has_come(self, standing: Standing, now_ms: int) -> bool:
+        """Whether it may be leased by its date."""
+        return standing.time_ns <= now_ms * NS_A_MS
+
+    def is_before(self, standing: Standing, id: bytes, other: Standing, other_id: bytes) -> bool:
+        """Whether it must be handed out before the other."""
+        return (standing.place, id) < (other.place, other_id)
+
+
+class Life(Struct):
+    """`created_ns`, `comes_ms`: in the time that has passed; `date_ns`: by the wall, 0 if it has none."""
+
+    created_ns: int
+    date_ns: int
+    comes_ms: int | None = None
+
+
+class WallJobTimes(JobTimes):
+    """All moments that it gives or is given are of the time that has passed, over all lives."""
+
+    def __init__(self, clocks: Clocks) -> None:
+        self._clocks = clocks
+        self._lives: dict[bytes, Life] = {}  # by payload: no two jobs have the same
+        self._watched_ms = clocks.passed_ms
+        clocks.on_passed = self.watch
+
+    def watch(self) -> None:
+        """Time has passed. What the wall was set past comes when time goes on, at the moment of the step: if it is set
+        back at once, nothing has come.
+        """
+        clocks = self._clocks
+        behind_ms = clocks.passed_ms - clocks.noted_wall_ms
+        for life in self._lives.values():
+            if life.date_ns and life.comes_ms is None:
+                comes_ms = -(-life.date_ns // NS_A_MS) + behind_ms
+                if comes_ms <= clocks.passed_ms:
+                    life.comes_ms = max(comes_ms, self._watched_ms)
+        self._watched_ms = clocks.passed_ms
+
+    def added(self, job: Job, ahead_ns: int) -> Standing:
+        date_ns = job.time_ns and job.time_ns + ahead_ns
+        since_ns = self._clocks.since_start_ms * NS_A_MS
+        life = self._lives[job.payload] = Life(job.created_ns + since_ns, date_ns)
+        if date_ns and job.time_ns <= job.created_ns:
+            life.comes_ms = -(-(job.time_ns + since_ns) // NS_A_MS)  # its life has begun then
+        return structs.replace(standing_of(job), created_ns=job.created_ns + ahead_ns, time_ns=date_ns)
+
+    def served(self, job: Job, known: list[Standing]) -> Standing:
+        """Raises Violation: the server lets it end, or come, at another moment."""
+        found = standing_of(job)
+        before = next((each for each in known if each.payload == found.payload), None)
+        if before is None:
+            return found
+        found = structs.replace(found, created_ns=before.created_ns, time_ns=before.time_ns)
+        life, since_ms = self._lives[found.payload], self._clocks.since_start_ms
+        if life.date_ns and self._clocks.doubt_ms is not None:
+            comes_ms = -(-job.time_ns // NS_A_MS) + since_ms
+            if self._clocks.doubt_ms <= comes_ms:
+                life.comes_ms = comes_ms if comes_ms <= self._clocks.passed_ms else None
+        if life.date_ns and life.comes_ms is None:
+            apart_ms, what = job.time_ns // NS_A_MS + since_ms - self._expected_ms(life), "comes"
+        else:
+            apart_ms, what = job.limit_ms + since_ms - self.limit_ms(found), "ends"
+        if abs(apart_ms) > TOLERANCE_MS:
+            raise Violation(Kind.LOST, f"a job {what} {apart_ms} ms after its time: {found}")
+        return found
+
+    def limit_ms(self, standing: Standing) -> int:
+        life = self._lives[standing.payload]
+        if not life.date_ns:
+            return life.created_ns // NS_A_MS + standing.ttl_ms
+        comes_ms = life.comes_ms
+        if comes_ms is None:
+            comes_ms = self._expected_ms(life)
+        return comes_ms + standing.ttl_ms
+
+    def _expected_ms(self, life: Life) -> int:
+        """When it comes, unless the wall is set until then."""
+        clocks = self._clocks
+        return max(-(-life.date_ns // NS_A_MS) + clocks.passed_ms - clocks.wall_ms, clocks.passed_ms)
+
+    def is_doubtful(self, standing: Standing) -> bool:
+        return standing.time_ns != 0 and self._clocks.doubt_ms is not None
+
+    def has_come(self, standing: Standing, now_ms: int) -> bool:
+        life = self._lives[standing.payload]
+        comes_ms = self._expected_ms(life) if life.comes_ms is None else life.comes_ms
+        return not life.date_ns or comes_ms <= now_ms
+
+    def is_before(self, standing: Standing, id: bytes, other: Standing, other_id: bytes) -> bool:
+        """Of those that have come by a date nothing is said: a step may have brought several at one moment."""
+        if standing.time_ns or other.time_ns:
+            return False
+        mine, theirs = ((-each.priority, self._lives[each.payload].created_ns) for each in (standing, other))
+        return (mine, id) < (theirs, other_id)

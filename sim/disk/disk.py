@@ -99,6 +99,7 @@ class DiskFile:
         self._disk.sync_inode(self._inode)
 
     def is_at(self, path: str) -> bool:
+        self._disk.trip("is_at", path)
         return self._disk.inode_at(path) is self._inode and len(self._inode.data) >= self.size
 
     def close(self) -> None:
@@ -138,6 +139,7 @@ class DiskRegion:
         self._disk.sync_inode(self._inode)
 
     def is_at(self, path: str) -> bool:
+        self._disk.trip("is_at", path)
         return self._disk.inode_at(path) is self._inode
 
     def close(self) -> None:
@@ -301,9 +303,11 @@ class Disk:
         return bytes(self._inode(path).data[at : at + count])
 
     def reader(self, path: str) -> Reader:
+        self.trip("reader", path)
         return DiskReader(self, self._inode(path))
 
     def size(self, path: str) -> int:
+        self.trip("size", path)
         return len(self._inode(path).data)
 
     def list(self, folder: str) -> list[tuple[str, bool]]:
@@ -414,6 +418,7 @@ class Disk:
             file.close()
 
     def overwrite(self, path: str) -> Region:
+        self.trip("overwrite", path)
         return DiskRegion(self, self._inode(path))
 
     def fill(self, path: str, size: int) -> None:
@@ -437,6 +442,7 @@ class Disk:
         return self.ids.to_bytes(16)
 
     def is_same_device(self, path: str, folder: str) -> bool:
+        self.trip("is_same_device", path)
         self._inode(path)
         return True
 
@@ -456,10 +462,12 @@ class Disk:
     def lock(self, path: str) -> None:
         if path in self._locks:
             raise Locked("another broker on this disk")
+        self.trip("lock", path)
         self.append(path).close()
         self._locks.add(path)
 
     def is_locked(self, path: str) -> bool:
+        self.trip("is_locked", path)
         return self.inode_at(path) is not None
 
     def inode_at(self, path: str) -> Inode | None:
@@ -469,6 +477,7 @@ class Disk:
             return None
 
     def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
+        self.trip("hold", path)
         held = self._holds.setdefault(path, [])
         if path in self._locks or (held if not shared else False in held):
             raise Locked("another broker on this disk")

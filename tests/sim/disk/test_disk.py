@@ -307,3 +307,26 @@ def test_a_second_name_is_the_same_file_whatever_becomes_of_the_first() -> None:
     file.close()
     disk.remove("b")
     assert disk.used_bytes == 0
+
+
+CALLS: dict[str, Callable[[Disk], object]] = {
+    "reader": lambda disk: disk.reader("a"),
+    "size": lambda disk: disk.size("a"),
+    "overwrite": lambda disk: disk.overwrite("a"),
+    "is_same_device": lambda disk: disk.is_same_device("a", ""),
+    "is_at": lambda disk: disk.append("a").is_at("a"),
+    "lock": lambda disk: disk.lock("a"),
+    "is_locked": lambda disk: disk.is_locked("a"),
+    "hold": lambda disk: disk.hold("a", shared=True),
+}
+
+
+@pytest.mark.parametrize("verb", CALLS)
+def test_calls_that_change_no_bytes_can_be_refused_once(verb: str) -> None:
+    disk = Disk()
+    disk.append("a").close()
+    disk.fail(verb, "a", errno.ENFILE)
+    with pytest.raises(OSError, match="Too many open files in system") as refused:
+        CALLS[verb](disk)
+    assert (refused.value.errno, refused.value.filename) == (errno.ENFILE, "a")
+    CALLS[verb](disk)

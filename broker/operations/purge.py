@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from staniel.broker.access import DISK_FULL
+from staniel.broker.events import Level
 from staniel.broker.operations.running import CANCELLED, LOOK_AGAIN_MS, Operation, Requester
 from staniel.broker.operations.transfer import Bound, noted_position
 from staniel.journal.background import CallbackTask, ReadPiece
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 ITEMS_PER_SLICE = 256  # two milliseconds; then it is the other clients' turn, and the disk's
 BYTES_PER_SLICE = 512 << 10
+NOTE_AGAIN_MS = 1000
 DROPPED_PER_TURN = 2000  # of those that go for good
 
 
@@ -334,6 +336,8 @@ class RunningUndo(FileOperation):
         record.holder = self
         self._items: list[Item] = []
         self._is_waiting = False  # for another operation's copies
+        self._is_noting = False  # will try again to note what has been returned
+        self._is_told = False
         self.begin(now_ms, str(record.id))
         if undoing is None:
             at_ms = broker.calendar.wall_ms(now_ms)
@@ -430,13 +434,29 @@ class RunningUndo(FileOperation):
         """The disk has the copies."""
         if (log := append_log(self.queue.journal)) is not None:
             log.transfers_in -= 1
-        number = self.record.content.left[0]
+        self._note_returned(now_ms)
 
-        def failed(why: str, now_ms: int) -> None:
-            self.record.content.returned.add(number)  # a start finds the copies by its Returning
-            self._stop_early(why, now_ms)
+    def _note_returned(self, now_ms: int) -> None:
+        """Note that the slice is returned, again and again while that cannot be written. Until then a start finds the
+        copies by their place in the journal, so it must not be written anew, and the operation cannot end.
+        """
+        self.task = None
+        self._is_noting = False
 
-        self.append_head(Returned(number), self._read_next, failed)
+        def failed(why: str, _: int) -> None:
+            if not self._is_told:
+                self._is_told = True
+                hint = "make room on its disk: it is tried each second, and its journal is not written anew until then"
+                fields = {"queue": self.queue.name, "undo": self.record.id}
+                self.broker.report(Level.WARNING, "undo.unnoted", file=self.record.path, why=why, hint=hint, **fields)
+            self.task = None
+            if self.broker.operations.is_stopping:
+                self.is_at_rest = True  # and the journal stays pinned
+                return
+            self._is_noting = True
+            self.broker.timers.set(DelayedCall(self._note_returned), now_ms + NOTE_AGAIN_MS)
+
+        self.append_head(Returned(self.record.content.left[0]), self._read_next, failed)
 
     def _stop_early(self, why: str, now_ms: int) -> None:
         """The others stay in the file, for another try."""
@@ -447,6 +467,8 @@ class RunningUndo(FileOperation):
     def stop(self, now_ms: int) -> bool:
         if self._is_waiting:
             self._announce(now_ms)  # comes to rest
+        if self._is_noting:
+            self._note_returned(now_ms)
         return super().stop(now_ms)
 
     def _close(self, why: str, now_ms: int) -> None:

@@ -299,13 +299,15 @@ def test_a_disk_that_refuses_a_write_takes_nothing(
 
         monkeypatch.setattr(AppendFrames, "work", work)
         status, told = asked(world, "POST", path)
-        is_cut = calls[0] >= failing
+        is_tried_again = does_undo and failing in (3, 5)  # what has come back is noted later
+        is_cut = calls[0] >= failing and not is_tried_again
         monkeypatch.setattr(AppendFrames, "work", right)
         counted = told.get("returned", told.get("purged", 0))
         assert (status == 503) == (is_cut and not counted), told
         assert not is_cut or "No space left" in told.get("error", "") + told.get("why", "")
         if is_cut and not does_undo and failing == 3:
             continue  # the last note: what has gone cannot come back, and the answer says so
+        assert not is_tried_again or told["returned"] == ITEMS_PER_SLICE + 5
         after = World("", world.disk.crash(Crash.DROP), world.now_ms)
         assert len(contents(after)) == len(set(after.items())) == ITEMS_PER_SLICE + 5, failing
 
@@ -437,6 +439,63 @@ def test_a_file_whose_time_is_over_and_that_cannot_be_removed_stays() -> None:
         disk = started.disk.kill()
     again = World("", disk, world.now_ms + 3_600_000 + MARKS)
     assert not again.reported("undo.unremoved") and not disk.list("s/.staniel/undo")
+
+
+def test_a_slice_is_returned_once_though_the_disk_is_full_when_that_is_to_be_noted() -> None:
+    """Until it is noted a start finds the copies by their place in the journal, which therefore stays as it is."""
+    config = 'default.max_journal_size = "2KB"\ndefault.default_journal_size = "1KB"\n'
+    world = filled(3, config)
+    number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    world.disk.fail("write", f"s/.staniel/undo/{number}", errno.ENOSPC, after=2, times=4)
+    admin = Admin(world)
+    admin.asks("POST", f"/api/undo/{number}")
+    for _ in range(30):
+        goes_on(world)
+    assert sorted(world.items()) == [b"item 0", b"item 1", b"item 2"] and len(world.reported("undo.unnoted")) == 1
+    client = world.client()
+    for _ in range(3):
+        client.says("get q")
+        for _ in range(5):
+            goes_on(world)
+    for _ in range(40):
+        client.puts("x" * 100)
+        for _ in range(2):
+            goes_on(world)
+        client.says("get q")
+        for _ in range(2):
+            goes_on(world)
+    assert world.items() == []
+    again = World(config, world.disk.crash(Crash.DROP), world.now_ms)
+    settles(again)
+    assert again.items() == []
+    settles(world)
+    for _ in range(20):
+        world.now_ms += 1000
+        goes_on(world)
+    assert not world.broker.operations.running and asked(world, "GET", "/api/undo")[1] == []
+    assert world.items() == []
+    once_more = World(config, world.disk.crash(Crash.DROP), world.now_ms)
+    settles(once_more)
+    assert once_more.items() == [] and asked(once_more, "GET", "/api/undo")[1] == []
+
+
+def test_a_server_stops_although_what_has_come_back_cannot_be_noted_and_the_next_one_finds_it() -> None:
+    world = filled(3)
+    number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    world.disk.fail("write", f"s/.staniel/undo/{number}", errno.ENOSPC, after=2, times=1000)
+    Admin(world).asks("POST", f"/api/undo/{number}")
+    for _ in range(30):
+        goes_on(world)
+    assert world.reported("undo.unnoted")
+    client = world.client()
+    client.says("get q")
+    for _ in range(10):
+        goes_on(world)
+    world.broker.operations.stop(world.now_ms)
+    world.broker.shutdown(world.now_ms)
+    again = World("", world.disk.kill(), world.now_ms)
+    settles(again)
+    assert sorted(again.items()) == [b"item 1", b"item 2"] and asked(again, "GET", "/api/undo")[1] == []
 
 
 def test_a_start_that_cannot_list_the_undo_files_is_refused() -> None:

@@ -25,6 +25,7 @@ from staniel.broker.events import Level
 from staniel.broker.status import ServerStatus
 from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.tools.convert import Conversion
+from staniel.queues.calendar import MARKS
 from staniel.queues.config import Format
 from staniel.sim.disk.disk import Disk
 from staniel.sim.mutants.queues import replaced
@@ -153,6 +154,7 @@ def _transfers(world: World) -> None:
         client.says(f"set old 0 {1 + number} {len(data)}", data)
         world.sync()
         world.turn(1)
+    world.turn(MARKS)  # a life ends so much later at most
     for _ in range(3):
         world.turn(1000)
         client.says("peek old")

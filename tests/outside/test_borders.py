@@ -165,7 +165,7 @@ BROKEN = [
 @pytest.mark.parametrize(
     ("format", "holder", "name", "other", "opcode"),
     BROKEN,
-    ids=lambda value: str(value)[:40],
+    ids=[f"{format}-{name}-{opcode}" for format, _, name, _, opcode in BROKEN],
 )
 def test_a_broken_rule_is_found(format: str, holder: object, name: str, other: object, opcode: str) -> None:
     """By a border of `opcode`."""

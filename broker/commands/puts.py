@@ -42,7 +42,8 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     group = session.group
     if group.pending_bytes + size > group.budget_bytes and not group.admits(size):
         raise Refused(access.DISK_FULL, client=False)
-    item.added_ms += session.calendar.ahead_ms
+    if session.calendar.ahead_ms:
+        item.added_ms += session.calendar.ahead_ms
     queue = session.by_name.get(name)
     if queue is None or queue.guarded or session.guarded:
         return _store_with_care(session, name, item, now_ms)

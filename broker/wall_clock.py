@@ -7,7 +7,7 @@ machine the wall is believed, unless it shows less than was seen before; then no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -101,7 +101,7 @@ class WallClock:
         # The wall may have been set since server time began.
         apart_ms = here.wall_ms - now_ms
         ahead_ms = eras[-1].ahead_ms - (apart_ms if abs(apart_ms) >= STEP_MS else 0)
-        self.calendar.set_eras([msgspec.structs.replace(era, ahead_ms=era.ahead_ms - ahead_ms) for era in eras])
+        self.calendar.set_eras(_relative(eras, ahead_ms))
         self._keep(reference, now_ms)
 
     def look(self, now_ms: int) -> None:
@@ -110,7 +110,7 @@ class WallClock:
             return
         here = self.read()
         if step_ms := self._take_step(here, now_ms):
-            self._keep(here, now_ms)
+            self._keep_as_expected(here, now_ms)
             self._tell(step_ms)
             self._stepped(now_ms)
         elif self._is_unwritten or now_ms - self._noted_ms >= NOTE_MS:
@@ -121,10 +121,8 @@ class WallClock:
         if self.read is None:
             return
         here = self.read()
-        if self._take_step(here, now_ms):
-            self._keep(here, now_ms)
-        else:
-            self._keep_as_expected(here, now_ms)
+        self._take_step(here, now_ms)
+        self._keep_as_expected(here, now_ms)
 
     def _take_step(self, here: ClockReading, now_ms: int) -> int:
         """How far the wall was set since the last look; 0: it was not."""
@@ -154,9 +152,8 @@ class WallClock:
             self._report(Level.INFO, "clock.set", seconds=_seconds(step_ms))
 
     def _keep(self, here: ClockReading, now_ms: int) -> None:
-        eras, ahead_ms = self.calendar.eras, self.calendar.ahead_ms
-        relative = [msgspec.structs.replace(era, ahead_ms=era.ahead_ms - ahead_ms) for era in eras]
-        note = ClockNote(here.boot, here.wall_ms, here.steady_ms, relative)
+        eras = _relative(self.calendar.eras, self.calendar.ahead_ms)
+        note = ClockNote(here.boot, here.wall_ms, here.steady_ms, eras)
         if note == self._note and not self._is_unwritten:
             return
         self._note, self._noted_ms = note, now_ms
@@ -211,7 +208,12 @@ def _seconds(ms: int) -> int:
     return round(ms / 1000)
 
 
-def _after_step(eras: list[Era] | tuple[Era, ...], before_ms: int, step_ms: int) -> list[Era]:
+def _relative(eras: Sequence[Era], ahead_ms: int) -> list[Era]:
+    """The same eras by a clock that is so much ahead."""
+    return [msgspec.structs.replace(era, ahead_ms=era.ahead_ms - ahead_ms) for era in eras]
+
+
+def _after_step(eras: Sequence[Era], before_ms: int, step_ms: int) -> list[Era]:
     """The eras once the wall, which showed `before_ms`, was set by `step_ms`."""
     last = eras[-1]
     ended = msgspec.structs.replace(last, until_ms=max(before_ms, last.since_ms))

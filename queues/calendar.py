@@ -71,7 +71,7 @@ class Calendar:
         if life_ms <= 0:
             ends_ms -= (ends_ms - self.mark) % MARKS
             return ends_ms if ends_ms > 0 else self.mark
-        return ends_ms + (self.mark - ends_ms) % MARKS
+        return marked(ends_ms, self.mark)
 
     def ends_ms(self, item: Item, now_ms: int) -> int:
         """When `item`, which has an expiry, ends: in server time."""
@@ -87,9 +87,7 @@ class Calendar:
         """When `item` was put: in server time."""
         if self.is_even:
             return item.added_ms - self.ahead_ms
-        ends_ms = item.expires_ms
-        mark = 0 if ends_ms <= 0 or is_date(ends_ms) else ends_ms % MARKS
-        return item.added_ms - self._era(item.added_ms, mark, now_ms).ahead_ms
+        return item.added_ms - self._era_of(item, now_ms).ahead_ms
 
     def is_over(self, item: Item, now_ms: int) -> bool:
         """Whether the item's own life has ended, or its date has come."""
@@ -121,9 +119,8 @@ class Calendar:
             return min(ends_ms, latest_ms) if ends_ms else latest_ms
         if ends_ms and self.ends_ms(item, now_ms) <= now_ms + life_ms:
             return ends_ms
-        era = self._era(item.added_ms, 0 if ends_ms <= 0 or is_date(ends_ms) else ends_ms % MARKS, now_ms)
-        ends_ms = now_ms + era.ahead_ms + life_ms
-        return ends_ms + (item_mark(era.mark) - ends_ms) % MARKS
+        era = self._era_of(item, now_ms)
+        return marked(now_ms + era.ahead_ms + life_ms, item_mark(era.mark))
 
     def moment_ms(self, wall_ms: int, now_ms: int) -> int:
         """The server time at which the wall showed `wall_ms`; of several such moments the latest."""
@@ -158,6 +155,11 @@ class Calendar:
                 break
         return comes_ns
 
+    def _era_of(self, item: Item, now_ms: int) -> Era:
+        """That of its put. The remainder of a date is 0, which is no mark."""
+        ends_ms = item.expires_ms
+        return self._era(item.added_ms, ends_ms % MARKS if ends_ms > 0 else 0, now_ms)
+
     def _era_of_job(self, wall_ns: int, now_ms: int) -> Era:
         if self.is_even:
             return self._eras[-1]
@@ -185,6 +187,11 @@ class Calendar:
 def is_date(expires_ms: int) -> bool:
     """Whether an expiry was given as a date. Dates are whole seconds, and no end of a life is one."""
     return expires_ms % 1000 == 0
+
+
+def marked(ends_ms: int, mark: int) -> int:
+    """The first moment from `ends_ms` on whose remainder by MARKS is `mark`."""
+    return ends_ms + (mark - ends_ms) % MARKS
 
 
 def next_mark(mark: int) -> int:

@@ -335,9 +335,8 @@ class RunningUndo(FileOperation):
         self.record = record
         record.holder = self
         self._items: list[Item] = []
-        self._is_waiting = False  # for another operation's copies
-        self._is_noting = False  # will try again to note what has been returned
-        self._is_told = False
+        self._retry: Callable[[int], None] | None = None  # what waits for its next try
+        self._is_told = False  # that what has been returned cannot be noted
         self.begin(now_ms, str(record.id))
         if undoing is None:
             at_ms = broker.calendar.wall_ms(now_ms)
@@ -386,7 +385,7 @@ class RunningUndo(FileOperation):
 
     def _announce(self, now_ms: int) -> None:
         """Note where the copies will be. One operation at a time adds copies to a queue: the others wait."""
-        self._is_waiting = False
+        self._retry = None
         if self.broker.operations.is_stopping:
             self.is_at_rest = True
             self.release()
@@ -395,8 +394,7 @@ class RunningUndo(FileOperation):
             self._stop_early(why, now_ms)
             return
         if not self.broker.transfers.may_announce(self.queue.name, self):
-            self._is_waiting = True
-            self.broker.timers.set(DelayedCall(self._announce), now_ms + LOOK_AGAIN_MS)
+            self._try_again(self._announce, now_ms + LOOK_AGAIN_MS)
             return
         self.broker.transfers.announce(self.queue.name, self)
         place = noted_position(append_log(self.queue.journal))
@@ -440,8 +438,7 @@ class RunningUndo(FileOperation):
         """Note that the slice is returned, again and again while that cannot be written. Until then a start finds the
         copies by their place in the journal, so it must not be written anew, and the operation cannot end.
         """
-        self.task = None
-        self._is_noting = False
+        self._retry = None
 
         def failed(why: str, _: int) -> None:
             if not self._is_told:
@@ -453,10 +450,13 @@ class RunningUndo(FileOperation):
             if self.broker.operations.is_stopping:
                 self.is_at_rest = True  # and the journal stays pinned
                 return
-            self._is_noting = True
-            self.broker.timers.set(DelayedCall(self._note_returned), now_ms + NOTE_AGAIN_MS)
+            self._try_again(self._note_returned, now_ms + NOTE_AGAIN_MS)
 
         self.append_head(Returned(self.record.content.left[0]), self._read_next, failed)
+
+    def _try_again(self, then: Callable[[int], None], at_ms: int) -> None:
+        self._retry = then
+        self.broker.timers.set(DelayedCall(then), at_ms)
 
     def _stop_early(self, why: str, now_ms: int) -> None:
         """The others stay in the file, for another try."""
@@ -465,10 +465,8 @@ class RunningUndo(FileOperation):
         )
 
     def stop(self, now_ms: int) -> bool:
-        if self._is_waiting:
-            self._announce(now_ms)  # comes to rest
-        if self._is_noting:
-            self._note_returned(now_ms)
+        if self._retry is not None:
+            self._retry(now_ms)  # comes to rest
         return super().stop(now_ms)
 
     def _close(self, why: str, now_ms: int) -> None:

@@ -107,10 +107,10 @@ class WallJobTimes(JobTimes):
         life = self._lives[standing.payload]
         if not life.date_ns:
             return life.created_ns // NS_A_MS + standing.ttl_ms
-        comes_ms = life.comes_ms
-        if comes_ms is None:
-            comes_ms = self._expected_ms(life)
-        return comes_ms + standing.ttl_ms
+        return self._comes_ms(life) + standing.ttl_ms
+
+    def _comes_ms(self, life: Life) -> int:
+        return self._expected_ms(life) if life.comes_ms is None else life.comes_ms
 
     def _expected_ms(self, life: Life) -> int:
         """When it comes, unless the wall is set until then."""
@@ -122,8 +122,7 @@ class WallJobTimes(JobTimes):
 
     def has_come(self, standing: Standing, now_ms: int) -> bool:
         life = self._lives[standing.payload]
-        comes_ms = self._expected_ms(life) if life.comes_ms is None else life.comes_ms
-        return not life.date_ns or comes_ms <= now_ms
+        return not life.date_ns or self._comes_ms(life) <= now_ms
 
     def is_before(self, standing: Standing, id: bytes, other: Standing, other_id: bytes) -> bool:
         """Of those that have come by a date nothing is said: a step may have brought several at one moment."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from staniel.broker.operations import moved_back, purge, transfer
+from staniel.broker.operations.purge import RunningUndo
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.log import Log
 from staniel.journal.transfer_log import Intent, encode, key_of
@@ -109,13 +110,17 @@ def test_a_crash_at_any_step_neither_loses_nor_doubles(story: Story, how: Crash,
     assert not wrong
 
 
+def those_that_wait(world: World) -> list[RunningUndo]:
+    undos = [each for each in world.broker.operations.running.values() if isinstance(each, RunningUndo)]
+    return [each for each in undos if each._retry is not None]
+
+
 def test_an_undo_that_waits_for_another_is_cancelled_or_stopped() -> None:
     world = World()
     two_undos_of_purges(world)
-    while not any(getattr(each, "_is_waiting", False) for each in world.broker.operations.running.values()):
+    while not (waiting := those_that_wait(world)):
         assert goes_on(world)
-    waiting = next(each for each in world.broker.operations.running.values() if getattr(each, "_is_waiting", False))
-    waiting.cancel()
+    waiting[0].cancel()
     settles(world)
     assert world.items("q").count(b"same") == COUNT
     assert everything(world) == 2 * COUNT

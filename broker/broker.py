@@ -31,7 +31,7 @@ from staniel.broker.recovery import retry_unreadable
 from staniel.broker.reloads import RunningReload
 from staniel.broker.rights import STRANGER, Rights
 from staniel.broker.session import LAST_TIME, ProtocolSpec, Session, dead_letter
-from staniel.broker.share import standing_clock
+from staniel.broker.share import Share, standing_clock
 from staniel.broker.status import ServerStatus, StatusControl, by_name
 from staniel.broker.streams import StreamQueues
 from staniel.broker.timers import Timers
@@ -70,6 +70,7 @@ EXPIRED_QUEUES_PER_TURN = 1000  # that have no expired items: 2 us each
 CHANGED_COST = 50
 SENT_COST = 10
 SETTLED_PER_TURN = 256  # sessions whose wait has ended
+RECLAIM_NS = 100_000_000  # each second of a full disk, for writing journals without what has been read
 SETTLE_NS = 1_000_000  # of a turn, for their answers and for what they asked for behind the wait
 QUEUES_PER_TURN = 16  # made for clients: each makes a file, and takes up to half a millisecond
 
@@ -396,7 +397,17 @@ class Broker:
             if self.group.restore_ballast():
                 self.report(Level.WARNING, "disk.space", spool=self.spool.folder, hint="puts are accepted again")
             else:
-                self.maintenance.reclaim(now_ms)
+                self._reclaim(now_ms)
+
+    def _reclaim(self, now_ms: int) -> None:
+        """The disk is full: give back what has been read. An eighth of the room is left to gets and closes. Raises
+        JournalFailure.
+        """
+        room = self.fs.free_bytes(self.spool.folder)[0] * 7 // 8
+        room = self.maintenance.reclaim(room, Share(self, RECLAIM_NS), now_ms)
+        self.streams.reclaim(room, now_ms)
+        if self.serves_jobs:
+            self.workq.reclaim_in_spool(now_ms)
 
     def _wall_stepped(self, now_ms: int) -> None:
         if self.serves_jobs:

@@ -27,6 +27,7 @@ from staniel.queues.jobs.times import NS_A_MS
 
 JOBS_PER_TICK = 250  # that time does something to: about a millisecond
 TERMS_MAX = 4096
+RECLAIMED_BYTES_MIN = 64 << 10  # a shorter segment is not ended for what is dead in it
 BALLAST_RETRY_MS = 1000
 
 SyncMs = int
@@ -189,6 +190,24 @@ class JobService:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             if ballast.stand():
                 self.report(Level.WARNING, "cmdlog.space", folder=self.folder, hint="jobs are accepted again")
+            else:
+                self._reclaim(now_ms)
+
+    def reclaim_in_spool(self, now_ms: int) -> None:
+        """The spool's disk is full: if the command log is on it, shrink that. Called each second."""
+        if self.log.ballast is None and not self.trouble:
+            self._reclaim(now_ms)
+
+    def _reclaim(self, now_ms: int) -> None:
+        """Rewrite the segments that hold more dead jobs than others, if there is room for what they keep. The one that
+        is appended to ends here, so that the next call has it rewritten.
+        """
+        if not self.cleaner.every_ms or not self.cleaner.is_idle:
+            return
+        room = self._spool.fs.free_bytes(self.folder)[0] * 7 // 8
+        if self.log.end_segment_if_dead(RECLAIMED_BYTES_MIN):
+            return
+        self.cleaner.begin_now(now_ms, room)
 
     def next_ms(self) -> int:
         """When `tick` has something to do again, if nothing else happens."""

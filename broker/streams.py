@@ -24,6 +24,8 @@ from staniel.queues.registry import Refused
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
 
+RECLAIMED_BYTES_MIN = 4 << 10  # a block
+RECLAIMED_AT_ONCE = 64  # families
 IDS_LEFT_MIN = 1 << 32  # a queue whose ids are nearly used up must be put away before they are
 
 
@@ -154,6 +156,17 @@ class StreamQueues:
             memory.weigh(queue)
         elif family.stream.members:
             memory.weigh_stream(family.stream)
+
+    def reclaim(self, room: int, now_ms: int) -> None:
+        """The disk is full: shrink the segments that hold most of what has been read, as far as what they keep fits
+        into `room` bytes. Called each second.
+        """
+        found = [(*family.reclaimable(), name) for name, family in self.store.families.items()]
+        worth = [each for each in found if each[0] >= RECLAIMED_BYTES_MIN and each[0] >= each[1]]
+        for _, kept_bytes, name in sorted(worth, reverse=True)[:RECLAIMED_AT_ONCE]:
+            if kept_bytes <= room:
+                room -= kept_bytes
+                self.store.families[name].reclaim(now_ms)
 
     def configure(self) -> None:
         """Take over changed settings of whole queues; those of readers are their queues' matter."""

@@ -562,6 +562,10 @@ class GroupCommit:
         self._sealed[file] = None
         self._later[file] = self._next_due_ms = min(now_ms, self._next_due_ms)
 
+    def is_sealing(self, path: str) -> bool:
+        """Whether the file at `path` is sealed and still to be synced."""
+        return any((named := named_file(file)) is not None and named.path == path for file in self._sealed)
+
     def _close_sealed(self, sync: Sync) -> None:
         for file in [file for file in sync.files if file in self._sealed]:
             if file not in self._now and file not in self._later:

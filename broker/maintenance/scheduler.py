@@ -12,6 +12,7 @@ from staniel.broker.maintenance.memory import MemoryBudget
 from staniel.broker.maintenance.packing import PackScheduler
 from staniel.broker.maintenance.read_ahead import ReadAhead
 from staniel.broker.maintenance.sidecars import Sidecars
+from staniel.broker.share import Share
 from staniel.journal.background import TaskQueue
 from staniel.journal.disk.fs import BROKEN_ERRNOS
 from staniel.journal.disk.refusals import described, remedy
@@ -30,8 +31,8 @@ from staniel.queues.stream.queue import StreamQueue
 ON_THE_SPOT_BYTES = 256 << 10  # so much is rewritten at once; more is packed in slices
 OPEN_READ_BYTES = 1024  # taken as the size of what is open, where only its number matters
 STAND_IN_BYTES = 21
-RECLAIMED_BYTES_MIN = 64 << 10  # for less a full disk is not worth a rewrite
-RECLAIMED_AT_ONCE = 8  # journals
+RECLAIMED_BYTES_MIN = 4 << 10  # a block: for less a full disk is not worth a rewrite
+RECLAIMED_AT_ONCE = 64  # journals
 
 
 def _report_refused(report: RateLimitedSink, path: str, error: OSError, now_ms: int) -> None:
@@ -143,12 +144,11 @@ class MaintenanceScheduler:
         if is_large and (sealed_bytes or log.policy_bytes > log.growth_max_bytes or not len(line)):
             self._act(queue, log, now_ms)
 
-    def reclaim(self, now_ms: int) -> None:
+    def reclaim(self, room: int, share: Share, now_ms: int) -> int:
         """The disk is full: shrink the journals whose files hold most that has been read, whatever their settings allow
-        them, if what is written for that fits into seven eighths of the room that is left. Called each second. Raises
-        JournalFailure.
+        them, if what is written for that fits into `room` bytes; what is left of these. Called each second, and takes
+        not much longer than `share`. Raises JournalFailure.
         """
-        room = self.group.fs.free_bytes(self.group.folder)[0] * 7 // 8
         found: list[tuple[int, int, Queue, Log]] = []
         for queue in self.queues.all():
             log = queue.journal
@@ -159,11 +159,14 @@ class MaintenanceScheduler:
                     found.append((total - kept, kept, queue, log))
         found.sort(key=lambda each: each[0], reverse=True)
         for _, kept, queue, log in found[:RECLAIMED_AT_ONCE]:
+            if share.is_spent:
+                break
             if kept <= room:
                 room -= kept
                 self._shrink(queue, log, JournalStep.REWRITE, now_ms)
             else:
                 room -= self._pack_passed(queue, log, room, now_ms)
+        return room
 
     def _pack_passed(self, queue: Queue, log: Log, room: int, now_ms: int) -> int:
         """Pack the files that the reader has passed, as far as that takes at most `room` bytes; about how many it

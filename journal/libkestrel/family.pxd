@@ -4,7 +4,7 @@ from staniel.queues.stream.stream cimport Stream
 
 
 cdef class StreamJournal:
-    cdef public object fs, tasks, segments, on_stuck
+    cdef public object fs, tasks, segments, on_stuck, _cutting
     cdef public str folder, queue, archive
     cdef public GroupCommit group
     cdef public StreamWriter writer

@@ -7,11 +7,13 @@ the first named reader is added, the default reader is renamed to `orders`, so i
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from staniel.journal.background import CallbackTask, TaskQueue
-from staniel.journal.disk.fs import Fs, remove_each
+from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, Fs, remove_each
 from staniel.journal.group_commit import GroupCommit, is_stricter
-from staniel.journal.libkestrel.files import StreamFiles, archived_name
+from staniel.journal.libkestrel.cutting import CutSegment
+from staniel.journal.libkestrel.files import StreamFiles, archived_name, temp_name
 from staniel.journal.libkestrel.position import Position
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.recovery import DEFAULT_READER, RecoveredStream, StreamRecovery
@@ -65,6 +67,7 @@ class StreamJournal:
 
     __slots__ = (
         "_being_removed",
+        "_cutting",
         "_own_sync_ms",
         "archive",
         "folder",
@@ -100,6 +103,7 @@ class StreamJournal:
         self.stream = Stream(self.writer, segments.last_id, config.max_memory_bytes)
         self.readers: dict[str, ReaderLog] = {}
         self._being_removed: list[str] = []  # segments whose removal may not have run yet
+        self._cutting: CutSegment | None = None
         self.on_stuck: Callable[[str, OSError], None] = lambda name, error: None
         self.configure(config)
 
@@ -212,8 +216,7 @@ class StreamJournal:
             self._remove_read_segments()
 
     def _remove_read_segments(self) -> None:
-        heads = [reader.position.head for reader in self.readers.values() if reader.has_file]
-        head = min(heads, default=self.segments.last_id)
+        head = self._head()
         if head < self.segments.files[0].last_id:
             return
         if self.writer.open_transfers:
@@ -227,8 +230,63 @@ class StreamJournal:
             self._being_removed = [*(name for name in self._being_removed if name in there), *gone_names]
             self.tasks.submit(RemoveSegments(self.fs, self.folder, gone_names, self.archive, self.on_stuck))
 
+    def _head(self) -> int:
+        """Every reader has confirmed the ids up to this one."""
+        heads = [reader.position.head for reader in self.readers.values() if reader.has_file]
+        return min(heads, default=self.segments.last_id)
+
+    # a full disk
+
+    def reclaimable(self) -> tuple[int, int]:
+        """About how many bytes `reclaim` frees, and how many it needs for a while; (0, 0) if it cannot do anything now.
+        An archive keeps whole segments.
+        """
+        segments = self.segments
+        if self._cutting is not None or self.archive or self.writer.has_pending or not segments.files:
+            return 0, 0
+        if self.writer.open_transfers or self.group.is_sealing(f"{self.folder}/{segments.files[0].name}"):
+            return 0, 0
+        dead_bytes = segments.dead_bytes(self._head())
+        return dead_bytes, segments.files[0].size - dead_bytes
+
+    def reclaim(self, now_ms: int) -> None:
+        """Cut off what all readers have read of the oldest segment. If that is the one that is appended to, only
+        another one is begun; call it again once that is written.
+        """
+        if len(self.segments.files) == 1:
+            self.writer.begin_segment(now_ms)
+            return
+        with suppress(OSError):  # a segment that cannot be read now stays as it is
+            cut = self.segments.cut_through(self._head())
+            if cut is not None:
+                temp = temp_name(cut.segment.name, now_ms)
+                self._cutting = CutSegment(self.fs, self.folder, temp, cut, self._cut_is_written)
+                self.tasks.submit(self._cutting)
+
+    def _cut_is_written(self, error: OSError | None, now_ms: int) -> None:
+        task, self._cutting = self._cutting, None
+        assert task is not None
+        segment = task.cut.segment
+        if error is None:
+            try:
+                if segment in self.segments.files and not self.writer.open_transfers:
+                    self.fs.rename(task.temp, task.path)
+                    self.segments.cut(task.cut)
+                    self.tasks.submit(RemoveSegments(self.fs, self.folder, [], "", self.on_stuck))
+                    return
+            except OSError as refused:
+                if refused.errno in BROKEN_ERRNOS:
+                    raise self.group.failure(f"cannot cut {task.path}", refused) from refused
+                error = refused
+            with suppress(OSError):
+                self.fs.remove(task.temp)
+        if error is not None and error.errno not in FULL_ERRNOS:
+            self.group.on_refused(task.path, error, now_ms)
+
     def close(self) -> None:
         """Everything must have been written and synced."""
+        if self._cutting is not None and not self.tasks.drop(self._cutting):
+            self.tasks.complete(self._cutting, 0)
         self.writer.close()
         for reader in self.readers.values():
             reader.close()

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.errors import Corrupt
-from staniel.journal.libkestrel.records import ID_MAX, PUT_COMMAND, decode_item, read_record
+from staniel.journal.libkestrel.records import ID_MAX, MAGIC_BYTES, PUT_COMMAND, decode_item, read_record
 from staniel.journal.libkestrel.scan import IdRun, ScanMark
 from staniel.queues.item import LOST_MS, Numbered
 
@@ -42,6 +42,22 @@ class ItemTotals(Struct, frozen=True, gc=False):
 
 
 NOTHING = ItemTotals()
+
+
+class SegmentCut(Struct, frozen=True):
+    """What may go of the oldest segment: all of its data before the item `keep_id`, which begins at byte `offset`.
+    `before`: of the items in its run `run` that come before it.
+    """
+
+    segment: StreamSegment
+    run: IdRun
+    keep_id: int
+    offset: int
+    before: ItemTotals
+
+    @property
+    def kept_bytes(self) -> int:
+        return self.segment.size - self.offset
 
 
 class StreamSegments:
@@ -155,7 +171,88 @@ class StreamSegments:
             self._cached = None
         return gone
 
+    def dead_bytes(self, head: int) -> int:
+        """About how many bytes `cut_through(head)` would find. Reads nothing."""
+        found = self._run_to_cut(head)
+        if found is None:
+            return 0
+        run, keep_id = found
+        mark_at = self._mark_before(run, keep_id)
+        mark = run.marks[mark_at]
+        is_last = mark_at + 1 == len(run.marks)
+        stop, end = (run.stop, run.count) if is_last else (run.marks[mark_at + 1].offset, run.marks[mark_at + 1].index)
+        share = (keep_id - run.first_id - mark.index) * (stop - mark.offset) // max(1, end - mark.index)
+        return mark.offset + share - MAGIC_BYTES
+
+    def cut_through(self, head: int) -> SegmentCut | None:
+        """Where the oldest segment may be cut if no reader needs the ids up to `head`. Its last item always stays,
+        because the next id follows from it. None if nothing can go, or if the ids in the segment do not rise. Reads at
+        most the items between two marks. Raises OSError.
+        """
+        found = self._run_to_cut(head)
+        if found is None:
+            return None
+        run, keep_id = found
+        segment = self.files[0]
+        mark_at = self._mark_before(run, keep_id)
+        mark = run.marks[mark_at]
+        stop = run.marks[mark_at + 1].offset if mark_at + 1 < len(run.marks) else run.stop
+        offset, before = mark.offset, ItemTotals(mark.index, mark.bytes, mark.expiring)
+        data = self.fs.read(f"{self.folder}/{segment.name}", mark.offset, stop - mark.offset)
+        try:
+            for item, end in _items_and_stops(data):
+                if item.id >= keep_id:
+                    break
+                before += ItemTotals(1, len(item.data), int(item.expires_ms != 0))
+                offset = mark.offset + end
+        except Corrupt:
+            return None  # it has become unreadable since it was scanned
+        if before.items != keep_id - run.first_id or offset <= MAGIC_BYTES:
+            return None
+        return SegmentCut(segment, run, keep_id, offset, before)
+
+    def cut(self, cut: SegmentCut) -> None:
+        """The file of the oldest segment has the bytes from `cut.offset` on behind its magic now, and no others."""
+        shift, gone, old = cut.offset - MAGIC_BYTES, cut.before, cut.run
+        at = self.runs.index(old)
+        marks = [ScanMark(0, MAGIC_BYTES, 0, 0)]
+        for mark in old.marks:
+            if mark.index > gone.items:
+                expiring = mark.expiring - gone.expiring
+                marks.append(ScanMark(mark.index - gone.items, mark.offset - shift, mark.bytes - gone.bytes, expiring))
+        kept = ItemTotals(old.count, old.bytes, old.expiring) - gone
+        self.runs[at] = IdRun(old.segment, cut.keep_id, marks, kept.items, kept.bytes, kept.expiring, old.stop - shift)
+        self._before[at] += gone
+        for run in self.runs[at + 1 :]:
+            if run.segment == old.segment:
+                run.marks = [ScanMark(m.index, m.offset - shift, m.bytes, m.expiring) for m in run.marks]
+                run.stop -= shift
+        del self.runs[:at], self._before[:at]
+        cut.segment.first_id, cut.segment.size = cut.keep_id, cut.segment.size - shift
+        self._cached = None
+
     # inside
+
+    def _run_to_cut(self, head: int) -> tuple[IdRun, int] | None:
+        """The run of the oldest segment in which the first item behind `head` lies, and its id. None if there is none,
+        or if not all that comes before it in the index comes before it in the file.
+        """
+        if not self.runs or not self.files:
+            return None
+        segment = self.files[0]
+        keep_id = min(self.next_after(max(head, self.first_id - 1)), segment.last_id)
+        at = self._run_of(keep_id)
+        if at < 0 or keep_id > self.runs[at].last_id:
+            return None
+        if any(run.segment != segment.name for run in self.runs[: at + 1]):
+            return None
+        stop = 0
+        for run in self.runs:
+            if run.segment == segment.name:
+                if run.marks[0].offset < stop:
+                    return None
+                stop = run.stop
+        return self.runs[at], keep_id
 
     def _run_of(self, item_id: int) -> int:
         """The index of the last run that begins at or below `item_id`; -1 if there is none."""

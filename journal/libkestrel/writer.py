@@ -115,6 +115,11 @@ class StreamWriter(Appender):
         self._pending_records[-1].append(record)
         self.group.pending_bytes += size
 
+    def begin_segment(self, now_ms: int) -> None:
+        """What is put from now on goes to another segment, which is begun with the current batch."""
+        if not self._planned:
+            self._plan_segment(now_ms)
+
     def read(self, item_id: int) -> list[Numbered]:
         """See StreamSegments.read."""
         return self.segments.read(item_id)
@@ -132,6 +137,8 @@ class StreamWriter(Appender):
             if not self._planned:
                 break
             self._rotate()
+        if not self.written_bytes:  # it was begun without an item
+            self._append(SEGMENT_MAGIC)
         self._is_dirty = False
         self.written_id = self.segments.readable_id = self._entered_id
         return self.file

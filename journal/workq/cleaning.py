@@ -29,7 +29,9 @@ from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.jobs import Jobs
 from staniel.queues.jobs.times import NEVER_MS, NS_A_MS
 
+AMPLE = 1 << 62  # bytes of room: the disk is not full
 SLICE_BYTES = 32 << 10  # some 500 small records, about a millisecond
+HASTE_SLICE_BYTES = 128 << 10  # on a full disk, where all clients wait for the end of it
 
 
 class CleaningResult(Struct):
@@ -57,6 +59,7 @@ class Cleaner:
         self._rewrite: Rewrite | None = None
         self._release: Callable[[], None] | None = None
         self._outcome = CleaningResult()
+        self._room = AMPLE
 
     def begin_service(self, now_ms: int) -> None:
         """Schedule the first round, one interval from now."""
@@ -96,6 +99,14 @@ class Cleaner:
         except Locked:
             self._end(f"{workq_files.READ_LOCK} is held by another program")
 
+    def begin_now(self, now_ms: int, room: int) -> None:
+        """Begin a round now: the disk is full. It leaves out segments that take more than `room` bytes to rewrite, and
+        those that are mostly needed.
+        """
+        if any(segment.is_mostly_dead and segment.kept_bytes <= room for segment in self.log.sealed()):
+            self._room = room
+            self._due_ms = now_ms
+
     def stop(self) -> None:
         """End a round that is running; an unfinished successor is removed."""
         if self._round is not None:
@@ -111,6 +122,7 @@ class Cleaner:
             self._release()
         self._round = self._rewrite = self._release = None
         self._due_ms = self._now_ms + self.every_ms
+        self._room = AMPLE
         self._outcome.why = why
         self.tell(self._outcome)
 
@@ -133,15 +145,22 @@ class Cleaner:
 
     def _is_due(self, segment: CmdLogSegment, newer_bytes: int) -> bool:
         """Whether to rewrite the segment: its average end of life has passed (the document's rule), or half of its
-        additions are dead, or dead ones keep records of newer segments from being dropped.
+        additions are dead, or dead ones keep records of newer segments from being dropped. On a full disk: half of its
+        additions are dead, and there is room for what it keeps.
         """
-        if self._now_ms >= segment.due_ms or 2 * segment.dead > segment.adds:
+        if segment.kept_bytes > self._room:
+            return False
+        if segment.is_mostly_dead or self._room < AMPLE:
+            return segment.is_mostly_dead
+        if self._now_ms >= segment.due_ms:
             return True
         return segment.dead > 0 and newer_bytes >= segment.size
 
     def _clean(self, segment: CmdLogSegment, ends_may_go: bool) -> Generator[None, None, bool]:
         """Rewrite one segment. Returns whether no addition of a job that was over is left in it."""
         rewrite = self._rewrite = Rewrite(self.log, self.jobs, segment, ends_may_go=ends_may_go)
+        if self._room < AMPLE:
+            rewrite.slice_bytes = HASTE_SLICE_BYTES
         yield from rewrite.run()
         self._rewrite = None
         self._outcome.removed += rewrite.is_removed
@@ -189,6 +208,7 @@ class Rewrite:
         self.jobs = jobs
         self.segment = segment
         self.ends_may_go = ends_may_go
+        self.slice_bytes = SLICE_BYTES
         self.freed_bytes = 0
         self.is_removed = False
         self.is_complete = False
@@ -241,7 +261,7 @@ class Rewrite:
         """Write the records that are needed. Returns the size of the successor, or None if the segment has other
         corrupt ranges than at the start.
         """
-        reader = SegmentReader(self.log.fs, self._path, SLICE_BYTES)
+        reader = SegmentReader(self.log.fs, self._path, self.slice_bytes)
         file.write(MAGIC)
         size = len(MAGIC)
         for data, frames, _ in reader.pieces():

@@ -177,6 +177,21 @@ class CmdLog(JobJournal):
         self.aheads_ns.update(aheads_ns)
         self._now_ms, self._time_ns = -1, 0
 
+    def end_segment_if_dead(self, bytes_min: int) -> bool:
+        """Have what follows go to another segment, if the current one is so long and most of its additions are of jobs
+        that are gone. Whether that was so.
+        """
+        segment = self.segment
+        if segment.number != self._written_number or self._planned_bytes < bytes_min or not segment.is_mostly_dead:
+            return False
+        self._begin_segment()
+        if not self._touched:
+            self._touched = True
+            self.group.touch(self)
+        self._pending_bytes += len(MAGIC)
+        self.group.pending_bytes += len(MAGIC)
+        return segment is not self.segment
+
     # changes of jobs
 
     def added(self, job: Job, limit_ms: int) -> None:

@@ -45,6 +45,16 @@ class CmdLogSegment:
         self.corrupt_ranges = 0
         self.invalid_records = 0
 
+    @property
+    def is_mostly_dead(self) -> bool:
+        """Whether more than half of its additions are of jobs that are gone."""
+        return 2 * self.dead > self.adds
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how long it is without them."""
+        return self.size * (self.adds - self.dead) // self.adds if self.adds else self.size
+
     def settle_due(self) -> None:
         """Cleaning is due at the average end of life of its jobs, as in the document; at once if it has none."""
         self.due_ms = self.limits_ms // self.adds if self.adds else 0

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.durable import Crash
+from tests.support.job_world import JobWorld, job_id
 from tests.support.streams import asks
 from tests.support.world import World
 
@@ -23,25 +27,147 @@ def fill(world: World, queues: list[str]) -> dict[str, int]:
     raise AssertionError("the disk is never full")
 
 
+def turns(world: World, count: int) -> None:
+    """Seconds that pass."""
+    for _ in range(count):
+        world.turn(1000)
+        world.sync()
+        world.turn()
+
+
+@pytest.mark.parametrize("form", ["kestrel", "libkestrel"])
 @pytest.mark.parametrize("memory", ["128MB", "500KB"])
-@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("count", [1, 5, 40])
 def test_a_full_disk_whose_items_are_read_to_nine_tenths_accepts_puts_within_ten_seconds(
-    count: int, memory: str
+    count: int, memory: str, form: str
 ) -> None:
     disk = Disk(8 << 20)
     disk.make_folder("s")
-    config = f"default.max_memory_size = {memory!r}\n"
+    config = f"default.max_memory_size = {memory!r}\ndefault.journal_format = {form!r}\n"
     world = World(config, disk)
     stored = fill(world, [f"q{number}" for number in range(count)])
     for queue, many in stored.items():
         for _ in range(many * 9 // 10):
             assert asks(world, f"get {queue}").startswith("VALUE")
-    for _ in range(10):
-        world.turn(1000)
-        world.sync()
-        world.turn()
+    turns(world, 10)
     assert asks(world, "set other 0 0 1", "x") == "STORED" and "disk.space" in world.events
     again = World(config, world.disk.kill(), world.now_ms)
     for queue, many in stored.items():
         left = [int(data[:5]) for data in again.items(queue)]
         assert left == list(range(many * 9 // 10, many))
+
+
+LIBKESTREL = 'default.journal_format = "libkestrel"\n'
+
+
+def half_read(reader: str = "") -> tuple[World, int]:
+    """A disk full of items of one libkestrel queue, of which all but ten have been read; how many there were."""
+    disk = Disk(8 << 20)
+    disk.make_folder("s")
+    world = World(LIBKESTREL, disk)
+    if reader:
+        asks(world, f"get q+{reader}")
+    many = fill(world, ["q"])["q"]
+    for _ in range(many - 10):
+        assert asks(world, "get q").startswith("VALUE")
+    return world, many
+
+
+def segments(world: World) -> list[str]:
+    return [name for name, _ in world.disk.list("s") if name.startswith("q.") and ".read." not in name]
+
+
+def numbers(world: World, queue: str = "q") -> list[int]:
+    return [int(data[:5]) for data in world.items(queue)]
+
+
+def test_a_segment_is_cut_before_the_first_item_that_somebody_needs() -> None:
+    world, many = half_read()
+    turns(world, 3)
+    old, fresh = segments(world)
+    assert 10 * ITEM_BYTES < world.disk.size(f"s/{old}") < 10 * ITEM_BYTES + 1000
+    assert world.disk.size(f"s/{fresh}") == 4
+    for number in range(many, many + 5):
+        data = f"{number:05}".ljust(ITEM_BYTES, "x")
+        assert asks(world, f"set q 0 0 {len(data)}", data) == "STORED"
+    disk = world.disk.kill()
+    assert numbers(world) == list(range(many - 10, many + 5))
+    assert numbers(World(LIBKESTREL, disk, world.now_ms)) == list(range(many - 10, many + 5))
+
+
+def test_a_reader_that_has_read_nothing_keeps_its_items_and_the_disk_full() -> None:
+    world, many = half_read("slow")
+    turns(world, 5)
+    assert asks(world, "set other 0 0 1", "x").startswith("SERVER_ERROR disk full")
+    assert len(segments(world)) == 1 and numbers(world, "q+slow") == list(range(many))
+
+
+def test_an_item_that_is_open_is_not_cut_off() -> None:
+    world, many = half_read()
+    client = world.client().says("get q/open")
+    world.sync()
+    assert "VALUE" in client.hears()
+    for _ in range(9):
+        assert asks(world, "get q").startswith("VALUE")
+    turns(world, 3)
+    assert len(segments(world)) == 2
+    assert numbers(World(LIBKESTREL, world.disk.kill(), world.now_ms)) == [many - 10]
+
+
+def test_the_last_item_of_an_empty_queue_stays_so_that_ids_go_on() -> None:
+    world, many = half_read()
+    for _ in range(10):
+        assert asks(world, "get q").startswith("VALUE")
+    turns(world, 3)
+    assert asks(world, "set q 0 0 1", "x") == "STORED"
+    disk = world.disk.kill()
+    again = World(LIBKESTREL, disk, world.now_ms)
+    assert again.items("q") == [b"x"]
+    family = again.broker.spool.streams.families["q"]
+    assert family.segments.last_id == many + 1
+
+
+@pytest.mark.parametrize("verb", ["create", "write", "rename", "read"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EDQUOT])
+def test_a_cut_that_is_refused_leaves_the_segment_as_it_is(verb: str, number: int) -> None:
+    world, many = half_read()
+    turns(world, 1)
+    world.disk.fail(verb, "s/q.1" if verb == "read" else "~~", number, times=1 << 30)
+    turns(world, 3)
+    disk = world.disk.kill()
+    assert len([name for name, _ in disk.list("s") if "~~" in name]) <= 1
+    again = World(LIBKESTREL, disk, world.now_ms)
+    assert numbers(again) == list(range(many - 10, many)) and not [n for n, _ in again.disk.list("s") if "~~" in n]
+
+
+@pytest.mark.parametrize("how", list(Crash))
+@pytest.mark.parametrize("step", range(8))
+def test_a_power_cut_amid_a_cut_leaves_what_nobody_has_read(how: Crash, step: int) -> None:
+    world, many = half_read()
+    for number in range(step):
+        world.turn(1000 if number % 3 == 0 else 0)
+        if number % 3 == 1:
+            world.sync()
+    again = World(LIBKESTREL, world.disk.crash(how), world.now_ms)
+    assert numbers(again) == list(range(many - 10, many))
+
+
+@pytest.mark.parametrize("segment", ["64MB", "1MB"])
+@pytest.mark.parametrize("is_run", [False, True])
+def test_a_disk_full_of_jobs_of_which_nine_tenths_are_over_accepts_jobs_and_items_within_ten_seconds(
+    is_run: bool, segment: str
+) -> None:
+    disk = Disk(8 << 20)
+    disk.make_folder("s")
+    world = JobWorld(f'cmdlog_seg_size = "{segment}"\n', disk)
+    worker, many = world.worker(), 0
+    while worker.adds(many, "x" * ITEM_BYTES).startswith("+OK"):
+        many += 1
+    for number in range(many * 9 // 10):
+        if is_run:
+            assert worker.leases() == str(number) and worker.finishes(number).startswith("+OK")
+        assert worker.asks(f"delete {job_id(number)}").startswith("+OK")
+    world.pass_time(10_000)
+    assert asks(world, "set other 0 0 1", "x") == "STORED"
+    assert worker.adds(many, "x" * ITEM_BYTES).startswith("+OK")
+    assert world.again().jobs.keys() == {job_id(number) for number in range(many * 9 // 10, many + 1)}

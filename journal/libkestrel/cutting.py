@@ -1,0 +1,48 @@
+"""Cutting off the beginning of a segment, all of which has been read, when the disk is full.
+
+As a rule a segment stays as it is until all of it has been read. The cut one is written beside it in the background,
+from the first item on that a reader needs, and takes its name: a crash leaves the one or the other, and both hold
+everything that is needed. A start steps over ids that are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from staniel.journal.background import CallbackTask
+from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.replace_file import discard, fresh_file
+from staniel.journal.libkestrel.records import SEGMENT_MAGIC
+from staniel.journal.libkestrel.segments import SegmentCut
+
+PIECE_BYTES = 1 << 20
+
+
+class CutSegment(CallbackTask):
+    """Write what `cut` leaves of its segment to `temp`, and sync that. After an error there is no such file."""
+
+    def __init__(
+        self, fs: Fs, folder: str, temp: str, cut: SegmentCut, then: Callable[[OSError | None, int], None]
+    ) -> None:
+        super().__init__(then)
+        self._fs = fs
+        self.path, self.temp = f"{folder}/{cut.segment.name}", f"{folder}/{temp}"
+        self.cut = cut
+        self._end = cut.segment.size
+
+    def work(self) -> None:
+        at = self.cut.offset
+        file = fresh_file(self._fs, self.temp)
+        try:
+            file.write(SEGMENT_MAGIC)
+            while at < self._end:
+                piece = self._fs.read(self.path, at, min(PIECE_BYTES, self._end - at))
+                if not piece:
+                    raise OSError(0, "it is shorter than it was", self.path)
+                file.write(piece)
+                at += len(piece)
+            file.sync()
+        except OSError:
+            discard(self._fs, self.temp, file)
+            raise
+        file.close()

@@ -7,8 +7,8 @@ to the undo file and synced, before anything else changes the journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from staniel.broker.events import Level
@@ -53,6 +53,21 @@ T = TypeVar("T")
 
 class Damaged(Exception):
     """A frame is not what was written."""
+
+
+class ReadFailed(OSError):
+    """An undo file cannot be read. Whatever the errno is, that is no full disk: the error may pass."""
+
+    call = "read"
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Read the undo file at `path`. Raises ReadFailed."""
+    try:
+        yield
+    except OSError as error:
+        raise ReadFailed(error.errno, error.strerror, path) from error
 
 
 class UndoRecovery:
@@ -125,7 +140,8 @@ class UndoRecovery:
         be read. Raises OSError.
         """
         fs = self.fs
-        content, size = read_content(fs, path), fs.size(path)
+        with reading(path):
+            content, size = read_content(fs, path), fs.size(path)
         if content is Unusable.LATER:
             self._set_aside(path, content.value)
             return None
@@ -235,7 +251,9 @@ class UndoRecovery:
 
     def _read_slice(self, record: UndoRecord, place: Place, read: Callable[[bytes], T | None]) -> T:
         """Raises OSError and Damaged."""
-        found = read(self.fs.read(record.path, place.at, place.size))
+        with reading(record.path):
+            data = self.fs.read(record.path, place.at, place.size)
+        found = read(data)
         if found is None:
             raise Damaged(f"byte {place.at} is not what was written")
         return found
@@ -327,7 +345,9 @@ class UndoRecovery:
     def _items(self, record: UndoRecord, number: int) -> list[tuple[UndoItem, Item]]:
         """Of a slice; none if it is damaged: then they cannot be returned either. Raises OSError."""
         place = record.content.slices[number]
-        found = read_items(self.fs.read(record.path, place.at, place.size))
+        with reading(record.path):
+            data = self.fs.read(record.path, place.at, place.size)
+        found = read_items(data)
         if found is None:
             self._report("undo.damaged", record.path, f"slice {number} is not what was written", queue=record.queue)
         return found or []
@@ -359,11 +379,12 @@ class UndoRecovery:
                 self._set_aside(path, str(error))
 
     def _give_up(self, path: str, error: OSError, queue: str = "") -> None:
-        """A file cannot be read, or what is found out cannot be noted in it; or a journal cannot be read. On a full
-        disk, at a reload, and if it is a journal, the file is set aside. Raises SpoolError: the error may pass, and the
-        start must wait for that.
+        """A file cannot be read, or what is found out cannot be noted in it; or a journal cannot be read. If there is
+        no room to note it, at a reload, and if it is a journal, the file is set aside. Raises SpoolError: the error may
+        pass, and the start must wait for that.
         """
-        if self._is_starting and error.errno not in FULL_ERRNOS and error.filename in (None, path):
+        is_full = error.errno in FULL_ERRNOS and not isinstance(error, ReadFailed)
+        if self._is_starting and not is_full and error.filename in (None, path):
             raise refused_start(error, path) from error
         self._set_aside(path, str(error), queue)
 

@@ -113,7 +113,8 @@ class RunningMove(TransferOperation):
             self.left -= len(taken)
             self._send(taken, target, now_ms)
         elif not self._is_waiting and not self.source.is_unsettled:
-            self.stop_sending(f"{self.target} is full (max_items or max_size)" if self.is_target_full else "", now_ms)
+            full = f"{self.target} is full (max_items or max_size)" if self.is_target_full else ""
+            self.stop_sending(full or access.trouble(self.source), now_ms)
         return len(taken)
 
     def _check(self, now_ms: int) -> Queue:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from staniel.broker import access
 from staniel.broker.access import DISK_FULL
 from staniel.broker.events import Level
 from staniel.broker.operations.running import CANCELLED, LOOK_AGAIN_MS, Operation, Requester
@@ -68,6 +69,8 @@ class FileOperation(Operation):
         self._file: File | None = None
         self._pinned: Pinned = broker.transfers.pin(queue)
         self._why = ""
+        self._retry: Callable[[int], None] | None = None  # what waits for its next try
+        self._is_told = False  # that what has happened cannot be noted
 
     def due(self, now_ms: int) -> int | None:
         """Cancelled: asked between slices."""
@@ -122,7 +125,34 @@ class FileOperation(Operation):
         self.broker.transfers.unpin(self._pinned)
         self._pinned = []
 
+    def note_or_retry(self, head: Head, then: Callable[[int], None], again: Callable[[int], None], now_ms: int) -> None:
+        """Append `head`, which says what has happened, then `then`; while that cannot be written, call `again` each
+        second. Until then a start finds out by the journal, so it must not be written anew, and the operation cannot
+        end.
+        """
+
+        def failed(why: str, _: int) -> None:
+            if not self._is_told:
+                self._is_told = True
+                hint = "make room on its disk: it is tried each second, and its journal is not written anew until then"
+                fields = {"queue": self.queue.name, "undo": self.record.id}
+                self.broker.report(Level.WARNING, "undo.unnoted", file=self.record.path, why=why, hint=hint, **fields)
+            self.task = None
+            if self.broker.operations.is_stopping:
+                self.is_at_rest = True  # and the journal stays pinned
+                return
+            self.try_again(again, now_ms + NOTE_AGAIN_MS)
+
+        self._retry = None
+        self.append_head(head, then, failed)
+
+    def try_again(self, then: Callable[[int], None], at_ms: int) -> None:
+        self._retry = then
+        self.broker.timers.set(DelayedCall(then), at_ms)
+
     def stop(self, now_ms: int) -> bool:
+        if self._retry is not None:
+            self._retry(now_ms)  # comes to rest
         if self.task is not None:
             self.broker.maintenance.tasks.complete(self.task, now_ms)
         return self.is_at_rest
@@ -200,6 +230,8 @@ class RunningPurge(FileOperation):
             self.left -= 1
             size += len(head.data)
         if not self._slice:
+            if self.name == DELETE or self.left > 0:
+                self._why = access.trouble(queue)  # there may be more
             self._remove_rest(now_ms)
             return
         began, data = self._began, slice_frame(self._slice, min(self.left, self._bound.count(queue)))
@@ -258,7 +290,7 @@ class RunningPurge(FileOperation):
         if self.broker.operations.is_stopping:
             self._rest(now_ms)
         else:
-            self.append_head(Over(), self._over, self._cannot_be_undone)
+            self.note_or_retry(Over(), self._over, self._removed, now_ms)
 
     def _over(self, now_ms: int) -> None:
         """The file is whole: what is in it has gone."""
@@ -270,13 +302,6 @@ class RunningPurge(FileOperation):
         else:
             self._delete(now_ms)
 
-    def _cannot_be_undone(self, why: str, now_ms: int) -> None:
-        """The items have gone. A start would have to tell which ones, from a journal that goes on."""
-        self._why = self._why or f"it cannot be undone, {why}"
-        self.undos.erase(self.record.path)
-        self.undos.drop(self.record, "")
-        self._close(now_ms)
-
     def _delete(self, now_ms: int) -> None:
         """Delete the queue in the step that finds it empty: what has come meanwhile goes into the file first."""
         broker, queue = self.broker, self.queue
@@ -286,6 +311,10 @@ class RunningPurge(FileOperation):
         if self._is_wanted():
             self._pinned = self._pinned or broker.transfers.pin(queue)
             self._next(now_ms)
+            return
+        if why := access.trouble(queue):
+            self._why = why  # found out just now: there is more, and it would go for good
+            self._deleted(now_ms)
             return
         self.release()
         if broker.deletions.is_postponed(queue):  # another client's deletion waits for this one
@@ -335,8 +364,6 @@ class RunningUndo(FileOperation):
         self.record = record
         record.holder = self
         self._items: list[Item] = []
-        self._retry: Callable[[int], None] | None = None  # what waits for its next try
-        self._is_told = False  # that what has been returned cannot be noted
         self.begin(now_ms, str(record.id))
         if undoing is None:
             at_ms = broker.calendar.wall_ms(now_ms)
@@ -394,7 +421,7 @@ class RunningUndo(FileOperation):
             self._stop_early(why, now_ms)
             return
         if not self.broker.transfers.may_announce(self.queue.name, self):
-            self._try_again(self._announce, now_ms + LOOK_AGAIN_MS)
+            self.try_again(self._announce, now_ms + LOOK_AGAIN_MS)
             return
         self.broker.transfers.announce(self.queue.name, self)
         place = noted_position(append_log(self.queue.journal))
@@ -435,39 +462,14 @@ class RunningUndo(FileOperation):
         self._note_returned(now_ms)
 
     def _note_returned(self, now_ms: int) -> None:
-        """Note that the slice is returned, again and again while that cannot be written. Until then a start finds the
-        copies by their place in the journal, so it must not be written anew, and the operation cannot end.
-        """
-        self._retry = None
-
-        def failed(why: str, _: int) -> None:
-            if not self._is_told:
-                self._is_told = True
-                hint = "make room on its disk: it is tried each second, and its journal is not written anew until then"
-                fields = {"queue": self.queue.name, "undo": self.record.id}
-                self.broker.report(Level.WARNING, "undo.unnoted", file=self.record.path, why=why, hint=hint, **fields)
-            self.task = None
-            if self.broker.operations.is_stopping:
-                self.is_at_rest = True  # and the journal stays pinned
-                return
-            self._try_again(self._note_returned, now_ms + NOTE_AGAIN_MS)
-
-        self.append_head(Returned(self.record.content.left[0]), self._read_next, failed)
-
-    def _try_again(self, then: Callable[[int], None], at_ms: int) -> None:
-        self._retry = then
-        self.broker.timers.set(DelayedCall(then), at_ms)
+        """Until then a start finds the copies by their place in the journal."""
+        self.note_or_retry(Returned(self.record.content.left[0]), self._read_next, self._note_returned, now_ms)
 
     def _stop_early(self, why: str, now_ms: int) -> None:
         """The others stay in the file, for another try."""
         self.append_head(
             UndoEnded(), lambda now_ms: self._close(why, now_ms), lambda _, now_ms: self._close(why, now_ms)
         )
-
-    def stop(self, now_ms: int) -> bool:
-        if self._retry is not None:
-            self._retry(now_ms)  # comes to rest
-        return super().stop(now_ms)
 
     def _close(self, why: str, now_ms: int) -> None:
         self.broker.transfers.end_announcing(self.queue.name, self)

@@ -73,7 +73,7 @@ class RunningRedrive(RunningMove):
             raise Refused(why, client=False)
         if not self.left or not source.has_live_head(now_ms) or not self._bound.holds_head(source):
             if not source.is_unsettled:
-                self.stop_sending("", now_ms)
+                self.stop_sending(access.trouble(source) if self.left else "", now_ms)
             return False
         head = source.line.head()
         assert head is not None

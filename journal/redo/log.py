@@ -213,7 +213,8 @@ class RedoLog:
 
     def adopt(self, file: NamedFile, *, has_data: bool) -> bool:
         """Take down what is written to `file` from now on, and what no sync has covered yet. `has_data`: the bytes
-        themselves, not only their checksums. Whether the file has not been known before.
+        themselves, not only their checksums. Whether the file has not been known before. One that the disk does not
+        let look at is not taken up: it is synced itself, and asked for again with what is written next.
         """
         binding = file.binding
         if isinstance(binding, Binding):
@@ -221,6 +222,11 @@ class RedoLog:
                 self._change_kind(binding, file, has_data=has_data)
             return False
         if not self._may_bind(file, has_data=has_data):
+            return False
+        at = min(file.safe_bytes, file.size)
+        try:
+            behind = list(self._read_behind(file, at)) if has_data else []
+        except OSError:
             return False
         path = file.path[len(self.folder) + 1 :]
         self._files += 1
@@ -233,25 +239,34 @@ class RedoLog:
         file.bind(binding, tell=has_data)
         binding.noted_bytes = binding.known_safe_bytes()
         if has_data:
-            self._catch_up(binding, file)
+            self._catch_up(binding, file, at, behind)
         return True
 
-    def _catch_up(self, binding: Binding, file: NamedFile) -> None:
-        """Take down what has been written to `file` behind what the log has been told of."""
+    def _read_behind(self, file: NamedFile, at: int) -> Iterator[bytes]:
+        """What has been written to `file` from byte `at` on. Raises OSError."""
+        while at < file.size and (piece := file.read(at, min(self._piece_bytes, file.size - at))):
+            yield piece
+            at += len(piece)
+
+    def _catch_up(self, binding: Binding, file: NamedFile, at: int, behind: Iterable[bytes]) -> None:
+        """Take down what has been written to `file` behind what the log has been told of: pieces from byte `at` on."""
         self._note_safe(binding)
-        at = binding.noted_bytes
-        while at < file.size:
-            piece = file.read(at, min(self._piece_bytes, file.size - at))
-            if not piece:
-                break
+        for piece in behind:
             self.wrote(file, at, piece)
             at += len(piece)
-        binding.noted_bytes = at
+            binding.noted_bytes = max(binding.noted_bytes, at)
 
     def _change_kind(self, binding: Binding, file: NamedFile, *, has_data: bool) -> None:
-        """The policy of its queue is another one now."""
+        """The policy of its queue is another one now. What cannot be read back stays of the kind that it is, and is
+        synced itself.
+        """
         if has_data:
-            self._catch_up(binding, file)
+            at = max(binding.noted_bytes, binding.known_safe_bytes())
+            try:
+                behind = list(self._read_behind(file, at))
+            except OSError:
+                return
+            self._catch_up(binding, file, at, behind)
             binding.direct_bytes = max(binding.direct_bytes, binding.noted_bytes)
         else:
             binding.noted_bytes = file.size
@@ -270,7 +285,7 @@ class RedoLog:
             return False
         try:
             return self.fs.is_same_device(file.path, self.folder)
-        except FileNotFoundError:
+        except OSError:
             return False  # another program has taken it away; the spool's own look tells
 
     def wrote(self, file: NamedFile, at: int, data: bytes) -> None:
@@ -306,7 +321,8 @@ class RedoLog:
         assert isinstance(binding, Binding)
         if not binding.has_data:
             with suppress(OSError):  # no sync is to cover these bytes: a power cut may have them
-                self._catch_up(binding, file)
+                at = max(binding.noted_bytes, binding.known_safe_bytes())
+                self._catch_up(binding, file, at, self._read_behind(file, at))
         binding.size, binding.safe_bytes, binding.file = file.size, min(file.safe_bytes, file.size), None
 
     def leave(self, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -108,6 +109,42 @@ def test_the_log_is_used_again_and_again() -> None:
             world.do_tasks()
     assert redo.next_number > 400 and redo.segments[0].size == redo.segment_bytes_max
     assert len(world.crash(Crash.DROP).items()) == 402
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("verb", ["is_same_device", "read"])
+def test_a_file_that_cannot_be_looked_at_is_synced_itself_and_taken_up_later(verb: str, number: int) -> None:
+    world = in_use()
+    client = world.client()
+    world.disk.fail(verb, "s/new", number)
+    client.puts("third", "new")
+    world.sync()
+    assert client.hears() == "STORED" and "s/new" not in world.broker.group.redo.bound
+    assert world.crash(Crash.DROP).items("new") == [b"third"]
+    client.puts("fourth", "new")
+    world.sync()
+    assert client.hears() == "STORED" and "s/new" in world.broker.group.redo.bound
+    assert world.crash(Crash.DROP).items("new") == [b"third", b"fourth"]
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_queue_that_becomes_durable_is_synced_itself_while_its_file_cannot_be_read_back(is_read: bool) -> None:
+    config = LOG + 'queues.lax.sync_journal = "50ms"\n'
+    world = in_use(config)
+    client = world.client()
+    client.puts("first", "lax")
+    for _ in range(200):
+        world.turn(10)
+        world.sync()
+    client.puts("second", "lax")
+    world.config = LOG
+    if not is_read:
+        world.disk.fail("read", "s/lax", errno.EIO)
+    client.says("reload")
+    client.puts("third", "lax")
+    world.sync()
+    assert client.hears().endswith("STORED")
+    assert world.crash(Crash.DROP).items("lax") == [b"first", b"second", b"third"]
 
 
 def test_a_write_too_large_for_the_log_is_synced_in_its_journal() -> None:

@@ -253,30 +253,32 @@ def run(load: Callable[[], Config], log_format: str = "") -> int:
 
 def serve_until_end(load: Callable[[], Config], log: ServerLog) -> int:
     """The exit code, once the reason for the end is in the log."""
-
-    def complain(text: str, code: int = 1) -> int:
-        log.complain(text)
-        return code
-
     try:
         trio.run(serve, load, log)
-    except (ConfigError, StartError, SpoolError) as error:
-        return complain(str(error))
-    except Locked as error:
-        return complain(f"the spool is in use by {error}; stop it, or give another with --spool")
-    except Misplaced as error:
-        hint = "nothing more is answered; put the files back as they were, then start again: what is in them is served"
-        return complain(f"{error}; {hint}", MISPLACED)
-    except JournalFailure as error:
-        mend = remedy(error.__cause__, "mend the disk, then start again")
-        return complain(f"{error}; nothing was acknowledged since; {mend}; recovery does the rest")
-    except OSError as error:
-        mend = remedy(error, "start again once that is mended")
-        return complain(f"{described(error)}; nothing was acknowledged since; {mend}")
-    except MemoryError:
-        hint = "give it more, or less to max_memory_size_total and max_pending_size_total, then start again"
-        return complain(f"out of memory; nothing was acknowledged since; {hint}")
+    except (ConfigError, StartError, SpoolError, Locked, JournalFailure, OSError, MemoryError) as error:
+        log.complain(last_line(error))
+        return MISPLACED if isinstance(error, Misplaced) else 1
     return 0
+
+
+def last_line(error: Exception) -> str:
+    """What is said of the error that has ended the server, and what to do about it."""
+    match error:
+        case Locked():
+            return f"the spool is in use by {error}; stop it, or give another with --spool"
+        case Misplaced():
+            hint = "put the files back as they were, then start again: what is in them is served"
+            return f"{error}; nothing more is answered; {hint}"
+        case JournalFailure():
+            mend = remedy(error.__cause__, "mend the disk, then start again")
+            return f"{error}; nothing was acknowledged since; {mend}; recovery does the rest"
+        case OSError():
+            mend = remedy(error, "start again once that is mended")
+            return f"{described(error)}; nothing was acknowledged since; {mend}"
+        case MemoryError():
+            hint = "give it more, or less to max_memory_size_total and max_pending_size_total, then start again"
+            return f"out of memory; nothing was acknowledged since; {hint}"
+    return str(error)
 
 
 def say(text: str) -> None:

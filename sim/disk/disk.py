@@ -135,7 +135,7 @@ class DiskRegion:
             try:
                 self._disk.write_over(self._inode, staged[0][0], b"".join([data for _, data in staged]))
             except OSError as error:
-                raise SyncFailed(error.errno, error.strerror) from error
+                raise SyncFailed(error.errno, error.strerror, self._inode.path) from error
         self._disk.sync_inode(self._inode)
 
     def is_at(self, path: str) -> bool:

@@ -14,8 +14,22 @@ from staniel.queues.queue import Queue
 if TYPE_CHECKING:
     from staniel.broker.operations.running import Operation
     from staniel.broker.session import Session
+    from staniel.journal.group_commit import GroupCommit
 
 DISK_FULL = "disk full, nothing can be stored until there is space"
+NO_INODES = "disk full, nothing can be stored: no inodes are left on it, remove files"
+
+
+def disk_full(group: GroupCommit) -> str:
+    """Why nothing can be stored."""
+    return NO_INODES if group.ballast.lacks_inodes else DISK_FULL
+
+
+def puts_are_refused(group: GroupCommit) -> str:
+    """The same, for the log."""
+    if group.ballast.lacks_inodes:
+        return "no inodes are left on the disk: puts are refused until files are removed"
+    return "puts are refused until there is space"
 
 
 def read_refusal(session: Session | Operation, queue: Queue | None) -> str:

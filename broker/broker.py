@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from staniel.broker.access import puts_are_refused
 from staniel.broker.config.addresses import TcpAddress
 from staniel.broker.config.load import Config, ConfigError, ReloadError, check_admin
 from staniel.broker.counters import ServerCounters
@@ -418,10 +419,10 @@ class Broker:
     def _remake_lost_files(self, now_ms: int) -> None:
         """Write again the files that hold no items and that another program has removed. Raises JournalFailure."""
         redo = self.group.redo
-        if not self.group.ballast.has_room:
+        if not self.group.is_full and not self.group.ballast.has_room:
             self.group.release_ballast()
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
-            self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint="puts are refused until there is space")
+            self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint=puts_are_refused(self.group))
         for kept in [kept for kept in self.spool.kept if kept.is_lost()]:
             try:
                 kept.make()
@@ -463,7 +464,7 @@ class Broker:
         if had_space and group.budget_bytes < 0:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
             self.undos.drop_all("the disk is full")
-            self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint="puts are refused until there is space")
+            self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint=puts_are_refused(self.group))
         if self.transfers.unblocked:
             self._run_deferred_steps(now_ms)
             self.commit(now_ms)  # what has begun now must be written before the next sync

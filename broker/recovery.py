@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from staniel.broker.access import why_unreadable
+from staniel.broker.access import puts_are_refused, why_unreadable
 from staniel.broker.events import Level
 from staniel.broker.session import LAST_TIME, dead_letter
 from staniel.broker.status import ServerStatus
@@ -133,7 +133,7 @@ def recover(
 def _restore_ballast(broker: Broker) -> None:
     spool, group, report = broker.spool, broker.group, broker.report
     if not group.restore_ballast():
-        report(Level.ERROR, "disk.full", spool=spool.folder, hint="puts are refused until there is space")
+        report(Level.ERROR, "disk.full", spool=spool.folder, hint=puts_are_refused(group))
     if group.ballast.trouble:
         hint = "there is room, so puts are accepted; a disk that fills up within a second may end the server"
         report(Level.WARNING, "spool.no_reserve", file=group.ballast.path, why=group.ballast.trouble, hint=hint)

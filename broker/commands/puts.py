@@ -41,7 +41,7 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     size = len(item.data) + _OVERHEAD_BYTES
     group = session.group
     if group.pending_bytes + size > group.budget_bytes and not group.admits(size):
-        raise Refused(access.DISK_FULL, client=False)
+        raise Refused(access.disk_full(group), client=False)
     if session.calendar.ahead_ms:
         item.added_ms += session.calendar.ahead_ms
     queue = session.by_name.get(name)
@@ -162,7 +162,7 @@ def _check_access(session: Session, queue: Queue) -> None:
 
 def _check_room(session: Session, targets: list[Target], item: Item) -> None:
     if not session.broker.group.admits(len(targets) * (len(item.data) + RECORD_OVERHEAD_BYTES)):
-        raise Refused(access.DISK_FULL, client=False)
+        raise Refused(access.disk_full(session.broker.group), client=False)
 
 
 def _why_not(session: Session, queue: Queue, item: Item) -> PutResult:

@@ -37,7 +37,8 @@ RECLAIMED_AT_ONCE = 64  # journals
 
 def _report_refused(report: RateLimitedSink, path: str, error: OSError, now_ms: int) -> None:
     hint = f"the journal grows on in its present file; it is tried again; {remedy(error, 'mend that')}"
-    report(Level.WARNING, "journal.rotate_failed", now_ms, file=path, why=described(error), hint=hint)
+    fields = {"file": path, "why": described(error), "hint": hint}
+    report.of_kind((path, error.errno), Level.WARNING, "journal.rotate_failed", now_ms, **fields)  # `why` has a number
 
 
 class MaintenanceScheduler:

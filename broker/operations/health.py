@@ -126,6 +126,9 @@ def _of_disk(broker: Broker) -> list[HealthReason]:
     if group.is_full:
         text = "the disk is full: puts are refused, gets go on"
         mend = f"make room on the disk of {broker.spool.folder}; puts are accepted within a second of that"
+        if group.ballast.lacks_inodes:
+            text = "the disk has no inodes left: puts are refused, gets go on"
+            mend = f"remove files from the disk of {broker.spool.folder}; df -i counts them"
         return [HealthReason(ReasonName.DISK_FULL, Severity.REFUSES, text, mend)]
     found = [*_of_file_systems(broker), *_of_damage(broker), *_of_watch(broker)]
     free, total = fs.free_bytes(broker.spool.folder)

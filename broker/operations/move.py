@@ -152,7 +152,7 @@ class RunningMove(TransferOperation):
                 break
             if not group.admits(size + (OVERHEAD_BYTES * (len(taken) + 1)) + len(head.data)):
                 if not taken:
-                    raise Refused(access.DISK_FULL, client=False)
+                    raise Refused(access.disk_full(group), client=False)
                 break
             size += len(head.data)
             taken.append(source.open_to_leave())

@@ -220,7 +220,7 @@ class RunningReturn(TransferOperation):
                 break
             if group.is_full or not group.admits(size + OVERHEAD_BYTES * (len(found) + 1) + len(head.data)):
                 if not found:
-                    raise Refused(access.DISK_FULL, client=False)
+                    raise Refused(access.disk_full(group), client=False)
                 return found, 0, False
             size += len(head.data)
             found.append((there.open_to_leave(), lookup.take(key)))
@@ -261,7 +261,7 @@ class RunningReturn(TransferOperation):
                     continue
                 if group.is_full or not group.admits(found_bytes + size):
                     if not found:
-                        raise Refused(access.DISK_FULL, client=False)
+                        raise Refused(access.disk_full(group), client=False)
                     return found, False
                 found, found_bytes = found + 1, found_bytes + size
                 if found == PASSING_ITEMS or found_bytes >= PASSING_BYTES:

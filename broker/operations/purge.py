@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from staniel.broker import access
-from staniel.broker.access import DISK_FULL
 from staniel.broker.events import Level
 from staniel.broker.operations.running import CANCELLED, LOOK_AGAIN_MS, Operation, Requester
 from staniel.broker.operations.transfer import Bound, noted_position
@@ -433,7 +432,7 @@ class RunningUndo(FileOperation):
         if self.queue.state is QueueState.CLOSED:
             return f"{self.queue.name} is deleted"
         if self.broker.group.is_full or not self.broker.group.admits(size):
-            return DISK_FULL
+            return access.disk_full(self.broker.group)
         return ""
 
     def _announced(self, now_ms: int) -> None:

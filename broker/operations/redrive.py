@@ -85,7 +85,7 @@ class RunningRedrive(RunningMove):
             return False
         if transfers.admits(source, len(head.data)) is not Admission.NOW:
             if self.broker.group.is_full or log is None:
-                raise Refused(access.DISK_FULL, client=False)
+                raise Refused(access.disk_full(self.broker.group), client=False)
             self._is_waiting = True
             self.broker.group.after(log, self._go_on)
             return False

@@ -18,6 +18,10 @@ ROOM_FACTOR = 2  # it is made where there is room for as much again
 RECORD_OVERHEAD_BYTES = 64  # heads and flags around an item's data, generously
 
 
+INODES_MIN = 16  # so few left are none: rotations and packs need some
+INODES_SHARE = 8  # on a small disk an eighth of them
+
+
 class Space(Enum):
     AMPLE = "ample"  # the ballast stands
     FULL = "full"  # let go: puts are refused until it stands again
@@ -39,6 +43,8 @@ class Ballast:
         self.space = Space.FULL
         self.trouble = ""
         """Why there is no reserve although there is room."""
+        self.lacks_inodes = False
+        """Whether it is inodes that are used up."""
         self.bytes = reserve_bytes(fs.free_bytes(folder)[1])
 
     @property
@@ -54,6 +60,8 @@ class Ballast:
             return True
         self.space = Space.FULL
         self._remove()
+        if not self._has_inodes(ROOM_FACTOR):
+            return False
         if self.fs.free_bytes(self.folder)[0] < ROOM_FACTOR * self.bytes:
             return False
         try:
@@ -70,6 +78,7 @@ class Ballast:
         """Remove the ballast."""
         self.space = Space.FULL
         self._remove()
+        self._has_inodes(1)
 
     def _remove(self) -> None:
         with suppress(OSError):  # one that cannot be removed is room that cannot be had
@@ -77,8 +86,18 @@ class Ballast:
 
     @property
     def has_room(self) -> bool:
-        """Whether there is room for the ballast beside what is there. Where it stands that need not be asked."""
+        """Whether there are inodes, and room for the ballast beside what is there. Where it stands that room need not
+        be asked for.
+        """
+        if not self._has_inodes(1):
+            return False
         return self.space is not Space.UNRESERVED or self.fs.free_bytes(self.folder)[0] >= ROOM_FACTOR * self.bytes
+
+    def _has_inodes(self, factor: int) -> bool:
+        """Whether the disk has so many times the inodes that are kept in reserve."""
+        free, total = self.fs.free_inodes(self.folder)
+        self.lacks_inodes = free < factor * min(INODES_MIN, total // INODES_SHARE)
+        return not self.lacks_inodes
 
     @property
     def is_lost(self) -> bool:

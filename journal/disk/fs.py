@@ -52,6 +52,7 @@ class Locked(Exception):
 
 
 UNKNOWN_BYTES = 1 << 62
+UNKNOWN_INODES = 1 << 62
 """Free and total bytes of a file system that does not tell them."""
 
 
@@ -170,6 +171,11 @@ class Fs(Protocol):
     def free_bytes(self, folder: str) -> tuple[int, int]:
         """(free, total) bytes of the file system that holds `folder`; UNKNOWN_BYTES both, if the system refuses to
         tell.
+        """
+
+    def free_inodes(self, folder: str) -> tuple[int, int]:
+        """(free, total) numbers of files that the file system of `folder` has room for; UNKNOWN_INODES both, if it has
+        no such limit or does not tell.
         """
 
     def name_bytes_max(self, folder: str) -> int:

@@ -15,7 +15,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from staniel.journal.disk.file_system import Mount, find_mount, mount_id_in
-from staniel.journal.disk.fs import UNKNOWN_BYTES, File, Locked, Reader, Region, SyncFailed
+from staniel.journal.disk.fs import UNKNOWN_BYTES, UNKNOWN_INODES, File, Locked, Reader, Region, SyncFailed
 from staniel.journal.disk.memory_limit import limit_files, limit_in
 
 LIBC = ctypes.CDLL(None, use_errno=True)  # for what `os` does not have; its calls release the interpreter
@@ -440,6 +440,13 @@ class OsFs:
         except OSError:
             return UNKNOWN_BYTES, UNKNOWN_BYTES
         return numbers.f_bavail * numbers.f_frsize, numbers.f_blocks * numbers.f_frsize
+
+    def free_inodes(self, folder: str) -> tuple[int, int]:
+        try:
+            numbers = os.statvfs(native(folder))
+        except OSError:
+            return UNKNOWN_INODES, UNKNOWN_INODES
+        return (numbers.f_favail, numbers.f_files) if numbers.f_files else (UNKNOWN_INODES, UNKNOWN_INODES)
 
     def name_bytes_max(self, folder: str) -> int:
         try:

@@ -110,7 +110,7 @@ class StreamJournal:
     def configure(self, config: QueueConfig) -> None:
         """Apply changed settings of the queue itself; readers have their own."""
         self.archive = config.archive_path
-        self.writer.segment_bytes = config.default_journal_bytes
+        self.writer.segment_bytes = self.writer.usual_bytes = config.default_journal_bytes
         self._own_sync_ms = config.sync_ms
         self.update_sync_policy()
 

@@ -9,7 +9,7 @@ cdef class StreamWriter(Appender):
     cdef public str folder, queue
     cdef public object segments, _run
     cdef public object newest_number, written_id, _entered_id  # of a file name, ids: of any size
-    cdef public long long batch, open_transfers, transfers_in, rotations, segment_bytes, _size, _rotated_ms
+    cdef public long long batch, open_transfers, transfers_in, rotations, segment_bytes, usual_bytes, _size, _rotated_ms
     cdef public bint blocks_transfers, _is_dirty
     cdef public list _pending_records, _planned
 

@@ -6,7 +6,7 @@ before an item that would make the current one longer than allowed.
 
 from __future__ import annotations
 
-from staniel.journal.disk.fs import File, Fs, remove_each
+from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, Fs, remove_each
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import segment_name
@@ -41,6 +41,7 @@ class StreamWriter(Appender):
         "segment_bytes",
         "segments",
         "transfers_in",
+        "usual_bytes",
         "written_id",
     )
 
@@ -65,7 +66,7 @@ class StreamWriter(Appender):
         self._planned: list[StreamSegment] = []  # segments whose files are not created yet
         self._is_dirty = False
         self._size = 0  # of the newest segment, pending records included
-        self.segment_bytes = config.default_journal_bytes
+        self.segment_bytes = self.usual_bytes = config.default_journal_bytes
 
     @property
     def has_pending(self) -> bool:
@@ -136,7 +137,7 @@ class StreamWriter(Appender):
                 self._append(b"")
             if not self._planned:
                 break
-            self._rotate()
+            self._rotate_or_grow()
         if not self.written_bytes:  # it was begun without an item
             self._append(SEGMENT_MAGIC)
         self._is_dirty = False
@@ -192,22 +193,42 @@ class StreamWriter(Appender):
         self._size = MAGIC_BYTES
         self._rotated_ms = now_ms
 
+    def _rotate_or_grow(self) -> None:
+        """Go on with the next planned segment. If the system refuses to create it, the current one takes what was
+        planned for that, and as much as it has before another try. Raises OSError.
+        """
+        try:
+            self._rotate()
+        except OSError as error:
+            if error.errno in FULL_ERRNOS or error.errno in BROKEN_ERRNOS:
+                raise
+            self.group.on_refused(self.path, error, self._rotated_ms)
+            self.segments.files.remove(self._planned.pop(0))
+            self._pending_records[0] += self._pending_records.pop(1)
+            if not self._planned:
+                self._size += self.written_bytes - MAGIC_BYTES
+            self.segment_bytes = 2 * self._size
+
     def _rotate(self) -> None:
-        """Seal the current segment and switch to the next planned one.
+        """Seal the current segment and switch to the next planned one. Raises OSError: then nothing has changed.
 
         If replies wait for syncs, the segment is synced before the next one is created, so a power cut leaves no gap.
         Otherwise the next sync includes it, and after a power cut its last items may be missing while later ones exist.
         """
-        file = self.file
+        file, path = self.file, f"{self.folder}/{self._planned[0].name}"
         if self.sync_ms == 0:
             file.sync()
-            self.group.complete(file)
             self.fs.sync_folder(self.folder)
+        following = self.fs.append(path)
+        if self.sync_ms == 0:
+            self.group.complete(file)
             self.group.close_after_sync(file)
         else:
             self.group.seal(file, self._rotated_ms)
         self.group.change_folder(self.sync_ms, self._rotated_ms)
-        self._switch_to(None)
-        self.path = f"{self.folder}/{self._planned.pop(0).name}"
+        self._switch_to(following)
+        self.path = path
+        self._planned.pop(0)
         self._pending_records.pop(0)
+        self.segment_bytes = self.usual_bytes
         self.rotations += 1

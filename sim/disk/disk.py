@@ -22,6 +22,7 @@ from staniel.journal.disk.fs import UNKNOWN_BYTES, File, Locked, Reader, Region,
 from staniel.sim.disk.durable import Choose, Crash, Edit, Folder, Inode, Move, Node, carry
 
 CAPACITY_BYTES = 1 << 30
+INODES = 1 << 20
 MEMORY_BYTES = 1 << 30
 
 
@@ -169,6 +170,7 @@ class Disk:
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
         self.capacity_bytes = capacity_bytes
+        self.free_inodes_count = INODES
         self.used_bytes = 0
         self.log: list[Op] = []
         self.stop_at: int | None = None
@@ -452,6 +454,9 @@ class Disk:
         except OSError:
             return UNKNOWN_BYTES, UNKNOWN_BYTES
         return max(0, self.capacity_bytes - self.used_bytes), self.capacity_bytes
+
+    def free_inodes(self, folder: str) -> tuple[int, int]:
+        return self.free_inodes_count, INODES
 
     def name_bytes_max(self, folder: str) -> int:
         return self.name_bytes

@@ -6,6 +6,10 @@ import errno
 
 import pytest
 
+from staniel.broker.access import NO_INODES, puts_are_refused
+from staniel.broker.operations.health import health
+from staniel.broker.operations.reasons import ReasonName
+from staniel.journal.disk.fs import UNKNOWN_INODES
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.support.job_world import JobWorld, job_id
@@ -171,3 +175,33 @@ def test_a_disk_full_of_jobs_of_which_nine_tenths_are_over_accepts_jobs_and_item
     assert asks(world, "set other 0 0 1", "x") == "STORED"
     assert worker.adds(many, "x" * ITEM_BYTES).startswith("+OK")
     assert world.again().jobs.keys() == {job_id(number) for number in range(many * 9 // 10, many + 1)}
+
+
+@pytest.mark.parametrize("form", ["kestrel", "libkestrel"])
+def test_a_disk_without_inodes_is_full_and_says_so(form: str) -> None:
+    config = f"default.journal_format = {form!r}\n"
+    world = World(config)
+    assert asks(world, "set q 0 0 1", "x") == "STORED"
+    world.disk.free_inodes_count = 15
+    world.turn(1000)
+    assert asks(world, "set q 0 0 1", "y") == f"SERVER_ERROR {NO_INODES}"
+    assert len(world.reported("disk.full")) == 1
+    assert "no inodes are left" in puts_are_refused(world.broker.group)
+    (reason,) = health(world.broker, world.now_ms).reasons
+    assert reason.name is ReasonName.DISK_FULL and "no inodes" in reason.text and "df -i" in reason.mend
+    again = World(config, world.disk.kill(), world.now_ms)
+    assert asks(again, "set q 0 0 1", "y") == f"SERVER_ERROR {NO_INODES}" and len(again.reported("disk.full")) == 1
+    again.disk.free_inodes_count = 20
+    turns(again, 2)
+    assert asks(again, "set q 0 0 1", "y") == f"SERVER_ERROR {NO_INODES}"
+    again.disk.free_inodes_count = 40
+    turns(again, 2)
+    assert asks(again, "set q 0 0 1", "y") == "STORED" and "disk.space" in again.events
+    assert again.items("q") == [b"x", b"y"]
+
+
+def test_a_file_system_without_a_limit_of_inodes_is_not_full_of_them() -> None:
+    world = World("")
+    world.disk.free_inodes_count = UNKNOWN_INODES
+    turns(world, 2)
+    assert asks(world, "set q 0 0 1", "x") == "STORED" and "disk.full" not in world.events

@@ -58,6 +58,31 @@ def test_a_rotation_that_is_refused_leaves_the_journal_as_it_is(verb: str, numbe
     assert "spool.renewed" not in again.events and drained(again) == list(range(50))
 
 
+@pytest.mark.parametrize("sync", ["always", "os"])
+@pytest.mark.parametrize("number", [*(each for each in REFUSALS if each != errno.EDQUOT), errno.EMFILE, errno.ENOMEM])
+def test_a_libkestrel_segment_that_is_refused_lets_the_one_before_it_grow(number: int, sync: str) -> None:
+    text = f'{SMALL}default.journal_format = "libkestrel"\ndefault.sync_journal = "{sync}"\n'
+    world = World(text)
+    put(world, 0, 1)
+    world.disk.fail("create", "s/q.", number, times=ALWAYS)
+    put(world, 1, 19)
+    client = world.client()
+    for each in range(20, 40):
+        client.puts(f"{each:03}".ljust(500, "x"), "q")  # many to a batch
+    world.sync()
+    (said,) = world.reported("journal.rotate_failed")
+    assert said["file"] == f"s/{segments(world)[0]}" and len(segments(world)) == 1
+    world.disk._faults.clear()
+    put(world, 40, 80)
+    assert len(segments(world)) > 1
+    again = World(text, world.disk.kill(), world.now_ms)
+    assert drained(again) == list(range(120))
+
+
+def segments(world: World) -> list[str]:
+    return [name for name, _ in world.disk.list("s") if name.startswith("q.") and ".read." not in name]
+
+
 @pytest.mark.parametrize("number", sorted(BROKEN_ERRNOS))
 def test_a_rename_on_a_broken_disk_ends_the_server_without_a_mark_of_a_failed_sync(number: int) -> None:
     world = World(SMALL)

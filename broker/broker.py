@@ -169,7 +169,7 @@ class Broker:
         self.queues = Queues(config.queue, self._new_journal)
         self.calendar = self.queues.calendar = Calendar()
         self.wall = WallClock(fs, self.spool.own, self.calendar, report, self._wall_stepped)
-        self.transfers = Transfers(self.queues, self.spool, report)
+        self.transfers = Transfers(self.queues, self.spool, report, self.wall)
         self.queues.transfer_sink, self.queues.timer = self.transfers, self.timers
         total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
         self.maintenance = MaintenanceScheduler(self.queues, self.group, total_bytes, report)

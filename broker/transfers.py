@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from staniel.broker.events import EventSink, Level, RateLimitedSink
 from staniel.broker.transfer_recovery import TransferRecovery
+from staniel.broker.wall_clock import WallClock
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.group_commit import NEVER_MS, GroupCommit
 from staniel.journal.journals import append_log, next_write_position, removal_log
@@ -71,8 +72,10 @@ class Transfer(Struct, frozen=True):
 class Transfers:
     """The transfer sink of every queue."""
 
-    def __init__(self, queues: Queues, spool: Spool, report: EventSink) -> None:
+    def __init__(self, queues: Queues, spool: Spool, report: EventSink, wall: WallClock) -> None:
         self.queues = queues
+        self._wall = wall
+        wall.may_set_back = self.may_set_back
         self.spool = spool
         self.group: GroupCommit = spool.group
         self.transfer_log = TransferLog(spool.fs, f"{spool.own}/intents")
@@ -92,18 +95,54 @@ class Transfers:
         self.next_ms = NEVER_MS  # when those are tried again
         self._busy = False
         self._announcing: dict[str, object] = {}
+        self._to_come = 0  # announcements whose copies have not been added
+        self._wall_waits = False  # to be set back until there are none
 
     def may_announce(self, target: str, operation: object) -> bool:
         """Whether `operation` may note copies that it is going to add to `target`. One at a time may: what it adds
         comes later than what it notes, so after a crash the copies of two could not be told apart if their items are
         equal.
         """
-        return self._announcing.get(target, operation) is operation
+        return not self._wall_waits and self._announcing.get(target, operation) is operation
 
     def announce(self, target: str, operation: object) -> None:
-        """`operation` notes such copies. Others wait until `end_announcing`."""
+        """`operation` notes such copies. Others wait until `end_announcing`. Call `came` when they are added.
+
+        Clients may put equal items until then, and a start tells these from the copies by their times alone: those of
+        the copies are as of `earlier`, and the wall is not set back meanwhile (`may_set_back`).
+        """
         assert self.may_announce(target, operation)
         self._announcing[target] = operation
+        self._to_come += 1
+
+    def came(self, now_ms: int) -> None:
+        """The copies of an announcement are added, or never will be."""
+        self._to_come -= 1
+        if self._wall_waits and not self._to_come:
+            self._wall_waits = False
+            self._wall.look(now_ms)
+
+    @property
+    def are_copies_to_come(self) -> bool:
+        """Whether some are announced, and not yet added."""
+        return self._to_come > 0
+
+    def may_set_back(self) -> bool:
+        """Whether the wall may show earlier times again: else a put could get the time of a copy that is to come. If
+        not, none is announced any more, and the wall is looked at again when none is to come.
+        """
+        self._wall_waits = self.are_copies_to_come
+        return not self._wall_waits
+
+    def earlier(self, item: Item, now_ms: int) -> Item:
+        """`item` as a copy of it is to be announced: it was added before `now_ms`, as the wall shows that. The wall may
+        have been set back since `item` was put.
+        """
+        calendar = self.queues.calendar
+        latest_ms = calendar.wall_ms(now_ms) - 1
+        if item.added_ms <= latest_ms:
+            return item
+        return item_with(past_bytes(item), item.data, latest_ms, calendar.renewed_ms(item, now_ms), item.flags)
 
     def end_announcing(self, target: str, operation: object) -> None:
         """The disk knows of each copy that `operation` has noted whether it has come."""

@@ -39,7 +39,8 @@ from staniel.journal.undo_file import (
     read_items,
     read_moved,
 )
-from staniel.queues.item import Item, Numbered
+from staniel.queues.calendar import FOREVER_MS
+from staniel.queues.item import Item, Numbered, item_with, past_bytes
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 from staniel.queues.stream.line import StreamLine
@@ -221,7 +222,12 @@ class UndoRecovery:
         returning = content.returning
         assert returning is not None
         kept = content.kept.get(returning.slice, frozenset())
-        items = [(at, item) for at, (_, item) in enumerate(self._items(record, returning.slice)) if at not in kept]
+        before_ms = returning.before_ms or FOREVER_MS
+        items = [
+            (at, item_with(past_bytes(item), item.data, min(item.added_ms, before_ms - 1), item.expires_ms, item.flags))
+            for at, (_, item) in enumerate(self._items(record, returning.slice))
+            if at not in kept
+        ]
         position = int(returning.after), returning.at
         landed = self.broker.transfers.recovery.find_copies(record.queue, position, [item for _, item in items])
         self._write(record, [Kept(returning.slice, [items[each][0] for each in sorted(landed)])])

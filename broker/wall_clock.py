@@ -45,13 +45,14 @@ class ClockNote(Struct, frozen=True):
 
 class WallClock:
     """The one who changes the calendar. `read` is the driver's; without one the wall is never looked at. `stepped` is
-    called when the wall was set.
+    called when the wall was set. A step back is not taken over before `may_set_back` allows it: look again then.
     """
 
     def __init__(self, fs: Fs, own: str, calendar: Calendar, report: EventSink, stepped: Callable[[int], None]) -> None:
         self.calendar = calendar
         self.read: Callable[[], ClockReading] | None = None
         self._stepped = stepped
+        self.may_set_back: Callable[[], bool] = lambda: True
         self._fs = fs
         self._path = f"{own}/clock"
         self._report = report
@@ -109,6 +110,8 @@ class WallClock:
         if self.read is None:
             return
         here = self.read()
+        if here.wall_ms - self.calendar.wall_ms(now_ms) <= -STEP_MS and not self.may_set_back():
+            return
         if step_ms := self._take_step(here, now_ms):
             self._keep_as_expected(here, now_ms)
             self._tell(step_ms)

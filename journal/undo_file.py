@@ -206,12 +206,15 @@ class Kept(Struct, frozen=True, tag="kept"):
 
 class Returning(Struct, frozen=True, tag="returning"):
     """Slice number `slice` is about to be returned: its copies will be found behind the file numbered `after`, at byte
-    `at` or later, as in transfer_log.Intent.
+    `at` or later, as in transfer_log.Intent. They were added before `before_ms`, which the wall showed: of an item with
+    a later time the copy has the ms before that. 0: they have the times of their items, as a file of an earlier version
+    says.
     """
 
     slice: int
     after: FileNumber
     at: int
+    before_ms: int = 0
 
 
 class Returned(Struct, frozen=True, tag="returned"):

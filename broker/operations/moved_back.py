@@ -272,13 +272,15 @@ class RunningReturn(TransferOperation):
 
     def _send(self, found: list[tuple[Delivery, Wanted]], back: Queue, now_ms: int) -> None:
         taken = [each for each, _ in found]
-        copies = [
+        as_before = [
             item_with(past_bytes(item), item.data, wanted.item.added_ms, wanted.item.expires_ms, item.flags)
             for item, wanted in ((each.item, wanted) for each, wanted in found)
         ]
+        copies = [self.broker.transfers.earlier(item, now_ms) for item in as_before]
 
         def describe(after: FileNumber, at: int) -> Back:
-            return Back(after, at, [_described(each, wanted) for each, wanted in found])
+            each_copied = zip(found, copies, strict=True)
+            return Back(after, at, [_described(each, wanted, copy) for (each, wanted), copy in each_copied])
 
         self._sent[id(taken)] = [wanted for _, wanted in found]
         self.send(taken, copies, back, describe, now_ms)
@@ -331,9 +333,9 @@ class RunningReturn(TransferOperation):
         self.end(why, now_ms, str(record.id))
 
 
-def _described(taken: Delivery, wanted: Wanted) -> BackItem:
+def _described(taken: Delivery, wanted: Wanted, copy: Item) -> BackItem:
     item = taken.item
     item_id = item.id if isinstance(item, Numbered) else 0
     xid = 0 if item_id else taken.xid
-    data, added_ms = item.data, wanted.item.added_ms
-    return BackItem(wanted.slice, wanted.place, item.added_ms, added_ms, len(data), crc32(data), xid, item_id)
+    data = item.data
+    return BackItem(wanted.slice, wanted.place, item.added_ms, copy.added_ms, len(data), crc32(data), xid, item_id)

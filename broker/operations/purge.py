@@ -423,8 +423,14 @@ class RunningUndo(FileOperation):
             self.try_again(self._announce, now_ms + LOOK_AGAIN_MS)
             return
         self.broker.transfers.announce(self.queue.name, self)
-        place = noted_position(append_log(self.queue.journal))
-        self.append_head(Returning(self.record.content.left[0], *place), self._announced, self._stop_early)
+        self._items = [self.broker.transfers.earlier(item, now_ms) for item in self._items]
+        place, wall_ms = noted_position(append_log(self.queue.journal)), self.broker.calendar.wall_ms(now_ms)
+        returning = Returning(self.record.content.left[0], *place, wall_ms)
+        self.append_head(returning, self._announced, self._unannounced)
+
+    def _unannounced(self, why: str, now_ms: int) -> None:
+        self.broker.transfers.came(now_ms)
+        self._stop_early(why, now_ms)
 
     def _refusal(self) -> str:
         """Why the slice cannot be returned now."""
@@ -440,6 +446,7 @@ class RunningUndo(FileOperation):
         self.task = None
         if why := self._refusal():
             # Nothing will come: a start must not look for it among the copies of others.
+            self.broker.transfers.came(now_ms)
             stop = partial(self._stop_early, why)
             self.append_head(Kept(self.record.content.left[0], []), stop, lambda _, now_ms: stop(now_ms))
             return
@@ -450,6 +457,7 @@ class RunningUndo(FileOperation):
             counters.put_bytes -= len(item.data)
         self.advance(self.done + len(self._items), now_ms)
         self._items = []
+        self.broker.transfers.came(now_ms)
         if (log := append_log(self.queue.journal)) is not None:
             log.transfers_in += 1  # what takes them further waits until the disk knows that they are here
         self.after_sync(self._copied, now_ms, of_items=True)

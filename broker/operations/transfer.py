@@ -216,6 +216,8 @@ class TransferOperation(Operation):
             target = None
         if target is not None:
             found.sent = self._add(found, target, now_ms)
+        if self._file is not None:
+            self.broker.transfers.came(now_ms)
         if found.sent < len(found.taken):
             self._take_back(found, now_ms)
         log = append_log(target.journal) if target is not None else None

@@ -11,6 +11,7 @@ import pytest
 
 from staniel.broker.operations import moved_back, purge, transfer
 from staniel.broker.operations.purge import RunningUndo
+from staniel.broker.transfers import Transfers
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.log import Log
 from staniel.journal.transfer_log import Intent, encode, key_of
@@ -106,6 +107,28 @@ def test_a_crash_at_any_step_neither_loses_nor_doubles(story: Story, how: Crash,
             wrong.append((steps, found))
         if not is_more:
             break
+    assert steps > 8
+    assert not wrong
+
+
+@FORMATS
+@pytest.mark.parametrize("how", list(Crash))
+@pytest.mark.parametrize("story", [two_undos_of_purges, undos_of_a_move_and_of_a_purge])
+def test_a_copy_belongs_to_one_of_two_files_that_wait_for_equal_ones(story: Story, how: Crash, config: str) -> None:
+    """A version whose operations do not take turns may have left them."""
+    wrong = []
+    is_more, steps = True, 0
+    while is_more:
+        with pytest.MonkeyPatch.context() as without_turns:
+            without_turns.setattr(Transfers, "may_announce", lambda self, target, operation: True)
+            without_turns.setattr(Transfers, "end_announcing", lambda self, target, operation: None)
+            world = World(config)
+            story(world)
+            is_more = all(goes_on(world) for _ in range(steps))
+        again = World(config, world.disk.crash(how), world.now_ms)
+        if (found := everything(again)) != 2 * COUNT:
+            wrong.append((steps, found))
+        steps += 1
     assert steps > 8
     assert not wrong
 

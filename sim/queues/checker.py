@@ -238,8 +238,17 @@ class Checker:
         unanswered = any(one.is_leaving or any(request.aborts(name) for request in one.unanswered) for one in holders)
         # On its way to a queue that a reload has taken away.
         called_off = reading.holder is None and bool(model.targets) and not queue.config.expire_to_queue
-        if not (gone or unanswered or timed_out or called_off or reading.asked_back):
+        is_kept_out = reading.holder is None and any(map(self._is_full, model.targets))
+        if not (gone or unanswered or timed_out or called_off or is_kept_out or reading.asked_back):
             raise Violation(Kind.DUPLICATED, f"{shown(record.data)} went back to {name} without a cause")
+
+    def _is_full(self, name: str) -> bool:
+        """Whether the target of a move may have no room any more for what is on its way."""
+        queue = self.model(name).queue
+        if queue is None:
+            return False
+        config, ready = queue.config, self.model(name).now.ready
+        return len(ready) >= config.max_items or _bytes_of(ready) >= config.max_bytes
 
     # what clients ask and are told
 

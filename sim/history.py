@@ -572,13 +572,17 @@ class History:
             self.has_faults = True
             self.disk.fail(rng.choice(("write", "sync")), "~~", errno.ENOSPC, after=rng.randrange(3), short=20)
             self.disk.fail("remove", "~~", errno.EIO)
-        if self.clocks is not None and rng.randrange(60) < profile.wall_steps:
+        if self.clocks is not None and rng.randrange(60) < profile.wall_steps and not self._is_wall_held():
             self.clocks.step(rng)
             self.wall_stepped()
             self.world.broker.wall.look(self.world.now_ms)
             self.clocks.note()
         if rng.randrange(60) < profile.clock_jump:
             self._turn(rng.choice((5000, 3_600_000, 86_400_000)))
+
+    def _is_wall_held(self) -> bool:
+        """Whether a server would not see at once that the wall is set back."""
+        return self.world.broker.transfers.are_copies_to_come
 
     def _fail_a_sync(self, rng: Random) -> None:
         """One of a kind: of a file or of names, in a turn or in a thread; and perhaps there is no room for the mark."""

@@ -25,6 +25,9 @@ TURNS_MS = (*(0,) * 80, LOOK_AGAIN_MS)
 TURNS_TO_ACCIDENT_MS = (0, 0, 0, LOOK_AGAIN_MS)
 """Most puts of a life come in one millisecond; when an accident is near, operations need not wait for each other."""
 SETTLES = 0.2
+PUTS_BESIDE = {False: 10, True: 50}  # percent; whether copies are to come
+TURNS_OF_A_PUT = 7
+STEPS_OF_A_PUT = 4
 STEPS_OF_TWO = 60  # of the disk, within which two operations are cut off
 LAX = "c"
 """A queue whose items come from others alone and go to others alone, in seeds in which it has another sync policy: so
@@ -149,11 +152,13 @@ class EqualRun(HubRun):
         super()._step()
 
     def _act(self) -> None:
-        """Rather a new operation than anything else; nothing new when an accident is near, so that most is answered and
-        counts.
+        """Rather a new operation than anything else; when an accident is near nothing new but some puts, so that most
+        is answered and counts.
         """
         draw = self.rng.randrange(100)
         if self.is_due and self.world.broker.operations.running:
+            if draw < PUTS_BESIDE[self.world.broker.transfers.are_copies_to_come]:
+                self._put_beside()
             self.rng.choice(self.world.workers).go_on()
             self._meanwhile()
         elif self.is_due or draw < 15:
@@ -194,15 +199,30 @@ class EqualRun(HubRun):
             self._hear_all()
 
     def _put_some(self, queue: str, count: int = 2) -> None:
-        """Not beside an operation: a start cannot tell an item that is put while copies of equal ones are awaited, in
-        the millisecond that they show, from one of them.
-        """
         self._hear_all()
-        if self.world.broker.operations.running:
-            return
         client = self._operator()
         client.say([operators.puts(queue, *self._new_item(queue, self.rng), self.rng) for _ in range(count)])
         self._hear_all()
+
+    def _put_beside(self) -> None:
+        """An item like those that the operations carry, in the millisecond that most of these show; perhaps it is
+        answered while they are under way, and that is all there is time for.
+        """
+        world = self.world
+        running = world.broker.operations.running.values()
+        targets = sorted({each.target or each.queue_name for each in running} & {*self._open_to_clients})
+        if not targets:
+            return
+        queue = self.rng.choice(targets)
+        self._ask(operators.puts(queue, *self._new_item(queue, self.rng), self.rng))
+        if self.rng.random() < 0.5:
+            return
+        for _ in range(TURNS_OF_A_PUT):
+            world.turn(0)
+            world.machine.syncs.go_on()
+            for client in list(self.clients):
+                self._hear(client)
+        self.disk.stop_at = len(self.disk.log) + self.rng.randrange(STEPS_OF_A_PUT)
 
     def _ask(self, *requests: Request) -> None:
         """Each by an operator of its own."""

@@ -1,16 +1,46 @@
-"""Broken rules of items that are all alike: which copy belongs to which operation."""
+"""Broken rules of items that are all alike: which copy belongs to which operation, and which item is no copy."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from msgspec import structs
+
+from staniel.broker.operations.move import RunningMove
 from staniel.broker.transfers import Transfers
+from staniel.broker.undo_recovery import UndoRecovery
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 
 @mutant("two operations note copies for one queue at once", "hub-equal-items")
 def no_turns() -> Any:
     return replaced(Transfers, "may_announce", lambda right: lambda self, target, operation: True)
+
+
+@mutant("an undo returns items with times that a put may have", "hub-equal-items")
+@contextmanager
+def times_of_puts() -> Iterator[None]:
+    def make(right: Any) -> Any:
+        def look(self: UndoRecovery, record: Any, content: Any) -> None:
+            content.returning = structs.replace(content.returning, before_ms=0)
+            right(self, record, content)
+
+        return look
+
+    as_it_was = replaced(Transfers, "earlier", lambda right: lambda self, item, now_ms: item)
+    with as_it_was, replaced(UndoRecovery, "_look", make):
+        yield
+
+
+@mutant("a move gives its copies the time that a put has", "hub-equal-items")
+def time_of_puts() -> Any:
+    return replaced(
+        RunningMove,
+        "_send",
+        lambda right: lambda self, taken, target, now_ms: right(self, taken, target, now_ms + 1),
+    )
 
 
 __all__ = ["MUTANTS"]

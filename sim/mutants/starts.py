@@ -15,6 +15,8 @@ from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.redo import records
 from staniel.journal.redo.log import RedoLog
 from staniel.journal.workq import files as workq_files
+from staniel.journal.workq import records as workq_records
+from staniel.journal.workq.layout import NS_A_SECOND
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 
@@ -66,6 +68,18 @@ def expiries_of_31_bits() -> Any:
         return addx
 
     return replaced(Encoder, "addx", make)
+
+
+@mutant("a start reads the seconds of jobs as 32 bits with a sign", "jobs-borders-of-time")
+def seconds_of_32_bits() -> Any:
+    def make(right: Any) -> Any:
+        def read_time(data: bytes, at: int) -> int:
+            seconds, nanos = divmod(right(data, at), NS_A_SECOND)
+            return int(((seconds + (1 << 31)) % (1 << 32) - (1 << 31)) * NS_A_SECOND + nanos)
+
+        return read_time
+
+    return replaced(workq_records, "read_time", make)
 
 
 @mutant("a command log goes on behind the last number of a segment", "jobs-last-segments")

@@ -55,6 +55,11 @@ def copy_anywhere() -> Any:
     return replaced(TransferLog, "begin", make)
 
 
+@mutant("a number behind the last one becomes the last one", "crc-collisions")
+def not_restored() -> Any:
+    return replaced(Encoder, "restored", lambda right: lambda self: b"")
+
+
 @mutant("a copy has the past of the copy before it", "transfers")
 def stale_past() -> Any:
     def make(right: Any) -> Any:

@@ -64,7 +64,9 @@ FROM = {
     "a redo log that has run out of numbers gives them to other files": 67,
     "a purge is over before the disk has its removals": 19,
     "a journal is rewritten under a purge or an undo": 77,
-    "two operations note copies for one queue at once": 75,
+    "two operations note copies for one queue at once": 30,
+    "an undo returns items with times that a put may have": 19,
+    "a move gives its copies the time that a put has": 21,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS

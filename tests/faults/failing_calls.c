@@ -1,7 +1,7 @@
 /* Preloaded into a server: lets some calls of the C library on some files fail, or kills the process there.
 
-   FAULT_CALLS   which: "fsync fdatasync syncfs write pwrite rename link unlink ftruncate open read fallocate mkdir list",
-                 any of them; a write past the page cache by the kernel's AIO is a pwrite
+   FAULT_CALLS   which: "fsync fdatasync syncfs write pwrite rename link unlink ftruncate open read fallocate mkdir list
+                 stat statfs flock", any of them; a write past the page cache by the kernel's AIO is a pwrite
    FAULT_PATH    only on paths that contain this
    FAULT_SWITCH  a file: calls fail only while it is there, and its two lines are those two settings
    FAULT_AFTER   so many such calls pass first
@@ -22,7 +22,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -153,6 +155,24 @@ int posix_fallocate(int fd, off_t at, off_t size) {
     return strikes_fd("fallocate", fd) ? errno : REAL(int, "posix_fallocate", int, off_t, off_t)(fd, at, size);
 }
 int posix_fallocate64(int fd, off_t at, off_t size) { return posix_fallocate(fd, at, size); }
+
+#define STAT(name)                                                                                                     \
+    int name(const char *path, struct stat *found) {                                                                   \
+        return strikes("stat", path) ? -1 : REAL(int, #name, const char *, struct stat *)(path, found);                \
+    }
+STAT(stat)
+STAT(lstat)
+
+/* The same functions under the names that a program with 64-bit offsets calls them by. */
+int stat64(const char *path, struct stat64 *found) { return stat(path, (struct stat *)found); }
+int lstat64(const char *path, struct stat64 *found) { return lstat(path, (struct stat *)found); }
+
+int statvfs(const char *path, struct statvfs *found) {
+    return strikes("statfs", path) ? -1 : REAL(int, "statvfs", const char *, struct statvfs *)(path, found);
+}
+int statvfs64(const char *path, struct statvfs64 *found) { return statvfs(path, (struct statvfs *)found); }
+
+int flock(int fd, int how) { return strikes_fd("flock", fd) ? -1 : REAL(int, "flock", int, int)(fd, how); }
 
 DIR *opendir(const char *path) { return strikes("list", path) ? 0 : REAL(DIR *, "opendir", const char *)(path); }
 

@@ -226,7 +226,9 @@ class StreamJournal:
         if gone:
             self.stream.forget_flags(gone[-1].last_id)
             gone_names = [segment.name for segment in gone]
-            there = {name for name, _ in self.fs.list(self.folder)} if self._being_removed else set()
+            there = set(self._being_removed)
+            with suppress(OSError):  # a folder that is not listed now may have all of them
+                there = {name for name, _ in self.fs.list(self.folder)} if there else there
             self._being_removed = [*(name for name in self._being_removed if name in there), *gone_names]
             self.tasks.submit(RemoveSegments(self.fs, self.folder, gone_names, self.archive, self.on_stuck))
 

@@ -79,6 +79,16 @@ def test_a_libkestrel_segment_that_is_refused_lets_the_one_before_it_grow(number
     assert drained(again) == list(range(120))
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSYS, errno.EIO])
+def test_a_folder_that_is_not_listed_does_not_end_a_server_whose_segments_are_read(number: int) -> None:
+    world = World(f'{SMALL}default.journal_format = "libkestrel"\n')
+    put(world, 0, 40)
+    world.disk.fail("list", "s", number, times=ALWAYS)
+    take(world, 38)
+    world.disk._faults.clear()
+    assert len(segments(world)) < 4 and drained(world) == [38, 39]
+
+
 def segments(world: World) -> list[str]:
     return [name for name, _ in world.disk.list("s") if name.startswith("q.") and ".read." not in name]
 

@@ -385,12 +385,13 @@ class UndoRecovery:
                 self._set_aside(path, str(error))
 
     def _give_up(self, path: str, error: OSError, queue: str = "") -> None:
-        """A file cannot be read, or what is found out cannot be noted in it; or a journal cannot be read. If there is
-        no room to note it, at a reload, and if it is a journal, the file is set aside. Raises SpoolError: the error may
-        pass, and the start must wait for that.
+        """A file cannot be read, or what is found out cannot be noted in it; or the journal cannot be read in which its
+        items may be. If there is no room to note it, and at a reload, the file is set aside. Raises SpoolError: the
+        error may pass, and the start must wait for that.
         """
-        is_full = error.errno in FULL_ERRNOS and not isinstance(error, ReadFailed)
-        if self._is_starting and not is_full and error.filename in (None, path):
+        is_of_journal = error.filename not in (None, path)
+        is_full = error.errno in FULL_ERRNOS and not isinstance(error, ReadFailed) and not is_of_journal
+        if self._is_starting and not is_full:
             raise refused_start(error, path) from error
         self._set_aside(path, str(error), queue)
 

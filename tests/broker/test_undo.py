@@ -556,6 +556,28 @@ def test_a_server_stops_although_what_has_come_back_cannot_be_noted_and_the_next
     assert sorted(again.items()) == [b"item 1", b"item 2"] and asked(again, "GET", "/api/undo")[1] == []
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ENOSPC])
+def test_a_start_that_cannot_read_where_an_undo_has_put_its_items_is_refused(number: int) -> None:
+    world = filled(3)
+    undone = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
+    Admin(world).asks("POST", f"/api/undo/{undone}")
+    for _ in range(3):
+        goes_on(world)
+    disk = world.disk.kill()
+    reads = reads_of(disk.fork(), "s/q", world.now_ms)
+    disk.fail("read", "s/q", number, after=reads - 1)
+    with pytest.raises(SpoolError, match=f"s/q: {os.strerror(number)}"):
+        World("", disk, world.now_ms)
+    assert contents(World("", disk.kill(), world.now_ms)) == [b"item 0", b"item 1", b"item 2"]
+
+
+def reads_of(disk: Disk, path: str, now_ms: int) -> int:
+    """How often a start reads it."""
+    disk.fail("read", path, errno.EIO, after=1000)
+    World("", disk, now_ms)
+    return 1000 - disk._faults[0].after
+
+
 def test_a_start_that_cannot_list_the_undo_files_is_refused() -> None:
     """After a run without them nothing would tell which of their items are in their queues."""
     disk, now_ms = purge_cut_off()

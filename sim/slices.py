@@ -15,6 +15,8 @@ import staniel.broker.operations.move
 import staniel.broker.operations.moved_back
 import staniel.broker.operations.purge
 import staniel.broker.operations.transfer
+import staniel.broker.selection.chosen
+import staniel.broker.selection.search
 import staniel.broker.session
 import staniel.broker.timers
 import staniel.journal.redo.records
@@ -65,14 +67,23 @@ OF_UNDO: Choices = (
 )
 """What is purged, moved and returned between two syncs."""
 
+OF_CHOSEN: Choices = (
+    (staniel.broker.selection.chosen, "PASSED_PER_TURN", (1, 2, 200)),
+    (staniel.broker.selection.chosen, "ASIDE_ITEMS_MAX", (3, 200_000, 200_000)),
+    (staniel.broker.selection.search, "PIECE_ITEMS", (1, 2, 250)),
+    (staniel.broker.operations.purge, "RETURNED_PER_TURN", (1, 2, 500)),
+    (staniel.broker.operations.move, "RETURNED_PER_TURN", (1, 2, 500)),
+)
+"""What is looked at, set aside and given back in one turn."""
+
 WITHIN_ANSWERS = ((staniel.broker.commands.gets, "OUT_BYTES_PER_TURN", (10, 300, 1 << 20)),)
 """An answer is begun in one turn and ended in another. Not for a judge that looks at what is open behind each turn."""
 
 
 @contextmanager
-def small_undos(seed: int) -> Iterator[None]:
+def small_undos(seed: int, *, by_terms: bool) -> Iterator[None]:
     """Purges and undos take many slices."""
-    with _chosen(OF_UNDO, Random(seed)):
+    with _chosen(OF_UNDO + OF_CHOSEN if by_terms else OF_UNDO, Random(seed)):
         yield
 
 

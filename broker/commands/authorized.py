@@ -262,7 +262,7 @@ def path_refusal(rights: Rights, queues: Queues, method: str, path: str, names: 
     if path in ADMIN_PATHS:
         return rights.refusal_of_all(Role.ADMIN)
     last = path.rpartition("/")[2]
-    if method == "GET":
+    if method == "GET" or last == "find":
         if path.startswith(OF_QUEUE):
             return rights.refusal(Role.READ, names[0])
         return rights.refusal_to_look()

@@ -7,24 +7,19 @@ make the next get read again.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections import deque
-from collections.abc import Iterator
 from itertools import islice
 
 from msgspec import Struct
 
-from staniel.journal.kestrel.log import Log
-from staniel.journal.kestrel.read_behind import ReadBehind
-from staniel.queues.item import Delivery, Item, is_payload_gone
-from staniel.queues.line import PlainLine
+from staniel.broker.selection.line import READ_ITEMS_MAX, items_from
+from staniel.broker.selection.where import item_id
+from staniel.queues.item import Item, is_payload_gone
 from staniel.queues.past import past_of
 from staniel.queues.queue import Queue
-from staniel.queues.stream.line import StreamLine
 
-LIMIT_MAX = 1000
+LIMIT_MAX = READ_ITEMS_MAX
 PREVIEW_BYTES = 4096
 BYTES_MAX = 1 << 20  # of payload in one answer
-ROTATE_FROM = 64  # a longer way into a deque is a thousandth of the time by rotating it
 
 
 class PastView(Struct, frozen=True):
@@ -46,7 +41,7 @@ class ItemView(Struct, frozen=True):
     """One item that waits in a queue. `offset`: how many stand before it. `data` is text where the bytes are UTF-8, and
     base64 where not; `encoding` says which. Of a long item it is the beginning, and `data_bytes` the length of it all.
     `deliveries`: how often it was handed out before. `expires_at_ms` 0: it does not expire. `past`: of a dead letter,
-    or an item that expired in another queue.
+    or an item that expired in another queue. `id`: as the term `id=` takes it (staniel.broker.selection.where).
     """
 
     offset: int
@@ -60,6 +55,7 @@ class ItemView(Struct, frozen=True):
     data: str
     is_cut: bool
     past: PastView | None = None
+    id: str = ""
 
 
 class Page(Struct, frozen=True):
@@ -74,6 +70,20 @@ class Page(Struct, frozen=True):
     items: list[ItemView]
 
 
+class Matches(Struct, frozen=True):
+    """`found` items, of `found_bytes` together, of `looked_at` ones, from the head on; the first of them in `items`.
+    `cut`: so many payloads were too long to be searched to their end.
+    """
+
+    queue: str
+    at_ms: int
+    looked_at: int
+    found: int
+    found_bytes: int
+    cut: int
+    items: list[ItemView]
+
+
 def browse(queue: Queue, now_ms: int, offset: int, limit: int, preview_bytes: int = PREVIEW_BYTES) -> Page:
     """The items from `offset` on, at most `limit` and about BYTES_MAX of payload, shown or read. An expired item at the
     head is shown like any other until it is swept. Raises OSError if the journal cannot be read.
@@ -83,72 +93,17 @@ def browse(queue: Queue, now_ms: int, offset: int, limit: int, preview_bytes: in
     total = len(queue.line)
     in_memory = total - queue.line.behind
     if offset < total:
-        for at, (item, deliveries) in enumerate(islice(_items_from(queue, offset), limit), offset):
+        for at, (item, deliveries) in enumerate(islice(items_from(queue, offset), limit), offset):
             if not is_payload_gone(item):
                 age_ms = max(0, now_ms - queue.calendar.added_ms(item, now_ms))
-                views.append(_view(item, deliveries, at, age_ms, preview_bytes))
+                views.append(item_view(item, deliveries, at, age_ms, preview_bytes))
                 size += min(len(item.data), preview_bytes) if at < in_memory else len(item.data)  # all of it is read
             if size >= BYTES_MAX:
                 break
     return Page(queue.name, queue.calendar.wall_ms(now_ms), total, offset, views)
 
 
-def _items_from(queue: Queue, offset: int) -> Iterator[tuple[Item, int]]:
-    """(item, how often it was delivered) from the one at `offset` on."""
-    line = queue.line
-    returned: list[Delivery] = line.returned
-    for taken in islice(reversed(returned), offset, None):
-        yield taken.item, taken.deliveries
-    offset = max(0, offset - len(returned))
-    fresh: deque[Item] = line.fresh
-    if offset < len(fresh):
-        for item in _slice(fresh, offset):
-            yield item, 0
-    behind = max(0, offset - len(fresh))
-    if behind < line.behind:
-        for item in _behind(queue, behind):
-            yield item, 0
-
-
-def _slice(items: deque[Item], offset: int) -> list[Item]:
-    """At most LIMIT_MAX of a deque, from `offset` on."""
-    if offset < ROTATE_FROM:
-        return list(islice(items, offset, offset + LIMIT_MAX))
-    items.rotate(-offset)
-    found = list(islice(items, min(LIMIT_MAX, len(items) - offset)))
-    items.rotate(offset)
-    return found
-
-
-def _behind(queue: Queue, offset: int) -> Iterator[Item]:
-    """Of those that only the journal holds, from the one at `offset` on."""
-    line = queue.line
-    if isinstance(line, StreamLine):
-        yield from _unread_of_stream(line, offset)
-        return
-    log = queue.journal
-    assert isinstance(log, Log) and isinstance(line, PlainLine), "only a journal holds what is not in memory"
-    line.settle()
-    reader = ReadBehind(log.segments, line)
-    reader.lose_stand_ins()
-    seq = line.left + len(line.fresh) + offset
-    while seq < line.end:
-        yield reader.fetch((seq,))[seq]  # reads ahead by itself; `load` would decode all of a line of empty items
-        seq += 1
-
-
-def _unread_of_stream(line: StreamLine, offset: int) -> Iterator[Item]:
-    """Ids follow one another, but for those that are not for this queue or are confirmed already."""
-    done = line.progress.done
-    next_id = done.nth_outside(line.next_id, offset)
-    while more := line.stream.read(next_id):
-        for item in more:
-            if item.id not in done:
-                yield item
-        next_id = done.reach(more[-1].id + 1) + 1
-
-
-def _view(item: Item, deliveries: int, offset: int, age_ms: int, preview_bytes: int) -> ItemView:
+def item_view(item: Item, deliveries: int, offset: int, age_ms: int, preview_bytes: int) -> ItemView:
     shown = item.data[:preview_bytes]
     text = as_text(shown, is_cut=len(shown) < len(item.data))
     return ItemView(
@@ -163,6 +118,7 @@ def _view(item: Item, deliveries: int, offset: int, age_ms: int, preview_bytes: 
         data=b64encode(shown).decode("ascii") if text is None else text,
         is_cut=len(shown) < len(item.data),
         past=_past_view(item),
+        id=item_id(item),
     )
 
 

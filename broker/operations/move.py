@@ -6,6 +6,7 @@ can be known by, so that an undo finds them again (moved_back.py).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -15,13 +16,16 @@ from staniel.broker.operations.transfer import (
     BYTES_PER_SLICE,
     ITEMS_PER_SLICE,
     OVERHEAD_BYTES,
+    WORK_PER_ITEM,
     Bound,
     SliceUnderWay,
     TransferOperation,
 )
+from staniel.broker.selection.chosen import PASSED_PER_TURN, RETURNED_PER_TURN, Chosen, Head
 from staniel.journal.journals import append_log, removal_log
 from staniel.journal.operation_file import OperationFile
-from staniel.journal.undo_file import FileNumber, Head, Kept, Moving, MovingItem, Over, Settled, digest_of
+from staniel.journal.undo_file import FileNumber, Kept, Moving, MovingItem, Over, Settled, digest_of
+from staniel.journal.undo_file import Head as FrameHead
 from staniel.queues.interfaces import Admission, Reason
 from staniel.queues.item import Delivery, Item, Numbered, item_with, past_bytes
 from staniel.queues.names import name_error
@@ -60,9 +64,14 @@ class RunningMove(TransferOperation):
         *,
         undoably: bool = False,
         record: UndoRecord | None = None,
+        chosen: Chosen | None = None,
     ) -> None:
-        """`record`: of a move that goes on after a restart. Raises OSError if its file cannot be opened."""
-        there = source.line.present
+        """`record`: of a move that goes on after a restart. `chosen`: those that are to be moved, else the first ones.
+        Raises OSError if its file cannot be opened.
+        """
+        self._chosen = chosen
+        self._head = Head.NONE
+        there = source.line.present if chosen is None else chosen.count
         self.left = there if count is None else min(count, there)
         number = broker.audit.next_id() if record is None else record.id
         super().__init__(broker, by, name, source, target, self.left, now_ms, number)
@@ -84,7 +93,9 @@ class RunningMove(TransferOperation):
         if not undos.can_note(self.left):
             return
         try:
-            record = undos.make_for_move(self, self.source, self.target, now_ms, is_kept=self._is_kept)
+            record = undos.make_for_move(
+                self, self.source, self.target, now_ms, is_kept=self._is_kept, is_chosen=self._chosen is not None
+            )
             self._file = OperationFile(self.broker.group, undos.folder, record.path)
         except OSError:
             return
@@ -99,7 +110,7 @@ class RunningMove(TransferOperation):
             self.stop_sending(CANCELLED, now_ms)
             return 0
         if not self.left and self.record is not None:  # it goes on after a start: its target may be deleted
-            self.stop_sending("", now_ms)
+            self.stop_sending(self._why_less, now_ms)
             return 0
         try:
             target = self._check(now_ms)
@@ -112,10 +123,18 @@ class RunningMove(TransferOperation):
         if taken:
             self.left -= len(taken)
             self._send(taken, target, now_ms)
+        elif self._head is Head.MORE:
+            return PASSED_PER_TURN // WORK_PER_ITEM  # the next turn goes on
+        elif self._head is Head.TOO_FAR and self._chosen is not None:
+            self.stop_sending(self._chosen.too_far, now_ms)
         elif not self._is_waiting and not self.source.is_unsettled:
             full = f"{self.target} is full (max_items or max_size)" if self.is_target_full else ""
-            self.stop_sending(full or access.trouble(self.source), now_ms)
+            self.stop_sending(full or access.trouble(self.source) or self._why_less, now_ms)
         return len(taken)
+
+    @property
+    def _why_less(self) -> str:
+        return self._chosen.rest if self._chosen is not None else ""
 
     def _check(self, now_ms: int) -> Queue:
         """The target, made if need be. A lot may have happened since the last slice. Raises Refused and Later."""
@@ -141,7 +160,8 @@ class RunningMove(TransferOperation):
         item_bytes_max = target.config.max_item_bytes
         self.is_target_full = False
         while len(taken) < items_max and size < BYTES_PER_SLICE:
-            if not source.has_live_head(now_ms) or not self._bound.holds_head(source):
+            self._head = self._reach_head(now_ms)
+            if self._head is not Head.CHOSEN:
                 break
             head = source.line.head()
             assert head is not None
@@ -155,8 +175,19 @@ class RunningMove(TransferOperation):
                     raise Refused(access.disk_full(group), client=False)
                 break
             size += len(head.data)
+            if self._chosen is not None:
+                self._chosen.take(head)
             taken.append(source.open_to_leave())
         return taken
+
+    def _has_head(self, now_ms: int) -> bool:
+        return self.source.has_live_head(now_ms) and self._bound.holds_head(self.source)
+
+    def _reach_head(self, now_ms: int) -> Head:
+        """Whether the head is one that is to be moved."""
+        if self._chosen is not None:
+            return self._chosen.reach(self.source, partial(self._has_head, now_ms))
+        return Head.CHOSEN if self._has_head(now_ms) else Head.NONE
 
     def _has_room(self, target: Queue, item: Item, count: int, size: int, now_ms: int) -> bool:
         """Whether the target takes this one, too, after those that are under way."""
@@ -183,7 +214,8 @@ class RunningMove(TransferOperation):
             item_with(past_bytes(item), item.data, added_ms, calendar.renewed_ms(item, now_ms), item.flags)
             for item in items
         ]
-        left = min(self.left, self._bound.count(self.source))
+        # A start cannot go on with chosen ones: the file does not tell them.
+        left = min(self.left, self._bound.count(self.source)) if self._chosen is None else 0
 
         def describe(after: FileNumber, at: int) -> Moving:
             return Moving(added_ms, after, at, list(map(_described, taken)), left)
@@ -215,7 +247,19 @@ class RunningMove(TransferOperation):
 
     # the end
 
-    def last_frames(self) -> list[Head]:
+    def _close(self, now_ms: int) -> None:
+        if self._chosen is not None and not self._chosen.give_back(self.source, now_ms, RETURNED_PER_TURN):
+            self.broker.timers.soon(self)
+            return
+        super()._close(now_ms)
+
+    def stop(self, now_ms: int) -> bool:
+        is_at_rest = super().stop(now_ms)
+        if is_at_rest and self._chosen is not None:
+            self._chosen.give_back(self.source, now_ms, len(self._chosen.aside))
+        return is_at_rest
+
+    def last_frames(self) -> list[FrameHead]:
         return [Over()]
 
     def close(self, now_ms: int) -> None:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from staniel.broker import access
 from staniel.broker.events import Level
-from staniel.broker.operations.running import CANCELLED, LOOK_AGAIN_MS, Operation, Requester
+from staniel.broker.operations.running import CANCELLED, CUT_OFF, LOOK_AGAIN_MS, Operation, Requester
 from staniel.broker.operations.transfer import Bound, noted_position
+from staniel.broker.selection.chosen import RETURNED_PER_TURN, Chosen, Head
 from staniel.journal.background import CallbackTask, ReadPiece
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import take_back
@@ -27,7 +28,6 @@ from staniel.journal.undo_file import (
     DELETE,
     AppendFrames,
     DeleteEnded,
-    Head,
     Kept,
     Over,
     Returned,
@@ -38,6 +38,7 @@ from staniel.journal.undo_file import (
     read_items,
     slice_frame,
 )
+from staniel.journal.undo_file import Head as FrameHead
 from staniel.queues.item import Delivery, Item, is_payload_gone
 from staniel.queues.queue import Queue, QueueState
 
@@ -68,7 +69,7 @@ class FileOperation(Operation):
         self._file: File | None = None
         self._pinned: Pinned = broker.transfers.pin(queue)
         self._why = ""
-        self._retry: Callable[[int], None] | None = None  # what waits for its next try
+        self._retry: Callable[[int], None] | None = None  # what waits for its next try, or for the next turn
         self._is_told = False  # that what has happened cannot be noted
 
     def due(self, now_ms: int) -> int | None:
@@ -83,7 +84,7 @@ class FileOperation(Operation):
             self._file = fs.append(path)
         self.submit(AppendFrames(self._file, data, fs, self.undos.folder if is_new else "", then))
 
-    def append_head(self, head: Head, then: Callable[[int], None], failed: Callable[[str, int], None]) -> None:
+    def append_head(self, head: FrameHead, then: Callable[[int], None], failed: Callable[[str, int], None]) -> None:
         """The same of one frame without payload. `failed` is called instead if it cannot be written."""
         data = frame(head)
 
@@ -124,7 +125,9 @@ class FileOperation(Operation):
         self.broker.transfers.unpin(self._pinned)
         self._pinned = []
 
-    def note_or_retry(self, head: Head, then: Callable[[int], None], again: Callable[[int], None], now_ms: int) -> None:
+    def note_or_retry(
+        self, head: FrameHead, then: Callable[[int], None], again: Callable[[int], None], now_ms: int
+    ) -> None:
         """Append `head`, which says what has happened, then `then`; while that cannot be written, call `again` each
         second. Until then a start finds out by the journal, so it must not be written anew, and the operation cannot
         end.
@@ -147,11 +150,21 @@ class FileOperation(Operation):
 
     def try_again(self, then: Callable[[int], None], at_ms: int) -> None:
         self._retry = then
-        self.broker.timers.set(DelayedCall(then), at_ms)
+        self.broker.timers.set(DelayedCall(partial(self._tried_again, then)), at_ms)
+
+    def next_turn(self, then: Callable[[int], None]) -> None:
+        self._retry = then
+        self.broker.timers.soon(DelayedCall(partial(self._tried_again, then)))
+
+    def _tried_again(self, then: Callable[[int], None], now_ms: int) -> None:
+        if self._retry is then:  # else a stop has called it
+            self._retry = None
+            then(now_ms)
 
     def stop(self, now_ms: int) -> bool:
         if self._retry is not None:
-            self._retry(now_ms)  # comes to rest
+            then, self._retry = self._retry, None
+            then(now_ms)  # comes to rest
         if self.task is not None:
             self.broker.maintenance.tasks.complete(self.task, now_ms)
         return self.is_at_rest
@@ -173,16 +186,20 @@ class RunningPurge(FileOperation):
         now_ms: int,
         name: str = "purge",
         record: UndoRecord | None = None,
+        chosen: Chosen | None = None,
     ) -> None:
-        """`record`: of one that goes on after a restart. Raises OSError, and nothing has been done."""
+        """`record`: of one that goes on after a restart. `chosen`: those that are to go, else the first ones. Raises
+        OSError, and nothing has been done.
+        """
         number = broker.audit.next_id() if record is None else record.id
         super().__init__(broker, by, name, queue, count, now_ms, number)
         self.left = count
         self._bound = Bound(queue)
         self._began = b""
         self._slice: list[Delivery] = []
+        self._chosen = chosen
         try:
-            self.record = record or self.undos.make(self, queue, now_ms)
+            self.record = record or self.undos.make(self, queue, now_ms, None if chosen is None else chosen.bytes)
         except OSError:
             self.release()
             raise
@@ -190,6 +207,7 @@ class RunningPurge(FileOperation):
             self._began = frame(self.record.content.began)
         else:
             record.holder = self
+            self._why = CUT_OFF if record.content.began.is_chosen else ""
             self.done = record.content.counts()[0]
             self.total = self.done + count
         self.undos.add(self.record, now_ms)
@@ -197,10 +215,21 @@ class RunningPurge(FileOperation):
         self._next(now_ms)
 
     def _is_wanted(self) -> bool:
-        """Whether there is a head that is to go."""
+        """Whether there is a head that is to go, or may be."""
         if self.queue.line.head() is None:
             return False
         return self.name == DELETE or (self.left > 0 and self._bound.holds_head(self.queue))
+
+    def _reach_head(self, now_ms: int) -> Head:
+        """Whether the head is one that is to go."""
+        if self._chosen is None:
+            return Head.CHOSEN if self._is_wanted() else Head.NONE
+
+        def has_head() -> bool:
+            return self.queue.has_live_head(now_ms) and self._is_wanted()
+
+        head = self._chosen.reach(self.queue, has_head)
+        return Head.MORE if head is Head.NONE and self.queue.is_unsettled else head
 
     def _next(self, now_ms: int) -> None:
         """The next slice, or the end."""
@@ -219,21 +248,33 @@ class RunningPurge(FileOperation):
             # What has just come from another queue is still in that one, too, until the disk knows that it is here.
             self.after_sync(self._next, now_ms, of_items=True)
             return
-        while len(self._slice) < ITEMS_PER_SLICE and size < BYTES_PER_SLICE and self._is_wanted():
+        reached = Head.CHOSEN
+        while len(self._slice) < ITEMS_PER_SLICE and size < BYTES_PER_SLICE:
+            if (reached := self._reach_head(now_ms)) is not Head.CHOSEN:
+                break
             head = queue.line.head()
             assert head is not None
             if is_payload_gone(head):
                 queue.drop_head()
                 continue
+            if self._chosen is not None:
+                self._chosen.take(head)
             self._slice.append(queue.open_to_leave())
             self.left -= 1
             size += len(head.data)
+        if not self._slice and reached is Head.MORE:
+            self.next_turn(self._next)
+            return
         if not self._slice:
+            if self._chosen is not None:
+                self._why = self._chosen.too_far if reached is Head.TOO_FAR else self._chosen.rest
             if self.name == DELETE or self.left > 0:
-                self._why = access.trouble(queue)  # there may be more
+                self._why = access.trouble(queue) or self._why  # there may be more
             self._remove_rest(now_ms)
             return
-        began, data = self._began, slice_frame(self._slice, min(self.left, self._bound.count(queue)))
+        # A start cannot go on with chosen ones: the file does not tell them.
+        left = min(self.left, self._bound.count(queue)) if self._chosen is None else 0
+        began, data = self._began, slice_frame(self._slice, left)
         self._began = b""
 
         def sealed(error: OSError | None, now_ms: int) -> None:
@@ -272,6 +313,8 @@ class RunningPurge(FileOperation):
 
     def _rest(self, now_ms: int) -> None:
         """The server stops: the next start goes on."""
+        if self._chosen is not None:
+            self._chosen.give_back(self.queue, now_ms, len(self._chosen.aside))
         self.after_sync(self._come_to_rest, now_ms, of_items=False)
 
     def _come_to_rest(self, now_ms: int) -> None:
@@ -280,6 +323,11 @@ class RunningPurge(FileOperation):
 
     def _remove_rest(self, now_ms: int) -> None:
         """All that is to go has gone; the file is whole when the disk knows that."""
+        if self._chosen is not None:
+            count = len(self._chosen.aside) if self.broker.operations.is_stopping else RETURNED_PER_TURN
+            if not self._chosen.give_back(self.queue, now_ms, count):
+                self.next_turn(self._remove_rest)
+                return
         if not self.record.content.slices:
             self._close(now_ms)
         else:
@@ -411,7 +459,6 @@ class RunningUndo(FileOperation):
 
     def _announce(self, now_ms: int) -> None:
         """Note where the copies will be. One operation at a time adds copies to a queue: the others wait."""
-        self._retry = None
         if self.broker.operations.is_stopping:
             self.is_at_rest = True
             self.release()

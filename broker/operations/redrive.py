@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from staniel.broker import access
 from staniel.broker.operations.move import RunningMove, move_error
 from staniel.broker.operations.running import CANCELLED, Requester
+from staniel.broker.selection.chosen import Chosen, Head
 from staniel.journal.journals import removal_log
 from staniel.queues.interfaces import Admission, Reason
 from staniel.queues.item import Item
@@ -42,10 +43,11 @@ class RunningRedrive(RunningMove):
         count: int | None,
         now_ms: int,
         target_refusal: Callable[[str], str],
+        chosen: Chosen | None = None,
     ) -> None:
         """`target_refusal(name)`: why its user may not move items to that queue; empty if allowed."""
         self._target_refusal = target_refusal
-        super().__init__(broker, by, source, "", count, now_ms, "redrive")
+        super().__init__(broker, by, source, "", count, now_ms, "redrive", chosen=chosen)
 
     def _open_file(self, now_ms: int) -> None:
         """There is none, so there is no undo."""
@@ -71,9 +73,12 @@ class RunningRedrive(RunningMove):
             raise Refused(f"{source.name} is deleted", client=False)
         if why := access.read_refusal(self, source):
             raise Refused(why, client=False)
-        if not self.left or not source.has_live_head(now_ms) or not self._bound.holds_head(source):
-            if not source.is_unsettled:
-                self.stop_sending(access.trouble(source) if self.left else "", now_ms)
+        self._head = self._reach_head(now_ms) if self.left else Head.NONE
+        if self._head is not Head.CHOSEN:
+            if self._head is Head.TOO_FAR and self._chosen is not None:
+                raise Refused(self._chosen.too_far, client=False)
+            if self._head is Head.NONE and not source.is_unsettled:
+                self.stop_sending((access.trouble(source) if self.left else "") or self._why_less, now_ms)
             return False
         head = source.line.head()
         assert head is not None
@@ -90,6 +95,8 @@ class RunningRedrive(RunningMove):
             self.broker.group.after(log, self._go_on)
             return False
         self.left -= 1
+        if self._chosen is not None:
+            self._chosen.take(head)
         transfers.accept(source, source.open_to_leave(), Reason.MOVED, now_ms, name)
         self.advance(self.done + 1, now_ms)
         return True

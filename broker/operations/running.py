@@ -22,6 +22,7 @@ ENDED_MAX = 100  # kept in memory, so that the result can be read after the end
 RATE_MS = 2000  # a rate is measured over at least this time
 LOOK_AGAIN_MS = 20  # at what holds an operation back
 CANCELLED = "it was cancelled"
+CUT_OFF = "the server was started again: those that were not reached stay"
 
 
 class OperationState(Enum):

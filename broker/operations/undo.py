@@ -96,9 +96,9 @@ class Undos:
         """The same, of what a file begins with."""
         return self.broker.calendar.ends_at_ms(began.at_ms, began.until_ms, now_ms)
 
-    def refusal(self, queue: Queue, count: int) -> str:
+    def refusal(self, queue: Queue, count: int, chosen_bytes: int | None = None) -> str:
         """Why a purge of `count` items of `queue` cannot be undone, and so is not begun; empty if it can."""
-        size, most = purged_bytes(queue, count), self.bytes_max
+        size, most = purged_bytes(queue, count, chosen_bytes), self.bytes_max
         promised = self._promised_bytes()
         final = "say no_undo (--no-undo) to remove them for good"
         if size > most:
@@ -118,21 +118,31 @@ class Undos:
         group = self.broker.group
         return size <= self.bytes_max and not group.is_full and group.admits(size)
 
-    def make(self, operation: Operation, queue: Queue, now_ms: int) -> UndoRecord:
-        """The record of an operation that takes items from `queue`. Files that have to make way for it are gone. Raises
-        OSError.
+    def make(self, operation: Operation, queue: Queue, now_ms: int, chosen_bytes: int | None = None) -> UndoRecord:
+        """The record of an operation that takes items from `queue`, the first ones or chosen ones of so many bytes.
+        Files that have to make way for it are gone. Raises OSError.
         """
-        return self._make(operation, queue, "", purged_bytes(queue, operation.total), now_ms, is_kept=True)
+        is_chosen = chosen_bytes is not None
+        size = purged_bytes(queue, operation.total, chosen_bytes)
+        return self._make(operation, queue, "", size, now_ms, is_kept=True, is_chosen=is_chosen)
 
     def make_for_move(
-        self, operation: Operation, queue: Queue, target: str, now_ms: int, *, is_kept: bool
+        self, operation: Operation, queue: Queue, target: str, now_ms: int, *, is_kept: bool, is_chosen: bool = False
     ) -> UndoRecord:
         """The same of a move to `target`."""
         size = operation.total * MOVED_ITEM_BYTES
-        return self._make(operation, queue, target, size, now_ms, is_kept=is_kept)
+        return self._make(operation, queue, target, size, now_ms, is_kept=is_kept, is_chosen=is_chosen)
 
     def _make(
-        self, operation: Operation, queue: Queue, target: str, size: int, now_ms: int, *, is_kept: bool
+        self,
+        operation: Operation,
+        queue: Queue,
+        target: str,
+        size: int,
+        now_ms: int,
+        *,
+        is_kept: bool,
+        is_chosen: bool,
     ) -> UndoRecord:
         if is_kept:
             self._make_room(size)
@@ -148,11 +158,12 @@ class Undos:
             operation.name,
             name,
             sent_to,
-            operation.total,
+            0 if is_chosen else operation.total,  # a version that does not know of chosen ones goes on with none
             by.address,
             by.protocol,
             by.user,
             is_kept,
+            is_chosen,
         )
         return UndoRecord(f"{self.folder}/{operation.id}", UndoContent(began), size, operation)
 
@@ -218,7 +229,9 @@ class Undos:
         return [each for each in self.by_id.values() if each.is_in_use]
 
 
-def purged_bytes(queue: Queue, count: int) -> int:
-    """About how many bytes an undo file takes for the first `count` items of `queue`."""
+def purged_bytes(queue: Queue, count: int, chosen_bytes: int | None = None) -> int:
+    """About how many bytes an undo file takes for the first `count` items of `queue`, or for chosen ones."""
     items = queue.line.present
+    if chosen_bytes is not None:
+        return chosen_bytes + ITEM_BYTES * count
     return queue.line.bytes * min(count, items) // max(1, items) + ITEM_BYTES * count

@@ -229,6 +229,66 @@ export const move = guarded(async (row) => {
   for (const field of [to, count]) field.addEventListener('input', update);
 });
 
+// One item, known by its id: it is found wherever it stands by then, and nothing else is touched.
+
+const PASSED = ['stay', 'The others keep their order. Those ahead of it are set aside for a moment, as if a client had them open.'];
+const GONE = 'It is not in the queue any more: look again.';
+const byId = (item) => [`id=${item.id}`];
+const idTerm = (item) => `--where ${f.shell(`id=${item.id}`)}`;
+
+function itemResult(count, text, found) {
+  if (!count) throw Object.assign(new Error(found.why || GONE), { status: 409 });
+  return result(text, found);
+}
+
+export const deleteItem = guarded((row, item, then) => confirm({
+  title: `Delete 1 item from ${named(row)}?`,
+  isDanger: true,
+  button: 'Delete 1 item',
+  same: `staniel purge ${f.shell(row.name)} ${idTerm(item)} --yes`,
+  points: [['out', `The item (${f.bytes(item.data_bytes)}) leaves the queue. Consumers never see it.`], PASSED, ['back', 'Undo returns it to the end of the queue. The message that follows offers it, and says until when.']],
+  act: async () => {
+    const found = await post(queuePath(row.name, 'purge'), { where: byId(item), expected: 1 });
+    then();
+    return itemResult(found.purged, `Deleted 1 item from ${named(row)}.`, found);
+  },
+}));
+
+export const retryItem = guarded((row, item, then) => {
+  const home = item.past.origin;
+  confirm({
+    title: `Send 1 item back to ${f.oneLine(home)}?`,
+    button: 'Retry 1 item',
+    same: `staniel move ${f.shell(row.name)} ${f.shell(home)} ${idTerm(item)} --yes`,
+    points: [['out', `It goes to the end of ${f.oneLine(home)}, the queue that it left, with all its tries anew.`], ['stay', 'What has made it fail will do so again, if it is still there.'], ['back', 'Undo moves it back, if it still waits there.']],
+    act: async () => {
+      const found = await post(queuePath(row.name, 'move'), { to: home, where: byId(item), expected: 1 });
+      then();
+      return itemResult(found.moved, `Sent 1 item back to ${f.oneLine(home)}.`, found);
+    },
+  });
+});
+
+export const moveItem = guarded((row, item, then) => {
+  const names = [...store.rows.keys()].filter((name) => name !== row.name).slice(0, 500);
+  const to = h('input', { class: 'field', id: 'item-to', required: true, autocomplete: 'off', spellcheck: false });
+  to.setAttribute('list', 'item-names');
+  const same = () => `staniel move ${f.shell(row.name)} ${to.value ? f.shell(to.value) : 'QUEUE'} ${idTerm(item)} --yes`;
+  const shown = confirm({
+    title: `Move 1 item from ${named(row)}`,
+    button: 'Move 1 item',
+    same: same(),
+    fields: h('label', null, 'To', to, h('datalist', { id: 'item-names' }, names.map((name) => h('option', { value: name })))),
+    points: [['out', 'It joins the end of the other queue, which is made if there is none. No crash loses or doubles it on its way.'], PASSED, ['back', 'Undo moves it back, if it still waits there.']],
+    act: async () => {
+      const found = await post(queuePath(row.name, 'move'), { to: to.value, where: byId(item), expected: 1 });
+      then();
+      return itemResult(found.moved, `Moved 1 item to ${f.oneLine(found.to)}.`, found);
+    },
+  });
+  to.addEventListener('input', () => shown.same(same()));
+});
+
 export const redrive = guarded(async (row) => {
   const { items } = await fresh(row);
   const origins = originsOf(row.name);

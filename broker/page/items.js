@@ -1,5 +1,6 @@
 // Browsing: a dated look at the items of a queue, which takes nothing; text, JSON or hex of each.
 
+import { deleteItem, moveItem, retryItem } from './ask.js';
 import { command, fill, h, icon, setText } from './dom.js';
 import * as f from './format.js';
 import { get, now, queuePath } from './store.js';
@@ -149,8 +150,10 @@ export function browse(name, row) {
     else if (shown === 'json') fill(pre, bestMode(item) === 'json' ? indented(item.data) : h('span', { class: 'o' }, item.is_cut ? 'Not all of it is shown, so it cannot be read as JSON.' : 'This is no JSON.'));
     else fill(pre, f.visible(textOf(item)));
     const rest = item.is_cut ? h('button', { class: 'btn sm', type: 'button', onclick: () => whole(item) }, `Show all of it, up to ${f.bytes(WHOLE_BYTES)}`) : '';
-    fill(bar, h('h2', null, `Position ${f.count(item.offset)}`), h('span', { class: 'muted' }, f.bytes(item.data_bytes)), rest, modes);
     const { deadTo, max } = row() || {};
+    const act = (label, operation) => h('button', { class: 'btn sm', type: 'button', 'data-acts': '', onclick: () => operation({ name }, item, () => load(offset)) }, label);
+    const acts = item.id ? [item.past ? act('Retry…', retryItem) : '', act('Move…', moveItem), act('Delete…', deleteItem)] : [];
+    fill(bar, h('h2', null, `Position ${f.count(item.offset)}`), h('span', { class: 'muted' }, f.bytes(item.data_bytes)), h('span', { class: 'acts' }, rest, acts), modes);
     const told = [
       ['Put', `${f.moment(item.added_at_ms, now())}, ${f.duration(item.age_ms)} before this look`],
       ['Handed out', item.deliveries ? `${f.many(item.deliveries, 'time')} before${deadTo ? `; at last it goes to ${f.oneLine(deadTo)}` : ''}` : 'not yet'],

@@ -15,13 +15,11 @@ import click
 
 from staniel.broker.config.values import DURATION_MS_MAX, parse_duration
 from staniel.broker.operations.audit import KEPT, AuditEntry
-from staniel.broker.operations.browse import BYTES_MAX, ItemView, Page, PastView
+from staniel.broker.operations.browse import BYTES_MAX, ItemView, Matches, Page, PastView
 from staniel.broker.operations.reasons import Health
-from staniel.broker.operations.undo import UndoView
 from staniel.broker.operations.views import ClientView, OpenReadView, QueueSnapshot, ServerView
 from staniel.queues.names import file_error
-from staniel.server.cli.admin_client import AdminError, Answer, queue_path
-from staniel.server.cli.following import carried_out, deleted, moved, purged, returned
+from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.live_command import NOT_READY, Live, LiveCommand, complete_queue, confirm, convert
 from staniel.server.cli.text import PipeReader, counted, human_duration, human_size, printable, printable_bytes, table
 
@@ -32,7 +30,6 @@ SHOWN_BYTES = 200
 TEXT, HEX, RAW = "text", "hex", "raw"
 AUDIT_HEADS = ("ID", "WHEN", "OPERATION", "ABOUT", "ITEMS", "RESULT", "CLIENT", "PROTOCOL", "WHY")
 ELSEWHERE = (("open_reads", "open with clients"), ("delayed_items", "in retry_delay"))
-CONFLICT = 409  # the reply's status if there is more than was shown
 STATUSES = ("up", "writeavoid", "readonly", "quiescent")
 Callback = Callable[..., Any]
 
@@ -48,7 +45,7 @@ def live(name: str) -> Callable[[Callback], click.Command]:
     return make
 
 
-def _check_queue(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def check_queue(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is not None and (why := file_error(value)):
         raise click.BadParameter(why)
     return value
@@ -67,9 +64,7 @@ def _check_duration(ctx: click.Context, param: click.Parameter, value: str | Non
 
 
 def a_queue(name: str = "queue", metavar: str = "QUEUE", *, required: bool = True) -> Callable[[Callback], Callback]:
-    return click.argument(
-        name, metavar=metavar, required=required, callback=_check_queue, shell_complete=complete_queue
-    )
+    return click.argument(name, metavar=metavar, required=required, callback=check_queue, shell_complete=complete_queue)
 
 
 COUNT = click.option("--count", "-n", type=click.IntRange(1), help="How many items at most.  [default: all]")
@@ -156,6 +151,42 @@ def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes
             rows.append(["", "", "", "", f"  {past_line(item.past)}"])
     echo_table(("OFFSET", "AGE", "BYTES", "TRIES", "DATA"), rows, "DATA")
     click.echo(f"{len(shown.items):,} of {counted(shown.items_total, 'item')}", err=True)
+
+
+@live("find")
+@a_queue()
+@click.option("--where", multiple=True, metavar="TERM", help="What an item must meet; with several, all of them.")
+@click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(0), help="How many to show.")
+@click.option("--format", "form", type=click.Choice([TEXT, HEX]), default=TEXT, show_default=True)
+@click.option("--bytes", "shown_bytes", default=SHOWN_BYTES, show_default=True, type=click.IntRange(0, BYTES_MAX))
+def find(live: Live, queue: str, where: tuple[str, ...], count: int, form: str, shown_bytes: int) -> None:
+    """Find the items of QUEUE that meet each TERM; nothing is taken. `move`, `redrive` and `purge` take the same TERMs.
+
+    \b
+    text~timeout           these letters anywhere in the payload
+    regex~'"user": 7\\b'   an expression (RE2; needs the extra `regex`)
+    age>1h  size>=10KB     since the put; of the payload
+    tries>=3               how often it was handed out
+    origin=work            a dead letter's: the queue that it left
+    reason=dead            and why
+    position=0-99          from the head on, which is 0
+    id=ID,ID               as ID shows it
+    """
+    body: dict[str, object] = {"where": where, "limit": count, "bytes": shown_bytes}
+    answer = live.client.post(queue_path(queue, "find"), body)
+    if live.tell_json(answer):
+        return
+    found = convert(answer, Matches)
+    rows = []
+    for item in found.items:
+        offset, *others = _item_row(item, form)
+        rows.append([offset, item.id, *others])
+        if item.past is not None:
+            rows.append(["", "", "", "", "", f"  {past_line(item.past)}"])
+    echo_table(("OFFSET", "ID", "AGE", "BYTES", "TRIES", "DATA"), rows, "ID", "DATA")
+    click.echo(f"{len(found.items):,} of {counted(found.found, 'item')} found in {found.looked_at:,}", err=True)
+    if found.cut:
+        click.echo(f"of {counted(found.cut, 'long payload')} only the beginning was searched", err=True)
 
 
 def _plain(item: ItemView) -> dict[str, Any]:
@@ -417,235 +448,6 @@ def _print_items(items: list[bytes], form: str, with_ends: bool) -> None:
             click.echo(data, nl=with_ends)
         else:
             click.echo(data.hex(" ") if form == HEX else printable_bytes(data))
-
-
-# changing
-
-
-@live("purge")
-@a_queue()
-@click.option("--no-undo", is_flag=True, help="Remove them at once and for good.")
-@YES
-def purge(live: Live, queue: str, no_undo: bool, is_sure: bool) -> None:
-    """Remove every item that waits in QUEUE; what clients hold stays, and so does what comes after the question.
-
-    `undo` brings them back, for as long as the server keeps them: it says until when.
-    """
-    body: dict[str, object] = {"no_undo": no_undo}
-    if not is_sure:
-        items = _snapshot(live, queue).items
-        final = " for good" * no_undo
-        confirm(f"remove {counted(items, 'item')} from {printable(queue)}{final}", is_sure)
-        body["expected"] = items
-    found = carried_out(live, "POST", queue_path(queue, "purge"), body, purged)
-    live.tell(found, f"removed {counted(found['purged'], 'item')} from {printable(queue)}")
-    _tell_undo(live, found)
-    if found["why"]:
-        raise AdminError(printable(str(found["why"])))
-
-
-def _tell_undo(live: Live, found: Answer) -> None:
-    if found.get("undo") and not live.as_json:
-        click.echo(f"until {moment(found['undo_until_at_ms'])}, to take it back: staniel undo {found['undo']}")
-
-
-@live("undo")
-@click.argument("number", metavar="[ID]", required=False, type=click.IntRange(1))
-@click.option("--forget", is_flag=True, help="Have it be impossible to undo ID from now on.")
-def undo(live: Live, number: int | None, forget: bool) -> None:
-    """Take purge, delete, move or redrive ID back; without ID, list what can be undone.
-
-    What was removed comes back to the end of its queue. What was moved, and still waits where it was moved to, goes
-    back to where it came from. The items keep the times when they were put and when they expire.
-    """
-    if number is None:
-        if forget:
-            raise click.UsageError("expected ID with --forget")
-        _list_undos(live)
-    elif forget:
-        found = live.client.delete(f"/api/undo/{number}")
-        live.tell(found, f"{counted(found['forgotten'], 'item')} cannot be brought back any more")
-    else:
-        found = carried_out(live, "POST", f"/api/undo/{number}", {}, returned)
-        live.tell(found, f"returned {counted(found['returned'], 'item')} to {printable(str(found['queue']))}")
-        if not live.as_json:
-            _tell_missing(found)
-        if found["why"]:
-            raise AdminError(f"the others can still be returned: {printable(str(found['why']))}")
-
-
-def _tell_missing(found: Answer) -> None:
-    """Of a move: what did not come back."""
-    if found.get("open"):
-        click.echo(f"{counted(found['open'], 'item')} open with clients: undo again when they are back")
-    if found.get("gone"):
-        click.echo(f"{counted(found['gone'], 'item')} not there any more: taken since, or expired")
-
-
-def _list_undos(live: Live) -> None:
-    found = live.client.get("/api/undo")
-    if live.tell_json(found):
-        return
-    rows = [
-        [
-            str(each.id),
-            printable(each.operation),
-            printable(each.queue),
-            printable(each.target),
-            f"{each.items:,}",
-            human_size(each.bytes),
-            moment(each.at_ms),
-            moment(each.until_at_ms),
-        ]
-        for each in convert(found, list[UndoView])
-    ]
-    heads = ("ID", "OPERATION", "QUEUE", "TO", "ITEMS", "BYTES", "AT", "UNTIL")
-    echo_table(heads, rows, "OPERATION", "QUEUE", "TO")
-
-
-def _snapshot(live: Live, queue: str) -> QueueSnapshot:
-    return convert(live.client.get(queue_path(queue)), QueueSnapshot)
-
-
-@live("move")
-@a_queue("from_queue", "FROM")
-@a_queue("to_queue", "TO")
-@COUNT
-@YES
-def move(live: Live, from_queue: str, to_queue: str, count: int | None, is_sure: bool) -> None:
-    """Move items from the head of one queue to the end of another.
-
-    No crash loses or doubles an item on its way.
-    """
-    body: dict[str, object] = {"to": to_queue}
-    _move(live, from_queue, "move", body, f"to {printable(to_queue)}", count, is_sure)
-
-
-HOME = "the queues that they came from"
-
-
-@live("redrive")
-@a_queue()
-@click.option("--to", "to_queue", default="", help="Where to.  [default: the queue whose dead letters these are]")
-@COUNT
-@YES
-def redrive(live: Live, queue: str, to_queue: str, count: int | None, is_sure: bool) -> None:
-    """Move dead letters from QUEUE back to where they came from.
-
-    Without --to they go to the queue whose dead_letter_queue QUEUE is. If several queues share QUEUE, each item goes to
-    the queue that it left, and there is no undo. An item that does not say which queue that is ends it.
-    """
-    where = f"to {printable(to_queue)}" if to_queue else "back to where they came from"
-    _move(live, queue, "redrive", {"to": to_queue}, where, count, is_sure)
-
-
-def _move(
-    live: Live, queue: str, path: str, body: dict[str, object], where: str, count: int | None, is_sure: bool
-) -> None:
-    there = _snapshot(live, queue).items
-    wanted = there if count is None else min(count, there)
-    confirm(f"move {counted(wanted, 'item')} of {printable(queue)} {where}", is_sure)
-    found = carried_out(live, "POST", queue_path(queue, path), {**body, "count": wanted}, moved)
-    count_moved, target, why = found["moved"], printable(str(found["to"])) or HOME, printable(str(found["why"]))
-    live.tell(found, f"moved {counted(count_moved, 'item')} from {printable(queue)} to {target}")
-    _tell_undo(live, found)
-    if why:
-        raise AdminError(f"the others stay: {why}")
-
-
-@live("abort")
-@a_queue(metavar="[QUEUE]", required=False)
-@click.argument("xid", metavar="[XID]", required=False, type=click.IntRange(0))
-@click.option("--all", "is_all", is_flag=True, help="Every open read of QUEUE.")
-@click.option("--client", "number", type=click.IntRange(0), help="Every open read of this client; see `clients`.")
-@YES
-def abort(live: Live, queue: str | None, xid: int | None, is_all: bool, number: int | None, is_sure: bool) -> None:
-    """Give open reads back: their items are at the head again. `open` shows them.
-
-    Their client is not told and may still be working, so its work may be done twice. With --all, if more are open than
-    were shown when you answer, none is given back.
-    """
-    if (queue is None) == (number is None) or (queue is not None and (xid is None) == (not is_all)):
-        raise click.UsageError("expected QUEUE XID, QUEUE --all, or --client NUMBER")
-    if number is not None and (is_all or xid is not None):
-        raise click.UsageError("--client is for all that one client holds")
-    body: dict[str, object] = {}
-    if queue is None:
-        path = f"/api/clients/{number}/abort"
-    elif xid is not None:
-        path = queue_path(queue, "open", str(xid), "abort")
-    else:
-        path = queue_path(queue, "open", "abort")
-        if not is_sure:
-            held = _snapshot(live, queue).open_reads
-            confirm(f"give back {counted(held, 'open read')} of {printable(queue)}", is_sure)
-            body["expected"] = held
-    found = live.client.post(path, body)
-    live.tell(found, f"gave back {counted(found['aborted'], 'open read')}")
-
-
-@live("delete")
-@a_queue()
-@click.option("--no-undo", is_flag=True, help="Delete it at once and for good.")
-@YES
-def delete(live: Live, queue: str, no_undo: bool, is_sure: bool) -> None:
-    """Delete QUEUE, with its items and its files.
-
-    `undo` makes it again with the items that waited in it, also those that came after the question; what clients hold
-    is gone. With --no-undo you are asked again if more items are there than were shown.
-    """
-    body: dict[str, object] = {"no_undo": no_undo}
-    while True:
-        if not is_sure:
-            body["expected"] = _confirm_delete(live, queue, no_undo)
-        try:
-            found = carried_out(live, "DELETE", queue_path(queue), body, deleted)
-        except AdminError as error:
-            if is_sure or not no_undo or error.status != CONFLICT:
-                raise
-            click.echo(str(error), err=True)
-            continue
-        break
-    live.tell(found, f"deleted {printable(queue)} with {counted(found['deleted'], 'item')}")
-    _tell_undo(live, found)
-
-
-def _confirm_delete(live: Live, queue: str, no_undo: bool) -> int:
-    """Ask. Returns how many items were shown."""
-    found = _snapshot(live, queue)
-    held = f" and {counted(found.open_reads, 'open read')}" if found.open_reads else ""
-    final = " for good" * no_undo
-    what = f"delete {printable(queue)} with {counted(found.items, 'item')} ({human_size(found.bytes)}){held}{final}"
-    confirm(what, False)
-    return found.items
-
-
-@live("pause")
-@a_queue()
-@click.option("--gets", is_flag=True, help="Only gets.")
-@click.option("--puts", is_flag=True, help="Only puts.")
-def pause(live: Live, queue: str, gets: bool, puts: bool) -> None:
-    """Hold back gets from QUEUE and puts into it, or one of them.
-
-    Gets find it empty, puts are refused. A pause survives a restart.
-    """
-    _pause(live, queue, "pause", gets, puts)
-
-
-@live("resume")
-@a_queue()
-@click.option("--gets", is_flag=True, help="Only gets.")
-@click.option("--puts", is_flag=True, help="Only puts.")
-def resume(live: Live, queue: str, gets: bool, puts: bool) -> None:
-    """Let gets and puts of QUEUE go on, or one of them."""
-    _pause(live, queue, "resume", gets, puts)
-
-
-def _pause(live: Live, queue: str, path: str, gets: bool, puts: bool) -> None:
-    both = not (gets or puts)
-    found = live.client.post(queue_path(queue, path), {"gets": gets or both, "puts": puts or both})
-    words = [f"{name} {'paused' if found[f'{name}_paused'] else 'served'}" for name in ("gets", "puts")]
-    live.tell(found, f"{printable(queue)}: {', '.join(words)}")
 
 
 @live("reload")

@@ -21,7 +21,7 @@ DAY_S = 86_400
 HELD_BACK, SILENT = 3, 4  # exit codes; click's own are 1 and 2
 GROUPS = {
     "A server": ("serve", "ping", "health", "status", "clients", "audit", "operations", "reload", "stop"),
-    "Queues": ("top", "queues", "peek", "open", "put", "get", "pause", "resume"),
+    "Queues": ("top", "queues", "peek", "find", "open", "put", "get", "pause", "resume"),
     "Queues: what moves or removes items": ("abort", "move", "redrive", "purge", "undo", "delete"),
     "Files": ("selftest", "backup", "restore", "adopt", "config", "user", "journal", "pipeline"),
 }
@@ -72,9 +72,9 @@ class Commands(click.Group):
 
             return backup.backup if cmd_name == "backup" else backup.restore
         if (found := super().get_command(ctx, cmd_name)) is None and cmd_name in self.list_commands(ctx):
-            from staniel.server.cli.live import COMMANDS
+            from staniel.server.cli.changing import QUEUE_COMMANDS
 
-            return COMMANDS[cmd_name]
+            return QUEUE_COMMANDS[cmd_name]
         return found
 
     def resolve_command(

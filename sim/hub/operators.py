@@ -41,15 +41,26 @@ def puts(queue: str, number: int, data: bytes, rng: Random) -> Request:
     return Request(Want.PUT, queue, _request("POST", f"/api/queues/{queue}/put", body, rng), number)
 
 
-def purges(queue: str, rng: Random, *, no_undo: bool) -> Request:
+def terms(rng: Random) -> list[str]:
+    """Which items are meant: some of those that stand anywhere."""
+    digit, first = rng.randrange(10), rng.randrange(4)
+    return rng.choice(
+        ([f"text~{digit}#"], [f"regex~#[{digit}-9]"], [f"position={first}-{first + 2}"], ["size>50B"], ["tries>=1"])
+    )
+
+
+def purges(queue: str, rng: Random, *, no_undo: bool, where: list[str] | None = None) -> Request:
     body = b'{"no_undo": true}' if no_undo else rng.choice((b"", b"{}"))
+    if where is not None and not no_undo:
+        body = json.dumps({"where": where}).encode()
     return Request(
         Want.ERASE if no_undo else Want.PURGE, queue, _request("POST", f"/api/queues/{queue}/purge", body, rng)
     )
 
 
-def moves(source: str, target: str, rng: Random) -> Request:
-    body = json.dumps({"to": target} | ({"count": rng.choice((1, 3))} if rng.random() < 0.5 else {})).encode()
+def moves(source: str, target: str, rng: Random, *, where: list[str] | None = None) -> Request:
+    told: dict[str, object] = {"to": target} | ({"count": rng.choice((1, 3))} if rng.random() < 0.5 else {})
+    body = json.dumps(told | ({"where": where} if where is not None else {})).encode()
     return Request(Want.MOVE, source, _request("POST", f"/api/queues/{source}/move", body, rng))
 
 

@@ -315,15 +315,18 @@ class HubRun(History):
             if draw < 75:
                 source, target = rng.sample(MOVED_BETWEEN, 2)
                 self.ledger.joins(source, target)
-                return operators.moves(source, target, rng)
+                return operators.moves(source, target, rng, where=self._terms(rng))
             if draw < 90:
-                return operators.purges(queue, rng, no_undo=draw == 89)
+                return operators.purges(queue, rng, no_undo=draw == 89, where=self._terms(rng))
             if draw == 90:
                 return operators.deletes(queue, rng)
         if draw < 40:
             number, data = self._new_item(queue, rng)
             return operators.puts(queue, number, data, rng)
         return operators.takes(queue, rng) if draw < 60 else operators.looks(queue, rng)
+
+    def _terms(self, rng: Random) -> list[str] | None:
+        return operators.terms(rng) if self.profile.chosen and rng.randrange(100) < self.profile.chosen else None
 
     def _new_item(self, queue: str, rng: Random) -> tuple[int, bytes]:
         self.ledger.count += 1

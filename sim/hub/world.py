@@ -240,3 +240,6 @@ class HubWorld(World):
             raise Violation(Kind.LEAK, f"descriptors {left} belong to clients that are gone")
         if len(self.hub.addresses):
             raise Violation(Kind.LEAK, "an address counts clients that are gone")
+        for queue in self.broker.queues:
+            if queue.leaving and not self.broker.operations.running:
+                raise Violation(Kind.LEAK, f"{len(queue.leaving)} items of {queue.name} are set aside for nothing")

@@ -8,6 +8,7 @@ from typing import Any
 from staniel.broker.operations.moved_back import RunningReturn
 from staniel.broker.operations.purge import FileOperation, RunningUndo
 from staniel.broker.operations.transfer import SliceUnderWay, TransferOperation
+from staniel.broker.selection.chosen import Chosen
 from staniel.broker.transfers import Transfers
 from staniel.broker.undo_recovery import UndoRecovery
 from staniel.journal.undo_file import AppendFrames, Returning
@@ -144,6 +145,19 @@ def passed_dropped() -> Any:
         return take
 
     return replaced(RunningReturn, "_take_passing", make)
+
+
+@mutant("what is set aside on the way to a chosen item is dropped", "hub-chosen")
+def aside_dropped() -> Any:
+    def make(right: Any) -> Any:
+        def give_back(self: Chosen, queue: Queue, now_ms: int, count_max: int) -> bool:
+            while self.aside:
+                queue.release(self.aside.pop())
+            return right(self, queue, now_ms, count_max)  # type: ignore[no-any-return]
+
+        return give_back
+
+    return replaced(Chosen, "give_back", make)
 
 
 __all__ = ["MUTANTS"]

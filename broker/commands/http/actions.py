@@ -19,6 +19,7 @@ from staniel.broker.commands import puts
 from staniel.broker.commands.admin import change_status, reload_for
 from staniel.broker.commands.authorized import target_refusal
 from staniel.broker.commands.gets import hold
+from staniel.broker.commands.http.choosing import choose, chosen_count
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.queries import find, find_operation
 from staniel.broker.commands.monitor import confirm
@@ -31,6 +32,7 @@ from staniel.broker.operations.redrive import RunningRedrive
 from staniel.broker.operations.resumption import begin_undo
 from staniel.broker.operations.running import Operation, Requester
 from staniel.broker.operations.undo import UndoRecord
+from staniel.broker.selection.search import ItemSearch
 from staniel.broker.session import Session
 from staniel.broker.status import by_name
 from staniel.journal.undo_file import DELETE
@@ -71,29 +73,33 @@ class TakeBody(Struct, forbid_unknown_fields=True):
 
 class PurgeBody(Struct, forbid_unknown_fields=True):
     """`expected`: how many items the operator was shown: so many are removed, from the head on, and those that came
-    since stay; null: whatever there is. `no_undo`: remove them at once and for good.
+    since stay; null: whatever there is. `no_undo`: remove them at once and for good. `where`: only those that meet all
+    of these terms (as of /find), wherever they stand; `no_undo` goes with whole queues alone.
     """
 
     expected: int | None = None
     no_undo: bool = False
+    where: list[str] = []
 
 
 class MoveBody(Struct, forbid_unknown_fields=True):
-    """`count` null: as many as there are now. `expected`: no more than that, as of a purge."""
+    """`count` null: as many as there are now. `expected`, `where`: as of a purge."""
 
     to: str
     count: int | None = None
     expected: int | None = None
+    where: list[str] = []
 
 
 class RedriveBody(Struct, forbid_unknown_fields=True):
     """`to` "": the queue whose dead letters these are, if there is one only; else each item goes to the queue that it
-    left. `expected`: as of a purge.
+    left. `expected`, `where`: as of a purge.
     """
 
     to: str = ""
     count: int | None = None
     expected: int | None = None
+    where: list[str] = []
 
 
 class PauseBody(Struct, forbid_unknown_fields=True):
@@ -314,6 +320,11 @@ def purge(exchange: Exchange, now_ms: int) -> None:
     if why := access.flush_refusal(exchange.session, [found]):
         exchange.error(503, why)
         return
+    if body.where:
+        if body.no_undo:
+            raise BadBody("no_undo goes with whole queues: a purge by `where` can always be undone")
+        choose(exchange, found, body.where, partial(_purge_chosen, exchange, body), now_ms)
+        return
     count = _wanted(body.expected, found.line.present)
     undos = exchange.broker.undos
     if not undos.is_on or body.no_undo or not count:
@@ -328,6 +339,30 @@ def purge(exchange: Exchange, now_ms: int) -> None:
         exchange.error(503, f"nothing was purged, the undo file cannot be made: {error.strerror}")
         return
 
+    _answer_later(exchange, running, partial(_purged, exchange, found, running), now_ms)
+
+
+def _purge_chosen(exchange: Exchange, body: PurgeBody, search: ItemSearch, now_ms: int) -> None:
+    found, undos = search.queue, exchange.broker.undos
+    if why := access.flush_refusal(exchange.session, [found]):
+        exchange.error(503, why)
+        return
+    count = chosen_count(search, _wanted(body.expected, search.found))
+    if not count:
+        exchange.json(Purged(0))
+        return
+    if not undos.is_on:
+        exchange.error(409, "[admin] undo_time is 0, and a purge by `where` needs it: set it, or purge the whole queue")
+        return
+    if why := undos.refusal(found, count, search.chosen.bytes):
+        exchange.error(409, why)
+        return
+    try:
+        by = Requester.of(exchange.session)
+        running = RunningPurge(exchange.broker, by, found, count, now_ms, chosen=search.chosen)
+    except OSError as error:
+        exchange.error(503, f"nothing was purged, the undo file cannot be made: {error.strerror}")
+        return
     _answer_later(exchange, running, partial(_purged, exchange, found, running), now_ms)
 
 
@@ -455,7 +490,7 @@ def move(exchange: Exchange, now_ms: int) -> None:
     body = exchange.body(MoveBody)
     found = find(exchange)
     if found is not None:
-        _move(exchange, found, body.to, body.count, body.expected, now_ms, "move")
+        _move(exchange, found, body.to, body, now_ms, "move")
 
 
 def redrive(exchange: Exchange, now_ms: int) -> None:
@@ -471,20 +506,31 @@ def redrive(exchange: Exchange, now_ms: int) -> None:
             _redrive_home(exchange, found, body, now_ms)
             return
         target = origins[0]
-    _move(exchange, found, target, body.count, body.expected, now_ms, "redrive")
+    _move(exchange, found, target, body, now_ms, "redrive")
 
 
 def _redrive_home(exchange: Exchange, source: Queue, body: RedriveBody, now_ms: int) -> None:
     """Several queues share this dead-letter queue, or none says so: each item goes to the queue that it left."""
     if body.count is not None and body.count < 0:
         raise BadBody("count is less than nothing")
-    count = _wanted(body.expected, source.line.present if body.count is None else body.count)
+    if body.where:
+        choose(exchange, source, body.where, partial(_send_home, exchange, source, body), now_ms)
+    else:
+        _send_home(exchange, source, body, None, now_ms)
+
+
+def _send_home(exchange: Exchange, source: Queue, body: RedriveBody, search: ItemSearch | None, now_ms: int) -> None:
+    there, chosen = (source.line.present, None) if search is None else (search.found, search.chosen)
+    count = _wanted(body.expected, there if body.count is None else min(body.count, there))
+    if search is not None:
+        count = chosen_count(search, count)
     queues, rights = exchange.broker.queues, exchange.rights
 
     def refusal(name: str) -> str:
         return target_refusal(rights, queues, name) if rights is not None else ""
 
-    running = RunningRedrive(exchange.broker, Requester.of(exchange.session), source, count, now_ms, refusal)
+    by = Requester.of(exchange.session)
+    running = RunningRedrive(exchange.broker, by, source, count, now_ms, refusal, chosen)
 
     def answer(now_ms: int) -> None:
         exchange.operation = ""  # it is in the audit log already
@@ -508,8 +554,7 @@ def _move(
     exchange: Exchange,
     source: Queue,
     target: str,
-    count: int | None,
-    expected: int | None,
+    body: MoveBody | RedriveBody,
     now_ms: int,
     operation: str,
 ) -> None:
@@ -523,11 +568,30 @@ def _move(
     if why := queues.why_blocked(target):
         exchange.error(503, why)
         return
-    if count is not None and count < 0:
+    if body.count is not None and body.count < 0:
         raise BadBody("count is less than nothing")
-    count = _wanted(expected, source.line.present if count is None else count)
+    if body.where:
+        choose(exchange, source, body.where, partial(_begin_move, exchange, source, target, body, operation), now_ms)
+    else:
+        _begin_move(exchange, source, target, body, operation, None, now_ms)
+
+
+def _begin_move(
+    exchange: Exchange,
+    source: Queue,
+    target: str,
+    body: MoveBody | RedriveBody,
+    operation: str,
+    search: ItemSearch | None,
+    now_ms: int,
+) -> None:
+    queues = exchange.broker.queues
+    there, chosen = (source.line.present, None) if search is None else (search.found, search.chosen)
+    count = _wanted(body.expected, there if body.count is None else min(body.count, there))
+    if search is not None:
+        count = chosen_count(search, count)
     by = Requester.of(exchange.session)
-    running = RunningMove(exchange.broker, by, source, target, count, now_ms, operation, undoably=True)
+    running = RunningMove(exchange.broker, by, source, target, count, now_ms, operation, undoably=True, chosen=chosen)
 
     def answer(now_ms: int) -> None:
         exchange.operation = ""  # it is in the audit log already

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from staniel.broker.commands.http import actions, backup, kestrel, queries
+from staniel.broker.commands.http import actions, backup, choosing, kestrel, queries
 from staniel.broker.commands.http.events import CONTENT_TYPE as EVENTS
 from staniel.broker.commands.http.events import PageEvent
 from staniel.broker.commands.http.exchange import Exchange
 from staniel.broker.operations.audit import AuditEntry
 from staniel.broker.operations.backup import HeldFiles
-from staniel.broker.operations.browse import Page
+from staniel.broker.operations.browse import Matches, Page
 from staniel.broker.operations.files import JournalFiles
 from staniel.broker.operations.history import HistoryView
 from staniel.broker.operations.last_backup import BackupMade
@@ -69,6 +69,14 @@ ROUTES = (
         "A page of its items, the head first; takes nothing.",
         Page,
         query=(*PAGING, "bytes"),
+    ),
+    Route(
+        "POST",
+        "/api/queues/{queue}/find",
+        choosing.find_items,
+        "The items that meet terms, the head first; takes nothing.",
+        Matches,
+        choosing.FindBody,
     ),
     Route("GET", "/api/queues/{queue}/open", queries.open_reads, "Who holds what.", list[OpenReadView], query=PAGING),
     Route("GET", "/api/queues/{queue}/waiters", queries.waiters, "Who waits.", list[WaiterView], query=PAGING),

@@ -168,6 +168,52 @@ def test_items_are_moved_and_dead_letters_go_back(server: Server, opened: Opened
     assert operator.get("/api/queues/mails")["items"] == 5
 
 
+def test_one_item_is_retried_moved_and_deleted_and_each_is_undone(
+    server: Server, opened: Opened, operator: Operator
+) -> None:
+    with Wire(server.address) as wire:
+        assert wire.put("mails", b"bad") == b"STORED"
+        while wire.get("mails/t=50/open") is not None:
+            assert wire.ask(b"get mails/abort") == b"END"
+    page = opened.go("#/queues/mails_dead")
+    page.click(".pay button:has-text('Retry')")
+    assert "staniel move mails_dead mails --where id=" in page.inner_text("dialog")
+    page.click("#confirm:has-text('Retry 1 item')")
+    page.wait_for_selector(".toast:has-text('Sent 1 item back to mails.')")
+    page.wait_for_selector("text=The queue is empty")
+    assert operator.get("/api/queues/mails")["items"] == 1
+    fill(server, q=9)
+    page.goto(opened.url + "#/queues/q")
+    page.click("#item-4")
+    page.wait_for_selector("h2:has-text('Position 4')")
+    page.click(".pay button:has-text('Delete')")
+    page.click("#confirm:has-text('Delete 1 item')")
+    page.wait_for_selector(".toast:has-text('Deleted 1 item from q.')")
+    numbers = [json.loads(each["data"])["number"] for each in operator.get("/api/queues/q/items")["items"]]
+    assert numbers == [0, 1, 2, 3, 5, 6, 7, 8]
+    page.click(".toast:has-text('Deleted') button:has-text('Undo')")
+    page.wait_for_selector(".toast:has-text('Returned 1 item to q.')")
+    page.click("#item-2")
+    page.wait_for_selector("h2:has-text('Position 2')")
+    page.click(".pay button:has-text('Move')")
+    page.fill("#item-to", "kept")
+    page.click("#confirm:has-text('Move 1 item')")
+    page.wait_for_selector(".toast:has-text('Moved 1 item to kept.')")
+    (item,) = operator.get("/api/queues/kept/items")["items"]
+    assert item["data"] == '{"number": 2}'
+
+
+def test_an_item_that_has_left_is_told(server: Server, opened: Opened, operator: Operator) -> None:
+    fill(server, q=2)
+    page = opened.go("#/queues/q")
+    page.click("#item-1")
+    page.click(".pay button:has-text('Delete')")
+    operator.post("/api/queues/q/purge", {})
+    page.click("#confirm")
+    page.wait_for_selector("dialog:has-text('It is not in the queue any more')")
+    opened.complaints.clear()
+
+
 def test_open_reads_are_shown_with_their_holder_and_given_back(
     server: Server, opened: Opened, operator: Operator
 ) -> None:

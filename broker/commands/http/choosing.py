@@ -1,0 +1,99 @@
+"""Requests about the items of a queue that meet terms, wherever they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from staniel.broker.commands.batches import PieceCommand
+from staniel.broker.commands.http.exchange import BadBody, Exchange
+from staniel.broker.commands.http.queries import find
+from staniel.broker.operations.browse import BYTES_MAX, LIMIT_MAX, Matches, item_view
+from staniel.broker.selection.search import ItemSearch
+from staniel.broker.selection.where import BadTerm, parse
+from staniel.queues.queue import Queue, QueueState
+
+SHOWN_DEFAULT = 20
+PREVIEW_BYTES_DEFAULT = 200
+Then = Callable[[ItemSearch, int], None]
+
+
+class FindBody(Struct, forbid_unknown_fields=True):
+    """`where`: terms, all of which an item must meet; none: every item. `limit`: how many are shown, with so many
+    `bytes` of each.
+    """
+
+    where: list[str] = []
+    limit: int = SHOWN_DEFAULT
+    bytes: int = PREVIEW_BYTES_DEFAULT
+
+
+def find_items(exchange: Exchange, now_ms: int) -> None:
+    """Look for items; nothing is taken."""
+    body = exchange.body(FindBody)
+    if not (0 <= body.limit <= LIMIT_MAX and body.bytes >= 0 and body.limit * body.bytes <= BYTES_MAX):
+        raise BadBody(f"limit is at most {LIMIT_MAX}, and limit times bytes {BYTES_MAX}")
+    queue = find(exchange)
+    if queue is None:
+        return
+
+    def show(search: ItemSearch, now_ms: int) -> None:
+        wall_ms = queue.calendar.wall_ms(search.at_ms)
+        views = [item_view(each.item, each.deliveries, each.position, each.age_ms, body.bytes) for each in search.shown]
+        told = Matches(queue.name, wall_ms, search.looked_at, search.found, search.found_bytes, search.cut, views)
+        exchange.json(told)
+
+    _search(exchange, queue, body.where, body.limit, show, now_ms)
+
+
+def choose(
+    exchange: Exchange, queue: Queue, terms: list[str], then: Callable[[ItemSearch, int], None], now_ms: int
+) -> None:
+    """Find the items that an operation is about, then call `then`. What is put meanwhile is none of them. Raises
+    BadBody.
+    """
+    _search(exchange, queue, terms, 0, then, now_ms)
+
+
+def chosen_count(search: ItemSearch, wanted: int | None) -> int:
+    """How many of the items that were found one operation takes: `wanted` of them, or all."""
+    count = search.found if wanted is None else min(wanted, search.found)
+    search.chosen.left_out = max(0, count - search.chosen.count)
+    return count - search.chosen.left_out
+
+
+def _search(
+    exchange: Exchange,
+    queue: Queue,
+    terms: list[str],
+    shown_max: int,
+    then: Then,
+    now_ms: int,
+) -> None:
+    try:
+        where = parse(terms)
+    except BadTerm as error:
+        raise BadBody(str(error)) from None
+    search = ItemSearch(queue, where, now_ms, shown_max)
+    is_through = False
+
+    def finish(now_ms: int) -> None:
+        nonlocal is_through
+        is_through = True
+        if queue.state is QueueState.CLOSED:
+            exchange.error(404, f"{queue.name} is deleted")
+        else:
+            then(search, now_ms)
+
+    def fail(error: Exception, now_ms: int) -> None:
+        if isinstance(error, BadBody):
+            exchange.error(400, str(error))
+        elif is_through and isinstance(error, AssertionError):
+            raise error  # a queue may be half-changed: recovery restores what is durable
+        elif not is_through and isinstance(error, OSError):
+            exchange.error(503, f"the journal of {queue.name} cannot be read: {error.strerror}")
+        else:
+            exchange.fail(error, now_ms)
+
+    PieceCommand(exchange.session, search.pieces(), finish, fail).step(now_ms)

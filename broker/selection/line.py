@@ -1,0 +1,77 @@
+"""The items of a line from a place in it on, in memory or behind it, without moving anything that the queue uses."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+
+from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.read_behind import ReadBehind
+from staniel.queues.item import Delivery, Item, Numbered
+from staniel.queues.line import PlainLine
+from staniel.queues.queue import Queue
+from staniel.queues.stream.line import StreamLine
+
+READ_ITEMS_MAX = 1000  # of those in memory, at once
+ROTATE_FROM = 64  # a longer way into a deque is a thousandth of the time by rotating it
+
+
+def items_from(queue: Queue, offset: int) -> Iterator[tuple[Item, int]]:
+    """(item, how often it was handed out) from the one at `offset` on. Raises OSError if the journal cannot be read."""
+    line = queue.line
+    returned: list[Delivery] = line.returned
+    for taken in islice(reversed(returned), offset, None):
+        yield taken.item, taken.deliveries
+    offset = max(0, offset - len(returned))
+    fresh: deque[Item] = line.fresh
+    if offset < len(fresh):
+        for item in _slice(fresh, offset):
+            yield item, _errors(item)
+    behind = max(0, offset - len(fresh))
+    if behind < line.behind:
+        for item in _behind(queue, behind):
+            yield item, _errors(item)
+
+
+def _errors(item: Item) -> int:
+    """How often a reader of libkestrel's gave it back before the last start."""
+    return item.errors if isinstance(item, Numbered) else 0
+
+
+def _slice(items: deque[Item], offset: int) -> list[Item]:
+    """At most READ_ITEMS_MAX of a deque, from `offset` on."""
+    if offset < ROTATE_FROM:
+        return list(islice(items, offset, offset + READ_ITEMS_MAX))
+    items.rotate(-offset)
+    found = list(islice(items, min(READ_ITEMS_MAX, len(items) - offset)))
+    items.rotate(offset)
+    return found
+
+
+def _behind(queue: Queue, offset: int) -> Iterator[Item]:
+    """Of those that only the journal holds, from the one at `offset` on."""
+    line = queue.line
+    if isinstance(line, StreamLine):
+        yield from _unread_of_stream(line, offset)
+        return
+    log = queue.journal
+    assert isinstance(log, Log) and isinstance(line, PlainLine), "only a journal holds what is not in memory"
+    line.settle()
+    reader = ReadBehind(log.segments, line)
+    reader.lose_stand_ins()
+    seq = line.left + len(line.fresh) + offset
+    while seq < line.end:
+        yield reader.fetch((seq,))[seq]  # reads ahead by itself; `load` would decode all of a line of empty items
+        seq += 1
+
+
+def _unread_of_stream(line: StreamLine, offset: int) -> Iterator[Item]:
+    """Ids follow one another, but for those that are not for this queue or are confirmed already."""
+    done = line.progress.done
+    next_id = done.nth_outside(line.next_id, offset)
+    while more := line.stream.read(next_id):
+        for item in more:
+            if item.id not in done:
+                yield item
+        next_id = done.reach(more[-1].id + 1) + 1

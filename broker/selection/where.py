@@ -1,0 +1,164 @@
+"""Terms that say which items are meant. An item has to meet all of them.
+
+    id=1732790000000-9f86d081884c7d65    as `staniel find` and `GET …/items` show it; several with commas
+    position=0-99                        from the head on, 0 is the head
+    text~timeout                         these letters anywhere in the payload
+    regex~"user": (7|8)\\b               an expression of RE2 that matches anywhere in the payload
+    age>1h   size>=10KB   tries>=3       since the put; of the payload; how often it was handed out
+    origin=work   reason=dead            of a dead letter: the queue that it left, and why
+
+`<`, `<=`, `>`, `>=` and `=` compare numbers. Texts are compared as UTF-8, byte by byte.
+
+RE2 takes time in proportion to the payload, whatever the expression: with Python's own one operator's pattern could
+hold up every client. It is an extra of the installation, so that the base stays small.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from operator import eq, ge, gt, le, lt
+
+from msgspec import Struct
+
+from staniel.broker.config.values import parse_duration, parse_size
+from staniel.queues.item import Item
+from staniel.queues.past import past_of
+
+TERMS_MAX = 20
+TERM_LENGTH_MAX = 100_000  # a list of ids is long
+TEXT_BYTES_MAX = 16 << 20  # of a payload, from its beginning, in which a text is looked for: 3 ms,
+REGEX_BYTES_MAX = 1 << 20  # and an expression: 2 ms
+HASHED_BYTES = 4096  # of each end of a payload, for its id
+PATTERN_MEMORY_BYTES = 1 << 20
+NUMBER_LENGTH_MAX = 40
+EXTRA = "regex~ needs the extra `regex` where the server runs: pip install 'staniel[regex]'; text~ needs nothing"
+EXAMPLES = "such as age>1h, text~timeout, tries>=3, id=ID, position=0-99"
+_TERM = re.compile(r"(id|position|text|regex|age|size|tries|origin|reason)(<=|>=|<|>|=|~)(.*)", re.DOTALL)
+_COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq}
+
+
+class BadTerm(ValueError):
+    """A term says nothing; the text says why."""
+
+
+class Candidate(Struct):
+    """An item as it is looked at. `position`: how many stood before it. `deliveries`: how often it was handed out."""
+
+    position: int
+    item: Item
+    deliveries: int
+    age_ms: int
+
+
+ItemTest = Callable[[Candidate], bool]
+
+
+class Where(Struct, frozen=True):
+    """`first` and `last`: the positions outside which nothing is meant. `searched_bytes`: how much of a payload is
+    looked at; -1: nothing of it.
+    """
+
+    tests: tuple[ItemTest, ...] = ()
+    first: int = 0
+    last: int = 1 << 62
+    searched_bytes: int = -1
+
+    def holds(self, seen: Candidate) -> bool:
+        return self.first <= seen.position <= self.last and all(test(seen) for test in self.tests)
+
+
+def item_id(item: Item) -> str:
+    """What an item is known by as long as it waits, over restarts, too: when it was put, and a digest of its length and
+    of the two ends of its payload. Items that are equal in that share it.
+    """
+    data = item.data
+    ends = data if len(data) <= 2 * HASHED_BYTES else data[:HASHED_BYTES] + data[-HASHED_BYTES:]
+    return f"{item.added_ms}-{blake2b(ends, digest_size=8, salt=len(data).to_bytes(8, 'little')).hexdigest()}"
+
+
+def parse(terms: Iterable[str]) -> Where:
+    """Raises BadTerm."""
+    tests: list[ItemTest] = []
+    first, last, searched = 0, 1 << 62, -1
+    for count, term in enumerate(terms):
+        if count == TERMS_MAX:
+            raise BadTerm(f"more than {TERMS_MAX} terms")
+        found = _TERM.fullmatch(term) if len(term) <= TERM_LENGTH_MAX else None
+        if found is None:
+            raise BadTerm(f"{term[:80]!r} is no term: expected a field, an operator and a value, {EXAMPLES}")
+        field, operator, value = found.groups()
+        if field in ("text", "regex"):
+            _expect(term, operator == "~" and bool(value), f"{field}~ and what to look for")
+            tests.append(_text(value) if field == "text" else _regex(value))
+            searched = max(searched, TEXT_BYTES_MAX if field == "text" else REGEX_BYTES_MAX)
+        elif field == "position":
+            ends = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", value)
+            _expect(term, operator == "=" and ends is not None, "position=N or position=FIRST-LAST; 0 is the head")
+            assert ends is not None
+            first = max(first, int(ends[1]))
+            last = min(last, int(ends[2] or ends[1]))
+        elif field in ("age", "size", "tries"):
+            tests.append(_number(term, field, operator, value))
+        else:
+            _expect(term, operator == "=" and bool(value), f"{field}= and a value")
+            tests.append(_word(term, field, value))
+    return Where(tuple(tests), first, last, searched)
+
+
+def _expect(term: str, is_right: bool, expected: str) -> None:
+    if not is_right:
+        raise BadTerm(f"{term[:80]!r}: expected {expected}")
+
+
+def _text(value: str) -> ItemTest:
+    wanted = value.encode("utf-8", "surrogateescape")
+    return lambda seen: seen.item.data.find(wanted, 0, TEXT_BYTES_MAX) >= 0
+
+
+def _regex(value: str) -> ItemTest:
+    try:
+        import re2
+    except ImportError:
+        raise BadTerm(EXTRA) from None
+    options = re2.Options()
+    options.log_errors = False  # to standard error
+    options.max_mem = PATTERN_MEMORY_BYTES
+    try:
+        pattern = re2.compile(value.encode("utf-8", "surrogateescape"), options)
+    except re2.error as error:
+        why = error.args[0] if error.args else error
+        told = why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)
+        raise BadTerm(f"regex~ is not an expression of RE2: {told}") from None
+    return lambda seen: pattern.search(seen.item.data[:REGEX_BYTES_MAX]) is not None
+
+
+def _number(term: str, field: str, operator: str, value: str) -> ItemTest:
+    is_right = operator in _COMPARED and len(value) <= NUMBER_LENGTH_MAX
+    _expect(term, is_right, f"{field} with <, <=, >, >= or =, and a short number")
+    compare = _COMPARED[operator]
+    try:
+        if field == "age":
+            age_ms = parse_duration(value)
+            return lambda seen: compare(seen.age_ms, age_ms)
+        if field == "size":
+            size_bytes = parse_size(value)
+            return lambda seen: compare(len(seen.item.data), size_bytes)
+    except ValueError as error:
+        raise BadTerm(f"{term[:80]!r}: {error}") from None
+    _expect(term, value.isascii() and value.isdigit() and len(value) <= 18, "a number of deliveries")
+    tries = int(value)
+    return lambda seen: compare(seen.deliveries, tries)
+
+
+def _word(term: str, field: str, value: str) -> ItemTest:
+    if field == "id":
+        ids = frozenset(value.split(","))
+        times = {each.rpartition("-")[0] for each in ids}
+        is_right = all(re.fullmatch(r"-?[0-9]{1,19}-[0-9a-f]{16}", each) for each in ids)
+        _expect(term, is_right, "ids as `staniel find` shows them")
+        return lambda seen: str(seen.item.added_ms) in times and item_id(seen.item) in ids
+    if field == "reason":
+        return lambda seen: (past := past_of(seen.item)) is not None and past.why.name.lower() == value
+    return lambda seen: (past := past_of(seen.item)) is not None and past.origin_name == value

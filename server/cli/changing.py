@@ -1,0 +1,411 @@
+"""The commands that change what is in the queues of a running server: one queue, several, or those whose names fit a
+pattern. Each says first how many items that is about, and is about no more than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+
+import click
+from msgspec import Struct
+
+from staniel.broker.operations.browse import Matches
+from staniel.broker.operations.undo import UndoView
+from staniel.broker.operations.views import QueueSnapshot
+from staniel.server.cli.admin_client import AdminError, Answer, queue_path
+from staniel.server.cli.following import carried_out, deleted, moved, purged, returned
+from staniel.server.cli.live import COMMANDS, COUNT, YES, Callback, a_queue, check_queue, echo_table, live, moment
+from staniel.server.cli.live_command import Live, complete_queue, confirm, convert
+from staniel.server.cli.text import counted, human_size, printable
+
+CONFLICT = 409  # the reply's status if there is more than was shown
+WILD = "*?["
+HOME = "the queues that they came from"
+WHERE = click.option(
+    "--where",
+    multiple=True,
+    metavar="TERM",
+    help="Only items that meet TERM, as of `find`; with several, all of them.",
+)
+
+
+class QueuePart(Struct, frozen=True):
+    """What an operation is about in one queue: so many items of those that were shown."""
+
+    queue: str
+    items: int
+    bytes: int = 0
+    open_reads: int = 0
+
+
+def _check_queues(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for each in value:
+        check_queue(ctx, param, each)
+    return value
+
+
+def queues_named(name: str = "queues", metavar: str = "QUEUE...") -> Callable[[Callback], Callback]:
+    return click.argument(
+        name, metavar=metavar, required=True, nargs=-1, callback=_check_queues, shell_complete=complete_queue
+    )
+
+
+def _resolve(live: Live, names: tuple[str, ...], besides: str = "") -> list[QueueSnapshot]:
+    """The queues of these names and patterns, each once. A queue whose name is the pattern itself is that one.
+    `besides`: what no pattern is to stand for. Raises AdminError.
+    """
+    if not _is_wild(names):
+        return list({name: _snapshot(live, name) for name in names}.values())
+    there = {each.name: each for each in convert(live.client.get("/api/queues"), list[QueueSnapshot])}
+    found: dict[str, QueueSnapshot] = {}
+    for name in names:
+        if name in there or not _is_wild((name,)):
+            found[name] = there.get(name) or _snapshot(live, name)
+            continue
+        fitting = [each for each in there if fnmatchcase(each, name) and each != besides]
+        if not fitting:
+            raise AdminError(f"no queue's name fits {printable(name)}; `staniel queues` lists them")
+        found.update({each: there[each] for each in sorted(fitting)})
+    return list(found.values())
+
+
+def _is_wild(names: tuple[str, ...]) -> bool:
+    return any(sign in name for name in names for sign in WILD)
+
+
+def _uncounted(names: tuple[str, ...]) -> list[QueuePart]:
+    """For what need not be shown: the server is asked once a queue."""
+    return [QueuePart(name, 0) for name in dict.fromkeys(names)]
+
+
+def _parts(live: Live, names: tuple[str, ...], where: tuple[str, ...], besides: str = "") -> list[QueuePart]:
+    """What an operation on these queues is about. Raises AdminError."""
+    queues = _resolve(live, names, besides)
+    if not where:
+        return [QueuePart(each.name, each.items, each.bytes, each.open_reads) for each in queues]
+    found = [
+        convert(live.client.post(queue_path(each.name, "find"), {"where": where, "limit": 0}), Matches)
+        for each in queues
+    ]
+    return [QueuePart(each.queue, each.found, each.found_bytes) for each in found]
+
+
+def _described(parts: list[QueuePart], count: Callable[[QueuePart], int]) -> str:
+    """ "7 items of 2 queues (a 3, b 4)"; of one queue "3 items of a"."""
+    if len(parts) == 1:
+        return f"{counted(count(parts[0]), 'item')} of {printable(parts[0].queue)}"
+    each = ", ".join([f"{printable(part.queue)} {count(part):,}" for part in parts])
+    return f"{counted(sum(map(count, parts)), 'item')} of {len(parts)} queues ({each})"
+
+
+def _for_each(
+    live: Live,
+    parts: list[QueuePart],
+    do: Callable[[QueuePart], Answer],
+    tell: Callable[[QueuePart, Answer], None],
+    rest: str = "",
+) -> None:
+    """`do` it in each queue, also if it fails in another one; exit code 1 if it did in any. `rest`: before the reason
+    why an operation has ended early.
+    """
+    answers: list[dict[str, object]] = []
+    failed: list[str] = []
+    for part in parts:
+        name = f"{printable(part.queue)}: " if len(parts) > 1 else ""
+        try:
+            found = do(part)
+        except AdminError as error:
+            failed.append(f"{name}{error}")
+            answers.append({"queue": part.queue, "error": str(error)})
+            if len(parts) == 1:
+                raise
+            continue
+        answers.append({"queue": part.queue, **found} if name else dict(found))
+        if not live.as_json:
+            tell(part, found)
+        if found.get("why"):
+            failed.append(f"{name}{rest}{printable(str(found['why']))}")
+    live.tell_json(answers if len(parts) > 1 else answers[0])
+    for each in failed[:-1]:
+        click.echo(f"Error: {each}", err=True)
+    if failed:
+        raise AdminError(failed[-1])
+
+
+@live("purge")
+@queues_named()
+@click.option("--no-undo", is_flag=True, help="Remove them at once and for good.")
+@WHERE
+@YES
+def purge(live: Live, queues: tuple[str, ...], no_undo: bool, where: tuple[str, ...], is_sure: bool) -> None:
+    """Remove every item that waits in QUEUE; what clients hold stays, and so does what comes after the question.
+
+    QUEUE may be a pattern such as 'mail*'. `undo` brings the items back, for as long as the server keeps them: it says
+    until when.
+    """
+    parts = _uncounted(queues) if is_sure and not where and not _is_wild(queues) else _parts(live, queues, where)
+    one = parts[0]
+    if len(parts) == 1:
+        what = f"remove {counted(one.items, 'item')} from {printable(one.queue)}"
+    else:
+        what = f"remove {_described(parts, lambda part: part.items)}"
+    confirm(what + " for good" * no_undo, is_sure)
+
+    def do(part: QueuePart) -> Answer:
+        body: dict[str, object] = {"no_undo": no_undo, "where": where}
+        if not is_sure or where:
+            body["expected"] = part.items
+        return carried_out(live, "POST", queue_path(part.queue, "purge"), body, purged)
+
+    def tell(part: QueuePart, found: Answer) -> None:
+        click.echo(f"removed {counted(found['purged'], 'item')} from {printable(part.queue)}")
+        _tell_undo(live, found)
+
+    _for_each(live, parts, do, tell)
+
+
+def _tell_undo(live: Live, found: Answer) -> None:
+    if found.get("undo") and not live.as_json:
+        click.echo(f"until {moment(found['undo_until_at_ms'])}, to take it back: staniel undo {found['undo']}")
+
+
+@live("undo")
+@click.argument("number", metavar="[ID]", required=False, type=click.IntRange(1))
+@click.option("--forget", is_flag=True, help="Have it be impossible to undo ID from now on.")
+def undo(live: Live, number: int | None, forget: bool) -> None:
+    """Take purge, delete, move or redrive ID back; without ID, list what can be undone.
+
+    What was removed comes back to the end of its queue. What was moved, and still waits where it was moved to, goes
+    back to where it came from. The items keep the times when they were put and when they expire.
+    """
+    if number is None:
+        if forget:
+            raise click.UsageError("expected ID with --forget")
+        _list_undos(live)
+    elif forget:
+        found = live.client.delete(f"/api/undo/{number}")
+        live.tell(found, f"{counted(found['forgotten'], 'item')} cannot be brought back any more")
+    else:
+        found = carried_out(live, "POST", f"/api/undo/{number}", {}, returned)
+        live.tell(found, f"returned {counted(found['returned'], 'item')} to {printable(str(found['queue']))}")
+        if not live.as_json:
+            _tell_missing(found)
+        if found["why"]:
+            raise AdminError(f"the others can still be returned: {printable(str(found['why']))}")
+
+
+def _tell_missing(found: Answer) -> None:
+    """Of a move: what did not come back."""
+    if found.get("open"):
+        click.echo(f"{counted(found['open'], 'item')} open with clients: undo again when they are back")
+    if found.get("gone"):
+        click.echo(f"{counted(found['gone'], 'item')} not there any more: taken since, or expired")
+
+
+def _list_undos(live: Live) -> None:
+    found = live.client.get("/api/undo")
+    if live.tell_json(found):
+        return
+    rows = [
+        [
+            str(each.id),
+            printable(each.operation),
+            printable(each.queue),
+            printable(each.target),
+            f"{each.items:,}",
+            human_size(each.bytes),
+            moment(each.at_ms),
+            moment(each.until_at_ms),
+        ]
+        for each in convert(found, list[UndoView])
+    ]
+    heads = ("ID", "OPERATION", "QUEUE", "TO", "ITEMS", "BYTES", "AT", "UNTIL")
+    echo_table(heads, rows, "OPERATION", "QUEUE", "TO")
+
+
+def _snapshot(live: Live, queue: str) -> QueueSnapshot:
+    return convert(live.client.get(queue_path(queue)), QueueSnapshot)
+
+
+@live("move")
+@queues_named("from_queues", "FROM...")
+@a_queue("to_queue", "TO")
+@COUNT
+@WHERE
+@YES
+def move(
+    live: Live, from_queues: tuple[str, ...], to_queue: str, count: int | None, where: tuple[str, ...], is_sure: bool
+) -> None:
+    """Move items from the head of one queue to the end of another.
+
+    FROM may be several queues, and patterns such as 'mail*', which do not stand for TO. No crash loses or doubles an
+    item on its way.
+    """
+    parts = _parts(live, from_queues, where, besides=to_queue)
+    _move(live, parts, "move", {"to": to_queue, "where": where}, f"to {printable(to_queue)}", count, is_sure)
+
+
+@live("redrive")
+@queues_named()
+@click.option("--to", "to_queue", default="", help="Where to.  [default: the queue whose dead letters these are]")
+@COUNT
+@WHERE
+@YES
+def redrive(
+    live: Live, queues: tuple[str, ...], to_queue: str, count: int | None, where: tuple[str, ...], is_sure: bool
+) -> None:
+    """Move dead letters from QUEUE back to where they came from.
+
+    Without --to they go to the queue whose dead_letter_queue QUEUE is. If several queues share QUEUE, each item goes to
+    the queue that it left, and there is no undo. An item that does not say which queue that is ends it. QUEUE may be a
+    pattern such as 'dead-*'.
+    """
+    to = f"to {printable(to_queue)}" if to_queue else "back to where they came from"
+    parts = _parts(live, queues, where, besides=to_queue)
+    _move(live, parts, "redrive", {"to": to_queue, "where": where}, to, count, is_sure)
+
+
+def _move(
+    live: Live,
+    parts: list[QueuePart],
+    path: str,
+    body: dict[str, object],
+    to: str,
+    count: int | None,
+    is_sure: bool,
+) -> None:
+    def wanted(part: QueuePart) -> int:
+        return part.items if count is None else min(count, part.items)
+
+    confirm(f"move {_described(parts, wanted)} {to}", is_sure)
+
+    def do(part: QueuePart) -> Answer:
+        return carried_out(live, "POST", queue_path(part.queue, path), {**body, "count": wanted(part)}, moved)
+
+    def tell(part: QueuePart, found: Answer) -> None:
+        target = printable(str(found["to"])) or HOME
+        click.echo(f"moved {counted(found['moved'], 'item')} from {printable(part.queue)} to {target}")
+        _tell_undo(live, found)
+
+    _for_each(live, parts, do, tell, "the others stay: ")
+
+
+@live("abort")
+@a_queue(metavar="[QUEUE]", required=False)
+@click.argument("xid", metavar="[XID]", required=False, type=click.IntRange(0))
+@click.option("--all", "is_all", is_flag=True, help="Every open read of QUEUE.")
+@click.option("--client", "number", type=click.IntRange(0), help="Every open read of this client; see `clients`.")
+@YES
+def abort(live: Live, queue: str | None, xid: int | None, is_all: bool, number: int | None, is_sure: bool) -> None:
+    """Give open reads back: their items are at the head again. `open` shows them.
+
+    Their client is not told and may still be working, so its work may be done twice. With --all, if more are open than
+    were shown when you answer, none is given back.
+    """
+    if (queue is None) == (number is None) or (queue is not None and (xid is None) == (not is_all)):
+        raise click.UsageError("expected QUEUE XID, QUEUE --all, or --client NUMBER")
+    if number is not None and (is_all or xid is not None):
+        raise click.UsageError("--client is for all that one client holds")
+    body: dict[str, object] = {}
+    if queue is None:
+        path = f"/api/clients/{number}/abort"
+    elif xid is not None:
+        path = queue_path(queue, "open", str(xid), "abort")
+    else:
+        path = queue_path(queue, "open", "abort")
+        if not is_sure:
+            held = _snapshot(live, queue).open_reads
+            confirm(f"give back {counted(held, 'open read')} of {printable(queue)}", is_sure)
+            body["expected"] = held
+    found = live.client.post(path, body)
+    live.tell(found, f"gave back {counted(found['aborted'], 'open read')}")
+
+
+@live("delete")
+@queues_named()
+@click.option("--no-undo", is_flag=True, help="Delete it at once and for good.")
+@YES
+def delete(live: Live, queues: tuple[str, ...], no_undo: bool, is_sure: bool) -> None:
+    """Delete QUEUE, with its items and its files.
+
+    QUEUE may be a pattern such as 'mail*'. `undo` makes a queue again with the items that waited in it, also those that
+    came after the question; what clients hold is gone. With --no-undo you are asked again if more items are there than
+    were shown.
+    """
+    parts = _uncounted(queues) if is_sure and not _is_wild(queues) else _parts(live, queues, ())
+    asks_again = no_undo and not is_sure
+
+    def ask(parts: list[QueuePart]) -> None:
+        held = sum([part.open_reads for part in parts])
+        with_held = f" and {counted(held, 'open read')}" if held else ""
+        items = counted(sum([part.items for part in parts]), "item")
+        size = human_size(sum([part.bytes for part in parts]))
+        if len(parts) == 1:
+            name = printable(parts[0].queue)
+        else:
+            name = f"{len(parts)} queues ({', '.join([f'{printable(part.queue)} {part.items:,}' for part in parts])})"
+        confirm(f"delete {name} with {items} ({size}){with_held}" + " for good" * no_undo, is_sure)
+
+    def do(part: QueuePart) -> Answer:
+        while True:
+            body: dict[str, object] = {"no_undo": no_undo}
+            if not is_sure:
+                body["expected"] = part.items
+            try:
+                return carried_out(live, "DELETE", queue_path(part.queue), body, deleted)
+            except AdminError as error:
+                if not asks_again or error.status != CONFLICT:
+                    raise
+                click.echo(str(error), err=True)
+            found = _snapshot(live, part.queue)
+            part = QueuePart(found.name, found.items, found.bytes, found.open_reads)
+            ask([part])
+
+    def tell(part: QueuePart, found: Answer) -> None:
+        click.echo(f"deleted {printable(part.queue)} with {counted(found['deleted'], 'item')}")
+        _tell_undo(live, found)
+
+    ask(parts)
+    _for_each(live, parts, do, tell)
+
+
+@live("pause")
+@queues_named()
+@click.option("--gets", is_flag=True, help="Only gets.")
+@click.option("--puts", is_flag=True, help="Only puts.")
+def pause(live: Live, queues: tuple[str, ...], gets: bool, puts: bool) -> None:
+    """Hold back gets from QUEUE and puts into it, or one of them.
+
+    QUEUE may be a pattern such as 'mail*'. Gets find the queue empty, puts are refused. A pause survives a restart.
+    """
+    _pause(live, queues, "pause", gets, puts)
+
+
+@live("resume")
+@queues_named()
+@click.option("--gets", is_flag=True, help="Only gets.")
+@click.option("--puts", is_flag=True, help="Only puts.")
+def resume(live: Live, queues: tuple[str, ...], gets: bool, puts: bool) -> None:
+    """Let gets and puts of QUEUE go on, or one of them.
+
+    QUEUE may be a pattern such as 'mail*'.
+    """
+    _pause(live, queues, "resume", gets, puts)
+
+
+def _pause(live: Live, names: tuple[str, ...], path: str, gets: bool, puts: bool) -> None:
+    both = not (gets or puts)
+    body: dict[str, object] = {"gets": gets or both, "puts": puts or both}
+
+    def do(part: QueuePart) -> Answer:
+        return live.client.post(queue_path(part.queue, path), body)
+
+    def tell(part: QueuePart, found: Answer) -> None:
+        words = [f"{name} {'paused' if found[f'{name}_paused'] else 'served'}" for name in ("gets", "puts")]
+        click.echo(f"{printable(part.queue)}: {', '.join(words)}")
+
+    _for_each(live, _parts(live, names, ()) if _is_wild(names) else _uncounted(names), do, tell)
+
+
+QUEUE_COMMANDS = COMMANDS  # those of `live`, and of this file

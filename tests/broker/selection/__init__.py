@@ -1,0 +1,1 @@
+"""Items that an operator means by terms, wherever they stand in a queue."""

@@ -69,7 +69,7 @@ OF_UNDO: Choices = (
 
 OF_CHOSEN: Choices = (
     (staniel.broker.selection.chosen, "PASSED_PER_TURN", (1, 2, 200)),
-    (staniel.broker.selection.chosen, "ASIDE_ITEMS_MAX", (3, 200_000, 200_000)),
+    (staniel.broker.selection.chosen, "ASIDE_ITEMS_MAX", (3, 500_000, 500_000)),
     (staniel.broker.selection.search, "PIECE_ITEMS", (1, 2, 250)),
     (staniel.broker.operations.purge, "RETURNED_PER_TURN", (1, 2, 500)),
     (staniel.broker.operations.move, "RETURNED_PER_TURN", (1, 2, 500)),

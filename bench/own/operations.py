@@ -96,18 +96,27 @@ def measure(count: int) -> list[Row]:
     """Raises Failed."""
     rows: list[Row] = []
     undo = [0]
+    one_in_ten = {"where": ["regex~7$"]}  # of numbers: the others are set aside on the way to the last one
+    chosen = sum([number % 10 == 7 for number in range(count)])
 
-    def does(method: str, path: str, body: object = None) -> None:
+    def does(method: str, path: str, body: object = None, wanted: int = count) -> None:
         found = ask(server, method, path, body)
         undo[0] = found.get("undo", 0)
-        done = next(found[each] for each in ("moved", "returned", "purged", "deleted") if each in found)
-        if done != count:
+        done = next(found[each] for each in ("moved", "returned", "purged", "deleted", "found") if each in found)
+        if done != wanted:
             raise Failed(f"{method} {path}: {found}")
 
     with served(CONFIG) as server:
         client = Client(server)
         client.put(["q"] * count, [b"%0*d" % (ITEM_BYTES, number) for number in range(count)])
         rows.append(beside(server, "at rest", lambda: time.sleep(REST_S)))
+        rows.append(
+            beside(server, "find", lambda: does("POST", "/api/queues/q/find", {**one_in_ten, "limit": 0}, chosen))
+        )
+        for what, path, body in (("move", "/api/queues/q/move", {"to": "r"}), ("purge", "/api/queues/q/purge", {})):
+            by_terms = {**body, **one_in_ten}
+            rows.append(beside(server, f"{what} by terms", lambda: does("POST", path, by_terms, chosen)))  # noqa: B023
+            rows.append(beside(server, "undo of that", lambda: does("POST", f"/api/undo/{undo[0]}", None, chosen)))
         for what, method, path, body in (
             ("move", "POST", "/api/queues/q/move", {"to": "r"}),
             ("purge", "POST", "/api/queues/q/purge", {}),

@@ -14,8 +14,8 @@ from staniel.journal.undo_file import digest_of
 from staniel.queues.item import Delivery, Item, is_payload_gone
 from staniel.queues.queue import Queue
 
-ASIDE_ITEMS_MAX = 200_000  # 60 MB, and
-ASIDE_BYTES_MAX = 64 << 20  # of payload: in memory besides the line
+ASIDE_ITEMS_MAX = 500_000  # 120 MB, and
+ASIDE_BYTES_MAX = 128 << 20  # of payload: in memory besides the line
 PASSED_PER_TURN = 200  # each costs a record and 2 us
 RETURNED_PER_TURN = 500
 Key = tuple[int, int, bytes]

@@ -16,8 +16,8 @@ from staniel.queues.queue import Queue
 
 ASIDE_ITEMS_MAX = 500_000  # 120 MB, and
 ASIDE_BYTES_MAX = 128 << 20  # of payload: in memory besides the line
-PASSED_PER_TURN = 200  # each costs a record and 2 us
-RETURNED_PER_TURN = 500
+PASSED_PER_TURN = 100  # each costs a record and about 10 us
+RETURNED_PER_TURN = 200
 Key = tuple[int, int, bytes]
 
 

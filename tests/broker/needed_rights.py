@@ -250,9 +250,17 @@ HTTP: dict[str, tuple[Row, ...]] = {
     "GET /api/audit": (Row(ADMIN, heard=OK),),
     "GET /api/events": (Row(LOOK_AT_ALL, heard=b"event-stream"),),
     f"POST {QUEUE}/put": (Row(WRITE, '{"data": "new"}', OK, changes=True),),
+    f"POST {QUEUE}/find": (Row(READ, "{}", SECRET),),
     f"POST {QUEUE}/take": (Row(READ, '{"count": 1}', SECRET, changes=True),),
-    f"POST {QUEUE}/purge": (Row(OPERATE, "{}", OK, changes=True), Row(OPERATE, '{"no_undo": true}', OK, changes=True)),
-    f"POST {QUEUE}/move": (Row(OPERATE, '{"to": "team-to"}', OK, changes=True),),
+    f"POST {QUEUE}/purge": (
+        Row(OPERATE, "{}", OK, changes=True),
+        Row(OPERATE, '{"no_undo": true}', OK, changes=True),
+        Row(OPERATE, '{"where": ["tries=0"]}', OK, changes=True),
+    ),
+    f"POST {QUEUE}/move": (
+        Row(OPERATE, '{"to": "team-to"}', OK, changes=True),
+        Row(OPERATE, '{"to": "team-to", "where": ["tries=0"]}', OK, changes=True),
+    ),
     f"POST {QUEUE}/redrive": (
         Row(OPERATE, '{"to": "team-to"}', OK, changes=True),
         Row(OPERATE, "{}", b" 409 "),
@@ -264,7 +272,10 @@ HTTP: dict[str, tuple[Row, ...]] = {
     f"POST {QUEUE}/open/abort": (Row(OPERATE, "{}", OK, changes=True),),
     f"POST {QUEUE}/open/{{xid}}/abort": (Row(OPERATE, "{}", OK, changes=True),),
     "POST /api/clients/{number}/abort": (Row(ADMIN, "{}", OK, changes=True),),
-    f"DELETE {QUEUE}": (Row(OPERATE, "{}", OK, changes=True), Row(OPERATE, '{"no_undo": true}', OK, changes=True)),
+    f"DELETE {QUEUE}": (
+        Row(OPERATE, "{}", OK, changes=True),
+        Row(OPERATE, '{"no_undo": true}', OK, changes=True),
+    ),
     "POST /api/backup": (Row(ADMIN, "{}", OK, changes=True),),
     "POST /api/backup/made": (Row(ADMIN, '{"made_at_ms": 1, "where": "x"}', OK),),
     "POST /api/status": (Row(ADMIN, '{"status": "readonly"}', OK, changes=True),),

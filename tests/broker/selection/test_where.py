@@ -7,14 +7,19 @@ import sys
 import pytest
 
 from staniel.broker.selection.where import EXTRA, HASHED_BYTES, BadTerm, Candidate, item_id, parse
+from staniel.queues.calendar import EVEN
 from staniel.queues.item import Item, item_with
 from staniel.queues.past import Why, next_past
 
 A = Item(b'{"user": 7, "text": "caf\xc3\xa9"}', 1_000, 0, 0)
 
 
+def candidate(item: Item = A, *, position: int = 5, deliveries: int = 2, age_ms: int = 60_000) -> Candidate:
+    return Candidate(position, item, deliveries, EVEN, item.added_ms + age_ms)
+
+
 def holds(term: str, item: Item = A, *, position: int = 5, deliveries: int = 2, age_ms: int = 60_000) -> bool:
-    return parse([term]).holds(Candidate(position, item, deliveries, age_ms))
+    return parse([term]).holds(candidate(item, position=position, deliveries=deliveries, age_ms=age_ms))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,7 @@ def test_a_term_that_does_not_hold(term: str) -> None:
 
 
 def test_all_terms_must_hold() -> None:
-    seen = Candidate(5, A, 2, 60_000)
+    seen = candidate()
     assert parse(["text~caf", "tries=2"]).holds(seen)
     assert not parse(["text~caf", "tries=3"]).holds(seen)
     assert not parse(["position=0-9", "position=6-20"]).holds(seen)
@@ -129,7 +134,7 @@ def test_without_the_extra_a_regex_says_how_to_get_it(monkeypatch: pytest.Monkey
     with pytest.raises(BadTerm) as raised:
         parse(["regex~x"])
     assert str(raised.value) == EXTRA
-    assert parse(["text~user"]).holds(Candidate(0, A, 0, 0))
+    assert parse(["text~user"]).holds(candidate(position=0, deliveries=0, age_ms=0))
 
 
 def test_an_expression_that_python_would_never_end_takes_no_time() -> None:

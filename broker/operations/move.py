@@ -84,7 +84,7 @@ class RunningMove(TransferOperation):
             self.total = self.done + self.left
         elif self.left:
             self._open_file(now_ms)
-        self.begin(now_ms)
+        self.begin(now_ms, terms=chosen.terms if chosen is not None else "")
         broker.timers.soon(self)
 
     def _open_file(self, now_ms: int) -> None:

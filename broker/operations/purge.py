@@ -211,7 +211,7 @@ class RunningPurge(FileOperation):
             self.done = record.content.counts()[0]
             self.total = self.done + count
         self.undos.add(self.record, now_ms)
-        self.begin(now_ms)
+        self.begin(now_ms, terms=chosen.terms if chosen is not None else "")
         self._next(now_ms)
 
     def _is_wanted(self) -> bool:

@@ -124,10 +124,12 @@ class Operation:
         """The server stops: leave the files so that the next start goes on. Whether that is done."""
         return True
 
-    def begin(self, now_ms: int, about: str = "") -> None:
-        """Show it to operators, and note its beginning. `about`: as the audit log has its target."""
+    def begin(self, now_ms: int, about: str = "", terms: str = "") -> None:
+        """Show it to operators, and note its beginning. `about`: as the audit log has its target. `terms`: that say
+        which items it is about.
+        """
         self.broker.operations.running[self.id] = self
-        self.note(now_ms, Result.BEGUN, self.total, "", about)
+        self.note(now_ms, Result.BEGUN, self.total, f"where {terms}" if terms else "", about)
 
     def note(self, now_ms: int, result: Result, items: int, why: str, about: str = "") -> None:
         self.broker.audit.note(

@@ -35,7 +35,8 @@ class Chosen:
     of that, any one is taken.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, terms: str = "") -> None:
+        self.terms = terms  # that say which, for people
         self._counts: dict[Key, int] = {}
         self._times: set[int] = set()
         self.count = 0

@@ -27,7 +27,7 @@ class ItemSearch:
         self.at_ms = now_ms
         self.shown: list[Candidate] = []
         self.shown_bytes = 0
-        self.chosen = Chosen()
+        self.chosen = Chosen(where.terms)
         self.found = self.found_bytes = 0
         self.looked_at = 0
         self.cut = 0  # items whose payload is longer than what was searched of it

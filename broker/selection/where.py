@@ -34,6 +34,7 @@ REGEX_BYTES_MAX = 1 << 20  # and an expression: 2 ms
 HASHED_BYTES = 4096  # of each end of a payload, for its id
 PATTERN_MEMORY_BYTES = 1 << 20
 NUMBER_LENGTH_MAX = 40
+SHOWN_LENGTH_MAX = 200
 EXTRA = "regex~ needs the extra `regex` where the server runs: pip install 'staniel[regex]'; text~ needs nothing"
 EXAMPLES = "such as age>1h, text~timeout, tries>=3, id=ID, position=0-99"
 _TERM = re.compile(r"(id|position|text|regex|age|size|tries|origin|reason)(<=|>=|<|>|=|~)(.*)", re.DOTALL)
@@ -65,13 +66,14 @@ ItemTest = Callable[[Candidate], bool]
 
 class Where(Struct, frozen=True):
     """`first` and `last`: the positions outside which nothing is meant. `searched_bytes`: how much of a payload is
-    looked at; -1: nothing of it.
+    looked at; -1: nothing of it. `terms`: as they were given, for people.
     """
 
     tests: tuple[ItemTest, ...] = ()
     first: int = 0
     last: int = 1 << 62
     searched_bytes: int = -1
+    terms: str = ""
 
     def holds(self, seen: Candidate) -> bool:
         if not self.first <= seen.position <= self.last:
@@ -93,6 +95,7 @@ def item_id(item: Item) -> str:
 
 def parse(terms: Iterable[str]) -> Where:
     """Raises BadTerm."""
+    terms = list(terms)
     tests: list[ItemTest] = []
     first, last, searched = 0, 1 << 62, -1
     for count, term in enumerate(terms):
@@ -117,7 +120,9 @@ def parse(terms: Iterable[str]) -> Where:
         else:
             _expect(term, operator == "=" and bool(value), f"{field}= and a value")
             tests.append(_word(term, field, value))
-    return Where(tuple(tests), first, last, searched)
+    said = " and ".join(terms)
+    shown = said if len(said) <= SHOWN_LENGTH_MAX else f"{said[:SHOWN_LENGTH_MAX]}…"
+    return Where(tuple(tests), first, last, searched, shown)
 
 
 def _expect(term: str, is_right: bool, expected: str) -> None:

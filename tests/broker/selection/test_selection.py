@@ -295,3 +295,11 @@ def test_an_operation_that_a_crash_cut_off_says_so(operation: str) -> None:
     (ended,) = asked(again, "GET", "/api/operations")[1]
     assert (ended["operation"], ended["state"]) == (operation, "failed")
     assert ended["why"] == CUT_OFF and 0 < ended["done"] < 4
+
+
+def test_the_audit_log_names_the_terms() -> None:
+    world = filled(3)
+    asked(world, "POST", "/api/queues/q/move", {"to": "r", "where": ["text~item", "position=1"]})
+    done, begun = asked(world, "GET", "/api/audit")[1][:2]
+    assert (begun["result"], begun["why"], begun["items"]) == ("begun", "where text~item and position=1", 1)
+    assert (done["result"], done["why"], done["items"]) == ("done", "", 1)

@@ -153,6 +153,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_broken_rule_is_found(what: str) -> None:
     broken, name, verb, path, number = BROKEN[what]

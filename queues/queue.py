@@ -334,8 +334,12 @@ class Queue:
         return taken
 
     def has_live_head(self, now_ms: int) -> bool:
-        """Whether there is an item that could be handed out now."""
-        return self._find_live(now_ms)
+        """Whether there is an item that could be handed out now, were gets not paused: a pause is for clients."""
+        is_paused, self.gets_paused = self.gets_paused, False
+        try:
+            return self._find_live(now_ms)
+        finally:
+            self.gets_paused = is_paused
 
     @property
     def is_bounded(self) -> bool:

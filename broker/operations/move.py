@@ -22,6 +22,7 @@ from staniel.broker.operations.transfer import (
     TransferOperation,
 )
 from staniel.broker.selection.chosen import PASSED_PER_TURN, RETURNED_PER_TURN, Chosen, Head
+from staniel.broker.transfers import Pinned
 from staniel.journal.journals import append_log, removal_log
 from staniel.journal.operation_file import OperationFile
 from staniel.journal.undo_file import FileNumber, Kept, Moving, MovingItem, Over, Settled, digest_of
@@ -71,10 +72,12 @@ class RunningMove(TransferOperation):
         """
         self._chosen = chosen
         self._head = Head.NONE
+        self._pinned: Pinned = []
         there = source.line.present if chosen is None else chosen.count
         self.left = there if count is None else min(count, there)
         number = broker.audit.next_id() if record is None else record.id
         super().__init__(broker, by, name, source, target, self.left, now_ms, number)
+        self.sets_aside_of = source if chosen is not None else None
         self._bound = Bound(source)
         self._is_kept = undoably and broker.undos.is_on
         if record is not None:
@@ -102,6 +105,40 @@ class RunningMove(TransferOperation):
         self.record = record
         undos.add(record, now_ms)
         self.write(record.content.began)
+
+    # what is set aside
+
+    def due(self, now_ms: int) -> int:
+        chosen = self._chosen
+        if chosen is None:
+            return super().due(now_ms)
+        chosen.begin_turn()
+        if chosen.aside and not self._under_way and self.broker.transfers.is_held_back(self.source):
+            # A rewrite or a deletion waits for this queue: it is whole for that, and gone through again afterwards.
+            if self._give_back(now_ms) and (log := removal_log(self.source.journal)) is not None:
+                self.broker.group.ask_for_sync(log)  # what waits looks again behind a sync
+            self.broker.timers.soon(self)
+            return RETURNED_PER_TURN * WORK_PER_ITEM
+        work = super().due(now_ms)
+        if chosen.aside and not self._pinned:
+            # A deletion that can be undone must not find the queue empty, and what is set aside goes with the queue.
+            self._pinned = self.broker.transfers.pin(self.source)
+        return work
+
+    def _give_back(self, now_ms: int, count_max: int = 0) -> bool:
+        """Some of what was set aside, or so many of it; whether all of it is back."""
+        chosen = self._chosen
+        if chosen is None or chosen.give_back(self.source, now_ms, count_max or RETURNED_PER_TURN):
+            self.broker.transfers.unpin(self._pinned)
+            self._pinned = []
+            return True
+        return False
+
+    def _take_back(self, found: SliceUnderWay, now_ms: int) -> None:
+        if self._chosen is None:
+            super()._take_back(found, now_ms)
+        else:
+            self._chosen.keep(found.taken[found.sent :])
 
     # a slice
 
@@ -248,15 +285,15 @@ class RunningMove(TransferOperation):
     # the end
 
     def _close(self, now_ms: int) -> None:
-        if self._chosen is not None and not self._chosen.give_back(self.source, now_ms, RETURNED_PER_TURN):
+        if self._give_back(now_ms):
+            super()._close(now_ms)
+        else:
             self.broker.timers.soon(self)
-            return
-        super()._close(now_ms)
 
     def stop(self, now_ms: int) -> bool:
         is_at_rest = super().stop(now_ms)
         if is_at_rest and self._chosen is not None:
-            self._chosen.give_back(self.source, now_ms, len(self._chosen.aside))
+            self._give_back(now_ms, len(self._chosen.aside))
         return is_at_rest
 
     def last_frames(self) -> list[FrameHead]:

@@ -198,6 +198,7 @@ class RunningPurge(FileOperation):
         self._began = b""
         self._slice: list[Delivery] = []
         self._chosen = chosen
+        self.sets_aside_of = queue if chosen is not None else None
         try:
             self.record = record or self.undos.make(self, queue, now_ms, None if chosen is None else chosen.bytes)
         except OSError:
@@ -220,16 +221,12 @@ class RunningPurge(FileOperation):
             return False
         return self.name == DELETE or (self.left > 0 and self._bound.holds_head(self.queue))
 
-    def _reach_head(self, now_ms: int) -> Head:
+    def _reach_head(self) -> Head:
         """Whether the head is one that is to go."""
         if self._chosen is None:
             return Head.CHOSEN if self._is_wanted() else Head.NONE
 
-        def has_head() -> bool:
-            return self.queue.has_live_head(now_ms) and self._is_wanted()
-
-        head = self._chosen.reach(self.queue, has_head)
-        return Head.MORE if head is Head.NONE and self.queue.is_unsettled else head
+        return self._chosen.reach(self.queue, self._is_wanted)
 
     def _next(self, now_ms: int) -> None:
         """The next slice, or the end."""
@@ -249,8 +246,10 @@ class RunningPurge(FileOperation):
             self.after_sync(self._next, now_ms, of_items=True)
             return
         reached = Head.CHOSEN
+        if self._chosen is not None:
+            self._chosen.begin_turn()
         while len(self._slice) < ITEMS_PER_SLICE and size < BYTES_PER_SLICE:
-            if (reached := self._reach_head(now_ms)) is not Head.CHOSEN:
+            if (reached := self._reach_head()) is not Head.CHOSEN:
                 break
             head = queue.line.head()
             assert head is not None
@@ -302,8 +301,12 @@ class RunningPurge(FileOperation):
 
     def _give_up(self, error: OSError, now_ms: int) -> None:
         """The undo file cannot be written: what has left since the last slice comes back."""
-        for taken in reversed(self._slice):
-            self.queue.take_back(taken)
+        if self._chosen is not None:
+            self._chosen.keep(self._slice)
+        else:
+            for taken in reversed(self._slice):
+                taken.deliveries -= 1  # no client has seen it
+                self.queue.take_back(taken)
         self._slice = []
         self.queue.time_out(now_ms)  # a waiting reader gets it
         self._why = f"the undo file cannot be written: {error.strerror}"
@@ -394,7 +397,7 @@ class RunningPurge(FileOperation):
         self.task = None
         if self.name != DELETE or self._why:
             self.log_event("queue.flushed", now_ms, queue=queue.name, items=self.done, undo=record.id)
-        queue.counters.total_flushes += 1
+        queue.counters.total_flushes += self._chosen is None
         self.release()
         self.end(self._why, now_ms)
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from staniel.broker import access
 from staniel.broker.operations.move import RunningMove, move_error
 from staniel.broker.operations.running import CANCELLED, Requester
-from staniel.broker.selection.chosen import Chosen, Head
+from staniel.broker.operations.transfer import WORK_PER_ITEM
+from staniel.broker.selection.chosen import PASSED_PER_TURN, Chosen, Head
 from staniel.journal.journals import removal_log
 from staniel.queues.interfaces import Admission, Reason
 from staniel.queues.item import Item
@@ -64,7 +65,7 @@ class RunningRedrive(RunningMove):
             return sent
         except Refused as refused:
             self.stop_sending(refused.why, now_ms)
-        return sent
+        return sent + (PASSED_PER_TURN // WORK_PER_ITEM if self._head is Head.MORE else 0)
 
     def _send_next(self, now_ms: int) -> bool:
         """Send the head home; whether there was one. Raises Refused and Later."""

@@ -14,6 +14,7 @@ from staniel.broker.events import Level
 from staniel.broker.operations.audit import Result
 from staniel.broker.operations.views import by_the_wall
 from staniel.broker.session import SUSPENDED, Session
+from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
@@ -98,6 +99,7 @@ class Operation:
         self.undo = self.undo_until_ms = 0
         self.open = self.gone = 0
         self.on_end: Callable[[int], None] | None = None  # tells the client that waits
+        self.sets_aside_of: Queue | None = None  # of what stands ahead of the items that it is about
         self._marks = [(now_ms, 0), (now_ms, 0)]  # (time, done): the rate is measured from the older one
 
     @property

@@ -101,6 +101,8 @@ class Undos:
         size, most = purged_bytes(queue, count, chosen_bytes), self.bytes_max
         promised = self._promised_bytes()
         final = "say no_undo (--no-undo) to remove them for good"
+        if chosen_bytes is not None:
+            final = "purge fewer of them at once"
         if size > most:
             return f"an undo of {count} items takes {size} bytes, and [admin] undo_max_size is {most}: {final}"
         if size + promised > most:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from operator import attrgetter
 
 from staniel.journal.undo_file import digest_of
 from staniel.queues.item import Delivery, Item, is_payload_gone
@@ -18,6 +19,7 @@ ASIDE_ITEMS_MAX = 500_000  # 120 MB, and
 ASIDE_BYTES_MAX = 128 << 20  # of payload: in memory besides the line
 PASSED_PER_TURN = 100  # each costs a record and about 10 us
 RETURNED_PER_TURN = 200
+HASHED_BYTES = 512 << 10  # of each end of a payload: 1 ms
 Key = tuple[int, int, bytes]
 
 
@@ -41,6 +43,7 @@ class Chosen:
         self._times: set[int] = set()
         self.count = 0
         self.bytes = 0
+        self._may_pass = PASSED_PER_TURN
         self.left_out = 0  # found, too, and more than one operation takes
         self.aside: list[Delivery] = []
         self._aside_bytes = 0
@@ -60,23 +63,39 @@ class Chosen:
         self._counts[_key(item)] -= 1
         self.count -= 1
 
+    def begin_turn(self) -> None:
+        """So many items more may be passed."""
+        self._may_pass = PASSED_PER_TURN
+
     def reach(self, queue: Queue, has_head: Callable[[], bool]) -> Head:
-        """Bring a chosen item to the head. `has_head`: whether there is a live head that was there when the operation
+        """Bring a chosen item to the head. `has_head`: whether there is a head that was there when the operation
         began.
         """
-        for _ in range(PASSED_PER_TURN):
-            if not self.count or not has_head():
-                return Head.NONE
+        while self.count and has_head():
             head = queue.line.head()
             assert head is not None
             if self.holds(head):
                 return Head.CHOSEN
+            if not self._may_pass:
+                return Head.MORE
+            self._may_pass -= 1
+            if is_payload_gone(head):
+                queue.drop_head()
+                continue
             if len(self.aside) >= ASIDE_ITEMS_MAX or self._aside_bytes >= ASIDE_BYTES_MAX:
                 return Head.TOO_FAR
-            taken = queue.open_to_leave()
-            self.aside.append(taken)
-            self._aside_bytes += len(taken.item.data)
-        return Head.MORE
+            self._put_aside(queue.open_to_leave())
+        return Head.NONE
+
+    def _put_aside(self, taken: Delivery) -> None:
+        self.aside.append(taken)
+        self._aside_bytes += len(taken.item.data)
+
+    def keep(self, taken: list[Delivery]) -> None:
+        """These were taken and go nowhere: they come back with the others, each to its place."""
+        for each in taken:
+            self._put_aside(each)
+        self.aside.sort(key=attrgetter("xid"))  # they were opened in their order
 
     def give_back(self, queue: Queue, now_ms: int, count_max: int) -> bool:
         """Return what was set aside, the last one first; whether all of it is back."""
@@ -104,4 +123,6 @@ class Chosen:
 
 
 def _key(item: Item) -> Key:
-    return item.added_ms, len(item.data), digest_of(item.data)
+    data = item.data
+    known = data if len(data) <= 2 * HASHED_BYTES else data[:HASHED_BYTES] + data[-HASHED_BYTES:]
+    return item.added_ms, len(data), digest_of(known)

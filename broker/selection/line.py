@@ -21,8 +21,8 @@ def items_from(queue: Queue, offset: int) -> Iterator[tuple[Item, int]]:
     """(item, how often it was handed out) from the one at `offset` on. Raises OSError if the journal cannot be read."""
     line = queue.line
     returned: list[Delivery] = line.returned
-    for taken in islice(reversed(returned), offset, None):
-        yield taken.item, taken.deliveries
+    for at in range(len(returned) - 1 - offset, -1, -1):  # walking there would take as long as the offset is
+        yield returned[at].item, returned[at].deliveries
     offset = max(0, offset - len(returned))
     fresh: deque[Item] = line.fresh
     if offset < len(fresh):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from staniel.broker.selection.chosen import Chosen
@@ -12,7 +12,7 @@ from staniel.queues.item import Item, is_payload_gone
 from staniel.queues.queue import Queue, QueueState
 
 PIECE_ITEMS = 64  # half a millisecond
-PIECE_BYTES = 1 << 20  # of payload, looked at or read
+PIECE_COST = 1 << 20  # bytes of payload that are searched for a text, or read
 CHOSEN_MAX = 100_000  # items of one operation: 30 MB
 
 
@@ -21,59 +21,68 @@ class ItemSearch:
     be there any more.
     """
 
-    def __init__(self, queue: Queue, where: Where, now_ms: int, shown_max: int) -> None:
-        """`shown_max`: how many of the found ones are kept to be shown."""
+    def __init__(
+        self, queue: Queue, where: Where, now_ms: int, show: Callable[[Candidate], bool] | None = None
+    ) -> None:
+        """`show` is called with each that is found, until it wants no more; None: they are to be taken, and `chosen`
+        keeps them.
+        """
         self.queue = queue
         self.at_ms = now_ms
-        self.shown: list[Candidate] = []
-        self.shown_bytes = 0
         self.chosen = Chosen(where.terms)
         self.found = self.found_bytes = 0
         self.looked_at = 0
-        self.cut = 0  # items whose payload is longer than what was searched of it
+        self.cut = 0  # items whose payload is longer than what a term has searched of it
         self._where = where
-        self._shown_max = shown_max
-        self._piece_bytes = 0
+        self._show = show
+        self._wants_more = show is not None
+        self._is_choosing = show is None
+        self._cost = 0
 
     def pieces(self) -> Iterator[None]:
         """Each step is a piece. Raises OSError if the journal cannot be read."""
-        queue, position = self.queue, 0
-        line = queue.line
-        returned = [(taken.item, taken.deliveries) for taken in reversed(line.returned)]
+        line = self.queue.line
         seq, end = line.left, line.end
-        for at in range(0, len(returned), PIECE_ITEMS):
-            for item, deliveries in returned[at : at + PIECE_ITEMS]:
-                self._look(item, deliveries, position)
-                position += 1
-            yield
-        while seq < end and position <= self._where.last and queue.state is not QueueState.CLOSED:
-            seq = max(seq, line.left)  # those before it have left meanwhile
-            self._piece_bytes = 0
-            place = len(line.returned) + seq - line.left
-            for item, deliveries in islice(items_from(queue, place), min(PIECE_ITEMS, end - seq)):
-                self._look(item, deliveries, position)
-                position, seq = position + 1, seq + 1
-                if self._piece_bytes >= PIECE_BYTES:
+        at = len(line.returned) - 1  # the head is the last one; what comes back meanwhile stands behind it in the list
+        while at >= 0 and self._goes_on(len(line.returned) - 1 - at):
+            self._cost = 0
+            at = min(at, len(line.returned) - 1)
+            for _ in range(min(PIECE_ITEMS, at + 1)):
+                taken = line.returned[at]
+                self._look(taken.item, taken.deliveries, len(line.returned) - 1 - at)
+                at -= 1
+                if self._cost >= PIECE_COST:
                     break
-            else:
-                if place >= len(line):
-                    return
+            yield
+        while seq < end and self._goes_on(len(line.returned) + seq - line.left):
+            self._cost = 0
+            seq = max(seq, line.left)  # those before it have left meanwhile
+            place = before = len(line.returned) + seq - line.left
+            for item, deliveries in islice(items_from(self.queue, place), min(PIECE_ITEMS, end - seq)):
+                self._look(item, deliveries, place)
+                place, seq = place + 1, seq + 1
+                if self._cost >= PIECE_COST:
+                    break
+            if place == before:
+                return  # nothing more can be read
             yield
 
+    def _goes_on(self, place: int) -> bool:
+        return place <= self._where.last and self.queue.state is not QueueState.CLOSED
+
     def _look(self, item: Item, deliveries: int, position: int) -> None:
-        if is_payload_gone(item):
+        where, size = self._where, len(item.data)
+        self._cost += where.cost(size)
+        if is_payload_gone(item) or not where.first <= position <= where.last:
             return
-        where = self._where
         seen = Candidate(position, item, deliveries, self.queue.calendar, self.at_ms)
-        size = len(item.data)
         self.looked_at += 1
-        self._piece_bytes += size
         self.cut += -1 < where.searched_bytes < size
         if not where.holds(seen):
             return
         self.found += 1
         self.found_bytes += size
-        if len(self.shown) < self._shown_max:
-            self.shown.append(seen)
-        if self.found <= CHOSEN_MAX:
+        if self._wants_more and self._show is not None:
+            self._wants_more = self._show(seen)
+        if self._is_choosing and self.found <= CHOSEN_MAX:
             self.chosen.add(item)

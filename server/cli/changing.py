@@ -144,6 +144,8 @@ def purge(live: Live, queues: tuple[str, ...], no_undo: bool, where: tuple[str, 
     QUEUE may be a pattern such as 'mail*'. `undo` brings the items back, for as long as the server keeps them: it says
     until when.
     """
+    if no_undo and where:
+        raise click.UsageError("--no-undo goes with whole queues: a purge by --where can always be undone")
     parts = _uncounted(queues) if is_sure and not where and not _is_wild(queues) else _parts(live, queues, where)
     one = parts[0]
     if len(parts) == 1:
@@ -153,7 +155,9 @@ def purge(live: Live, queues: tuple[str, ...], no_undo: bool, where: tuple[str, 
     confirm(what + " for good" * no_undo, is_sure)
 
     def do(part: QueuePart) -> Answer:
-        body: dict[str, object] = {"no_undo": no_undo, "where": where}
+        body: dict[str, object] = {"no_undo": no_undo}
+        if where:
+            body["where"] = where
         if not is_sure or where:
             body["expected"] = part.items
         return carried_out(live, "POST", queue_path(part.queue, "purge"), body, purged)
@@ -243,7 +247,7 @@ def move(
     item on its way.
     """
     parts = _parts(live, from_queues, where, besides=to_queue)
-    _move(live, parts, "move", {"to": to_queue, "where": where}, f"to {printable(to_queue)}", count, is_sure)
+    _move(live, parts, "move", {"to": to_queue}, where, f"to {printable(to_queue)}", count, is_sure)
 
 
 @live("redrive")
@@ -263,7 +267,7 @@ def redrive(
     """
     to = f"to {printable(to_queue)}" if to_queue else "back to where they came from"
     parts = _parts(live, queues, where, besides=to_queue)
-    _move(live, parts, "redrive", {"to": to_queue, "where": where}, to, count, is_sure)
+    _move(live, parts, "redrive", {"to": to_queue}, where, to, count, is_sure)
 
 
 def _move(
@@ -271,6 +275,7 @@ def _move(
     parts: list[QueuePart],
     path: str,
     body: dict[str, object],
+    where: tuple[str, ...],
     to: str,
     count: int | None,
     is_sure: bool,
@@ -279,6 +284,8 @@ def _move(
         return part.items if count is None else min(count, part.items)
 
     confirm(f"move {_described(parts, wanted)} {to}", is_sure)
+    if where:
+        body["where"] = where
 
     def do(part: QueuePart) -> Answer:
         return carried_out(live, "POST", queue_path(part.queue, path), {**body, "count": wanted(part)}, moved)

@@ -19,7 +19,7 @@ from staniel.broker.commands import puts
 from staniel.broker.commands.admin import change_status, reload_for
 from staniel.broker.commands.authorized import target_refusal
 from staniel.broker.commands.gets import hold
-from staniel.broker.commands.http.choosing import choose, chosen_count
+from staniel.broker.commands.http.choosing import choose, chosen_count, under_way
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.queries import find, find_operation
 from staniel.broker.commands.monitor import confirm
@@ -687,6 +687,9 @@ def delete(exchange: Exchange, now_ms: int) -> None:
         return
     found = find(exchange)
     if found is None:
+        return
+    if why := under_way(exchange, found):
+        exchange.error(409, why)  # what it has set aside cannot be seen now, and would go without an undo
         return
     undos, items = exchange.broker.undos, found.line.present
     if not undos.is_on or body.no_undo or not items:

@@ -9,9 +9,9 @@ from msgspec import Struct
 from staniel.broker.commands.batches import PieceCommand
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.queries import find
-from staniel.broker.operations.browse import BYTES_MAX, LIMIT_MAX, Matches, item_view
+from staniel.broker.operations.browse import BYTES_MAX, LIMIT_MAX, ItemView, Matches, item_view
 from staniel.broker.selection.search import ItemSearch
-from staniel.broker.selection.where import BadTerm, parse
+from staniel.broker.selection.where import BadTerm, Candidate, parse
 from staniel.queues.queue import Queue, QueueState
 
 SHOWN_DEFAULT = 20
@@ -38,13 +38,20 @@ def find_items(exchange: Exchange, now_ms: int) -> None:
     if queue is None:
         return
 
-    def show(search: ItemSearch, now_ms: int) -> None:
+    views: list[ItemView] = []
+
+    def show(seen: Candidate) -> bool:
+        """At once, so that no whole payload is kept."""
+        if len(views) < body.limit:
+            views.append(item_view(seen.item, seen.deliveries, seen.position, seen.age_ms, body.bytes))
+        return len(views) < body.limit
+
+    def answer(search: ItemSearch, now_ms: int) -> None:
         wall_ms = queue.calendar.wall_ms(search.at_ms)
-        views = [item_view(each.item, each.deliveries, each.position, each.age_ms, body.bytes) for each in search.shown]
         told = Matches(queue.name, wall_ms, search.looked_at, search.found, search.found_bytes, search.cut, views)
         exchange.json(told)
 
-    _search(exchange, queue, body.where, body.limit, show, now_ms)
+    _search(exchange, queue, body.where, show, answer, now_ms)
 
 
 def choose(
@@ -53,21 +60,40 @@ def choose(
     """Find the items that an operation is about, then call `then`. What is put meanwhile is none of them. Raises
     BadBody.
     """
-    _search(exchange, queue, terms, 0, then, now_ms)
+
+    def begin(search: ItemSearch, now_ms: int) -> None:
+        if why := under_way(exchange, queue):
+            exchange.error(409, why)  # two would give back what they have set aside in the wrong order
+        else:
+            then(search, now_ms)
+
+    _search(exchange, queue, terms, None, begin, now_ms)
+
+
+def under_way(exchange: Exchange, queue: Queue) -> str:
+    """Which operation has items of `queue` set aside, and what to do; empty if none has."""
+    others = exchange.broker.operations.running.values()
+    other = next((each for each in others if each.sets_aside_of is queue), None)
+    if other is None:
+        return ""
+    return f"operation {other.id} goes by terms through {queue.name}: wait for its end, or cancel it"
 
 
 def chosen_count(search: ItemSearch, wanted: int | None) -> int:
     """How many of the items that were found one operation takes: `wanted` of them, or all."""
     count = search.found if wanted is None else min(wanted, search.found)
-    search.chosen.left_out = max(0, count - search.chosen.count)
-    return count - search.chosen.left_out
+    chosen = search.chosen
+    chosen.left_out = max(0, count - chosen.count)
+    count -= chosen.left_out
+    chosen.bytes = chosen.bytes * count // max(1, chosen.count)
+    return count
 
 
 def _search(
     exchange: Exchange,
     queue: Queue,
     terms: list[str],
-    shown_max: int,
+    show: Callable[[Candidate], bool] | None,
     then: Then,
     now_ms: int,
 ) -> None:
@@ -75,7 +101,7 @@ def _search(
         where = parse(terms)
     except BadTerm as error:
         raise BadBody(str(error)) from None
-    search = ItemSearch(queue, where, now_ms, shown_max)
+    search = ItemSearch(queue, where, now_ms, show)
     is_through = False
 
     def finish(now_ms: int) -> None:

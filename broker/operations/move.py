@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from staniel.broker.broker import Broker
     from staniel.broker.operations.undo import UndoRecord
 
+HELD_BACK_MAX = 20
+
 
 def move_error(queues: Queues, source: str, target: str) -> str:
     """What is wrong with the two names; empty if nothing is."""
@@ -73,6 +75,7 @@ class RunningMove(TransferOperation):
         self._chosen = chosen
         self._head = Head.NONE
         self._pinned: Pinned = []
+        self._times_held_back = 0
         there = source.line.present if chosen is None else chosen.count
         self.left = there if count is None else min(count, there)
         number = broker.audit.next_id() if record is None else record.id
@@ -115,8 +118,8 @@ class RunningMove(TransferOperation):
         chosen.begin_turn()
         if chosen.aside and not self._under_way and self.broker.transfers.is_held_back(self.source):
             # A rewrite or a deletion waits for this queue: it is whole for that, and gone through again afterwards.
-            if self._give_back(now_ms) and (log := removal_log(self.source.journal)) is not None:
-                self.broker.group.ask_for_sync(log)  # what waits looks again behind a sync
+            if self._give_back(now_ms):
+                self._begin_again(now_ms)
             self.broker.timers.soon(self)
             return RETURNED_PER_TURN * WORK_PER_ITEM
         work = super().due(now_ms)
@@ -124,6 +127,13 @@ class RunningMove(TransferOperation):
             # A deletion that can be undone must not find the queue empty, and what is set aside goes with the queue.
             self._pinned = self.broker.transfers.pin(self.source)
         return work
+
+    def _begin_again(self, now_ms: int) -> None:
+        self._times_held_back += 1
+        if self._times_held_back > HELD_BACK_MAX:  # by a journal that is rewritten for what passing items writes
+            self.stop_sending(f"the journal of {self.source.name} was rewritten {HELD_BACK_MAX} times", now_ms)
+        if (log := removal_log(self.source.journal)) is not None:
+            self.broker.group.ask_for_sync(log)  # what waits looks again behind a sync
 
     def _give_back(self, now_ms: int, count_max: int = 0) -> bool:
         """Some of what was set aside, or so many of it; whether all of it is back."""

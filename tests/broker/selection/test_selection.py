@@ -5,8 +5,6 @@ The others keep their order, and no crash at any step loses or doubles one.
 from __future__ import annotations
 
 import errno
-import errno
-import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +13,6 @@ import pytest
 from staniel.broker.operations import purge, transfer
 from staniel.broker.operations.running import CUT_OFF
 from staniel.broker.selection import chosen, search
-from staniel.broker.selection.where import parse
-from staniel.broker.selection.where import parse
 from staniel.broker.selection.where import parse
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
@@ -361,6 +357,17 @@ def test_a_client_that_deletes_the_queue_is_answered_and_the_operation_ends(conf
         assert not world.broker.operations.running and world.broker.queues.find("q") is None
 
 
+def test_one_that_is_held_back_again_and_again_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = filled(20)
+    admin = Admin(world)
+    admin.asks("POST", "/api/queues/q/move", {"to": "r", "where": ["regex~item 19$"]})
+    monkeypatch.setattr(world.broker.transfers, "is_held_back", lambda queue: bool(queue.leaving))
+    settles(world)
+    heard = admin.hears()
+    assert heard is not None and "was rewritten 20 times" in str(heard[1])
+    assert world.items() == names(20) and not world.broker.operations.running
+
+
 @pytest.mark.parametrize("where", [[], ["regex~[13]$"]])
 @pytest.mark.parametrize("path", ["purge", "move"])
 def test_a_pause_is_for_clients(path: str, where: list[str]) -> None:
@@ -434,228 +441,6 @@ def test_what_is_shown_is_not_kept_whole() -> None:
     found = search.ItemSearch(
         world.broker.queues.by_name["q"], parse([]), world.now_ms, lambda each: bool(seen.append(1))
     )
-    assert list(found.pieces()) == [None] and seen == [1]
-    assert not found.chosen.count, "a look chooses nothing"
-
-
-@pytest.mark.parametrize("path", ["purge", "move"])
-@pytest.mark.parametrize("config", DURABLE)
-def test_a_deletion_beside_it_loses_nothing_that_was_set_aside(path: str, config: str) -> None:
-    """It found the queue empty, deleted it, and what was set aside was in no file."""
-    for steps in range(40):
-        world = filled(20, config)
-        body = {"where": ["regex~item 19$"], **({"to": "r"} if path == "move" else {})}
-        first, second = Admin(world), Admin(world)
-        first.asks("POST", f"/api/queues/q/{path}", body)
-        is_more = all(goes_on(world) for _ in range(steps))
-        second.asks("DELETE", "/api/queues/q", {})
-        settles(world)
-        while (heard := second.hears()) is None:
-            assert goes_on(world)
-        assert heard[0] == 200 and world.broker.queues.find("q") is None
-        for each in asked(world, "GET", "/api/undo")[1]:
-            assert asked(world, "POST", f"/api/undo/{each['id']}")[0] == 200
-        assert sorted(world.items() + world.items("r")) == sorted(names(20)), steps
-        if not is_more:
-            break
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-def test_a_client_that_deletes_the_queue_is_answered_and_the_operation_ends(config: str) -> None:
-    for steps in range(0, 12, 2):
-        world = filled(20, config)
-        admin, client = Admin(world), world.client()
-        admin.asks("POST", "/api/queues/q/move", {"to": "r", "where": ["regex~item 19$"]})
-        for _ in range(steps):
-            goes_on(world)
-        client.says("delete q")
-        settles(world)
-        assert "DELETED" in client.hears() and admin.hears() is not None
-        assert not world.broker.operations.running and world.broker.queues.find("q") is None
-
-
-@pytest.mark.parametrize("where", [[], ["regex~[13]$"]])
-@pytest.mark.parametrize("path", ["purge", "move"])
-def test_a_pause_is_for_clients(path: str, where: list[str]) -> None:
-    """A move of a paused queue moved nothing, and said so as if it were done."""
-    world = filled(5)
-    asked(world, "POST", "/api/queues/q/pause", {"gets": True, "puts": False})
-    to = {"to": "r"} if path == "move" else {}
-    _, told = asked(world, "POST", f"/api/queues/q/{path}", {"where": where, **to})
-    assert told.get("purged", told.get("moved")) == (2 if where else 5)
-    assert world.broker.queues.by_name["q"].gets_paused
-
-
-def test_two_by_terms_go_one_after_the_other() -> None:
-    world = filled(9)
-    first = Admin(world)
-    first.asks("POST", "/api/queues/q/move", {"to": "r", "where": ["regex~8$"]})
-    while not world.broker.operations.running:
-        assert goes_on(world)
-    second = Admin(world)
-    second.asks("POST", "/api/queues/q/purge", {"where": ["position=0"]})
-    while (heard := second.hears()) is None:
-        assert takes_turn(world)
-    assert heard[0] == 409 and "goes by terms through q" in heard[1]["error"]
-    settles(world)
-    assert world.items() == names(9, {8})
-
-
-@pytest.mark.parametrize("path", ["purge", "move"])
-def test_a_turn_passes_no_more_than_its_share(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many chosen ones stand between the others: each began the share anew."""
-    monkeypatch.undo()
-    world = filled(2000)
-    queue, most, before, is_more = world.broker.queues.by_name["q"], 0, 0, True
-    to = {"to": "r"} if path == "move" else {}
-    Admin(world).asks("POST", f"/api/queues/q/{path}", {"where": ["regex~[05]0$"], **to})
-    while is_more:
-        is_more = takes_turn(world)
-        most, before = max(most, len(queue.leaving) - before), len(queue.leaving)
-        is_more = world.sync() or is_more
-        for task in world.start_tasks():
-            world.finish_task(task)
-            is_more = True
-    assert len(world.items()) == 1960
-    assert chosen.PASSED_PER_TURN // 2 < most <= 4 * chosen.PASSED_PER_TURN
-
-
-def test_items_that_a_full_target_does_not_take_come_back_to_their_places() -> None:
-    world = filled(9, "queues.r.max_items = 1\n")
-    status, told = asked(world, "POST", "/api/queues/q/move", {"to": "r", "where": ["regex~[2478]$"]})
-    assert (status, told["moved"]) == (200, 1) and "r is full" in told["why"]
-    assert world.items("r") == [b"item 2"] and world.items() == names(9, {2})
-
-
-def test_items_of_an_undo_file_that_cannot_be_written_come_back_to_their_places() -> None:
-    world = filled(9)
-    admin = Admin(world)
-    admin.asks("POST", "/api/queues/q/purge", {"where": ["regex~[2478]$"]})
-    world.disk.fail("write", "undo/", errno.EIO, times=100)
-    settles(world)
-    heard = admin.hears()
-    assert heard is not None and heard[0] == 503 and "the undo file cannot be written" in heard[1]["error"]
-    assert world.items() == names(9)
-    assert find(world, "tries>0")["found"] == 0, "no client has seen them"
-
-
-def test_what_is_shown_is_not_kept_whole() -> None:
-    world = filled(0)
-    world.client().puts("x" * 100_000)
-    settles(world)
-    seen: list[int] = []
-    found = search.ItemSearch(world.broker.queues.by_name["q"], parse([]), world.now_ms, lambda each: bool(seen.append(1)))
-    assert list(found.pieces()) == [None] and seen == [1]
-    assert not found.chosen.count, "a look chooses nothing"
-
-
-@pytest.mark.parametrize("path", ["purge", "move"])
-@pytest.mark.parametrize("config", DURABLE)
-def test_a_deletion_beside_it_loses_nothing_that_was_set_aside(path: str, config: str) -> None:
-    """It found the queue empty, deleted it, and what was set aside was in no file."""
-    for steps in range(40):
-        world = filled(20, config)
-        body = {"where": ["regex~item 19$"], **({"to": "r"} if path == "move" else {})}
-        first, second = Admin(world), Admin(world)
-        first.asks("POST", f"/api/queues/q/{path}", body)
-        is_more = all(goes_on(world) for _ in range(steps))
-        second.asks("DELETE", "/api/queues/q", {})
-        settles(world)
-        while (heard := second.hears()) is None:
-            assert goes_on(world)
-        assert heard[0] == 200 and world.broker.queues.find("q") is None
-        for each in asked(world, "GET", "/api/undo")[1]:
-            assert asked(world, "POST", f"/api/undo/{each['id']}")[0] == 200
-        assert sorted(world.items() + world.items("r")) == sorted(names(20)), steps
-        if not is_more:
-            break
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-def test_a_client_that_deletes_the_queue_is_answered_and_the_operation_ends(config: str) -> None:
-    for steps in range(0, 12, 2):
-        world = filled(20, config)
-        admin, client = Admin(world), world.client()
-        admin.asks("POST", "/api/queues/q/move", {"to": "r", "where": ["regex~item 19$"]})
-        for _ in range(steps):
-            goes_on(world)
-        client.says("delete q")
-        settles(world)
-        assert "DELETED" in client.hears() and admin.hears() is not None
-        assert not world.broker.operations.running and world.broker.queues.find("q") is None
-
-
-@pytest.mark.parametrize("where", [[], ["regex~[13]$"]])
-@pytest.mark.parametrize("path", ["purge", "move"])
-def test_a_pause_is_for_clients(path: str, where: list[str]) -> None:
-    """A move of a paused queue moved nothing, and said so as if it were done."""
-    world = filled(5)
-    asked(world, "POST", "/api/queues/q/pause", {"gets": True, "puts": False})
-    to = {"to": "r"} if path == "move" else {}
-    _, told = asked(world, "POST", f"/api/queues/q/{path}", {"where": where, **to})
-    assert told.get("purged", told.get("moved")) == (2 if where else 5)
-    assert world.broker.queues.by_name["q"].gets_paused
-
-
-def test_two_by_terms_go_one_after_the_other() -> None:
-    world = filled(9)
-    first = Admin(world)
-    first.asks("POST", "/api/queues/q/move", {"to": "r", "where": ["regex~8$"]})
-    while not world.broker.operations.running:
-        assert goes_on(world)
-    second = Admin(world)
-    second.asks("POST", "/api/queues/q/purge", {"where": ["position=0"]})
-    while (heard := second.hears()) is None:
-        assert takes_turn(world)
-    assert heard[0] == 409 and "goes by terms through q" in heard[1]["error"]
-    settles(world)
-    assert world.items() == names(9, {8})
-
-
-@pytest.mark.parametrize("path", ["purge", "move"])
-def test_a_turn_passes_no_more_than_its_share(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many chosen ones stand between the others: each began the share anew."""
-    monkeypatch.undo()
-    world = filled(2000)
-    queue, most, before, is_more = world.broker.queues.by_name["q"], 0, 0, True
-    to = {"to": "r"} if path == "move" else {}
-    Admin(world).asks("POST", f"/api/queues/q/{path}", {"where": ["regex~[05]0$"], **to})
-    while is_more:
-        is_more = takes_turn(world)
-        most, before = max(most, len(queue.leaving) - before), len(queue.leaving)
-        is_more = world.sync() or is_more
-        for task in world.start_tasks():
-            world.finish_task(task)
-            is_more = True
-    assert len(world.items()) == 1960
-    assert chosen.PASSED_PER_TURN // 2 < most <= 4 * chosen.PASSED_PER_TURN
-
-
-def test_items_that_a_full_target_does_not_take_come_back_to_their_places() -> None:
-    world = filled(9, "queues.r.max_items = 1\n")
-    status, told = asked(world, "POST", "/api/queues/q/move", {"to": "r", "where": ["regex~[2478]$"]})
-    assert (status, told["moved"]) == (200, 1) and "r is full" in told["why"]
-    assert world.items("r") == [b"item 2"] and world.items() == names(9, {2})
-
-
-def test_items_of_an_undo_file_that_cannot_be_written_come_back_to_their_places() -> None:
-    world = filled(9)
-    admin = Admin(world)
-    admin.asks("POST", "/api/queues/q/purge", {"where": ["regex~[2478]$"]})
-    world.disk.fail("write", "undo/", errno.EIO, times=100)
-    settles(world)
-    heard = admin.hears()
-    assert heard is not None and heard[0] == 503 and "the undo file cannot be written" in heard[1]["error"]
-    assert world.items() == names(9)
-    assert find(world, "tries>0")["found"] == 0, "no client has seen them"
-
-
-def test_what_is_shown_is_not_kept_whole() -> None:
-    world = filled(0)
-    world.client().puts("x" * 100_000)
-    settles(world)
-    seen: list[int] = []
-    found = search.ItemSearch(world.broker.queues.by_name["q"], parse([]), world.now_ms, lambda each: bool(seen.append(1)))
     assert list(found.pieces()) == [None] and seen == [1]
     assert not found.chosen.count, "a look chooses nothing"
 

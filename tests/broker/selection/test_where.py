@@ -135,18 +135,6 @@ def test_payloads_are_not_searched_often(terms: list[str]) -> None:
         parse(terms)
 
 
-@pytest.mark.parametrize("terms", [["text~x"] * 5, ["regex~x"] * 2])
-def test_payloads_are_not_searched_often(terms: list[str]) -> None:
-    with pytest.raises(BadTerm, match="at most 4 text~ and 1 regex~"):
-        parse(terms)
-
-
-@pytest.mark.parametrize("terms", [["text~x"] * 5, ["regex~x"] * 2])
-def test_payloads_are_not_searched_often(terms: list[str]) -> None:
-    with pytest.raises(BadTerm, match="at most 4 text~ and 1 regex~"):
-        parse(terms)
-
-
 def test_without_the_extra_a_regex_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(BadTerm) as raised:

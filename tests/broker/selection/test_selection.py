@@ -13,7 +13,7 @@ import pytest
 from staniel.broker.operations import purge, transfer
 from staniel.broker.operations.running import CUT_OFF
 from staniel.broker.selection import chosen, search
-from staniel.broker.selection.where import parse
+from staniel.broker.selection.where import Candidate, parse
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
 from tests.broker.test_undo import Admin, asked, filled, goes_on, settles, takes_turn
@@ -438,10 +438,13 @@ def test_what_is_shown_is_not_kept_whole() -> None:
     world.client().puts("x" * 100_000)
     settles(world)
     seen: list[int] = []
-    found = search.ItemSearch(
-        world.broker.queues.by_name["q"], parse([]), world.now_ms, lambda each: bool(seen.append(1))
-    )
-    assert list(found.pieces()) == [None] and seen == [1]
+
+    def show(each: Candidate) -> bool:
+        seen.append(each.position)
+        return False
+
+    found = search.ItemSearch(world.broker.queues.by_name["q"], parse([]), world.now_ms, show)
+    assert list(found.pieces()) == [None] and seen == [0]
     assert not found.chosen.count, "a look chooses nothing"
 
 

@@ -333,13 +333,16 @@ class Queue:
             self._arm()
         return taken
 
-    def has_live_head(self, now_ms: int) -> bool:
-        """Whether there is an item that could be handed out now, were gets not paused: a pause is for clients."""
-        is_paused, self.gets_paused = self.gets_paused, False
+    def has_live_head(self, now_ms: int, despite_pause: bool = False) -> bool:
+        """Whether there is an item that could be handed out now; `despite_pause`: or could, were gets not paused."""
+        is_paused = self.gets_paused
+        if not (is_paused and despite_pause):
+            return self._find_live(now_ms)
+        self.gets_paused = False
         try:
             return self._find_live(now_ms)
         finally:
-            self.gets_paused = is_paused
+            self.gets_paused = True
 
     @property
     def is_bounded(self) -> bool:

@@ -76,6 +76,7 @@ class RunningMove(TransferOperation):
         self._head = Head.NONE
         self._pinned: Pinned = []
         self._times_held_back = 0
+        self.takes_paused = undoably  # a pause is for clients, and for memcache's `move` (docs/protocol.md)
         there = source.line.present if chosen is None else chosen.count
         self.left = there if count is None else min(count, there)
         number = broker.audit.next_id() if record is None else record.id
@@ -228,7 +229,7 @@ class RunningMove(TransferOperation):
         return taken
 
     def _has_head(self, now_ms: int) -> bool:
-        return self.source.has_live_head(now_ms) and self._bound.holds_head(self.source)
+        return self.source.has_live_head(now_ms, self.takes_paused) and self._bound.holds_head(self.source)
 
     def _reach_head(self, now_ms: int) -> Head:
         """Whether the head is one that is to be moved."""

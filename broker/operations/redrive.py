@@ -49,6 +49,7 @@ class RunningRedrive(RunningMove):
         """`target_refusal(name)`: why its user may not move items to that queue; empty if allowed."""
         self._target_refusal = target_refusal
         super().__init__(broker, by, source, "", count, now_ms, "redrive", chosen=chosen)
+        self.takes_paused = True
 
     def _open_file(self, now_ms: int) -> None:
         """There is none, so there is no undo."""

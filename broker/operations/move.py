@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from staniel.broker import access
-from staniel.broker.operations.running import CANCELLED, Requester
+from staniel.broker.operations.running import CANCELLED, CUT_OFF, Requester
 from staniel.broker.operations.transfer import (
     BYTES_PER_SLICE,
     ITEMS_PER_SLICE,
@@ -93,6 +93,8 @@ class RunningMove(TransferOperation):
             self._open_file(now_ms)
         self.begin(now_ms, terms=chosen.terms if chosen is not None else "")
         broker.timers.soon(self)
+        if record is not None and record.content.began.is_chosen:
+            self.stop_sending(CUT_OFF, now_ms)
 
     def _open_file(self, now_ms: int) -> None:
         """Without room for a file each item is sent by itself, and there is no undo."""
@@ -136,10 +138,13 @@ class RunningMove(TransferOperation):
         if (log := removal_log(self.source.journal)) is not None:
             self.broker.group.ask_for_sync(log)  # what waits looks again behind a sync
 
-    def _give_back(self, now_ms: int, count_max: int = 0) -> bool:
-        """Some of what was set aside, or so many of it; whether all of it is back."""
+    def _give_back(self, now_ms: int) -> bool:
+        """Some of what was set aside, or all of it if the server stops; whether all of it is back."""
         chosen = self._chosen
-        if chosen is None or chosen.give_back(self.source, now_ms, count_max or RETURNED_PER_TURN):
+        is_stopping = self.broker.operations.is_stopping
+        if chosen is None or chosen.give_back(
+            self.source, now_ms, len(chosen.aside) if is_stopping else RETURNED_PER_TURN
+        ):
             self.broker.transfers.unpin(self._pinned)
             self._pinned = []
             return True
@@ -303,8 +308,8 @@ class RunningMove(TransferOperation):
 
     def stop(self, now_ms: int) -> bool:
         is_at_rest = super().stop(now_ms)
-        if is_at_rest and self._chosen is not None:
-            self._give_back(now_ms, len(self._chosen.aside))
+        if is_at_rest:
+            self._give_back(now_ms)
         return is_at_rest
 
     def last_frames(self) -> list[FrameHead]:

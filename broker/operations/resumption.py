@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from staniel.broker.operations.move import RunningMove
 from staniel.broker.operations.moved_back import RunningReturn
 from staniel.broker.operations.purge import RunningPurge, RunningUndo
-from staniel.broker.operations.running import CUT_OFF, Operation, Requester
+from staniel.broker.operations.running import Operation, Requester
 from staniel.broker.operations.undo import UndoRecord
 from staniel.journal.undo_file import Over, UndoEnded, frame
 from staniel.queues.queue import Queue
@@ -44,7 +44,7 @@ def resume(broker: Broker, record: UndoRecord, now_ms: int) -> None:
         if not began.is_kept or not content.counts()[0]:
             broker.undos.drop(record, "")
     elif record.target:
-        move = RunningMove(
+        RunningMove(
             broker,
             by,
             source,
@@ -55,8 +55,6 @@ def resume(broker: Broker, record: UndoRecord, now_ms: int) -> None:
             undoably=began.is_kept,
             record=record,
         )
-        if began.is_chosen:
-            move.stop_sending(CUT_OFF, now_ms)
     else:
         RunningPurge(broker, by, source, content.wanted, now_ms, began.operation, record)
 

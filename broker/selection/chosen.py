@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 from operator import attrgetter
 
+from staniel.broker.selection.where import ends_of
 from staniel.journal.undo_file import digest_of
 from staniel.queues.item import Delivery, Item, is_payload_gone
 from staniel.queues.queue import Queue
@@ -123,6 +124,4 @@ class Chosen:
 
 
 def _key(item: Item) -> Key:
-    data = item.data
-    known = data if len(data) <= 2 * HASHED_BYTES else data[:HASHED_BYTES] + data[-HASHED_BYTES:]
-    return item.added_ms, len(data), digest_of(known)
+    return item.added_ms, len(item.data), digest_of(ends_of(item.data, HASHED_BYTES))

@@ -22,11 +22,9 @@ class ItemSearch:
     """
 
     def __init__(
-        self, queue: Queue, where: Where, now_ms: int, show: Callable[[Candidate], bool] | None = None
+        self, queue: Queue, where: Where, now_ms: int, show: Callable[[Candidate], object] | None = None
     ) -> None:
-        """`show` is called with each that is found, until it wants no more; None: they are to be taken, and `chosen`
-        keeps them.
-        """
+        """`show` is called with each that is found; None: they are to be taken, and `chosen` keeps them."""
         self.queue = queue
         self.at_ms = now_ms
         self.chosen = Chosen(where.terms)
@@ -35,8 +33,6 @@ class ItemSearch:
         self.cut = 0  # items whose payload is longer than what a term has searched of it
         self._where = where
         self._show = show
-        self._wants_more = show is not None
-        self._is_choosing = show is None
         self._cost = 0
 
     def pieces(self) -> Iterator[None]:
@@ -82,7 +78,7 @@ class ItemSearch:
             return
         self.found += 1
         self.found_bytes += size
-        if self._wants_more and self._show is not None:
-            self._wants_more = self._show(seen)
-        if self._is_choosing and self.found <= CHOSEN_MAX:
+        if self._show is not None:
+            self._show(seen)
+        elif self.found <= CHOSEN_MAX:
             self.chosen.add(item)

@@ -98,9 +98,14 @@ def item_id(item: Item) -> str:
     """What an item is known by as long as it waits, over restarts, too: when it was put, and a digest of its length and
     of the two ends of its payload. Items that are equal in that share it.
     """
-    data = item.data
-    ends = data if len(data) <= 2 * HASHED_BYTES else data[:HASHED_BYTES] + data[-HASHED_BYTES:]
-    return f"{item.added_ms}-{blake2b(ends, digest_size=8, salt=len(data).to_bytes(8, 'little')).hexdigest()}"
+    size = len(item.data).to_bytes(8, "little")
+    digest = blake2b(ends_of(item.data, HASHED_BYTES), digest_size=8, salt=size)
+    return f"{item.added_ms}-{digest.hexdigest()}"
+
+
+def ends_of(data: bytes, size_bytes: int) -> bytes:
+    """So much of each end of `data`, or all of it."""
+    return data if len(data) <= 2 * size_bytes else data[:size_bytes] + data[-size_bytes:]
 
 
 def parse(terms: Iterable[str]) -> Where:

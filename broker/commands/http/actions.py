@@ -32,6 +32,7 @@ from staniel.broker.operations.redrive import RunningRedrive
 from staniel.broker.operations.resumption import begin_undo
 from staniel.broker.operations.running import Operation, Requester
 from staniel.broker.operations.undo import UndoRecord
+from staniel.broker.selection.chosen import Chosen
 from staniel.broker.selection.search import ItemSearch
 from staniel.broker.session import Session
 from staniel.broker.status import by_name
@@ -382,6 +383,13 @@ def _wanted(expected: int | None, there: int) -> int:
     return there if expected is None else min(expected, there)
 
 
+def _meant(body: MoveBody | RedriveBody, source: Queue, search: ItemSearch | None) -> tuple[int, Chosen | None]:
+    """(how many items a move is about, which ones); None: the first ones. Raises BadBody."""
+    there = source.line.present if search is None else search.found
+    count = _wanted(body.expected, there if body.count is None else min(body.count, there))
+    return (count, None) if search is None else (chosen_count(search, count), search.chosen)
+
+
 def _answer_later(exchange: Exchange, running: Operation, answer: Callable[[int], None], now_ms: int) -> None:
     """Answer when the operation has ended; at once, with its id, if the client prefers that."""
     if exchange.request.headers.get("prefer", "").lower() == "respond-async":
@@ -520,10 +528,7 @@ def _redrive_home(exchange: Exchange, source: Queue, body: RedriveBody, now_ms: 
 
 
 def _send_home(exchange: Exchange, source: Queue, body: RedriveBody, search: ItemSearch | None, now_ms: int) -> None:
-    there, chosen = (source.line.present, None) if search is None else (search.found, search.chosen)
-    count = _wanted(body.expected, there if body.count is None else min(body.count, there))
-    if search is not None:
-        count = chosen_count(search, count)
+    count, chosen = _meant(body, source, search)
     queues, rights = exchange.broker.queues, exchange.rights
 
     def refusal(name: str) -> str:
@@ -586,10 +591,7 @@ def _begin_move(
     now_ms: int,
 ) -> None:
     queues = exchange.broker.queues
-    there, chosen = (source.line.present, None) if search is None else (search.found, search.chosen)
-    count = _wanted(body.expected, there if body.count is None else min(body.count, there))
-    if search is not None:
-        count = chosen_count(search, count)
+    count, chosen = _meant(body, source, search)
     by = Requester.of(exchange.session)
     running = RunningMove(exchange.broker, by, source, target, count, now_ms, operation, undoably=True, chosen=chosen)
 

@@ -40,11 +40,10 @@ def find_items(exchange: Exchange, now_ms: int) -> None:
 
     views: list[ItemView] = []
 
-    def show(seen: Candidate) -> bool:
+    def show(seen: Candidate) -> None:
         """At once, so that no whole payload is kept."""
         if len(views) < body.limit:
             views.append(item_view(seen.item, seen.deliveries, seen.position, seen.age_ms, body.bytes))
-        return len(views) < body.limit
 
     def answer(search: ItemSearch, now_ms: int) -> None:
         wall_ms = queue.calendar.wall_ms(search.at_ms)
@@ -54,9 +53,7 @@ def find_items(exchange: Exchange, now_ms: int) -> None:
     _search(exchange, queue, body.where, show, answer, now_ms)
 
 
-def choose(
-    exchange: Exchange, queue: Queue, terms: list[str], then: Callable[[ItemSearch, int], None], now_ms: int
-) -> None:
+def choose(exchange: Exchange, queue: Queue, terms: list[str], then: Then, now_ms: int) -> None:
     """Find the items that an operation is about, then call `then`. What is put meanwhile is none of them. Raises
     BadBody.
     """
@@ -79,9 +76,8 @@ def under_way(exchange: Exchange, queue: Queue) -> str:
     return f"operation {other.id} goes by terms through {queue.name}: wait for its end, or cancel it"
 
 
-def chosen_count(search: ItemSearch, wanted: int | None) -> int:
-    """How many of the items that were found one operation takes: `wanted` of them, or all."""
-    count = search.found if wanted is None else min(wanted, search.found)
+def chosen_count(search: ItemSearch, count: int) -> int:
+    """How many of the `count` items that are wanted, no more than were found, one operation takes."""
     chosen = search.chosen
     chosen.left_out = max(0, count - chosen.count)
     count -= chosen.left_out
@@ -93,7 +89,7 @@ def _search(
     exchange: Exchange,
     queue: Queue,
     terms: list[str],
-    show: Callable[[Candidate], bool] | None,
+    show: Callable[[Candidate], object] | None,
     then: Then,
     now_ms: int,
 ) -> None:

@@ -583,6 +583,11 @@ class Queue:
         if self._forget_leaving(taken):
             self.give_back(taken)
 
+    def take_back_unseen(self, taken: Delivery) -> None:
+        """The same of an item that no client has seen: it does not count as delivered."""
+        taken.deliveries -= 1
+        self.take_back(taken)
+
     def _forget_leaving(self, taken: Delivery) -> bool:
         if self.leaving.get(taken.xid) is not taken:
             return False

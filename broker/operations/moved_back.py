@@ -241,8 +241,7 @@ class RunningReturn(TransferOperation):
             else:
                 found.append((taken, self._lookup.take(key)))
         for taken in reversed(passed):
-            taken.deliveries -= 1  # no client has seen it
-            there.take_back(taken)
+            there.take_back_unseen(taken)
         return found, len(passed), is_all
 
     def _look(self, there: Queue) -> tuple[int, bool]:

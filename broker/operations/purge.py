@@ -305,8 +305,7 @@ class RunningPurge(FileOperation):
             self._chosen.keep(self._slice)
         else:
             for taken in reversed(self._slice):
-                taken.deliveries -= 1  # no client has seen it
-                self.queue.take_back(taken)
+                self.queue.take_back_unseen(taken)
         self._slice = []
         self.queue.time_out(now_ms)  # a waiting reader gets it
         self._why = f"the undo file cannot be written: {error.strerror}"

@@ -247,8 +247,7 @@ class TransferOperation(Operation):
     def _take_back(self, found: SliceUnderWay, now_ms: int) -> None:
         """Those behind the first `sent` do not go: they are the head again."""
         for each in reversed(found.taken[found.sent :]):
-            each.deliveries -= 1  # no client has seen it
-            self.source.take_back(each)
+            self.source.take_back_unseen(each)
         self.source.time_out(now_ms)  # a waiting reader gets it
 
     def _copied(self, found: SliceUnderWay, log: Log | StreamWriter, now_ms: int) -> None:

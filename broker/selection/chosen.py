@@ -102,9 +102,7 @@ class Chosen:
         """Return what was set aside, the last one first; whether all of it is back."""
         aside = self.aside
         for _ in range(min(count_max, len(aside))):
-            taken = aside.pop()
-            taken.deliveries -= 1  # no client has seen it
-            queue.take_back(taken)
+            queue.take_back_unseen(aside.pop())
         queue.time_out(now_ms)  # a waiting reader gets one
         if not aside:
             self._aside_bytes = 0

@@ -1,5 +1,7 @@
-"""The resolved settings of one queue: what Queue, Log and Queues read. The TOML keys, their Kestrel names, defaults and
-inheritance are in broker/config/load.py, which builds these.
+"""The resolved settings of one queue, as Queue, Log and Queues read them, and their defaults.
+
+`QueueSettings` in broker/config/schema.py has the TOML key and the allowed values of each; broker/config/load.py builds
+these from the file: the queue's own settings, its parent's, [default]'s.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ Tests marked `compiled` need the compiled build (`make compiled`), tests marked 
 Python; a run says how many it has left out. STANIEL_BUILD, `compiled` or `pure Python`, has a run fail that loads the
 other.
 
+A run ends at once if the program that it would load is that of another checkout, as with the environment of another
+worktree.
+
 Property tests try the same examples in every run, so that a red run is the change's fault; with STANIEL_SEEK=1 they try
 others.
 """
@@ -77,7 +80,27 @@ def missing_programs(item: pytest.Item) -> list[str]:
     return sorted(name for name in wanted if not is_there(name))
 
 
+def check_origin(root: Path) -> None:
+    """Raise UsageError if `staniel`, or a package in it, is loaded from outside the checkout at `root`.
+
+    A folder without `src/staniel` is no checkout, and is not checked.
+    """
+    if not (root / "src" / "staniel" / "__init__.py").exists():
+        return
+    packages = [f"staniel.{path.name}" for path in (root / "src" / "staniel").iterdir() if path.is_symlink()]
+    for name in ("staniel", *sorted(packages)):
+        spec = importlib.util.find_spec(name)
+        origin = Path(spec.origin).resolve() if spec and spec.origin else None
+        if origin is None or not origin.is_relative_to(root.resolve()):
+            raise pytest.UsageError(
+                f"these tests are in {root}, but {name} would be loaded from {origin}: they would test the program of"
+                f" another checkout. Each has its own environment: run `make .venv/.dev-installed` in {root}, then"
+                f" {root}/.venv/bin/pytest"
+            )
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    check_origin(TESTS.parent)
     settings.load_profile("seek" if os.environ.get("STANIEL_SEEK") == "1" else "repeat")
     config.stash[CLOSING_LINES] = []
     wanted = os.environ.get("STANIEL_BUILD", BUILD)

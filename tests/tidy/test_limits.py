@@ -1,34 +1,54 @@
-"""A test that hangs ends as a failure that names it, and the others still run."""
+"""A test that hangs ends as a failure that names it, and the others still run.
+
+The interval itself is not awaited: the test that hangs fires the timer that pytest has set for it.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from tests.conftest import SLOWEST_FIRST
+from tests.tidy.findings import expect_none
 
 ROOT = Path(__file__).parents[2]
 HANGS = """
+import faulthandler
 import threading
 
+fire = faulthandler.dump_traceback_later
+timers = []
+faulthandler.dump_traceback_later = lambda *limit, **how: timers.append((limit, how))
+
+
 def test_hangs():
+    [(limit, how)] = timers
+    assert limit == (LIMIT,)
+    fire(0.01, **how)
     threading.Event().wait()
 
 def test_goes_on():
-    pass
+    assert timers[-1][0] == (LIMIT,), "each test has a timer"
 """
 
 
 def test_a_test_that_hangs_is_named_and_does_not_keep_the_others(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(HANGS)
+    limit = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"][
+        "faulthandler_timeout"
+    ]
+    (tmp_path / "test_it.py").write_text(HANGS.replace("LIMIT", f"{float(limit)}"))
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path)]
-    command += ["-p", "no:cacheprovider", "--numprocesses", "1", "-o", "faulthandler_timeout=5", str(tmp_path)]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
-    assert said.returncode == 1 and "1 failed, 1 passed" in said.stdout, said.stdout
-    assert "crashed while running 'test_it.py::test_hangs'" in said.stdout
-    assert "in wait" in said.stdout + said.stderr, "where it stood"
+    command += ["-p", "no:cacheprovider", "--numprocesses", "1", str(tmp_path)]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    said = ran.stdout + ran.stderr
+    assert ran.returncode == 1 and "1 failed, 1 passed" in said, f"pyproject.toml, faulthandler_…: pytest said\n{said}"
+    assert "crashed while running 'test_it.py::test_hangs'" in said, f"the test that hung is not named\n{said}"
+    assert "in test_hangs" in said, f"no traceback says where it stood\n{said}"
 
 
 def test_the_files_that_are_begun_first_exist() -> None:
-    assert [name for name in SLOWEST_FIRST if not (ROOT / "tests" / name).is_file()] == []
+    missing = [name for name in SLOWEST_FIRST if not (ROOT / "tests" / name).is_file()]
+    found = [f"tests/conftest.py: SLOWEST_FIRST names tests/{name}, which does not exist" for name in missing]
+    expect_none(found, "Correct the path there, or remove it.")

@@ -99,8 +99,16 @@ def check_origin(root: Path) -> None:
             )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", metavar="FILE", help="options of `make quick`, which gives them: see tests/quick")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     check_origin(TESTS.parent)
+    if quick := config.getoption("--quick"):
+        from tests.quick.budget import Budget
+
+        config.pluginmanager.register(Budget.from_file(quick, TESTS.parent))
     settings.load_profile("seek" if os.environ.get("STANIEL_SEEK") == "1" else "repeat")
     config.stash[CLOSING_LINES] = []
     wanted = os.environ.get("STANIEL_BUILD", BUILD)
@@ -109,8 +117,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    slowest = {TESTS / name: at for at, name in enumerate(SLOWEST_FIRST)}
-    items.sort(key=lambda item: slowest.get(item.path, len(slowest)))
+    if not config.getoption("--quick"):  # it has put them in order
+        slowest = {TESTS / name: at for at, name in enumerate(SLOWEST_FIRST)}
+        items.sort(key=lambda item: slowest.get(item.path, len(slowest)))
     leave_out_other_build(config, items)
     if REQUIRED:
         return

@@ -62,6 +62,7 @@ def key(finding: str) -> str:
     return finding.rpartition(": ")[2]
 
 
+@pytest.mark.slow
 def test_everything_that_is_defined_is_used_by_more_than_tests() -> None:
     assert unused() == []
 

@@ -1,7 +1,7 @@
 """Definitions that nothing uses, and public names that stand twice: rules over all files at once.
 
-Each rule takes the files as {"journal/kestrel/log.py": text} and returns findings, "path: name". The analysis goes by
-name, so it misses what shares its name with something that is used. test_definitions.py lists the exceptions.
+Each rule takes the files as {"journal/kestrel/log.py": text} and returns findings, "path:line: name". The analysis goes
+by name, so it misses what shares its name with something that is used. test_definitions.py lists the exceptions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Defined(NamedTuple):
     node: Definition | Assignment
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.owner}{'.' if self.owner else ''}{self.name}"
+        return f"{self.path}:{self.node.lineno}: {self.owner}{'.' if self.owner else ''}{self.name}"
 
 
 def top_level_unused(files: Mapping[str, str], users: Mapping[str, str]) -> list[str]:
@@ -41,7 +41,7 @@ def top_level_unused(files: Mapping[str, str], users: Mapping[str, str]) -> list
     mentioned = {pair for tree in trees for pair in _imported(tree)}
     strings = {text for tree in trees for text in _strings(tree)}
     for tree in trees:
-        attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        attributes = {node.attr for node in _nodes(tree) if isinstance(node, ast.Attribute)}
         modules = {f"{module}.{name}" if name else module for module, name in _imported(tree)}
         mentioned |= {(module, name) for module in modules if module.startswith("staniel") for name in attributes}
     found = []
@@ -64,14 +64,14 @@ def members_unused(files: Mapping[str, str], users: Mapping[str, str]) -> list[s
     trees = [parse(text) for text in users.values()]
     for tree in trees:
         uses += _names(tree)
-        uses.update(node.attr for node in ast.walk(tree) if _is_read(node))
-        uses.update(name for node in ast.walk(tree) if isinstance(node, ast.MatchClass) for name in node.kwd_attrs)
+        uses.update(node.attr for node in _nodes(tree) if _is_read(node))
+        uses.update(name for node in _nodes(tree) if isinstance(node, ast.MatchClass) for name in node.kwd_attrs)
         uses.update(text for text in _strings(tree) if text.isidentifier())
     by_value = {name for tree in trees for name in _taken_by_value(tree)}
-    ours = {node.name: node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    ours = {node.name: node for tree in trees for node in _nodes(tree) if isinstance(node, ast.ClassDef)}
     found = []
     for path, text in files.items():
-        for node in ast.walk(parse(text)):
+        for node in _nodes(parse(text)):
             if not isinstance(node, ast.ClassDef) or _is_foreign(node, ours):
                 continue
             if _is_enum(node) and node.name in by_value:
@@ -86,13 +86,19 @@ def doubled_classes(files: Mapping[str, str]) -> dict[str, list[str]]:
     for path, text in files.items():
         for node in parse(text).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(path)
+                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
     return {name: paths for name, paths in sorted(places.items()) if len(paths) > 1}
 
 
 @cache
 def parse(text: str) -> ast.Module:
     return ast.parse(text)
+
+
+@cache
+def _nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """All nodes of the tree: each rule goes through them several times."""
+    return tuple(ast.walk(tree))
 
 
 def _module(path: str) -> str:
@@ -124,16 +130,17 @@ def _registers(decorator: ast.expr) -> bool:
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from ((node.module, alias.name) for alias in node.names)
 
 
+@cache
 def _names(tree: ast.AST) -> Counter[str]:
     return Counter(
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
+        node.id for node in _nodes(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
     )
 
 
@@ -143,7 +150,7 @@ def _is_read(node: ast.AST) -> bool:
 
 def _taken_by_value(tree: ast.AST) -> Iterator[str]:
     """Classes that are called, indexed or gone through: `Kind(1)`, `Kind["ITEM"]`, `for kind in Kind`."""
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         match node:
             case (
                 ast.Call(func=ast.Name(id=name))
@@ -155,7 +162,7 @@ def _taken_by_value(tree: ast.AST) -> Iterator[str]:
 
 
 def _strings(tree: ast.AST) -> Iterator[str]:
-    return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return (node.value for node in _nodes(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def _own(each: Defined) -> int:

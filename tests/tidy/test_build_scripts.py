@@ -1,11 +1,13 @@
 """The Makefile and the script of CI where something does not work: no half-made environment, nothing left out silently.
 
-Both run in folders of their own; what they call is played by small scripts, each of which writes down its calls.
+Both run in folders of their own; small scripts stand in for what they call, and write down each call. A test that fails
+shows what make or .ci/run printed and called; mend the rule of the Makefile, or the lines of .ci/run, that did so.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -41,14 +43,18 @@ def script(path: Path, text: str) -> Path:
 
 
 def make(folder: Path, **environment: str) -> int:
+    """Exit status of `make serve`. What it printed is shown with a test that fails."""
     env = {"PATH": os.environ["PATH"], "CALLS": str(folder / "calls"), **environment}
     command = ["make", "-s", "serve", f"PYTHON={folder / 'python'}"]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True).returncode
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    print(f"Makefile, {shlex.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.returncode
 
 
 def calls(folder: Path) -> list[str]:
     path = folder / "calls"
     found = path.read_text().splitlines() if path.exists() else []
+    print("called:", *found, sep="\n  ")
     path.unlink(missing_ok=True)
     return found
 
@@ -123,7 +129,9 @@ def checkout(tmp_path: Path) -> Path:
 def run_ci(folder: Path, user: int) -> subprocess.CompletedProcess[str]:
     script(folder / "bin" / "id", f"#!/bin/sh\necho {user}\n")
     env = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "CALLS": str(folder / "calls")}
-    return subprocess.run(["bash", ".ci/run"], cwd=folder, env=env, capture_output=True, text=True)
+    done = subprocess.run(["bash", ".ci/run"], cwd=folder, env=env, capture_output=True, text=True)
+    print(f".ci/run as user {user}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
 
 
 RELEASE = "make release ARGS=--pure --to .venv/release"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy.test_tidy import PACKAGES, ROOT
+from tests.tidy.findings import expect_none, line_of
+from tests.tidy.test_tidy import PACKAGES, ROOT, short
 
 PXD = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.pxd"))
 FIELDS = re.compile(r"    cdef (?:public |readonly )?(?:long long |object |\w+ )?(?P<names>[\w, ]+?)\s*(?:#.*)?$")
@@ -68,10 +69,15 @@ def test_a_pxd_lists_the_fields_of_its_classes(path: Path) -> None:
     in_c = fields_in_c(path.read_text("utf-8"))
     in_python = fields_in_python(path.with_suffix(".py").read_text("utf-8"))
     bases = base_in_c(path.read_text("utf-8"))
+    found = []
     for name, fields in in_c.items():
         if name in in_python:  # else a class of the .pyx alone
+            where = line_of(short(path), f"cdef class {name}")
             inherited = ALL_FIELDS.get(bases.get(name, ""), set()) - fields
-            assert fields - KEPT_IN_C.get(name, set()) - IMPLICIT == in_python[name] - inherited - IMPLICIT, name
+            here, there = fields - KEPT_IN_C.get(name, set()) - IMPLICIT, in_python[name] - inherited - IMPLICIT
+            found += [f"{where}: {name} has no field {each}, the .py has" for each in sorted(there - here)]
+            found += [f"{where}: {name} has a field {each}, the .py has none" for each in sorted(here - there)]
+    expect_none(found, "Make the fields of the .pxd those of the .py: `cdef public object NAME` for any value.")
 
 
 def test_the_fields_of_a_class_are_found() -> None:

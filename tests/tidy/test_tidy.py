@@ -130,5 +130,9 @@ def test_no_test_skips_itself() -> None:
 
 
 def test_the_rules_are_held_against_files_that_exist() -> None:
-    assert all(python_files([package]) for package in ("protocol", "queues", "journal", "broker", "server", "sim"))
-    assert {"Makefile", "pyproject.toml", ".ci/run", "CONTRIBUTING.md"} <= {short(path) for path in text_files()}
+    packages = ("protocol", "queues", "journal", "broker", "server", "sim")
+    texts = {short(path) for path in text_files()}
+    found = [f"{package}/:1: no Python files" for package in packages if not python_files([package])]
+    files = ("Makefile", "pyproject.toml", ".ci/run", "CONTRIBUTING.md")
+    found += [f"{path}:1: not among the texts" for path in files if path not in texts]
+    expect_none(found, "Name folders and files as they are called today in PACKAGES and FOLDERS of this test.")

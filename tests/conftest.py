@@ -30,6 +30,7 @@ from hypothesis import settings
 
 from staniel.compiled import BUILD, IS_COMPILED
 
+TESTS = Path(__file__).parent
 NODE_MODULES = Path(__file__).parents[1] / ".foreign" / "node" / "node_modules"
 
 LIBRARIES: dict[str, Callable[[str], list[str]]] = {
@@ -37,15 +38,17 @@ LIBRARIES: dict[str, Callable[[str], list[str]]] = {
     "php": lambda name: ["php", "-r", f"exit(extension_loaded('{name}') ? 0 : 1);"],
     "node": lambda name: ["node", "-e", f"require('{NODE_MODULES / name}')"],
     "ruby": lambda name: ["ruby", "-e", f"require '{name}'"],
+    "commit": lambda name: ["git", "-C", str(TESTS.parent), "cat-file", "-e", f"{name}^{{commit}}"],
     "user": lambda name: ["sh", "-c", f'test "$(id -un)" = {name}'],
 }
-"""Commands that succeed where a library of another language is there, or where this is the user."""
+"""Commands that succeed where a library of another language is there, where git has this commit, or where this is the
+user. A source distribution has no commits, and a shallow clone few.
+"""
 
 REQUIRED = os.environ.get("STANIEL_REQUIRE_PROGRAMS") == "1"
 # No deadline: a busy machine would fail a test that is right.
 settings.register_profile("repeat", derandomize=True, database=None, deadline=None)
 settings.register_profile("seek", print_blob=True, deadline=None)
-TESTS = Path(__file__).parent
 SLOWEST_FIRST = (
     *("pipeline/test_where_it_runs.py", "pipeline/test_kills.py", "conformance/test_protocol.py"),
     *("pipeline/test_walk_through.py", "fuzz/test_fuzz.py", "crash/test_kill_loop.py", "pipeline/test_jobs.py"),
@@ -63,7 +66,7 @@ CLOSING_LINES = pytest.StashKey[list[str]]()
 @cache
 def is_there(program: str) -> bool:
     """Whether a program is on the PATH, or a library, written `python:name` or `perl:name`, can be loaded,
-    or whether this is `user:name`.
+    or whether git has `commit:hash`, or this is `user:name`.
     """
     language, colon, name = program.partition(":")
     if not colon:

@@ -7,6 +7,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, TypeVar
 
 from staniel.broker.access import why_unreadable
+from staniel.broker.operations.held_reads import held_files
 from staniel.broker.version import WIRE_VERSION
 from staniel.compiled import BUILD
 from staniel.journal.journals import primary_log
@@ -130,6 +131,10 @@ def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[s
     yield "delayed_items", len(queue.delayed)
     yield "timed_out_transactions", counters.timed_out_transactions
     yield "dead_letters", counters.dead_letters
+    held = held_files(queue, now_ms)
+    if held.bytes:
+        yield "held_bytes", held.bytes
+        yield "held_ms", held.ms
     if queue.had_children:
         yield "children", ",".join(queue.children)
     if queue.gets_paused or queue.puts_paused:

@@ -75,7 +75,7 @@ class FrozenFs:
     """
 
     append = rename = link = remove = truncate = sync_folder = sync_all = make_folder = allocate = overwrite = _refuse
-    set_aside = fill = free_bytes = memory_bytes = boot_id = unique_id = _refuse
+    modified_ms = set_aside = fill = free_bytes = memory_bytes = boot_id = unique_id = _refuse
     is_same_device = name_bytes_max = free_inodes = _refuse
     lock = is_locked = hold = _refuse
 

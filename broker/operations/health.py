@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from staniel.broker.access import why_unreadable
 from staniel.broker.config.values import format_duration
+from staniel.broker.operations.held_reads import held_files
 from staniel.broker.operations.reasons import Health, HealthReason, ReasonName, Severity
 from staniel.broker.operations.watch import FILLING_PART, SLOW_SYNC_S, UNREAD_MS
 from staniel.broker.status import ServerStatus
@@ -30,8 +31,9 @@ def health(broker: Broker, now_ms: int) -> Health:
         *_of_secrets(broker, now_ms),
         *_of_clock(broker),
         *_of_disk(broker),
+        *_of_copies(broker, now_ms),
         *_of_backup(broker, now_ms),
-        *_of_queues(broker),
+        *_of_queues(broker, now_ms),
     ]
     reasons.sort(key=lambda reason: ORDER.index(reason.severity))
     severities = {reason.severity for reason in reasons}
@@ -179,6 +181,18 @@ def _of_damage(broker: Broker) -> list[HealthReason]:
     return [HealthReason(ReasonName.DAMAGE, Severity.WARNING, text, mend)]
 
 
+def _of_copies(broker: Broker, now_ms: int) -> list[HealthReason]:
+    copies = broker.watch.copies
+    if not broker.watch.are_copies_kept(now_ms):
+        return []
+    age_ms = copies.age_ms(broker.calendar.wall_ms(now_ms))
+    are = "copies" if copies.count > 1 else "copy"
+    size = f"{copies.bytes >> 20} MB" if copies.bytes >> 20 else f"{copies.bytes:,} bytes"
+    text = f"{copies.count:,} {are} of bytes that could not be read, {size}, up to {age_ms // DAY_MS} days old"
+    mend = f"look at them, then: staniel journal damaged {quote(broker.spool.folder)} --remove"
+    return [HealthReason(ReasonName.COPIES_KEPT, Severity.WARNING, f"{text}: {copies.folder}", mend)]
+
+
 def _of_backup(broker: Broker, now_ms: int) -> list[HealthReason]:
     last, age_ms_max = broker.last_backup, broker.config.server.backup_max_age_ms
     if not last.is_old(now_ms, age_ms_max):
@@ -203,13 +217,15 @@ def queues_by_reason(broker: Broker) -> dict[ReasonName, list[str]]:
     return {reason: names for reason, names in found.items() if names}
 
 
-def _of_queues(broker: Broker) -> list[HealthReason]:
-    return [_about(broker, reason, names) for reason, names in queues_by_reason(broker).items()]
+def _of_queues(broker: Broker, now_ms: int) -> list[HealthReason]:
+    return [_about(broker, reason, names, now_ms) for reason, names in queues_by_reason(broker).items()]
 
 
-def _about(broker: Broker, reason: ReasonName, names: list[str]) -> HealthReason:
+def _about(broker: Broker, reason: ReasonName, names: list[str], now_ms: int) -> HealthReason:
     severity = Severity.WARNING
     mend = mend_of(reason, names[0])
+    if reason is ReasonName.READS_HELD:
+        return HealthReason(reason, severity, _held(broker, names, now_ms), mend, len(names), tuple(names[:NAMES_MAX]))
     if reason is ReasonName.QUEUES_BLOCKED:
         severity = Severity.REFUSES
         text = f"{_names(names)} cannot be served: {broker.queues.blocked[names[0]]}"
@@ -243,6 +259,15 @@ def _text(broker: Broker, reason: ReasonName, names: list[str]) -> str:
     return f"{_names(names)} {'holds' if is_one else 'hold'} {what}"
 
 
+def _held(broker: Broker, names: list[str], now_ms: int) -> str:
+    """Which open reads keep files, how much, and for how long."""
+    queues = [queue for name in names if (queue := broker.queues.find(name)) is not None]
+    held = [held_files(queue, now_ms) for queue in queues]
+    size, age_ms = sum(each.bytes for each in held), max((each.ms for each in held), default=0)
+    what = f"{size >> 20} MB of files that have been read otherwise, for up to {age_ms // 60_000} minutes"
+    return f"open reads of {_names(names)} keep {what}"
+
+
 def mend_of(reason: ReasonName, name: str) -> str:
     """What ends `reason`, of the queue `name`: a command stands at the end."""
     word = quote(name)
@@ -254,6 +279,8 @@ def mend_of(reason: ReasonName, name: str) -> str:
         return "start more consumers, or raise max_items or max_size in the configuration, then: staniel reload"
     if reason is ReasonName.QUEUE_GROWS:
         return f"start more consumers; who holds its items: staniel open {word}"
+    if reason is ReasonName.READS_HELD:
+        return f"have them confirmed, close their clients or set open_transaction_timeout; which: staniel open {word}"
     if reason is ReasonName.QUEUE_NOT_READ:
         return "start its consumers; who is connected: staniel clients"
     if reason is ReasonName.DEAD_LETTERS:

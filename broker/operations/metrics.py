@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from staniel.broker.latencies import Histogram
 from staniel.broker.operations.health import queues_by_reason
+from staniel.broker.operations.held_reads import held_files
 from staniel.broker.operations.process import ProcessFigures
 from staniel.broker.operations.reasons import Health, ReasonName
 from staniel.broker.operations.views import ServerView, unsynced_bytes
@@ -63,6 +64,8 @@ FAMILIES = (
     Family("staniel_queue_aborted_reads_total", MetricKind.COUNTER, "Open reads given back."),
     Family("staniel_queue_journal_bytes", MetricKind.GAUGE, "Size of the queue's journal files."),
     Family("staniel_queue_unsynced_bytes", MetricKind.GAUGE, "Written, and not yet synced to the disk."),
+    Family("staniel_queue_held_bytes", MetricKind.GAUGE, "Segments that only open reads keep."),
+    Family("staniel_queue_held_seconds", MetricKind.GAUGE, "For how long the first of these reads is open.", False),
 )
 REASON_QUEUES_MAX = 1_000  # of one reason
 QUEUES_PER_PIECE = 1_000  # of one family: half a millisecond, of ages a whole one
@@ -79,7 +82,7 @@ def _label(name: str) -> str:
 def queue_samples(broker: Broker, queue: Queue, now_ms: int) -> tuple[float, ...]:
     """The values of FAMILIES, in their order. Not by a QueueSnapshot: that takes three times as long."""
     queue.sync_counters()
-    line, counters, journal = queue.line, queue.counters, queue.journal
+    line, counters, journal, held = queue.line, queue.counters, queue.journal, held_files(queue, now_ms)
     return (
         line.present,
         line.bytes,
@@ -98,6 +101,8 @@ def queue_samples(broker: Broker, queue: Queue, now_ms: int) -> tuple[float, ...
         counters.canceled_transactions,
         total_bytes(journal),
         unsynced_bytes(broker, queue),
+        held.bytes,
+        held.ms / 1000,
     )
 
 
@@ -179,7 +184,9 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
     """What there is once a server."""
     counters, group, logins = broker.counters, broker.group, broker.logins
     free, total = broker.spool.fs.free_bytes(broker.spool.folder)
+    copies = broker.watch.copies
     samples: list[tuple[str, MetricKind, str, float]] = [
+        *_copies(copies.count, copies.bytes, copies.age_ms(broker.calendar.wall_ms(view.now_ms))),
         ("staniel_up_seconds", MetricKind.GAUGE, "Time since the start.", view.uptime_ms / 1000),
         (
             "staniel_ready",
@@ -234,6 +241,14 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
             _head("staniel_jobs", MetricKind.GAUGE, "Jobs that the server knows.") + f"staniel_jobs {view.jobs}\n"
         )
     return "".join([*text, *_histograms(broker)]).encode()
+
+
+def _copies(count: int, size: int, age_ms: int) -> list[tuple[str, MetricKind, str, float]]:
+    return [
+        ("staniel_damaged_copies", MetricKind.GAUGE, "Copies of bytes that could not be read.", count),
+        ("staniel_damaged_bytes", MetricKind.GAUGE, "Size of these copies.", size),
+        ("staniel_damaged_oldest_seconds", MetricKind.GAUGE, "Age of the oldest of these copies.", age_ms / 1000),
+    ]
 
 
 def _backup(age_ms: int | None) -> list[str]:

@@ -35,6 +35,7 @@ class ReasonName(Enum):
     QUEUE_FULL = "queue_full"
     QUEUE_FILLING = "queue_filling"
     QUEUE_GROWS = "queue_grows"
+    READS_HELD = "reads_held"
     QUEUE_NOT_READ = "queue_not_read"
     DEAD_LETTERS = "dead_letters"
     QUEUES_PAUSED = "queues_paused"
@@ -45,6 +46,7 @@ class ReasonName(Enum):
     NETWORK_OPEN = "network_open"
     FILE_SYSTEM = "file_system"
     DAMAGE = "damage"
+    COPIES_KEPT = "copies_kept"
     BACKUP_OLD = "backup_old"
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct, structs
 
 from staniel.broker.access import why_unreadable
+from staniel.broker.operations.held_reads import held_files
 from staniel.broker.stats import pause_name
 from staniel.broker.version import VERSION
 from staniel.compiled import BUILD
@@ -36,7 +37,7 @@ class QueueSnapshot(Struct, frozen=True):
     """One queue. `age_ms`: of the oldest item that can be handed out; `oldest_ms`: of all that it holds, open reads
     included. `unsynced_bytes`: written to its files, and a power cut could take them. `put_items` and
     `delivered_items`: since the process loaded it. `sync`: "always", "os", or a duration. `unreadable`: why nothing
-    can be read from it; empty if it can.
+    can be read from it; empty if it can. `held_bytes`: of files that open reads alone keep, `held_ms`: for how long.
     """
 
     name: str
@@ -65,6 +66,8 @@ class QueueSnapshot(Struct, frozen=True):
     paused: str
     children: list[str]
     unreadable: str
+    held_bytes: int = 0
+    held_ms: int = 0
 
 
 class OpenReadView(Struct, frozen=True):
@@ -154,7 +157,7 @@ def queue_view(broker: Broker, queue: Queue, now_ms: int) -> QueueSnapshot:
     """What one queue looks like now. 10 us."""
     queue.sync_counters()
     line, counters, config, journal = queue.line, queue.counters, queue.config, queue.journal
-    error = line.read_error
+    error, held = line.read_error, held_files(queue, now_ms)
     is_kept = primary_log(journal) is not None
     is_stream = is_kept and broker.spool.format_of(queue.name, config) is Format.LIBKESTREL
     kept_in = (Format.LIBKESTREL if is_stream else Format.KESTREL).value if is_kept else "none"
@@ -185,6 +188,8 @@ def queue_view(broker: Broker, queue: Queue, now_ms: int) -> QueueSnapshot:
         paused=pause_name(queue),
         children=list(queue.children),
         unreadable="" if error is None else why_unreadable(error),
+        held_bytes=held.bytes,
+        held_ms=held.ms,
     )
 
 

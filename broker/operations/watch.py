@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from staniel.broker.events import CLIENT_EVENTS_MAX, Level, RateLimitedSink
+from staniel.broker.operations.damaged_copies import DamagedCopies
+from staniel.broker.operations.held_reads import held_files
 from staniel.broker.operations.reasons import ReasonName
 from staniel.broker.share import Share
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS
@@ -31,6 +33,9 @@ MARKS_MAX = 12  # of free space: an hour
 UNREAD_MS = 300_000  # nothing has been taken for so long
 GROWS_ITEMS_MIN = 1_000
 GROWS_FACTOR = 1.2  # as many items as five to ten minutes ago
+HELD_MS = 300_000  # a read is open for so long, and keeps
+HELD_BYTES_MIN = 64 << 20  # so much, or
+HELD_DISK_PART = 50  # a fiftieth of the disk
 FILLING_PART = 0.9  # of max_items or max_size
 SLOW_SYNC_S = 0.25
 SLOW_SYNCS_MIN = 5  # one alone is an accident
@@ -72,6 +77,7 @@ class Watch:
         self.reasons: dict[str, tuple[ReasonName, ...]] = {}
         self.syncs = self.slow_syncs = self.sync_hangs_ms = 0
         self.fills_in_ms = 0
+        self.copies = DamagedCopies(broker.spool.fs, f"{broker.spool.own}/damaged")
         self._broker = broker
         self.may_look = True
         self._told: set[tuple[ReasonName, str]] = set()
@@ -152,6 +158,7 @@ class Watch:
             self._set(name, tuple(others))
         self._look_at_syncs(now_ms)
         self._look_at_disk(now_ms)
+        self.copies.look(now_ms)
         if self._noted_ms is None or now_ms - self._noted_ms >= MARK_MS:
             self._note(now_ms)
 
@@ -175,6 +182,8 @@ class Watch:
             self._watched.pop(name, None)
         else:
             found += self._of_items(queue, now_ms, bool(found))
+        if queue.open_reads and self._are_reads_held(queue, now_ms):
+            found.append(ReasonName.READS_HELD)
         if name in self.queues.get(ReasonName.DEAD_LETTERS, ()):
             found = _of_dead_letters(found)
         self._set(name, tuple(found))
@@ -198,6 +207,12 @@ class Watch:
         if not is_full and _is_filling(queue):
             found.append(ReasonName.QUEUE_FILLING)
         return found
+
+    def _are_reads_held(self, queue: Queue, now_ms: int) -> bool:
+        held = held_files(queue, now_ms)
+        if held.ms < HELD_MS or not held.bytes:
+            return False
+        return held.bytes >= min(HELD_BYTES_MIN, self._free_bytes()[1] // HELD_DISK_PART)
 
     def _set(self, name: str, found: tuple[ReasonName, ...]) -> None:
         before = self.reasons.get(name, EMPTY)
@@ -237,6 +252,11 @@ class Watch:
         is_slow = self.slow_syncs >= SLOW_SYNCS_MIN and self.slow_syncs * 100 > self.syncs
         return is_slow or self.sync_hangs_ms > 0
 
+    def are_copies_kept(self, now_ms: int) -> bool:
+        """Copies of damaged bytes are there that are old or large."""
+        wall_ms = self._broker.calendar.wall_ms(now_ms)
+        return self.copies.count > 0 and self.copies.are_to_be_looked_at(wall_ms, self._free_bytes()[1])
+
     def _free_bytes(self) -> tuple[int, int]:
         spool = self._broker.spool
         return spool.fs.free_bytes(spool.folder)
@@ -261,6 +281,8 @@ class Watch:
             found.add((ReasonName.SYNCS_SLOW, ""))
         if self.fills_in_ms:
             found.add((ReasonName.DISK_FILLING, ""))
+        if self.are_copies_kept(now_ms):
+            found.add((ReasonName.COPIES_KEPT, ""))
         if self._broker.last_backup.is_old(now_ms, self._broker.config.server.backup_max_age_ms):
             found.add((ReasonName.BACKUP_OLD, ""))
         for reason, name in sorted(found - self._told, key=lambda each: (each[0].value, each[1])):

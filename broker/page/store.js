@@ -11,7 +11,7 @@ const SMOOTH = 0.25; // of a new rate: one second says little
 const SMOOTH_TO_REST = 0.5; // nothing comes any more: that is shown sooner
 const WHY = { // of the server's reasons that are about a queue, the gravest first; its page says more
   queue_full: 'full: puts are refused', queue_not_read: 'nothing reads it', queue_grows: 'more comes in than goes out',
-  queue_filling: 'nearly full',
+  queue_filling: 'nearly full', reads_held: 'an open read keeps files',
 };
 const LATE_MS = 5000; // no event is later than that: a clock has been set
 

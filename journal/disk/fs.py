@@ -119,6 +119,9 @@ class Fs(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def modified_ms(self, path: str) -> int:
+        """When `path` was last changed, by the wall clock; 0 if that is not known."""
+
     def list(self, folder: str) -> list[tuple[str, bool]]:
         """(name, is a regular file) of each entry, sorted."""
 

@@ -296,6 +296,10 @@ class OsFs:
     def size(self, path: str) -> int:
         return os.stat(native(path)).st_size
 
+    @_naming("stat")
+    def modified_ms(self, path: str) -> int:
+        return os.stat(native(path)).st_mtime_ns // 1_000_000
+
     @_naming("list")
     def list(self, folder: str) -> list[tuple[str, bool]]:
         with os.scandir(native(folder)) as entries:

@@ -151,7 +151,7 @@ class UnsyncedNames:
         self.lock, self.hold, self.link, self.is_locked = fs.lock, fs.hold, fs.link, fs.is_locked
         self.overwrite, self.boot_id, self.unique_id = fs.overwrite, fs.boot_id, fs.unique_id
         self.is_same_device, self.name_bytes_max = fs.is_same_device, fs.name_bytes_max
-        self.free_inodes = fs.free_inodes
+        self.free_inodes, self.modified_ms = fs.free_inodes, fs.modified_ms
 
     def changed_names(self) -> list[str]:
         """The paths that a power cut may bring back or take away."""

@@ -29,6 +29,7 @@ from staniel.journal.tools.verify import begun_stream, is_written_to
 from staniel.journal.workq import dump as workq_dump
 from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format
+from staniel.server.cli.journal_damaged import damaged
 from staniel.server.cli.journal_reading import CannotRead, at, history, stats
 from staniel.server.cli.journal_repair import repair
 from staniel.server.cli.text import printable, printable_bytes, tolerate
@@ -90,7 +91,7 @@ def journal() -> None:
     tolerate()
 
 
-for each in (verify, stats, history, at, repair):
+for each in (verify, stats, history, at, repair, damaged):
     journal.add_command(each)
 
 

@@ -312,6 +312,9 @@ class Disk:
         self.trip("size", path)
         return len(self._inode(path).data)
 
+    def modified_ms(self, path: str) -> int:
+        return 0
+
     def list(self, folder: str) -> list[tuple[str, bool]]:
         self.trip("list", folder)
         return sorted((name, isinstance(node, Inode)) for name, node in self._folder(folder).entries.items())

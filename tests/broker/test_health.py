@@ -6,10 +6,10 @@ import pytest
 
 from staniel.broker.events import Level
 from staniel.broker.operations.health import DAY_MS, health
-from staniel.broker.operations.metrics import server_metrics
+from staniel.broker.operations.metrics import FAMILIES, queue_samples, server_metrics
 from staniel.broker.operations.reasons import HealthReason, ReasonName, Severity
-from staniel.broker.operations.views import server_view
-from staniel.broker.operations.watch import AT_ONCE_MAX, MARK_MS, ROUND_MS, UNREAD_MS, Watch
+from staniel.broker.operations.views import queue_view, server_view
+from staniel.broker.operations.watch import AT_ONCE_MAX, HELD_MS, MARK_MS, ROUND_MS, UNREAD_MS, Watch
 from staniel.queues.queue import Queue
 from staniel.queues.sweeping import FRESH_MS, Sweep
 from tests.broker.test_undo import asked
@@ -138,6 +138,72 @@ def test_a_queue_grows_once_it_is_longer_by_a_fifth_than_some_minutes_ago() -> N
         client.sends(b"get q\r\n")
         told(world)
     assert told(world) == set()
+
+
+STREAM = """
+default.journal_format = "libkestrel"
+default.default_journal_size = "64KB"
+default.max_item_size = "32KB"
+"""
+KILO = "x" * 1024
+
+
+def held(world: World, name: str = "q") -> tuple[int, int]:
+    """What open reads of a queue keep: bytes and milliseconds, the same wherever they are told."""
+    queue = world.broker.queues.find(name)
+    assert queue is not None
+    view = queue_view(world.broker, queue, world.now_ms)
+    at = [family.name for family in FAMILIES].index("staniel_queue_held_bytes")
+    assert queue_samples(world.broker, queue, world.now_ms)[at : at + 2] == (view.held_bytes, view.held_ms / 1000)
+    reply = world.client().says("stats").hears()
+    assert (f"queue_{name}_held_bytes {view.held_bytes}" in reply) == (view.held_bytes > 0)
+    return view.held_bytes, view.held_ms
+
+
+def test_an_open_read_tells_what_it_keeps_of_a_libkestrel_queue_until_it_is_confirmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("staniel.broker.operations.watch.HELD_BYTES_MIN", 100 << 10)
+    world = World(STREAM)
+    client = world.client()
+    for _ in range(500):
+        client.puts(KILO, "q")
+    client.sends(b"get q/open\r\n")
+    assert held(world) == (0, 0), "what follows was not read: it waits"
+    reader = world.client()
+    for _ in range(499):
+        reader.sends(b"get q\r\n")
+    world.turn(1000)
+    kept, age_ms = held(world)
+    files = world.broker.queues.find("q").journal.segments.files  # type: ignore[union-attr]
+    assert kept == sum(file.size for file in files[:-1]) > 400 << 10 and age_ms == 1000
+    assert ReasonName.READS_HELD not in told(world)
+    world.turn(HELD_MS)
+    found = reasons(world)[ReasonName.READS_HELD]
+    assert found.queues == ("q",) and found.mend.endswith("staniel open q")
+    assert "keep 0 MB of files that have been read otherwise, for up to 5 minutes" in found.text
+    client.sends(b"get q/close\r\n")
+    world.turn(1)
+    assert held(world) == (0, 0) and len(files) > 1 and ReasonName.READS_HELD not in told(world)
+    assert len(world.broker.queues.find("q").journal.segments.files) == 1  # type: ignore[union-attr]
+
+
+def test_what_another_reader_or_an_item_that_waits_again_keeps_is_no_open_reads_fault() -> None:
+    world = World(STREAM)
+    client = world.client()
+    client.puts(KILO, "q+slow")
+    for _ in range(200):
+        client.puts(KILO, "q")
+    reader = world.client()
+    client.sends(b"get q/open\r\n")
+    for _ in range(200):
+        reader.sends(b"get q\r\n")
+    assert held(world) == (0, 0), "the other reader has not read anything"
+    for _ in range(201):
+        reader.sends(b"get q+slow\r\n")
+    assert held(world)[0] > 100 << 10
+    client.sends(b"get q/abort\r\n")
+    assert held(world) == (0, 0), "it waits again"
 
 
 def test_equal_reasons_of_many_queues_are_one_with_a_count() -> None:

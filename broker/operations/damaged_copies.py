@@ -1,0 +1,64 @@
+"""The copies in `.staniel/damaged`: what a start could not read and has cut off. Nothing reads them, and nothing but an
+operator removes them (`staniel journal damaged`).
+"""
+
+from __future__ import annotations
+
+from staniel.journal.disk.fs import Fs
+
+LOOK_AT_ONCE = 1000  # so many names are listed at each look; more of them every REST_MS
+REST_MS = 300_000
+OLD_MS = 7 * 24 * 3600 * 1000
+LARGE_BYTES = 64 << 20
+LARGE_PART = 100  # or a hundredth of the disk
+
+
+class DamagedCopies:
+    """`count`, `bytes` of the copies; `oldest_ms`: what the wall showed when the oldest was written, 0: that is not
+    known. Each is measured once, because no copy changes.
+    """
+
+    def __init__(self, fs: Fs, folder: str) -> None:
+        self.bytes = self.oldest_ms = 0
+        self.folder = folder
+        self._fs = fs
+        self._known: dict[str, tuple[int, int]] = {}  # by name: size and time
+        self._next_ms = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._known)
+
+    def look(self, now_ms: int) -> None:
+        """See which copies there are. A folder that cannot be listed has what was seen last."""
+        if now_ms < self._next_ms:
+            return
+        try:
+            there = self._fs.list(self.folder)
+        except FileNotFoundError:
+            there = []
+        except OSError:
+            return
+        known, self._known = self._known, {}
+        for name, is_file in there:
+            found = known.get(name) or self._measure(name, is_file)
+            if found is not None:
+                self._known[name] = found
+        self.bytes = sum(size for size, _ in self._known.values())
+        self.oldest_ms = min((at_ms for _, at_ms in self._known.values() if at_ms), default=0)
+        self._next_ms = now_ms + REST_MS if len(there) > LOOK_AT_ONCE else 0
+
+    def age_ms(self, wall_ms: int) -> int:
+        """Of the oldest copy."""
+        return max(0, wall_ms - self.oldest_ms) if self.oldest_ms else 0
+
+    def are_to_be_looked_at(self, wall_ms: int, disk_bytes: int) -> bool:
+        """Whether one is a week old, or they take 64 MB or a hundredth of the disk."""
+        return self.age_ms(wall_ms) >= OLD_MS or self.bytes > min(LARGE_BYTES, disk_bytes // LARGE_PART)
+
+    def _measure(self, name: str, is_file: bool) -> tuple[int, int] | None:
+        path = f"{self.folder}/{name}"
+        try:
+            return (self._fs.size(path) if is_file else 0), self._fs.modified_ms(path)
+        except OSError:
+            return None

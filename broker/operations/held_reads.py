@@ -1,0 +1,58 @@
+"""What an open read keeps on the disk: in libkestrel's format no segment goes before every reader has confirmed all of
+it, so one item that is held keeps each later segment, however much of it has been read.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from msgspec import Struct
+
+from staniel.journal.libkestrel.reader import ReaderLog
+from staniel.queues.queue import Queue
+from staniel.queues.stream.line import StreamLine
+
+LOOK_MAX = 1000  # of items that wait again, rest or are open: so that asking costs little
+
+
+class HeldFiles(Struct, frozen=True):
+    """`bytes`: of segments that would go if the open reads of the queue were confirmed; `ms`: how long the read that is
+    the first of them in the line has been open. Both 0: the open reads keep none.
+    """
+
+    bytes: int = 0
+    ms: int = 0
+
+
+NOTHING = HeldFiles()
+
+
+def held_files(queue: Queue, now_ms: int) -> HeldFiles:
+    """What the open reads of `queue` keep. Of more than LOOK_MAX items that came back or rest, others may keep a part
+    of it. The newest segment always stays, and is not counted. Two microseconds, if only one segment is there.
+    """
+    journal = queue.journal
+    if not (queue.open_reads and isinstance(journal, ReaderLog) and journal.has_file):
+        return NOTHING
+    files, head = journal.segments.files, journal.position.head
+    if len(files) < 2 or files[-2].last_id <= head:
+        return NOTHING
+    first_id = journal.segments.next_after(head)
+    reads = list(islice(queue.open_reads.values(), LOOK_MAX))
+    first = next((taken for taken in reads if taken.id == first_id), None)
+    if first is None and len(reads) == len(queue.open_reads):
+        return NOTHING  # another item keeps them: it waits, or rests
+    readers = journal.family.readers.values()
+    aside = (*islice(queue.delayed.values(), LOOK_MAX), *islice(queue.leaving.values(), LOOK_MAX))
+    reached = min([_taken_through(reader.line) for reader in readers if reader.has_file])
+    reached = min([reached, *(taken.id - 1 for taken in aside)])
+    newest = max(file.last_id for file in files)
+    kept = sum([file.size for file in files if head < file.last_id <= reached and file.last_id < newest])
+    return HeldFiles(kept, max(0, now_ms - (first or reads[0]).opened_ms)) if kept else NOTHING
+
+
+def _taken_through(line: StreamLine) -> int:
+    """Nothing up to this id waits in `line`."""
+    waiting = [taken.id for taken in islice(reversed(line.returned), LOOK_MAX)]
+    waiting += [item.id for item in islice(line.fresh, 1)]  # type: ignore[attr-defined]
+    return min([line.next_id, *waiting]) - 1

@@ -1,0 +1,89 @@
+"""`staniel journal damaged`: the copies of what starts could not read, and the removal of those that were looked at."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from staniel.broker.config.values import parse_duration
+from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.kestrel.files import damaged_folder
+from staniel.server.cli.journal_reading import CannotRead, json_option, now_ms
+from staniel.server.cli.live_command import confirm
+from staniel.server.cli.text import counted, human_duration, human_size, printable, table
+
+
+class AgeType(click.ParamType[int]):
+    """A duration, in ms."""
+
+    name = "age"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return parse_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.argument("spool", type=click.Path(exists=True, file_okay=False))
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--older-than", "age_ms", type=AgeType(), default="0ms", help="Only copies of at least this age: 7d, 12h."
+)
+@click.option("--remove", "is_removal", is_flag=True, help="Remove those that are listed.")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
+@json_option
+def damaged(spool: str, names: tuple[str, ...], age_ms: int, is_removal: bool, is_sure: bool, as_json: bool) -> None:
+    """List the copies in SPOOL of what starts could not read, and remove those that were looked at.
+
+    A start copies a torn or damaged piece to .staniel/damaged before it cuts it off. A copy is named after its file,
+    the first byte and the length; nothing reads it again. A server may be using the spool. Exit code 0: done; 1: not
+    all that was to be removed could be; 2: there is no such copy, or the folder cannot be read.
+    """
+    fs, folder = OsFs(), damaged_folder(spool.rstrip("/") or "/")
+    found = [each for each in _copies(fs, folder) if each[2] >= age_ms and (not names or each[0] in names)]
+    if missing := sorted(set(names) - {name for name, _, _ in found}):
+        raise CannotRead(printable(f"no such copy in {folder}: {', '.join(missing)}"))
+    if as_json:
+        for name, size, age in found:
+            click.echo(json.dumps({"name": name, "bytes": size, "age_ms": age}))
+    elif found:
+        rows = [(printable(name), human_size(size), human_duration(age)) for name, size, age in found]
+        click.echo("\n".join(table(("COPY", "SIZE", "AGE"), rows, frozenset({"COPY"}))))
+    total = f"{counted(len(found), 'copy', 'copies')}, {human_size(sum(size for _, size, _ in found))}"
+    if not as_json:
+        click.echo(printable(f"{total} in {folder}"))
+    if is_removal and found:
+        confirm(f"remove {total} for good", is_sure)
+        sys.exit(0 if _remove(fs, folder, [name for name, _, _ in found]) else 1)
+
+
+def _copies(fs: OsFs, folder: str) -> list[tuple[str, int, int]]:
+    """(name, bytes, age in ms) of each, the oldest first."""
+    found = []
+    try:
+        for name, is_file in fs.list(folder):
+            path = f"{folder}/{name}"
+            found.append((name, fs.size(path) if is_file else 0, max(0, now_ms() - fs.modified_ms(path))))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CannotRead(printable(f"cannot read {folder}: {error.strerror}")) from error
+    return sorted(found, key=lambda each: -each[2])
+
+
+def _remove(fs: OsFs, folder: str, names: list[str]) -> bool:
+    """Whether all of them are gone."""
+    is_whole = True
+    for name in names:
+        try:
+            fs.remove(f"{folder}/{name}")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            is_whole = False
+            click.echo(printable(f"{folder}/{name} is not removed: {error.strerror}"), err=True)
+    return is_whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -345,6 +346,28 @@ def test_what_the_log_has_no_checksum_of_yet_is_cut_off_after_a_power_cut_and_ke
     world.client().puts("third")
     assert World(CHECKSUMS, world.disk.crash(Crash.KEEP), world.now_ms).items() == [b"first", b"second"]
     assert World(CHECKSUMS, world.disk.kill(), world.now_ms).items() == [b"first", b"second", b"third"]
+
+
+@pytest.mark.parametrize(("policy", "left"), [("always", 3), ("50ms", 2), ("os", 2)])
+def test_a_kill_and_then_an_orderly_reboot_costs_what_the_readme_and_the_promises_say(policy: str, left: int) -> None:
+    """Everything reaches the disk, as an orderly reboot sees to; the last answer is younger than a second."""
+    world = World(f'server.redo_log = "checksums"\ndefault.sync_journal = "{policy}"\n')
+    for data in ("first", "second"):
+        world.client().puts(data)
+        world.do_tasks()
+        world.turn(ms=100)
+        world.sync()
+    assert world.client().puts("third") is not None
+    world.turn()
+    if policy == "always":
+        world.sync()
+    rebooted = world.disk.kill().crash(Crash.KEEP)
+    assert len(World(world.config, rebooted, world.now_ms).items()) == left
+    assert len(World(world.config, world.disk.kill(), world.now_ms).items()) == 3
+    for name in ("README.md", "docs/durability.md"):
+        text = " ".join((Path(__file__).parents[3] / name).read_text().split())
+        assert "what was answered in the second before, written or not" in text, name
+        assert "rebooted, however orderly, before the next start" in text, name
 
 
 def test_a_copy_of_a_disk_without_a_boot_in_between_is_told_by_its_files() -> None:

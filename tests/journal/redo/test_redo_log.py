@@ -85,6 +85,18 @@ def test_a_clean_stop_leaves_the_spool_to_older_servers() -> None:
     assert world.crash(Crash.DROP).items() == [b"first", b"second"]
 
 
+def test_after_a_kill_a_start_and_a_clean_stop_leave_the_spool_to_older_servers() -> None:
+    world = in_use()
+    world.client().puts("third")
+    world.sync()
+    killed = world.disk.kill()
+    assert version(killed) != b"staniel-spool 1\n", "an older server refuses it"
+    again = World(LOG, killed, world.now_ms)
+    again.broker.shutdown(again.now_ms)
+    assert version(again.disk) == b"staniel-spool 1\n"
+    assert World("", again.disk, again.now_ms).items() == [b"first", b"second", b"third"]
+
+
 @pytest.mark.parametrize("policy", ["1s", "os"])
 def test_an_item_of_which_a_part_has_reached_the_disk_is_not_served(policy: str) -> None:
     world = in_use(f'{LOG}default.sync_journal = "{policy}"\n')

@@ -161,7 +161,12 @@ class StreamQueues:
         """The disk is full: shrink the segments that hold most of what has been read, as far as what they keep fits
         into `room` bytes. Called each second.
         """
-        found = [(*family.reclaimable(), name) for name, family in self.store.families.items()]
+        self.reclaim_of(list(self.store.families), room, now_ms)
+
+    def reclaim_of(self, names: list[str], room: int, now_ms: int) -> None:
+        """The same of these families alone."""
+        families = self.store.families
+        found = [(*families[name].reclaimable(), name) for name in names if name in families]
         worth = [each for each in found if each[0] >= RECLAIMED_BYTES_MIN and each[0] >= each[1]]
         for _, kept_bytes, name in sorted(worth, reverse=True)[:RECLAIMED_AT_ONCE]:
             if kept_bytes <= room:

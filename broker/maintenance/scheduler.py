@@ -150,17 +150,15 @@ class MaintenanceScheduler:
         them, if what is written for that fits into `room` bytes; what is left of these. Called each second, and takes
         not much longer than `share`. Raises JournalFailure.
         """
-        found: list[tuple[int, int, Queue, Log]] = []
-        for queue in self.queues.all():
-            log = queue.journal
-            if isinstance(log, Log) and not self.packs.has(log) and not log.open_transfers and log.is_written:
-                total = log.current_bytes + log.archived_bytes
-                kept = queue.line.bytes + 2 * STAND_IN_BYTES * len(queue.line) + OPEN_READ_BYTES * len(queue.open_reads)
-                if total - kept >= RECLAIMED_BYTES_MIN and saves_half(total, kept):
-                    found.append((total - kept, kept, queue, log))
+        return self.reclaim_of(list(self.queues.all()), room, share, now_ms)
+
+    def reclaim_of(self, queues: list[Queue], room: int, share: Share, now_ms: int) -> int:
+        """The same of these queues alone."""
+        found = [(*self.reclaimable(queue), queue) for queue in queues]
         found.sort(key=lambda each: each[0], reverse=True)
-        for _, kept, queue, log in found[:RECLAIMED_AT_ONCE]:
-            if share.is_spent:
+        for read_bytes, kept, queue in found[:RECLAIMED_AT_ONCE]:
+            log = queue.journal
+            if share.is_spent or not read_bytes or not isinstance(log, Log):
                 break
             if kept <= room:
                 room -= kept
@@ -168,6 +166,18 @@ class MaintenanceScheduler:
             else:
                 room -= self._pack_passed(queue, log, room, now_ms)
         return room
+
+    def reclaimable(self, queue: Queue) -> tuple[int, int]:
+        """About how many bytes of its Kestrel journal have been read, and how many would be written to be rid of them;
+        (0, 0) if that is not worth it, or cannot be done now.
+        """
+        log = queue.journal
+        if not isinstance(log, Log) or self.packs.has(log) or log.open_transfers or not log.is_written:
+            return 0, 0
+        total = log.current_bytes + log.archived_bytes
+        kept = queue.line.bytes + 2 * STAND_IN_BYTES * len(queue.line) + OPEN_READ_BYTES * len(queue.open_reads)
+        is_worth = total - kept >= RECLAIMED_BYTES_MIN and saves_half(total, kept)
+        return (total - kept, kept) if is_worth else (0, 0)
 
     def _pack_passed(self, queue: Queue, log: Log, room: int, now_ms: int) -> int:
         """Pack the files that the reader has passed, as far as that takes at most `room` bytes; about how many it

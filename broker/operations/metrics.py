@@ -184,9 +184,8 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
     """What there is once a server."""
     counters, group, logins = broker.counters, broker.group, broker.logins
     free, total = broker.spool.fs.free_bytes(broker.spool.folder)
-    copies = broker.watch.copies
     samples: list[tuple[str, MetricKind, str, float]] = [
-        *_copies(copies.count, copies.bytes, copies.age_ms(broker.calendar.wall_ms(view.now_ms))),
+        *_copies(broker, view.now_ms),
         ("staniel_up_seconds", MetricKind.GAUGE, "Time since the start.", view.uptime_ms / 1000),
         (
             "staniel_ready",
@@ -243,7 +242,9 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
     return "".join([*text, *_histograms(broker)]).encode()
 
 
-def _copies(count: int, size: int, age_ms: int) -> list[tuple[str, MetricKind, str, float]]:
+def _copies(broker: Broker, now_ms: int) -> list[tuple[str, MetricKind, str, float]]:
+    copies = broker.watch.copies
+    count, size, age_ms = copies.count, copies.bytes, copies.age_ms(broker.calendar.wall_ms(now_ms))
     return [
         ("staniel_damaged_copies", MetricKind.GAUGE, "Copies of bytes that could not be read.", count),
         ("staniel_damaged_bytes", MetricKind.GAUGE, "Size of these copies.", size),

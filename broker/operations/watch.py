@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from staniel.broker.operations.damaged_copies import DamagedCopies
 from staniel.broker.operations.held_reads import held_files
 from staniel.broker.operations.reasons import ReasonName
 from staniel.broker.share import Share
+from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS
 from staniel.queues.queue import Queue
 
@@ -33,6 +35,7 @@ MARKS_MAX = 12  # of free space: an hour
 UNREAD_MS = 300_000  # nothing has been taken for so long
 GROWS_ITEMS_MIN = 1_000
 GROWS_FACTOR = 1.2  # as many items as five to ten minutes ago
+PACKED_AT_ONCE = 64  # queues, in a round
 HELD_MS = 300_000  # a read is open for so long, and keeps
 HELD_BYTES_MIN = 64 << 20  # so much, or
 HELD_DISK_PART = 50  # a fiftieth of the disk
@@ -85,6 +88,8 @@ class Watch:
         self._watched: dict[str, Watched] = {}
         self._dead: dict[str, None] = {}  # names of dead letter queues, as this round finds them
         self._left: deque[str] = deque()  # of this round
+        self._read: list[tuple[int, str]] = []  # of this round: what has been read and is still on the disk, by queue
+        self.read_bytes = 0  # of all queues, as the last round has found it
         self._of_slice = 0  # queues of this slice that have been looked at
         self._round_ms = 0
         self._notes = 0
@@ -107,7 +112,7 @@ class Watch:
             return
         self.may_look = False
         self._left = deque(names)
-        self._dead = {}
+        self._dead, self._read = {}, []
         while self._left:
             self._look(self._left.popleft(), now_ms)
         self._end_round(now_ms)
@@ -133,15 +138,17 @@ class Watch:
             self._of_slice = 0
             self._end_round(now_ms)
             self._log(now_ms)
+            self._broker.pack_read(nlargest(PACKED_AT_ONCE, self._read), self.read_bytes, now_ms)
             timers.set(self, max(now_ms + SLICE_MS, self._round_ms + ROUND_MS))
         return done * LOOK_COST
 
     def _begin_round(self, now_ms: int) -> None:
         self._round_ms = now_ms
         self._left = deque(self._broker.queues.by_name)
-        self._dead = {}
+        self._dead, self._read = {}, []
 
     def _end_round(self, now_ms: int) -> None:
+        self.read_bytes = sum(size for size, _ in self._read)
         names = self._broker.queues.by_name
         for name in [name for name in self._watched if name not in names]:
             del self._watched[name]
@@ -176,6 +183,8 @@ class Watch:
             return
         if queue.config.dead_letter_queue:
             self._dead[queue.config.dead_letter_queue] = None
+        if read_bytes := read_bytes_of(self._broker, queue):
+            self._read.append((read_bytes, name))
         was_full = ReasonName.QUEUE_FULL in self.reasons.get(name, EMPTY)
         found = [ReasonName.QUEUE_FULL] if queue.refuses_puts(now_ms, was_full) else []
         if not queue.line.present:
@@ -293,6 +302,17 @@ class Watch:
             about = {"queue": name} if name else {}
             self._report.of_kind(reason, Level.INFO, "health.ended", now_ms, reason=reason.value, **about)
         self._told = found
+
+
+def read_bytes_of(broker: Broker, queue: Queue) -> int:
+    """About how many bytes of the queue's files have been read and could be given back now. Those of a libkestrel
+    family count for the first of its readers.
+    """
+    journal = queue.journal
+    if not isinstance(journal, ReaderLog):
+        return broker.maintenance.reclaimable(queue)[0]
+    family = journal.family
+    return family.reclaimable()[0] if queue.name == family.queue else 0
 
 
 def _of_dead_letters(found: Sequence[ReasonName]) -> list[ReasonName]:

@@ -15,7 +15,7 @@ from staniel.server.cli.live_command import confirm
 from staniel.server.cli.text import counted, human_duration, human_size, printable, table
 
 
-class AgeType(click.ParamType[int]):
+class CopyAge(click.ParamType[int]):
     """A duration, in ms."""
 
     name = "age"
@@ -31,7 +31,7 @@ class AgeType(click.ParamType[int]):
 @click.argument("spool", type=click.Path(exists=True, file_okay=False))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
-    "--older-than", "age_ms", type=AgeType(), default="0ms", help="Only copies of at least this age: 7d, 12h."
+    "--older-than", "age_ms", type=CopyAge(), default="0ms", help="Only copies of at least this age: 7d, 12h."
 )
 @click.option("--remove", "is_removal", is_flag=True, help="Remove those that are listed.")
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")

@@ -61,6 +61,31 @@ def test_a_full_disk_whose_items_are_read_to_nine_tenths_accepts_puts_within_ten
         assert left == list(range(many * 9 // 10, many))
 
 
+@pytest.mark.parametrize("form", ["kestrel", "libkestrel"])
+def test_what_was_read_is_given_back_before_the_disk_is_full_once_it_takes_a_quarter_of_it(form: str) -> None:
+    disk = Disk(32 << 20)
+    disk.make_folder("s")
+    config = f"default.journal_format = {form!r}\n"
+    world = World(config, disk)
+    world.broker.watch.begin(world.now_ms)
+    data = "x" * ITEM_BYTES
+    for number in range(600):
+        assert asks(world, f"set q{number % 6} 0 0 {len(data)}", data) == "STORED"
+    used = disk.used_bytes
+    for number in range(180):
+        assert asks(world, f"get q{number % 6}").startswith("VALUE")
+    turns(world, 12)
+    assert disk.used_bytes >= used, "less than a quarter"
+    for number in range(380):
+        assert asks(world, f"get q{number % 6}").startswith("VALUE")
+    turns(world, 30)
+    assert "disk.full" not in world.events
+    kept = world.broker.group.ballast.bytes + 40 * (ITEM_BYTES + 100)
+    assert disk.used_bytes - kept < (32 << 20) // 4, "a quarter at most has been read"
+    again = World(config, world.disk.kill(), world.now_ms)
+    assert sum(len(again.items(f"q{number}")) for number in range(6)) == 40
+
+
 LIBKESTREL = 'default.journal_format = "libkestrel"\n'
 
 

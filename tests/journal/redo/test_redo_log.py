@@ -91,10 +91,10 @@ def test_after_a_kill_a_start_and_a_clean_stop_leave_the_spool_to_older_servers(
     world.sync()
     killed = world.disk.kill()
     assert version(killed) != b"staniel-spool 1\n", "an older server refuses it"
-    again = World(LOG, killed, world.now_ms)
+    again = World(LOG, killed, world.now_ms)  # which ends what was under way
     again.broker.shutdown(again.now_ms)
     assert version(again.disk) == b"staniel-spool 1\n"
-    assert World("", again.disk, again.now_ms).items() == [b"first", b"second", b"third"]
+    assert World("", again.disk.kill(), again.now_ms).items() == [b"first", b"second", b"third"]
 
 
 @pytest.mark.parametrize("policy", ["1s", "os"])

@@ -15,7 +15,7 @@ from staniel.queues.stream.line import StreamLine
 LOOK_MAX = 1000  # of items that wait again, rest or are open: so that asking costs little
 
 
-class HeldFiles(Struct, frozen=True):
+class HeldByReads(Struct, frozen=True):
     """`bytes`: of segments that would go if the open reads of the queue were confirmed; `ms`: how long the read that is
     the first of them in the line has been open. Both 0: the open reads keep none.
     """
@@ -24,10 +24,10 @@ class HeldFiles(Struct, frozen=True):
     ms: int = 0
 
 
-NOTHING = HeldFiles()
+NOTHING = HeldByReads()
 
 
-def held_files(queue: Queue, now_ms: int) -> HeldFiles:
+def held_files(queue: Queue, now_ms: int) -> HeldByReads:
     """What the open reads of `queue` keep. Of more than LOOK_MAX items that came back or rest, others may keep a part
     of it. The newest segment always stays, and is not counted. Two microseconds, if only one segment is there.
     """
@@ -48,7 +48,7 @@ def held_files(queue: Queue, now_ms: int) -> HeldFiles:
     reached = min([reached, *(taken.id - 1 for taken in aside)])
     newest = max(file.last_id for file in files)
     kept = sum([file.size for file in files if head < file.last_id <= reached and file.last_id < newest])
-    return HeldFiles(kept, max(0, now_ms - (first or reads[0]).opened_ms)) if kept else NOTHING
+    return HeldByReads(kept, max(0, now_ms - (first or reads[0]).opened_ms)) if kept else NOTHING
 
 
 def _taken_through(line: StreamLine) -> int:

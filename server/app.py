@@ -45,6 +45,7 @@ from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 from staniel.server.spool_socket import allowed_clients
 from staniel.server.start_notice import StartNotice
 from staniel.server.supervisor import Supervisor
+from staniel.server.sync_thread import close_apart
 
 BACKLOG = 1024
 LOOKS = 48  # at the files that are open, some at a time, when something is wrong with them
@@ -84,7 +85,7 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
     check_network(config, report)
     found = flaws(config, OsFs(), os.environ)
     check_file_systems(config, found)
-    broker = Broker(config, OsFs(), report, load, Logins(os.urandom(32), allowed_clients()))
+    broker = Broker(config, OsFs(close_apart), report, load, Logins(os.urandom(32), allowed_clients()))
     broker.group.open_files.allow(journals)
     report_flaws(found, report)
     broker.file_systems = found

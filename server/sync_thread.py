@@ -1,4 +1,5 @@
-"""A thread that runs blocking calls on the disk, one at a time, and signals the hub's poller through an eventfd.
+"""A thread that runs blocking calls on the disk, one at a time, and signals the hub's poller through an eventfd;
+and one that closes a file.
 
 A thread of our own and an eventfd cost a third of a trip through a pool of worker threads, and every durable reply pays
 for that.
@@ -10,11 +11,15 @@ import errno
 import os
 import select
 import threading
+from _thread import start_new_thread
+from contextlib import suppress
 from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Generic
 
 from staniel.server.interfaces import E
+
+CLOSING_NICE = 10  # as of the background tasks
 
 
 class WorkerThread(Generic[E]):
@@ -72,12 +77,7 @@ class WorkerThread(Generic[E]):
 
     def _work(self) -> None:
         if self._nice:
-            # On Linux each thread has its own. One that is nicer already, as the process is, may not take that back.
-            own = threading.get_native_id()
-            try:
-                os.setpriority(os.PRIO_PROCESS, own, max(self._nice, os.getpriority(os.PRIO_PROCESS, own)))
-            except OSError:
-                pass  # a sandbox forbids it: the tasks run all the same
+            _be_nice(self._nice)
         while (task := self._started.get()) is not None:
             error: BaseException | None = None
             began_ns = perf_counter_ns()
@@ -88,3 +88,30 @@ class WorkerThread(Generic[E]):
             self.took_ns = perf_counter_ns() - began_ns
             self._done.put((task, error))
             os.eventfd_write(self.fd, 1)  # after the result, so that it is there when the hub wakes
+
+
+def _be_nice(nice: int) -> None:
+    """On Linux each thread has its own priority. One that is nicer already, as the process is, may not take that
+    back.
+    """
+    own = threading.get_native_id()
+    try:
+        os.setpriority(os.PRIO_PROCESS, own, max(nice, os.getpriority(os.PRIO_PROCESS, own)))
+    except OSError:
+        pass  # a sandbox forbids it: the work is done all the same
+
+
+def close_apart(fd: int) -> None:
+    """Close the descriptor of a file that is gone with that, in a thread that ends then: the thread of the background
+    tasks may be busy for long, and the disk may need the room.
+    """
+    try:
+        start_new_thread(_close_nicely, (fd,))  # a Thread would be waited for until it runs
+    except RuntimeError:  # the system has none
+        os.close(fd)
+
+
+def _close_nicely(fd: int) -> None:
+    _be_nice(CLOSING_NICE)
+    with suppress(OSError):  # there is no name that it could harm
+        os.close(fd)

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from staniel.journal.disk import os_fs
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.replace_file import replace_file
+from staniel.server.sync_thread import close_apart
 from staniel.sim.disk.disk import Disk
 
 OLD, NEW = b"the old content", b"the new content, " * 1000
@@ -93,3 +95,27 @@ def test_an_error_of_reading_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError) as refused:
         OsFs().read(str(tmp_path), 0, 10)
     assert refused.value.filename == str(tmp_path)
+
+
+def test_a_large_file_without_a_name_is_closed_where_no_client_waits_for_it(tmp_path: Path) -> None:
+    later, opened = list[int](), dict[str, list[int]]()
+    fs, path, large = OsFs(later.append), str(tmp_path / "queue"), os_fs.LARGE_BYTES
+    for name, size, is_named in (("large", large, False), ("named", large, True), ("small", 9, False)):
+        file = fs.append(path)
+        os.truncate(path, size)
+        reader = fs.reader(path)
+        if not is_named:
+            fs.remove(path)
+        numbers = file.fd, reader._fd  # type: ignore[attr-defined]
+        file.close()
+        reader.close()
+        opened[name] = [number for number in numbers if is_open(number)]
+    assert [len(numbers) for numbers in opened.values()] == [2, 0, 0] and later == opened["large"]
+    for number in later:
+        close_apart(number)
+    while any(map(is_open, later)):
+        os.sched_yield()
+
+
+def is_open(number: int) -> bool:
+    return os.path.exists(f"/proc/self/fd/{number}")

@@ -13,13 +13,14 @@ from msgspec import Struct
 from staniel.broker.operations.browse import Matches
 from staniel.broker.operations.undo import UndoView
 from staniel.broker.operations.views import QueueSnapshot
-from staniel.server.cli.admin_client import AdminError, Answer, queue_path
+from staniel.server.cli.admin_client import AdminError, Answer, Unreachable, queue_path
 from staniel.server.cli.following import carried_out, deleted, moved, purged, returned
 from staniel.server.cli.live import COMMANDS, COUNT, YES, Callback, a_queue, check_queue, echo_table, live, moment
 from staniel.server.cli.live_command import Live, complete_queue, confirm, convert
 from staniel.server.cli.text import counted, human_size, printable
 
 CONFLICT = 409  # the reply's status if there is more than was shown
+BAD_REQUEST = 400  # its status if what is asked is wrong, whatever the queue
 WILD = "*?["
 HOME = "the queues that they came from"
 WHERE = click.option(
@@ -31,12 +32,15 @@ WHERE = click.option(
 
 
 class QueuePart(Struct, frozen=True):
-    """What an operation is about in one queue: so many items of those that were shown."""
+    """What an operation is about in one queue: so many items of those that were shown. `error`: why they could not be
+    counted; then nothing is done there.
+    """
 
     queue: str
     items: int
     bytes: int = 0
     open_reads: int = 0
+    error: str = ""
 
 
 def _check_queues(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -51,23 +55,23 @@ def queues_named(name: str = "queues", metavar: str = "QUEUE...") -> Callable[[C
     )
 
 
-def _resolve(live: Live, names: tuple[str, ...], besides: str = "") -> list[QueueSnapshot]:
-    """The queues of these names and patterns, each once. A queue whose name is the pattern itself is that one.
-    `besides`: what no pattern is to stand for. Raises AdminError.
+def _resolve(live: Live, names: tuple[str, ...], besides: str = "") -> dict[str, QueueSnapshot | None]:
+    """The queues of these names and patterns, each once, with what is known of them. A queue whose name is the pattern
+    itself is that one. `besides`: what no pattern is to stand for. Raises AdminError.
     """
     if not _is_wild(names):
-        return list({name: _snapshot(live, name) for name in names}.values())
+        return dict.fromkeys(names)
     there = {each.name: each for each in convert(live.client.get("/api/queues"), list[QueueSnapshot])}
-    found: dict[str, QueueSnapshot] = {}
+    found: dict[str, QueueSnapshot | None] = {}
     for name in names:
         if name in there or not _is_wild((name,)):
-            found[name] = there.get(name) or _snapshot(live, name)
+            found[name] = there.get(name)
             continue
         fitting = [each for each in there if fnmatchcase(each, name) and each != besides]
         if not fitting:
             raise AdminError(f"no queue's name fits {printable(name)}; `staniel queues` lists them")
         found.update({each: there[each] for each in sorted(fitting)})
-    return list(found.values())
+    return found
 
 
 def _is_wild(names: tuple[str, ...]) -> bool:
@@ -80,23 +84,55 @@ def _uncounted(names: tuple[str, ...]) -> list[QueuePart]:
 
 
 def _parts(live: Live, names: tuple[str, ...], where: tuple[str, ...], besides: str = "") -> list[QueuePart]:
-    """What an operation on these queues is about. Raises AdminError."""
-    queues = _resolve(live, names, besides)
-    if not where:
-        return [QueuePart(each.name, each.items, each.bytes, each.open_reads) for each in queues]
-    found = [
-        convert(live.client.post(queue_path(each.name, "find"), {"where": where, "limit": 0}), Matches)
-        for each in queues
-    ]
-    return [QueuePart(each.queue, each.found, each.found_bytes) for each in found]
+    """What an operation on these queues is about. One that cannot be asked keeps no other one back. Raises AdminError
+    if none can.
+    """
+    parts: list[QueuePart] = []
+    errors: list[str] = []
+    for name, known in _resolve(live, names, besides).items():
+        try:
+            parts.append(_part(live, name, known, where))
+        except AdminError as error:
+            if isinstance(error, Unreachable) or error.status == BAD_REQUEST:
+                raise
+            errors.append(f"{printable(name)}: {error}" if len(names) > 1 or _is_wild(names) else str(error))
+            parts.append(QueuePart(name, 0, error=str(error)))
+    if len(errors) == len(parts):
+        _fail(errors)
+    return parts
+
+
+def _part(live: Live, name: str, known: QueueSnapshot | None, where: tuple[str, ...]) -> QueuePart:
+    """What it is about in one queue. Raises AdminError."""
+    if where:
+        found = convert(live.client.post(queue_path(name, "find"), {"where": where, "limit": 0}), Matches)
+        return QueuePart(found.queue, found.found, found.found_bytes)
+    each = known or _snapshot(live, name)
+    return QueuePart(each.name, each.items, each.bytes, each.open_reads)
 
 
 def _described(parts: list[QueuePart], count: Callable[[QueuePart], int]) -> str:
     """ "7 items of 2 queues (a 3, b 4)"; of one queue "3 items of a"."""
-    if len(parts) == 1:
-        return f"{counted(count(parts[0]), 'item')} of {printable(parts[0].queue)}"
-    each = ", ".join([f"{printable(part.queue)} {count(part):,}" for part in parts])
-    return f"{counted(sum(map(count, parts)), 'item')} of {len(parts)} queues ({each})"
+    counted_ones = [part for part in parts if not part.error]
+    if len(counted_ones) == 1:
+        return f"{counted(count(counted_ones[0]), 'item')} of {printable(counted_ones[0].queue)}{_left_out(parts)}"
+    each = ", ".join([f"{printable(part.queue)} {count(part):,}" for part in counted_ones])
+    total = counted(sum(map(count, counted_ones)), "item")
+    return f"{total} of {len(counted_ones)} queues ({each}){_left_out(parts)}"
+
+
+def _left_out(parts: list[QueuePart]) -> str:
+    """Which queues nothing is done in, and why: ", but none of c (there is no queue c)"."""
+    each = ", ".join([f"{printable(part.queue)} ({part.error})" for part in parts if part.error])
+    return f", but none of {each}" if each else ""
+
+
+def _fail(errors: list[str]) -> None:
+    """Tell them all. Raises AdminError with the last one, if there is one."""
+    for each in errors[:-1]:
+        click.echo(f"Error: {each}", err=True)
+    if errors:
+        raise AdminError(errors[-1])
 
 
 def _for_each(
@@ -113,6 +149,10 @@ def _for_each(
     failed: list[str] = []
     for part in parts:
         name = f"{printable(part.queue)}: " if len(parts) > 1 else ""
+        if part.error:
+            failed.append(f"{name}{part.error}")
+            answers.append({"queue": part.queue, "error": part.error})
+            continue
         try:
             found = do(part)
         except AdminError as error:
@@ -127,10 +167,7 @@ def _for_each(
         if found.get("why"):
             failed.append(f"{name}{rest}{printable(str(found['why']))}")
     live.tell_json(answers if len(parts) > 1 else answers[0])
-    for each in failed[:-1]:
-        click.echo(f"Error: {each}", err=True)
-    if failed:
-        raise AdminError(failed[-1])
+    _fail(failed)
 
 
 @live("purge")
@@ -351,8 +388,10 @@ def delete(live: Live, queues: tuple[str, ...], no_undo: bool, is_sure: bool) ->
         if len(parts) == 1:
             name = printable(parts[0].queue)
         else:
-            name = f"{len(parts)} queues ({', '.join([f'{printable(part.queue)} {part.items:,}' for part in parts])})"
-        confirm(f"delete {name} with {items} ({size}){with_held}" + " for good" * no_undo, is_sure)
+            there = [f"{printable(part.queue)} {part.items:,}" for part in parts if not part.error]
+            name = f"{counted(len(there), 'queue')} ({', '.join(there)})"
+        end = " for good" * no_undo + _left_out(parts)
+        confirm(f"delete {name} with {items} ({size}){with_held}{end}", is_sure)
 
     def do(part: QueuePart) -> Answer:
         while True:

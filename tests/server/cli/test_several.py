@@ -74,6 +74,36 @@ def test_one_queue_that_refuses_does_not_keep_the_others_back(mails: Server) -> 
     assert refuses(run(mails, "move", "web", "web", "-y"), 1, "the two queues are the same")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["purge", "mail-a", "none", "web", "--where", "regex~[12]"], "remove 4 items of 2 queues (mail-a 2, web 2)"),
+        (["purge", "none", "mail*", "--where", "text~2"], "remove 1 item of 2 queues (mail-a 1, mail-b 0)"),
+        (["move", "web", "none", "all", "--where", "text~3"], "move 1 item of web"),
+        (["delete", "web", "none"], "delete 1 queue (web 4) with 4 items (4 B)"),
+    ],
+)
+def test_one_queue_that_cannot_be_counted_keeps_no_other_back(mails: Server, arguments: list[str], what: str) -> None:
+    refused = run(mails, *arguments)
+    assert refused.returncode == 2 and f"{what}, but none of none (there is no queue none)" in refused.stderr
+    ended = run(mails, *arguments, "-y")
+    assert ended.returncode == 1 and ended.stderr == "Error: none: there is no queue none\n"
+    assert "none" not in ended.stdout and ended.stdout.split()[0] in ("removed", "moved", "deleted")
+
+
+def test_json_about_several_queues_tells_which_could_not_be_counted(mails: Server) -> None:
+    told = run(mails, "purge", "web", "none", "--where", "text~1", "-y", "--json")
+    done, failed = json.loads(told.stdout)
+    assert told.returncode == 1 and (done["queue"], done["purged"]) == ("web", 1)
+    assert failed == {"queue": "none", "error": "there is no queue none"}
+
+
+def test_if_no_queue_can_be_counted_each_is_told(mails: Server) -> None:
+    ended = run(mails, "move", "none", "nil", "all", "-y")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "Error: none: there is no queue none\nError: nil: there is no queue nil\n"
+
+
 def test_a_queue_whose_name_is_the_pattern_is_that_one(mails: Server) -> None:
     fill(mails, "mail*", 1)
     assert say(mails, "purge", "mail*", "-y").startswith("removed 1 item from mail*\n")

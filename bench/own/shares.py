@@ -30,6 +30,7 @@ from staniel.bench.harness.process import exit_on_signals
 from staniel.bench.harness.served import OUR_CORE, Failed, Served, served
 from staniel.bench.own.abuse import interpreter
 from staniel.bench.own.turns import Longest
+from staniel.broker.operations.audit import NAMES, AuditEntry, Result
 
 CONFIG = """
 [default]
@@ -39,6 +40,7 @@ max_memory_size = "512MB"
 [server]
 max_pending_size_total = "1GB"
 max_open_transactions = 1000000
+max_fanout_children = "none"
 [workq]
 port = 0
 [thrift]
@@ -275,7 +277,7 @@ def waiters(count: int, behind: bytes, ends: int, end: str, target: Target) -> I
     owner.ask([put(key, b"x") for key in (*keys, b"waited")], b"STORED\r\n")
     owner.ask([b"get waited\r\n"], b"END\r\n")
     if end == "dump":
-        make_queues(target, target.sized(100))
+        make_queues(target, target.sized(1000))
     lines = [Line(target.memcache) for _ in range(count)]
     until = 8000 if end == "timer" else 600_000
     for line in lines:
@@ -397,6 +399,20 @@ def of_open_reads(request: bytes, target: Target) -> Iterator[None]:
     yield
 
 
+def first_noted(target: Target) -> Iterator[None]:
+    """Behind 1 MB of lines of earlier runs, in both files."""
+    folder = target.folder / "spool" / ".staniel"
+    entry = AuditEntry(1, 1_700_000_000_000, "purge", "some queue", "", 12, Result.DONE, "", "127.0.0.1:40000", "admin")
+    for name in NAMES:
+        (folder / name).write_bytes((msgspec.json.encode(entry) + b"\n") * target.sized(2500))
+    line = Line(target.memcache)
+    line.ask([put(b"here", b"x")], b"STORED\r\n")
+    yield
+    line.say(b"flush here\r\n")
+    line.hear(b"END\r\n")
+    yield
+
+
 FIRST = "the first request of an operator"
 ROWS = (
     Row("take of a 100 MB item by HTTP", take_large),
@@ -407,11 +423,13 @@ ROWS = (
     Row("stats with 100,000 job names", partial(stats_of_jobs, 100_000)),
     Row("64 x inspect queues with 100,000 job names", inspect_queues),
     Row("1,000 open reads beside 2,000 leases", partial(open_reads, 2_000)),
+    Row("1,000 open reads beside 20,000 leases", partial(open_reads, 20_000)),
     Row("1,000 open reads beside 60,000 leases", partial(open_reads, 60_000)),
     Row("64 waits end at once, 64 gets of 16 keys behind each", partial(waiters, 64, GETS, 64, "timer")),
     Row("256 waits end at once, 64 gets of 16 keys behind each", partial(waiters, 256, GETS, 64, "timer")),
     Row("256 waiters of a deleted queue, the same behind each", partial(waiters, 256, GETS, 64, "delete")),
-    Row("256 waiters of a deleted queue, dump_config behind", partial(waiters, 256, b"dump_config\r\n", 1, "dump")),
+    Row("256 waiters of a deleted queue, 1,000 queues' dump_config",
+        partial(waiters, 256, b"dump_config\r\n", 1, "dump")),
     Row("64 gets of 16 keys by each of 64 clients at once", partial(pipelined_gets, 64)),
     Row("64 reloads in one pipeline, 1,000 queues", partial(reloads, 1_000)),
     Row("64 reloads in one pipeline, 10,000 queues", partial(reloads, 10_000)),
@@ -429,6 +447,7 @@ ROWS = (
     Row("/api/queues with 10,000 queues", partial(scrape, "/api/queues", 10_000)),
     Row("touch of 100,000 open reads", partial(of_open_reads, b"touch open 0\r\n")),
     Row("confirm of 100,000 open reads", partial(of_open_reads, b"confirm open 100000\r\n")),
+    Row("the first operation noted after a start", first_noted, is_large=False),
     Row(FIRST, partial(scrape, "/ping", 10)),
 )  # fmt: skip
 

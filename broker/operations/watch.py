@@ -18,6 +18,7 @@ from staniel.broker.operations.damaged_copies import DamagedCopies
 from staniel.broker.operations.held_reads import held_files
 from staniel.broker.operations.reasons import ReasonName
 from staniel.broker.share import Share
+from staniel.broker.wall_clock import APART_MS
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS
 from staniel.queues.queue import Queue
@@ -35,6 +36,7 @@ MARKS_MAX = 12  # of free space: an hour
 UNREAD_MS = 300_000  # nothing has been taken for so long
 GROWS_ITEMS_MIN = 1_000
 GROWS_FACTOR = 1.2  # as many items as five to ten minutes ago
+TOLD_AHEAD_MAX = 100  # queues whose items are from the future
 PACKED_AT_ONCE = 64  # queues, in a round
 HELD_MS = 300_000  # a read is open for so long, and keeps
 HELD_BYTES_MIN = 64 << 20  # so much, or
@@ -83,6 +85,7 @@ class Watch:
         self.copies = DamagedCopies(broker.spool.fs, f"{broker.spool.own}/damaged")
         self._broker = broker
         self.may_look = True
+        self._told_ahead: set[str] = set()
         self._told: set[tuple[ReasonName, str]] = set()
         self._report = RateLimitedSink(broker.report, CLIENT_EVENTS_MAX)
         self._watched: dict[str, Watched] = {}
@@ -183,6 +186,7 @@ class Watch:
             return
         if queue.config.dead_letter_queue:
             self._dead[queue.config.dead_letter_queue] = None
+        self._tell_if_ahead(queue, now_ms)
         if read_bytes := read_bytes_of(self._broker, queue):
             self._read.append((read_bytes, name))
         was_full = ReasonName.QUEUE_FULL in self.reasons.get(name, EMPTY)
@@ -216,6 +220,20 @@ class Watch:
         if not is_full and _is_filling(queue):
             found.append(ReasonName.QUEUE_FILLING)
         return found
+
+    def _tell_if_ahead(self, queue: Queue, now_ms: int) -> None:
+        """Log, once a start and queue, that its head was put at a time that no clock of this spool has shown yet. One
+        that has not been read into memory is told when it is.
+        """
+        fresh = queue.line.fresh
+        if not fresh or queue.name in self._told_ahead or len(self._told_ahead) >= TOLD_AHEAD_MAX:
+            return
+        ahead_ms = queue.calendar.added_ms(fresh[0], now_ms) - now_ms
+        if ahead_ms >= APART_MS:
+            self._told_ahead.add(queue.name)
+            hint = "put under another clock: their age is 0 until the clock shows that time, their lives end that late"
+            seconds = ahead_ms // 1000
+            self._broker.report(Level.WARNING, "clock.items_ahead", queue=queue.name, seconds=seconds, hint=hint)
 
     def _are_reads_held(self, queue: Queue, now_ms: int) -> bool:
         held = held_files(queue, now_ms)

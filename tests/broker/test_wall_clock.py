@@ -476,3 +476,22 @@ def test_an_undo_can_be_done_as_long_as_was_said(machine: Machine, step_ms: int,
     assert found["until_at_ms"] == about(machine.wall_ms + 1000)
     machine.pass_time(1100)
     assert asked(machine.world, "GET", "/api/undo")[1] == []
+
+
+@pytest.mark.parametrize("form", ["kestrel", "libkestrel"])
+def test_items_of_a_clock_that_nobody_noted_are_told_once_and_neither_old_nor_expired(form: str) -> None:
+    config = f'default.journal_format = "{form}"\ndefault.max_age = "1h"\n'
+    later = World(config, None, START_MS + 80 * 365 * 24 * HOUR_MS)
+    later.client().puts("x").says("set q 0 600 1", "y").puts("z")
+    while later.sync():
+        later.turn()
+    world = World(config, later.disk.kill(), START_MS)
+    world.broker.watch.begin(world.now_ms)
+    for _ in range(20):
+        world.client().says("peek q", "stats")
+        world.turn(1000)
+    told = world.reported("clock.items_ahead")
+    assert len(told) == 1 and told[0]["queue"] == "q" and told[0]["seconds"] > 79 * 365 * 24 * 3600
+    heard = world.client().says("stats").hears()
+    assert "queue_q_age 0 " in heard and "queue_q_expired_items 0 " in heard and "queue_q_items 3 " in heard
+    assert world.items() == [b"x", b"y", b"z"]

@@ -228,9 +228,7 @@ class RunningMove(TransferOperation):
                     raise Refused(access.disk_full(group), client=False)
                 break
             size += len(head.data)
-            if self._chosen is not None:
-                self._chosen.take(head)
-            taken.append(source.open_to_leave())
+            taken.append(source.open_to_leave() if self._chosen is None else self._chosen.take(source, head))
         return taken
 
     def _has_head(self, now_ms: int) -> bool:

@@ -296,7 +296,8 @@ class RunningReturn(TransferOperation):
 
     def _leave_rest(self, there: Queue, is_all: bool) -> None:
         """None of those that are looked for can be returned."""
-        open_there = [*there.open_reads.values(), *there.delayed.values()]
+        # Those that another operation has set aside are back at its end.
+        open_there = [*there.open_reads.values(), *there.delayed.values(), *there.leaving.values()]
         is_open = sum([is_wanted for _, is_wanted in self._lookup.among([each.item for each in open_there])])
         rest, self._lookup = self._lookup.all(), Lookup()
         self.open += is_open

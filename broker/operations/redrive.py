@@ -97,9 +97,8 @@ class RunningRedrive(RunningMove):
             self.broker.group.after(log, self._go_on)
             return False
         self.left -= 1
-        if self._chosen is not None:
-            self._chosen.take(head)
-        transfers.accept(source, source.open_to_leave(), Reason.MOVED, now_ms, name)
+        taken = source.open_to_leave() if self._chosen is None else self._chosen.take(source, head)
+        transfers.accept(source, taken, Reason.MOVED, now_ms, name)
         self.advance(self.done + 1, now_ms)
         return True
 

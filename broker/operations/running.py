@@ -99,6 +99,7 @@ class Operation:
         self.undo = self.undo_until_ms = 0
         self.open = self.gone = 0
         self.on_end: Callable[[int], None] | None = None  # tells the client that waits
+        self._left_aside = ""  # when it began
         self.sets_aside_of: Queue | None = None  # of what stands ahead of the items that it is about
         self._marks = [(now_ms, 0), (now_ms, 0)]  # (time, done): the rate is measured from the older one
 
@@ -131,6 +132,7 @@ class Operation:
         which items it is about.
         """
         self.broker.operations.running[self.id] = self
+        self._left_aside = self.broker.operations.left_aside(self.queue_name, self)
         self.note(now_ms, Result.BEGUN, self.total, f"where {terms}" if terms else "", about)
 
     def note(self, now_ms: int, result: Result, items: int, why: str, about: str = "") -> None:
@@ -165,7 +167,8 @@ class Operation:
             self.state = OperationState.CANCELLED
         else:
             self.state = OperationState.FAILED if why else OperationState.DONE
-        self.why, self.ended_ms = why, now_ms
+        left_aside = self.broker.operations.left_aside(self.queue_name, self) or self._left_aside
+        self.why, self.ended_ms = why or left_aside, now_ms
         record = self.broker.undos.by_id.get(self.id)
         if record is not None:
             self.undo, self.undo_until_ms = record.id, self.broker.undos.until_ms(record, now_ms)
@@ -234,6 +237,18 @@ class Operations:
         self._ended[operation.id] = operation
         while len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
+
+    def by_terms(self, queue: Queue) -> Operation | None:
+        """The one that has items of `queue` set aside, on its way to those that meet its terms."""
+        return next((each for each in self.running.values() if each.sets_aside_of is queue), None)
+
+    def left_aside(self, name: str, besides: Operation | None = None) -> str:
+        """What an operation about all of the queue has left out, because one by terms has it; empty: there is none."""
+        queue = self._broker.queues.find(name)
+        other = self.by_terms(queue) if queue is not None else None
+        if queue is None or other is None or other is besides or not queue.leaving:
+            return ""
+        return f"operation {other.id} had {len(queue.leaving)} items of {name} set aside, which are back at its end"
 
     def find(self, number: int) -> Operation | None:
         return self.running.get(number) or self._ended.get(number)

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from enum import Enum
 from operator import attrgetter
 
+from staniel.broker.selection.line import deliveries_of_head
 from staniel.broker.selection.where import ends_of
 from staniel.journal.undo_file import digest_of
-from staniel.queues.item import Delivery, Item, is_payload_gone
+from staniel.queues.item import Delivery, Item, is_payload_gone, past_bytes
 from staniel.queues.queue import Queue
 
 ASIDE_ITEMS_MAX = 500_000  # 120 MB, and
@@ -21,7 +22,7 @@ ASIDE_BYTES_MAX = 128 << 20  # of payload: in memory besides the line
 PASSED_PER_TURN = 100  # each costs a record and about 10 us
 RETURNED_PER_TURN = 200
 HASHED_BYTES = 512 << 10  # of each end of a payload: 1 ms
-Key = tuple[int, int, bytes]
+Key = tuple[int, int, int, int, bytes, bytes, int]
 
 
 class Head(Enum):
@@ -34,12 +35,13 @@ class Head(Enum):
 
 
 class Chosen:
-    """Items by what they can be known by: when they were put, their length and a digest. Of those that are equal in all
-    of that, any one is taken.
+    """Items by what they can be known by: all that an item has, a digest of its payload. Of those that are equal in all
+    of that, any one is taken. `tells_equal_apart`: how often they were delivered tells them apart, too.
     """
 
-    def __init__(self, terms: str = "") -> None:
+    def __init__(self, terms: str = "", *, tells_equal_apart: bool = False) -> None:
         self.terms = terms  # that say which, for people
+        self._tells_equal_apart = tells_equal_apart
         self._counts: dict[Key, int] = {}
         self._times: set[int] = set()
         self.count = 0
@@ -49,20 +51,29 @@ class Chosen:
         self.aside: list[Delivery] = []
         self._aside_bytes = 0
 
-    def add(self, item: Item) -> None:
-        key = _key(item)
+    def add(self, item: Item, deliveries: int) -> None:
+        key = self._key(item, deliveries)
         self._counts[key] = self._counts.get(key, 0) + 1
         self._times.add(item.added_ms)
         self.count += 1
         self.bytes += len(item.data)
 
-    def holds(self, item: Item) -> bool:
-        return item.added_ms in self._times and not is_payload_gone(item) and self._counts.get(_key(item), 0) > 0
+    def holds(self, item: Item, deliveries: int) -> bool:
+        if item.added_ms not in self._times or is_payload_gone(item):
+            return False
+        return self._counts.get(self._key(item, deliveries), 0) > 0
 
-    def take(self, item: Item) -> None:
-        """It is no longer looked for."""
-        self._counts[_key(item)] -= 1
+    def take(self, queue: Queue, item: Item) -> Delivery:
+        """Take `item`, the head that `reach` has found: it is no longer looked for."""
+        self._counts[self._key(item, deliveries_of_head(queue, item))] -= 1
         self.count -= 1
+        return queue.open_to_leave()
+
+    def _key(self, item: Item, deliveries: int) -> Key:
+        data = item.data
+        digest = digest_of(ends_of(data, HASHED_BYTES))
+        tries = deliveries if self._tells_equal_apart else 0
+        return item.added_ms, item.expires_ms, item.flags, len(data), digest, past_bytes(item), tries
 
     def begin_turn(self) -> None:
         """So many items more may be passed."""
@@ -75,7 +86,7 @@ class Chosen:
         while self.count and has_head():
             head = queue.line.head()
             assert head is not None
-            if self.holds(head):
+            if self.holds(head, deliveries_of_head(queue, head)):
                 return Head.CHOSEN
             if not self._may_pass:
                 return Head.MORE
@@ -119,7 +130,3 @@ class Chosen:
         return (
             f"the others wait behind {len(self.aside)} items, {self._aside_bytes >> 20} MB, the most that is set aside"
         )
-
-
-def _key(item: Item) -> Key:
-    return item.added_ms, len(item.data), digest_of(ends_of(item.data, HASHED_BYTES))

@@ -34,6 +34,12 @@ def items_from(queue: Queue, offset: int) -> Iterator[tuple[Item, int]]:
             yield item, _errors(item)
 
 
+def deliveries_of_head(queue: Queue, head: Item) -> int:
+    """How often the head was handed out, as `items_from` says it."""
+    returned: list[Delivery] = queue.line.returned
+    return returned[-1].deliveries if returned else _errors(head)
+
+
 def _errors(item: Item) -> int:
     """How often a reader of libkestrel's gave it back before the last start."""
     return item.errors if isinstance(item, Numbered) else 0

@@ -27,7 +27,7 @@ class ItemSearch:
         """`show` is called with each that is found; None: they are to be taken, and `chosen` keeps them."""
         self.queue = queue
         self.at_ms = now_ms
-        self.chosen = Chosen(where.terms)
+        self.chosen = Chosen(where.terms, tells_equal_apart=where.tells_equal_apart)
         self.found = self.found_bytes = 0
         self.looked_at = 0
         self.cut = 0  # items whose payload is longer than what a term has searched of it
@@ -81,4 +81,4 @@ class ItemSearch:
         if self._show is not None:
             self._show(seen)
         elif self.found <= CHOSEN_MAX:
-            self.chosen.add(item)
+            self.chosen.add(item, deliveries)

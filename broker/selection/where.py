@@ -7,11 +7,11 @@
     age>1h   size>=10KB   tries>=3       since the put; of the payload; how often it was handed out
     origin=work   reason=dead            of a dead letter: the queue that it left, and why
 
-`<`, `<=`, `>`, `>=` and `=` compare numbers. Texts are compared as UTF-8, byte by byte.
+`<`, `<=`, `>`, `>=` and `=` compare numbers. `text~` compares bytes; `regex~` reads UTF-8.
 
-Up to four `text~` and one `regex~` can be given. RE2 takes time in proportion to the payload, whatever the
-expression: with Python's own one operator's pattern could hold up every client. It is an extra of the installation,
-so that the base stays small.
+Up to four `text~` and one `regex~` can be given. RE2 takes time in proportion to the payload times the size of the
+compiled expression: with Python's own one operator's pattern could hold up every client. So the larger an expression
+is, the less of a payload is searched. It is an extra of the installation, so that the base stays small.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ from msgspec import Struct
 from staniel.broker.config.values import parse_duration, parse_size
 from staniel.queues.calendar import Calendar
 from staniel.queues.item import Item
-from staniel.queues.past import past_of
+from staniel.queues.past import Why, past_of
 
 TERMS_MAX = 20
 TERM_LENGTH_MAX = 100_000  # a list of ids is long
 TEXT_TERMS_MAX, REGEX_TERMS_MAX = 4, 1
 TEXT_BYTES_MAX = 16 << 20  # of a payload, from its beginning, in which a text is looked for: 3 ms,
-REGEX_BYTES_MAX = 32 << 10  # and an expression: 0.1 ms, or 20 ms with one like (a|b)*a(a|b){20}c
-REGEX_COST = 500  # a byte of it takes as long as so many bytes of a text, at worst
+REGEX_BYTES_MAX = 32 << 10  # and an expression; with a large one less,
+REGEX_WORK_MAX = 400_000  # so that bytes times instructions are no more than this: at worst 20 ms
+REGEX_SIZE_MAX = 400  # instructions; `"user": (7|8)\\b` has 15
+REGEX_LENGTH_MAX = 1000  # compiling one of a thousand a? takes milliseconds
+REGEX_COST = 36  # an instruction on a byte takes as long as so many bytes of a text
 HASHED_BYTES = 4096  # of each end of a payload, for its id
 PATTERN_MEMORY_BYTES = 1 << 20
 NUMBER_LENGTH_MAX = 40
@@ -69,7 +72,9 @@ ItemTest = Callable[[Candidate], bool]
 
 class Where(Struct, frozen=True):
     """`first` and `last`: the positions outside which nothing is meant. `searched_bytes`: how much of a payload each
-    term looks at; -1: nothing of it. `texts`, `regexes`: how many terms do. `terms`: as they were given, for people.
+    term looks at; -1: nothing of it. `texts`: how many look for a text. `regex_bytes`, `regex_size`: how much of a
+    payload the expression looks at, and its instructions. `tells_equal_apart`: deliveries and place count, so of equal
+    items not any one is as good as another. `terms`: as they were given, for people.
     """
 
     tests: tuple[ItemTest, ...] = ()
@@ -77,13 +82,15 @@ class Where(Struct, frozen=True):
     last: int = 1 << 62
     searched_bytes: int = -1
     texts: int = 0
-    regexes: int = 0
+    regex_bytes: int = 0
+    regex_size: int = 0
+    tells_equal_apart: bool = False
     terms: str = ""
 
     def cost(self, size_bytes: int) -> int:
         """How long a payload of that size is looked at, in bytes of a text that is looked for."""
-        regex_bytes = min(size_bytes, REGEX_BYTES_MAX) * self.regexes
-        return size_bytes + min(size_bytes, TEXT_BYTES_MAX) * self.texts + regex_bytes * REGEX_COST
+        regex_work = min(size_bytes, self.regex_bytes) * self.regex_size
+        return size_bytes + min(size_bytes, TEXT_BYTES_MAX) * self.texts + regex_work * REGEX_COST
 
     def holds(self, seen: Candidate) -> bool:
         if not self.first <= seen.position <= self.last:
@@ -113,7 +120,8 @@ def parse(terms: Iterable[str]) -> Where:
     terms = list(terms)
     tests: list[ItemTest] = []
     first, last, searched = 0, 1 << 62, -1
-    counts = {"text": 0, "regex": 0}
+    texts = regexes = regex_size = regex_bytes = 0
+    tells_equal_apart = False
     for count, term in enumerate(terms):
         if count == TERMS_MAX:
             raise BadTerm(f"more than {TERMS_MAX} terms")
@@ -121,16 +129,24 @@ def parse(terms: Iterable[str]) -> Where:
         if found is None:
             raise BadTerm(f"{term[:80]!r} is no term: expected a field, an operator and a value, {EXAMPLES}")
         field, operator, value = found.groups()
+        tells_equal_apart |= field in ("tries", "position")
         if field in ("text", "regex"):
             _expect(term, operator == "~" and bool(value), f"{field}~ and what to look for")
-            tests.append(_text(value) if field == "text" else _regex(value))
-            counts[field] += 1
-            limit = TEXT_BYTES_MAX if field == "text" else REGEX_BYTES_MAX
+            limit = TEXT_BYTES_MAX
+            if field == "text":
+                texts += 1
+                tests.append(_text(value))
+            else:
+                regexes += 1
+                test, regex_size, regex_bytes = _regex(value)
+                tests.append(test)
+                limit = regex_bytes
             searched = limit if searched < 0 else min(searched, limit)
         elif field == "position":
             ends = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", value)
             _expect(term, operator == "=" and ends is not None, "position=N or position=FIRST-LAST; 0 is the head")
             assert ends is not None
+            _expect(term, int(ends[1]) <= int(ends[2] or ends[1]), "position=FIRST-LAST with FIRST before LAST")
             first = max(first, int(ends[1]))
             last = min(last, int(ends[2] or ends[1]))
         elif field in ("age", "size", "tries"):
@@ -140,9 +156,9 @@ def parse(terms: Iterable[str]) -> Where:
             tests.append(_word(term, field, value))
     said = " and ".join(terms)
     shown = said if len(said) <= SHOWN_LENGTH_MAX else f"{said[:SHOWN_LENGTH_MAX]}…"
-    if counts["text"] > TEXT_TERMS_MAX or counts["regex"] > REGEX_TERMS_MAX:
+    if texts > TEXT_TERMS_MAX or regexes > REGEX_TERMS_MAX:
         raise BadTerm(f"at most {TEXT_TERMS_MAX} text~ and {REGEX_TERMS_MAX} regex~; an expression can say (one|other)")
-    return Where(tuple(tests), first, last, searched, counts["text"], counts["regex"], shown)
+    return Where(tuple(tests), first, last, searched, texts, regex_bytes, regex_size, tells_equal_apart, shown)
 
 
 def _expect(term: str, is_right: bool, expected: str) -> None:
@@ -155,7 +171,10 @@ def _text(value: str) -> ItemTest:
     return lambda seen: seen.item.data.find(wanted, 0, TEXT_BYTES_MAX) >= 0
 
 
-def _regex(value: str) -> ItemTest:
+def _regex(value: str) -> tuple[ItemTest, int, int]:
+    """(the test, the size of the expression, how many bytes of a payload it looks at)."""
+    if len(value) > REGEX_LENGTH_MAX:
+        raise BadTerm(f"regex~ is too large: {len(value)} characters, {REGEX_LENGTH_MAX} at most")
     try:
         import re2
     except ImportError:
@@ -169,7 +188,12 @@ def _regex(value: str) -> ItemTest:
         why = error.args[0] if error.args else error
         told = why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)
         raise BadTerm(f"regex~ is not an expression of RE2: {told}") from None
-    return lambda seen: pattern.search(seen.item.data[:REGEX_BYTES_MAX]) is not None
+    size = pattern.programsize
+    if size > REGEX_SIZE_MAX:
+        why = f"it compiles to {size} instructions, {REGEX_SIZE_MAX} at most: repeat or list fewer, or use text~"
+        raise BadTerm(f"regex~ is too large: {why}")
+    bytes_max = min(REGEX_BYTES_MAX, REGEX_WORK_MAX // max(1, size))
+    return lambda seen: pattern.search(seen.item.data[:bytes_max]) is not None, size, bytes_max
 
 
 def _number(term: str, field: str, operator: str, value: str) -> ItemTest:
@@ -198,5 +222,7 @@ def _word(term: str, field: str, value: str) -> ItemTest:
         _expect(term, is_right, "ids as `staniel find` shows them")
         return lambda seen: str(seen.item.added_ms) in times and item_id(seen.item) in ids
     if field == "reason":
+        known = [why.name.lower() for why in Why]
+        _expect(term, value in known, f"reason={' or '.join(known)}")
         return lambda seen: (past := past_of(seen.item)) is not None and past.why.name.lower() == value
     return lambda seen: (past := past_of(seen.item)) is not None and past.origin_name == value

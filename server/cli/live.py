@@ -67,7 +67,7 @@ def a_queue(name: str = "queue", metavar: str = "QUEUE", *, required: bool = Tru
     return click.argument(name, metavar=metavar, required=required, callback=check_queue, shell_complete=complete_queue)
 
 
-COUNT = click.option("--count", "-n", type=click.IntRange(1), help="How many items at most.  [default: all]")
+COUNT = click.option("--count", "-n", type=click.IntRange(1), help="How many items of each queue.  [default: all]")
 YES = click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
 
 

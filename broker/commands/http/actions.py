@@ -411,7 +411,7 @@ def _purge_for_good(exchange: Exchange, found: Queue, count: int, now_ms: int) -
     # Again from the beginning, if it takes another turn: other clients come in between, and what they put stays.
     again = partial(_purge_for_good, exchange, found, count)
     if (purged := changes.empty(session, found, now_ms, again, "purge")) is not None:
-        exchange.json(Purged(purged))
+        exchange.json(Purged(purged, why=exchange.broker.operations.left_aside(found.name)))
 
 
 def undo(exchange: Exchange, now_ms: int) -> None:

@@ -69,8 +69,7 @@ def choose(exchange: Exchange, queue: Queue, terms: list[str], then: Then, now_m
 
 def under_way(exchange: Exchange, queue: Queue) -> str:
     """Which operation has items of `queue` set aside, and what to do; empty if none has."""
-    others = exchange.broker.operations.running.values()
-    other = next((each for each in others if each.sets_aside_of is queue), None)
+    other = exchange.broker.operations.by_terms(queue)
     if other is None:
         return ""
     return f"operation {other.id} goes by terms through {queue.name}: wait for its end, or cancel it"

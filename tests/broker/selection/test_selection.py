@@ -454,3 +454,95 @@ def test_the_audit_log_names_the_terms() -> None:
     done, begun = asked(world, "GET", "/api/audit")[1][:2]
     assert (begun["result"], begun["why"], begun["items"]) == ("begun", "where text~item and position=1", 1)
     assert (done["result"], done["why"], done["items"]) == ("done", "", 1)
+
+
+DEAD_LETTERS = "\n".join(f'queues.{name}.max_deliveries=1\nqueues.{name}.dead_letter_queue="q"' for name in "ab")
+
+
+def past_of_each(found: dict[str, Any]) -> list[str]:
+    return [each["past"]["origin"] for each in found["items"]]
+
+
+@pytest.mark.parametrize("origin", ["a", "b"])
+def test_of_items_put_at_the_same_moment_with_equal_payloads_those_go_that_the_terms_name(origin: str) -> None:
+    """The other queue's dead letter went instead."""
+    world = World(DEAD_LETTERS)
+    client, worker = world.client(), world.client()
+    for name in "ab":
+        client.puts("ping", name)
+    settles(world)
+    for name in "ab":
+        worker.says(f"get {name}/open")
+    worker.session.close(world.now_ms)
+    settles(world)
+    assert sorted(past_of_each(find(world))) == ["a", "b"]
+    assert asked(world, "POST", "/api/queues/q/purge", {"where": [f"origin={origin}"]})[1]["purged"] == 1
+    assert past_of_each(find(world)) == [name for name in "ab" if name != origin]
+
+
+def test_of_equal_items_the_one_with_that_end_of_life_goes() -> None:
+    world = World()
+    client = world.client()
+    for expiry in (0, 60):
+        client.says(f"set q 0 {expiry} 4", "ping")
+    settles(world)
+    lasting = find(world)["items"][0]["expires_at_ms"]
+    assert asked(world, "POST", "/api/queues/q/purge", {"where": ["position=1"]})[1]["purged"] == 1
+    assert [each["expires_at_ms"] for each in find(world)["items"]] == [lasting]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_of_equal_items_the_one_that_was_tried_so_often_goes(config: str) -> None:
+    world = World(config)
+    client, other = world.client(), world.client()
+    for _ in range(3):
+        client.puts("ping")
+    settles(world)
+    client.says("get q/open")
+    for _ in range(3):
+        other.says("get q/open")
+        other.says("get q/abort")
+    client.says("get q/abort")
+    settles(world)
+    assert [each["deliveries"] for each in find(world)["items"]] == [1, 3, 0]
+    assert asked(world, "POST", "/api/queues/q/purge", {"where": ["tries>=3"]})[1]["purged"] == 1
+    assert [each["deliveries"] for each in find(world)["items"]] == [1, 0]
+
+
+@pytest.mark.parametrize("path", ["purge", "move"])
+def test_an_undo_does_not_take_for_gone_what_another_operation_has_set_aside(path: str) -> None:
+    """It answered that the items were gone, and could not be done again."""
+    world = World()
+    client = world.client()
+    for number in range(5):
+        client.puts(f"moved {number}", "a")
+    settles(world)
+    undo = asked(world, "POST", "/api/queues/a/move", {"to": "q"})[1]["undo"]
+    for number in range(20):
+        client.puts(f"item {number}")
+    settles(world)
+    by_terms, admin = Admin(world), Admin(world)
+    body = {"where": ["text~item 19"], **({"to": "r"} if path == "move" else {})}
+    by_terms.asks("POST", f"/api/queues/q/{path}", body)
+    while len(world.broker.queues.by_name["q"].leaving) < 6:
+        assert goes_on(world)
+    admin.asks("POST", f"/api/undo/{undo}")
+    settles(world)
+    heard = admin.hears()
+    assert heard is not None and heard[0] == 503 and "items of q set aside" in heard[1]["error"]
+    assert asked(world, "POST", f"/api/undo/{undo}")[1]["returned"] == 5
+    assert world.items("a") == [f"moved {number}".encode() for number in range(5)]
+
+
+@pytest.mark.parametrize("body", [{}, {"no_undo": True}])
+def test_a_purge_of_the_whole_queue_says_what_another_operation_has_set_aside(body: dict[str, bool]) -> None:
+    world = filled(20)
+    by_terms, admin = Admin(world), Admin(world)
+    by_terms.asks("POST", "/api/queues/q/move", {"to": "r", "where": ["text~item 19"]})
+    while not world.broker.queues.by_name["q"].leaving:
+        assert goes_on(world)
+    admin.asks("POST", "/api/queues/q/purge", body)
+    settles(world)
+    heard = admin.hears()
+    assert heard is not None and heard[0] == 200 and heard[1]["purged"] < 20
+    assert "items of q set aside, which are back at its end" in heard[1]["why"]

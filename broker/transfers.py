@@ -1,8 +1,19 @@
-"""Items on their way from one queue to another: expired ones, dead letters, moved ones. Neither lost nor doubled by a
-crash.
+"""Items on their way from one queue to another: expired ones, dead letters, single moves. No crash loses or
+doubles one.
 
-The steps are intent, copy, sync, removal. In memory the copy is in the target at once; the source forgets the item when
-the disk has the copy.
+1. The intent, which says which item goes and where its copy will be, is written to `.staniel/intents` and synced.
+2. The copy is added to the target, in memory at once.
+3. The target is synced, whatever its policy.
+4. The item is removed from the source. When that is durable the intent is crossed out, which is synced too.
+
+Meanwhile the source keeps the item under a transaction (`Queue.leaving`), and neither journal is rewritten. After a
+crash transfer_recovery.py looks for the copy where the intent says: if it is there, the source drops the item, which it
+knows by the number of its transaction (by its id in libkestrel's format), so equal items are told apart. Decision 0008
+has the alternatives. Operations that move many items note a slice of them at once (operations/transfer.py).
+
+Clients go on putting items behind the place that a note names. No byte tells such an item from an equal copy, but its
+time does: a copy shows a time before its note (`Transfers.earlier`), every later put a later one, and the calendar
+takes a step back of the wall clock over only when no noted copies are to come (`Transfers.may_set_back`).
 """
 
 from __future__ import annotations

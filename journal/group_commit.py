@@ -1,6 +1,14 @@
 """Group commit: what has been recorded, written and made durable, counted in batches.
 
-A batch is everything recorded between two writes. One sync serves every reply gathered while the sync before it ran.
+A batch is everything recorded between two writes. `gathering` is the number of the batch that changes join now,
+`durable` the last batch that is synced. A queue with `sync_journal = "always"` gives its journal the number of the
+batch (`Journal.batch`); a session keeps the highest number of the queues that it touched, and its replies leave when
+`durable` has reached it. The file of a queue with a sync interval is put on a list of files that are due. With `"os"` a
+file is synced for a rotation, a transfer or a stop only.
+
+One `Sync` takes all files that are due, and the folder if a name in it changed. No second one starts while it runs, so
+it serves every reply gathered while the sync before it ran. `GroupCommit.after(log, then)` calls `then` once everything
+that a log has recorded is synced, whatever its policy: transfers wait with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """Disk space held in reserve, so that a full disk can be handled.
 
-While the ballast stands, whatever was admitted can be written, because removing the ballast makes room. Once it has
-been released, nothing that grows the spool is admitted.
+The ballast is a file of allocated blocks, `.staniel/ballast`: at most 16 MB, and at most an eighth of the disk. While
+it stands a turn admits puts up to half of it, or more if the disk has room beside it; so whatever was admitted can be
+written, because removing the ballast makes room. When a write meets ENOSPC the ballast is removed and the write is
+finished. From then on puts are refused; gets and closes go on from the other half. Each second the broker tries to
+allocate the ballast again, which needs twice its size. A disk that is full without a ballast ends the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,14 @@
 """Reading items back from the journal: what read-behind needs when those in memory run out, or before they do.
 
-Keeps one position in the segments, and what has been read ahead of it. The broker asks ahead of need, the line at need.
-Source: "If the queue is in read-behind" of the packing strategy.
+Every item of a journal has a seq, the number of items before it. A `Line` keeps its first items in memory, and of the
+rest only their number and bytes. Each `LogSegment` knows the seq of its first item and of a record about every 128 KB,
+so an item is found by its seq. Records that are not yet written are read from the pending bytes. A block of a sealed
+file is compared with its checksum, if a sidecar has one, before it is decoded.
+
+`ReadBehind` keeps one position in the segments, and what has been read ahead of it. After a batch
+`MaintenanceScheduler` sees that a line has room again: the thread of background tasks reads a piece of the journal, and
+the hub decodes it, 500 items a turn. A client that is faster makes the line read the next piece itself. Source: "If the
+queue is in read-behind" of the packing strategy.
 """
 
 from __future__ import annotations

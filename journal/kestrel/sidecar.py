@@ -1,7 +1,10 @@
-"""What is known of a sealed file, in a small file beside the journals: `.staniel/segments/<its name>`.
+"""The index of a sealed file, in a small file beside the journals: `.staniel/segments/<its name>`.
 
-Nothing depends on sidecars: one that is missing, broken, or does not fit its file costs time at the next start, and no
-item.
+A sidecar holds what the file does to its queue (`effect.py`), the positions of some records, and a checksum of each
+block. broker/maintenance/sidecars.py writes them, one at a time, while no other background task waits. A start follows
+the sidecars from checkpoint to checkpoint, reads only the files that have no usable one, leaves the items to
+read-behind, and loads the open reads by their seq (recovery.py). Nothing depends on sidecars: one that is missing,
+broken, or does not fit its file costs time at the next start, and no item. Decision 0012 has the alternatives.
 """
 
 from __future__ import annotations

@@ -1,5 +1,11 @@
 """The journal of one queue with its fan-out children, and all such journals of a spool.
 
+A put is written once, by the `StreamWriter` of the `StreamJournal`. Each reader is an ordinary `Queue` whose line
+follows the `Stream` of the journal: it takes items from the newest ones in memory or, if it lags, from the segments. So
+a put costs the same with any number of readers, except those that wait or have limits. A reader's own file holds its
+`Position`, which `Removed` and `Confirmed` move; other changes leave no trace there. An item that is not meant for a
+reader is confirmed there at once. After each batch broker/streams.py asks which segments no reader needs any more.
+
 Source: "Filenames" of the libkestrel journal format. `orders` alone is the default reader, whose name is empty. When
 the first named reader is added, the default reader is renamed to `orders`, so it keeps its backlog to itself.
 """

@@ -15,8 +15,7 @@ WIDTH = 100
 
 def documents() -> list[str]:
     found = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/decisions/*.md")]
-    # The map of the code is as wide as the code.
-    return sorted(str(each.relative_to(ROOT)) for each in found if each.name != "ARCHITECTURE.md")
+    return sorted(str(each.relative_to(ROOT)) for each in found)
 
 
 def long_lines(text: str) -> Iterator[int]:

@@ -83,6 +83,11 @@ def missing_programs(item: pytest.Item) -> list[str]:
     return sorted(name for name in wanted if not is_there(name))
 
 
+def may_be_installed(item: pytest.Item) -> bool:
+    """Whether something can be done about what is missing: the history of a shallow clone cannot be installed."""
+    return any(not name.startswith("commit:") for name in missing_programs(item))
+
+
 def check_origin(root: Path) -> None:
     """Raise UsageError if `staniel`, or a package in it, is loaded from outside the checkout at `root`.
 
@@ -124,9 +129,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slowest = {TESTS / name: at for at, name in enumerate(SLOWEST_FIRST)}
         items.sort(key=lambda item: slowest.get(item.path, len(slowest)))
     leave_out_other_build(config, items)
-    if REQUIRED:
-        return
-    left_out = [item for item in items if missing_programs(item)]
+    left_out = [item for item in items if missing_programs(item) and not (REQUIRED and may_be_installed(item))]
     if not left_out:
         return
     items[:] = [item for item in items if item not in left_out]

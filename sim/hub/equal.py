@@ -1,26 +1,22 @@
 """Items that are all alike, put at the same moment, and operations that carry them two at a time.
 
-No byte tells such items apart, so the judge counts: of each content there are as many as clients were told of, over
-all queues together.
+No byte tells such items apart, so the judge counts (ledgers.py): of each content there are as many as clients were
+told of, over all queues together.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from random import Random
 
 from staniel.broker.operations.running import LOOK_AGAIN_MS
 from staniel.sim.history import SeedPlan
 from staniel.sim.hub import operators
-from staniel.sim.hub.clients import TAKES, Answer, NetClient, Request, Side, Want
+from staniel.sim.hub.clients import Request, Side, Want
+from staniel.sim.hub.ledgers import QUEUES, EqualLedger
 from staniel.sim.hub.operators import Operator
-from staniel.sim.hub.run import FREEING, QUEUES, Found, HubRun, Ledger
+from staniel.sim.hub.run import HubRun
 from staniel.sim.queues.promises import Accident
-from staniel.sim.violations import Kind, Violation
-from staniel.sim.world import START_MS
 
-PADDING = {1: 0, 2: 200}  # by content, which is the number that an item shows
-CONTENTS = (1, 1, 1, 2)
 TURNS_MS = (*(0,) * 80, LOOK_AGAIN_MS)
 TURNS_TO_ACCIDENT_MS = (0, 0, 0, LOOK_AGAIN_MS)
 """Most puts of a life come in one millisecond; when an accident is near, operations need not wait for each other."""
@@ -35,85 +31,12 @@ none of them may be lost or doubled whatever the policy is.
 """
 
 
-class EqualLedger(Ledger):
-    """How many items of each content there are at least and at most, as far as clients have been told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.least: Counter[int] = Counter()
-        self.most: Counter[int] = Counter()
-        self.asked: Counter[int] = Counter()  # puts that have no answer yet
-        self.unheard: Counter[int] = Counter()  # puts that will never have one
-        self.late: Counter[int] = Counter()  # puts that may have come before a deletion: they count for nothing
-        self.may_be_gone = 0
-        self.is_doomed = False
-
-    def hears(self, client: NetClient, answer: Answer) -> None:
-        request, queue = answer.request, answer.request.queue
-        if strange := [item for item in answer.items if item not in PADDING]:
-            raise Violation(Kind.INVENTED, f"{client.name} gets {strange}, which were never put")
-        if request.want is Want.PUT:
-            self._put(request.item, is_stored=answer.end == b"STORED")
-        elif request.want in TAKES:
-            self._take(answer.items)
-        elif request.want in (Want.OPEN, Want.MONITOR):
-            client.held.setdefault(queue, deque()).extend(answer.items)
-        elif request.want in (Want.CLOSE, Want.ABORT) and answer.end == b"END" and client.held.get(queue):
-            item = client.held[queue].popleft()
-            if request.want is Want.CLOSE:
-                self._take([item])
-        elif (request.want is Want.DELETE and answer.end == b"DELETED") or request.want in FREEING:
-            self.least.clear()
-            self.late = +self.asked
-
-    def _put(self, item: int, *, is_stored: bool) -> None:
-        self.asked[item] -= 1
-        if not is_stored:
-            return
-        self.most[item] += 1
-        if self.late[item]:
-            self.late[item] -= 1
-        else:
-            self.least[item] += 1
-
-    def _take(self, items: list[int]) -> None:
-        self.least.subtract(items)
-        self.most.subtract(items)
-
-    def leaves(self, client: NetClient) -> None:
-        for request in client.unanswered:
-            self.may_be_gone += TAKES.get(request.want, 0) + (request.want is Want.CLOSE)
-            if request.want is Want.PUT:
-                self.unheard[request.item] += 1
-            if request.want is Want.DELETE or request.want in FREEING:
-                self.is_doomed = True
-        client.unanswered.clear()
-
-    def judge(self, found: Found) -> None:
-        there = Counter(item for items in found.values() for item in items)
-        for item in PADDING:
-            most = self.most[item] + self.unheard[item]
-            if there[item] > most:
-                raise Violation(Kind.DUPLICATED, f"{there[item]} items like #{item}#, {most} may be: {found}")
-        missing = sum(max(0, self.least[item] - there[item]) for item in PADDING)
-        if missing > self.may_be_gone and not self.is_doomed:
-            why = f"{dict(self.least)} must be there, {self.may_be_gone} may be gone: {found}"
-            raise Violation(Kind.LOST, why)
-
-    def go_on_from(self, found: Found) -> None:
-        there = Counter(item for items in found.values() for item in items)
-        self.least, self.most = there.copy(), there.copy()
-        for counts in (self.asked, self.unheard, self.late):
-            counts.clear()
-        self.may_be_gone, self.is_doomed = 0, False
-
-
 class EqualRun(HubRun):
     settles = SETTLES
 
     def __init__(self, seed_plan: SeedPlan) -> None:
         super().__init__(seed_plan)
-        self.ledger: EqualLedger = EqualLedger()
+        self.ledger = EqualLedger(QUEUES)
         self.is_lax = self.rng.random() < 0.4
         self._settings = self._settings_of_seed()
         self.config = self._config()
@@ -132,20 +55,10 @@ class EqualRun(HubRun):
     def _config(self) -> str:
         return super()._config() + getattr(self, "_settings", "")
 
-    def begin_life(self) -> None:
-        super().begin_life()
-        if self.rng.random() < 0.7:
-            self.now_ms = START_MS - 1000  # a start is a second later: what is put then is like what was put before
-
     def _accident(self, accident: Accident) -> None:
         for client in list(self.clients):
             self._hear(client)  # what has left the server reaches its client
         super()._accident(accident)
-
-    def _new_item(self, queue: str, rng: Random) -> tuple[int, bytes]:
-        item = rng.choice(CONTENTS)
-        self.ledger.asked[item] += 1
-        return item, b"#%d#" % item + b"." * PADDING[item]
 
     def _step(self) -> None:
         self.turns_ms = TURNS_TO_ACCIDENT_MS if self.is_due else TURNS_MS

@@ -5,111 +5,26 @@ It checks connections and what becomes of items as clients see it; what queues d
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from random import Random
 
 from staniel.journal.group_commit import JournalFailure
 from staniel.sim.disk.disk import Disk
 from staniel.sim.history import UNABLE, History, SeedPlan
 from staniel.sim.hub import operators
-from staniel.sim.hub.clients import ITEM, TAKES, WAIT_MS, Answer, NetClient, Request, Side, Want
+from staniel.sim.hub.clients import ITEM, WAIT_MS, Answer, NetClient, Request, Side, Want
+from staniel.sim.hub.ledgers import PADDING, QUEUES, EqualLedger, Found, Ledger
 from staniel.sim.hub.operators import Operator, Page
 from staniel.sim.hub.world import HubWorld
 from staniel.sim.queues.promises import Accident
 from staniel.sim.violations import Kind, Violation
-from staniel.sim.world import AUDIT_LOG, content
+from staniel.sim.world import AUDIT_LOG, START_MS, content
 
-QUEUES = ("a", "b", "c")
 MOVED_BETWEEN = ("a", "b")
-FREEING = (Want.ERASE, Want.DELETE_UNDOABLY)
 STATUS = (b"status quiescent\r\n", *(b"status up\r\n",) * 5)
+ALIKE_SHARE = 0.25  # of the seeds of any profile
+CONTENTS = (1, 1, 1, 2)  # of items that are alike
+TURNS_OF_ALIKE_MS = (*(0,) * 30, 1, 5, 30)  # most items of a life come in one millisecond
 REST_MS = 3500  # longer than any wait, and than the server lingers
-Found = dict[str, list[int]]
-
-
-class Ledger:
-    """What became of every item, as far as clients and their connections tell."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.put: dict[int, str] = {}  # every item that was ever asked to be put, and where
-        self.stored: dict[str, set[int]] = {name: set() for name in QUEUES}  # answered, and not known to be gone
-        self.shown: set[int] = set()  # some socket of the server's has taken the bytes
-        self.done: set[int] = set()  # read or confirmed, and answered
-        self.freed: set[int] = set()  # their queue was deleted behind them, or perhaps before
-        self.doomed: set[str] = set()  # queues that are deleted at a moment not known here
-        self.loose: Counter[str] = Counter()  # so many may be gone, because requests have no answer
-        self.together = {name: frozenset((name,)) for name in QUEUES}  # between which items may have been moved
-
-    def joins(self, source: str, target: str) -> None:
-        """A move was asked for: from now on no answer tells in which of the two queues an item is."""
-        both = self.together[source] | self.together[target]
-        self.together.update(dict.fromkeys(both, both))
-
-    def hears(self, client: NetClient, answer: Answer) -> None:
-        """Raises Violation."""
-        request, queue = answer.request, answer.request.queue
-        for item in answer.items:
-            if self.put.get(item) not in self.together[queue]:
-                raise Violation(Kind.INVENTED, f"{client.name} gets #{item}, which was not put to {queue}")
-            if item in self.done and not self._has_given_up(client, answer):
-                raise Violation(Kind.REDELIVERED, f"{client.name} gets #{item} again")
-        if request.want is Want.PUT and answer.end == b"STORED":
-            self.stored[queue].add(request.item)
-        elif request.want in TAKES:
-            self.done.update(answer.items)
-        elif request.want in (Want.OPEN, Want.MONITOR):
-            client.held.setdefault(queue, deque()).extend(answer.items)
-        elif request.want in (Want.CLOSE, Want.ABORT) and answer.end == b"END":
-            held = client.held.get(queue)
-            if held:
-                item = held.popleft()
-                if request.want is Want.CLOSE:
-                    self.done.add(item)
-        elif (request.want is Want.DELETE and answer.end == b"DELETED") or request.want in FREEING:
-            self._free(queue)
-
-    def _has_given_up(self, client: NetClient, answer: Answer) -> bool:
-        """Whether `client` may have lost what it had opened, while the answer was on its way: it has shut its side,
-        or said quit, or aborted.
-        """
-        return answer.request.want in (Want.OPEN, Want.MONITOR) and (bool(client.why_over) or answer.is_aborted)
-
-    def leaves(self, client: NetClient) -> None:
-        """Nothing more is heard by this client. What it has asked may have been done."""
-        self.shown.update(int(number) for number in ITEM.findall(client.link.sent))
-        for request in client.unanswered:
-            self.loose[request.queue] += TAKES.get(request.want, 0) + (request.want is Want.CLOSE)
-            if request.want is Want.DELETE or request.want in FREEING:
-                self.doomed.add(request.queue)
-        client.unanswered.clear()
-
-    def _free(self, queue: str) -> None:
-        """All that was put to `queue` until now may be gone, answered or not."""
-        self.freed.update(item for item, name in self.put.items() if name in self.together[queue])
-
-    def judge(self, found: Found) -> None:
-        """What a start finds. Raises Violation."""
-        for those in sorted(set(self.together.values()), key=sorted):
-            queue = " + ".join(sorted(those))
-            items = [item for name in sorted(those) for item in found.get(name, [])]
-            there = set(items)
-            if len(there) != len(items):
-                raise Violation(Kind.DUPLICATED, f"{queue} holds {items}")
-            if strange := [item for item in items if self.put.get(item) not in those]:
-                raise Violation(Kind.INVENTED, f"{queue} holds {strange}")
-            if again := sorted(there & self.done):
-                raise Violation(Kind.REDELIVERED, f"{queue} holds {again}, which were read or confirmed")
-            stored = {item for name in those for item in self.stored[name]}
-            gone = stored - there - self.done - self.shown - self.freed
-            loose = sum(self.loose[name] for name in those)
-            if not (those & self.doomed) and len(gone) > loose:
-                raise Violation(Kind.LOST, f"{queue} has lost {sorted(gone)}, {loose} may be")
-
-    def go_on_from(self, found: Found) -> None:
-        self.stored = {name: set(found.get(name, ())) for name in QUEUES}
-        self.loose.clear()
-        self.doomed.clear()
 
 
 class HubRun(History):
@@ -121,7 +36,11 @@ class HubRun(History):
 
     def __init__(self, seed_plan: SeedPlan) -> None:
         super().__init__(seed_plan)
-        self.ledger = Ledger()
+        # Drawn apart from the rest, so that the other seeds keep their histories.
+        self.is_alike = self.profile.equal or Random(f"alike: {seed_plan.seed}").random() < ALIKE_SHARE
+        self.ledger = EqualLedger() if self.is_alike else Ledger()
+        if self.is_alike:
+            self.turns_ms = TURNS_OF_ALIKE_MS
         self.clients: list[NetClient] = []
         self.ends_silent = False
         self._said: list[tuple[str, str, str]] = []
@@ -156,6 +75,8 @@ class HubRun(History):
 
     def begin_life(self) -> None:
         self.clients = []
+        if self.is_alike and self.rng.random() < 0.7:
+            self.now_ms = START_MS - 1000  # a start is a second later: what is put then is like what was put before
 
     def make_world(self) -> HubWorld:
         world = HubWorld(self.config, self.disk, self.now_ms, self.rng, self.clients_max)
@@ -329,9 +250,13 @@ class HubRun(History):
         return operators.terms(rng) if self.profile.chosen and rng.randrange(100) < self.profile.chosen else None
 
     def _new_item(self, queue: str, rng: Random) -> tuple[int, bytes]:
+        if self.is_alike:
+            item = rng.choice(CONTENTS)
+            self.ledger.asks(item, queue)
+            return item, b"#%d#" % item + b"." * PADDING[item]
         self.ledger.count += 1
         number = self.ledger.count
-        self.ledger.put[number] = queue
+        self.ledger.asks(number, queue)
         return number, b"#%d#" % number + b"." * rng.choice((0, 5, 60, 200, 900))
 
     def _one(self, rng: Random) -> Request:

@@ -8,8 +8,9 @@ from random import Random
 
 from staniel.sim.disk.disk import Disk
 from staniel.sim.hub.clients import Answer, NetClient, Request, Want
+from staniel.sim.hub.ledgers import QUEUES
 from staniel.sim.hub.operators import Operator
-from staniel.sim.hub.run import QUEUES, HubRun
+from staniel.sim.hub.run import HubRun
 from staniel.sim.hub.world import HubWorld
 from staniel.sim.violations import Kind, Violation
 from staniel.sim.work_meter import WorkMeter

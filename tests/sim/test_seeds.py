@@ -17,6 +17,8 @@ import pytest
 
 from staniel.journal.disk.fs import SyncFailed
 from staniel.sim.history import Outcome, SeedPlan
+from staniel.sim.hub.ledgers import EqualLedger
+from staniel.sim.hub.run import HubRun
 from staniel.sim.power_cuts import states_of
 from staniel.sim.profiles import ALL, PROFILES
 from staniel.sim.queues.promises import Accident
@@ -62,6 +64,19 @@ def test_a_power_loss_before_any_step_of_the_disk_breaks_no_promise(profile: str
         if seen <= 0:
             return
     raise AssertionError(f"fewer than {wanted} states")
+
+
+@pytest.mark.parametrize("profile", [name for name, its in PROFILES.items() if its.hub and not its.equal])
+def test_items_are_alike_in_some_seeds_of_a_hub(profile: str) -> None:
+    def is_alike(seed: int) -> bool:
+        history = history_of(SeedPlan(seed, PROFILES[profile]))
+        assert isinstance(history, HubRun) and isinstance(history.ledger, EqualLedger) is history.is_alike
+        return history.is_alike
+
+    alike = [seed for seed in range(40) if is_alike(seed)]
+    assert 5 <= len(alike) <= 20
+    outcomes = [run(seed, profile, CRASHES) for seed in alike[:2]]
+    assert [story(outcome) for outcome in outcomes if outcome.violation is not None] == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,187 @@
+"""What became of the items of a hub, as far as clients and their connections tell: of each item; or, where all are
+alike, of how many there are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from staniel.sim.hub.clients import ITEM, TAKES, Answer, NetClient, Want
+from staniel.sim.violations import Kind, Violation
+
+QUEUES = ("a", "b", "c")
+FREEING = (Want.ERASE, Want.DELETE_UNDOABLY)
+PADDING = {1: 0, 2: 200}  # of items that are alike, by their content, which is the number that an item shows
+Counts = Counter[tuple[str, int]]
+"""By queue and content."""
+Found = dict[str, list[int]]
+
+
+class Ledger:
+    """What became of every item, as far as clients and their connections tell."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.put: dict[int, str] = {}  # every item that was ever asked to be put, and where
+        self.stored: dict[str, set[int]] = {name: set() for name in QUEUES}  # answered, and not known to be gone
+        self.shown: set[int] = set()  # some socket of the server's has taken the bytes
+        self.done: set[int] = set()  # read or confirmed, and answered
+        self.freed: set[int] = set()  # their queue was deleted behind them, or perhaps before
+        self.doomed: set[str] = set()  # queues that are deleted at a moment not known here
+        self.loose: Counter[str] = Counter()  # so many may be gone, because requests have no answer
+        self.together = {name: frozenset((name,)) for name in QUEUES}  # between which items may have been moved
+
+    def asks(self, item: int, queue: str) -> None:
+        """A client is going to put it."""
+        self.put[item] = queue
+
+    def joins(self, source: str, target: str) -> None:
+        """A move was asked for: from now on no answer tells in which of the two queues an item is."""
+        both = self.together[source] | self.together[target]
+        self.together.update(dict.fromkeys(both, both))
+
+    def hears(self, client: NetClient, answer: Answer) -> None:
+        """Raises Violation."""
+        request, queue = answer.request, answer.request.queue
+        for item in answer.items:
+            if self.put.get(item) not in self.together[queue]:
+                raise Violation(Kind.INVENTED, f"{client.name} gets #{item}, which was not put to {queue}")
+            if item in self.done and not self._has_given_up(client, answer):
+                raise Violation(Kind.REDELIVERED, f"{client.name} gets #{item} again")
+        if request.want is Want.PUT and answer.end == b"STORED":
+            self.stored[queue].add(request.item)
+        elif request.want in TAKES:
+            self.done.update(answer.items)
+        elif request.want in (Want.OPEN, Want.MONITOR):
+            client.held.setdefault(queue, deque()).extend(answer.items)
+        elif request.want in (Want.CLOSE, Want.ABORT) and answer.end == b"END":
+            held = client.held.get(queue)
+            if held:
+                item = held.popleft()
+                if request.want is Want.CLOSE:
+                    self.done.add(item)
+        elif (request.want is Want.DELETE and answer.end == b"DELETED") or request.want in FREEING:
+            self._free(queue)
+
+    def _has_given_up(self, client: NetClient, answer: Answer) -> bool:
+        """Whether `client` may have lost what it had opened, while the answer was on its way: it has shut its side,
+        or said quit, or aborted.
+        """
+        return answer.request.want in (Want.OPEN, Want.MONITOR) and (bool(client.why_over) or answer.is_aborted)
+
+    def leaves(self, client: NetClient) -> None:
+        """Nothing more is heard by this client. What it has asked may have been done."""
+        self.shown.update(int(number) for number in ITEM.findall(client.link.sent))
+        for request in client.unanswered:
+            self.loose[request.queue] += TAKES.get(request.want, 0) + (request.want is Want.CLOSE)
+            if request.want is Want.DELETE or request.want in FREEING:
+                self.doomed.add(request.queue)
+        client.unanswered.clear()
+
+    def _free(self, queue: str) -> None:
+        """All that was put to `queue` until now may be gone, answered or not."""
+        self.freed.update(item for item, name in self.put.items() if name in self.together[queue])
+
+    def judge(self, found: Found) -> None:
+        """What a start finds. Raises Violation."""
+        for those in sorted(set(self.together.values()), key=sorted):
+            queue = " + ".join(sorted(those))
+            items = [item for name in sorted(those) for item in found.get(name, [])]
+            there = set(items)
+            if len(there) != len(items):
+                raise Violation(Kind.DUPLICATED, f"{queue} holds {items}")
+            if strange := [item for item in items if self.put.get(item) not in those]:
+                raise Violation(Kind.INVENTED, f"{queue} holds {strange}")
+            if again := sorted(there & self.done):
+                raise Violation(Kind.REDELIVERED, f"{queue} holds {again}, which were read or confirmed")
+            stored = {item for name in those for item in self.stored[name]}
+            gone = stored - there - self.done - self.shown - self.freed
+            loose = sum(self.loose[name] for name in those)
+            if not (those & self.doomed) and len(gone) > loose:
+                raise Violation(Kind.LOST, f"{queue} has lost {sorted(gone)}, {loose} may be")
+
+    def go_on_from(self, found: Found) -> None:
+        self.stored = {name: set(found.get(name, ())) for name in QUEUES}
+        self.loose.clear()
+        self.doomed.clear()
+
+
+class EqualLedger(Ledger):
+    """How many items of each content there are at least and at most, as far as clients have been told: of each queue,
+    but what counts is the sum over those between which items may have been moved.
+    """
+
+    def __init__(self, queues: tuple[str, ...] = ()) -> None:
+        """`queues`: between them items move without being asked."""
+        super().__init__()
+        self.together |= dict.fromkeys(queues, frozenset(queues))
+        self.least: Counts = Counter()
+        self.most: Counts = Counter()
+        self.asked: Counts = Counter()  # puts that have no answer yet
+        self.unheard: Counts = Counter()  # puts that will never have one
+        self.late: Counts = Counter()  # puts that may have come before a deletion: they count for nothing
+
+    def asks(self, item: int, queue: str) -> None:
+        self.asked[queue, item] += 1
+
+    def hears(self, client: NetClient, answer: Answer) -> None:
+        request, queue = answer.request, answer.request.queue
+        if strange := [item for item in answer.items if item not in PADDING]:
+            raise Violation(Kind.INVENTED, f"{client.name} gets {strange}, which were never put")
+        if request.want is Want.PUT:
+            self._put((queue, request.item), is_stored=answer.end == b"STORED")
+        elif request.want in TAKES:
+            self._take(queue, answer.items)
+        elif request.want in (Want.OPEN, Want.MONITOR):
+            client.held.setdefault(queue, deque()).extend(answer.items)
+        elif request.want in (Want.CLOSE, Want.ABORT) and answer.end == b"END" and client.held.get(queue):
+            item = client.held[queue].popleft()
+            if request.want is Want.CLOSE:
+                self._take(queue, [item])
+        elif (request.want is Want.DELETE and answer.end == b"DELETED") or request.want in FREEING:
+            self._free(queue)
+
+    def _put(self, which: tuple[str, int], *, is_stored: bool) -> None:
+        self.asked[which] -= 1
+        if not is_stored:
+            return
+        self.most[which] += 1
+        if self.late[which]:
+            self.late[which] -= 1
+        else:
+            self.least[which] += 1
+
+    def _take(self, queue: str, items: list[int]) -> None:
+        which = [(queue, item) for item in items]
+        self.least.subtract(which)
+        self.most.subtract(which)
+
+    def _free(self, queue: str) -> None:
+        for which in [(name, item) for name in self.together[queue] for item in PADDING]:
+            self.least[which] = 0
+            self.late[which] = max(0, self.asked[which])
+
+    def leaves(self, client: NetClient) -> None:
+        self.unheard.update((each.queue, each.item) for each in client.unanswered if each.want is Want.PUT)
+        super().leaves(client)
+
+    def judge(self, found: Found) -> None:
+        for those in sorted(set(self.together.values()), key=sorted):
+            there = Counter(item for name in those for item in found.get(name, []))
+            missing = 0
+            for item in PADDING:
+                most = sum(self.most[name, item] + self.unheard[name, item] for name in those)
+                if there[item] > most:
+                    raise Violation(Kind.DUPLICATED, f"{there[item]} items like #{item}#, {most} may be: {found}")
+                missing += max(0, sum(self.least[name, item] for name in those) - there[item])
+            loose = sum(self.loose[name] for name in those)
+            if missing > loose and not (those & self.doomed):
+                raise Violation(Kind.LOST, f"{dict(self.least)} must be there, {loose} may be gone: {found}")
+
+    def go_on_from(self, found: Found) -> None:
+        there = Counter((name, item) for name, items in found.items() for item in items)
+        self.least, self.most = there.copy(), there.copy()
+        for counts in (self.asked, self.unheard, self.late):
+            counts.clear()
+        self.loose.clear()
+        self.doomed.clear()

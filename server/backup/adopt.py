@@ -30,7 +30,7 @@ from staniel.journal.tools.stats import stats
 from staniel.journal.tools.unfinished import unfinished_work
 from staniel.journal.workq import files as workq_files
 from staniel.server.backup.manifest import BackupError
-from staniel.server.backup.restore import VERSION, NewSpool, failure
+from staniel.server.backup.restore import VERSION, NewSpool, failure, removed_if_refused
 from staniel.server.backup.source import is_spool
 from staniel.server.backup.store import Progress
 
@@ -203,16 +203,18 @@ def adopt(found: Survey, target: str, now_ms: int, progress: Progress) -> Adopte
         raise BackupError(f"{target} and {found.folder} lie within each other: give a folder elsewhere")
     spool = NewSpool(target, found.bytes)
     try:
-        for name, new_name in found.files.items():
-            _copy(found, name, f"{target}/{new_name}", spool, progress)
-        _refuse_changed(found)
+        with removed_if_refused(spool):
+            for name, new_name in found.files.items():
+                _copy(found, name, f"{target}/{new_name}", spool, progress)
+            _refuse_changed(found)
     finally:
         spool.close()
     proved = _prove(found, target, now_ms)  # with the mark that keeps servers off still there, whatever ends it
     if not proved.differences:
         spool.open_again()
         try:
-            spool.finish()
+            with removed_if_refused(spool):
+                spool.finish()
         finally:
             spool.close()
     return proved
@@ -277,7 +279,8 @@ def _prove(found: Survey, target: str, now_ms: int) -> Adopted:
         has = {queue.name: len(queue.line) for queue in broker.queues}
         broker.shutdown(now_ms)
     except (OSError, SpoolError, JournalFailure, Locked) as error:
-        raise BackupError(f"a server cannot start on {target}: {error}") from error
+        why = f"a server cannot start on {target}: {error}"
+        raise BackupError(f"{why}. It is not complete, and stays to be looked at: remove it, or adopt again") from error
     finally:
         fs.close()
     differences = [

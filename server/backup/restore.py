@@ -1,10 +1,14 @@
-"""A new spool from a backup. Until all of it is on the disk, a mark in it keeps servers off."""
+"""A new spool from a backup. Until all of it is on the disk, a mark in it keeps servers off; what is refused leaves
+nothing behind.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 
 from staniel.journal.disk.fs import File, Fs, Locked
@@ -29,6 +33,7 @@ class NewSpool:
 
     def __init__(self, folder: str, size: int) -> None:
         self.folder = folder
+        self._was_there = os.path.lexists(folder)
         self.own = f"{folder}/{OWN_FOLDER}"
         self.fs: Fs = OsFs()
         try:
@@ -41,15 +46,16 @@ class NewSpool:
         refuse_used(self.folder)
         fs.make_folder(self.own)
         self._lock()
-        replace_file(fs, version, f"{UNFINISHED}\n".encode())
-        self._clear()
-        free = fs.free_bytes(self.folder)[0]
-        if size + SPARE_BYTES > free:
-            raise BackupError(
-                f"{self.folder} has room for {free:,} bytes, {size:,} are needed: make room, or use another"
-            )
-        for folder in self._rooms:
-            fs.make_folder(folder)
+        with removed_if_refused(self):
+            replace_file(fs, version, f"{UNFINISHED}\n".encode())
+            self._clear()
+            free = fs.free_bytes(self.folder)[0]
+            if size + SPARE_BYTES > free:
+                raise BackupError(
+                    f"{self.folder} has room for {free:,} bytes, {size:,} are needed: make room, or use another"
+                )
+            for folder in self._rooms:
+                fs.make_folder(folder)
 
     @property
     def _rooms(self) -> list[str]:
@@ -99,9 +105,37 @@ class NewSpool:
             for name in [*folders, *names]:
                 os.chown(f"{folder}/{name}", found.st_uid, found.st_gid, follow_symlinks=False)
 
+    def remove(self) -> None:
+        """Nothing is left of it but a folder that was there before; what is marked as whole stays. The mark goes last.
+        Raises OSError.
+        """
+        if not is_unfinished(self.folder):
+            return
+        self._clear()
+        shutil.rmtree(self.own)
+        if not self._was_there:
+            os.rmdir(self.folder)
+
     def close(self) -> None:
         assert isinstance(self.fs, OsFs)
         self.fs.close()
+
+
+@contextmanager
+def removed_if_refused(spool: NewSpool) -> Iterator[None]:
+    """A BackupError removes what has been copied, which may be what the disk is full of; or it says that this is left.
+    Any other error is raised as one.
+    """
+    try:
+        yield
+    except (BackupError, OSError) as error:
+        refused = error if isinstance(error, BackupError) else failure(error, spool.folder)
+        try:
+            spool.remove()
+        except OSError:
+            left = f"{spool.folder} is not complete, and no server starts on it: remove it"
+            raise BackupError(f"{refused}. {left}") from error
+        raise refused from error
 
 
 def refuse_used(folder: str) -> None:
@@ -130,14 +164,15 @@ def is_unfinished(folder: str) -> bool:
 
 def restore(store: Store, manifest: Manifest, folder: str, progress: Progress) -> list[Unfinished]:
     """Write a backup into a new or empty folder; what was under way then, and goes on when a server starts on it.
-    Raises BackupError: then no server takes what is there for a spool.
+    Raises BackupError: then what was written is removed.
     """
     spool = NewSpool(folder, manifest.bytes)
     try:
-        for file in manifest.files:
-            _write(store, file, spool, progress)
-        left = _look_at_unfinished(spool)
-        spool.finish()
+        with removed_if_refused(spool):
+            for file in manifest.files:
+                _write(store, file, spool, progress)
+            left = _look_at_unfinished(spool)
+            spool.finish()
     finally:
         spool.close()
     return left
@@ -154,7 +189,7 @@ def _look_at_unfinished(spool: NewSpool) -> list[Unfinished]:
     for each in left:
         if each.work not in CARRIED or (each.work is Work.OPERATION and not each.queue):
             why = f"{each.path} says that {each.work.value}, in a way that this version does not know"
-            raise BackupError(f"{why}: use the version that made the backup. {spool.folder} is not complete")
+            raise BackupError(f"{why}: use the version that made the backup")
     return left
 
 
@@ -169,7 +204,7 @@ def _write(store: Store, file: BackedUpFile, spool: NewSpool, progress: Progress
         raise failure(error, spool.folder) from error
     if not is_good:
         why = "is not what was copied: name another with --backup; `staniel backup verify` says which are sound"
-        raise BackupError(f"{file.name} in {store.where} {why}. {spool.folder} is not complete")
+        raise BackupError(f"{file.name} in {store.where} {why}")
 
 
 def _append(store: Store, part: FilePart, made: File, progress: Progress) -> bool:
@@ -184,7 +219,5 @@ def _append(store: Store, part: FilePart, made: File, progress: Progress) -> boo
 
 
 def failure(error: OSError, folder: str) -> BackupError:
-    more = "; it is not complete, and no server starts on it" if os.path.isdir(folder) and is_unfinished(folder) else ""
-    if error.errno in (errno.EACCES, errno.EPERM):
-        more = "; run this as a user that may write there"
+    more = "; run this as a user that may write there" if error.errno in (errno.EACCES, errno.EPERM) else ""
     return BackupError(f"cannot write to {error.filename or folder}: {error.strerror}{more}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from staniel.journal.undo_file import RESUMED_VERSION, Began, Moving, frame
+from staniel.server.backup.manifest import BackupError
+from staniel.server.backup.restore import restore
 from staniel.server.backup.source import RestingSource
-from staniel.server.backup.store import open_store, prepare
+from staniel.server.backup.store import ids, load, open_store, prepare
 from staniel.server.backup.take import take
 from tests.server.admin.asking import SpoolConnection
 from tests.server.backup.copies import SMALL, back_up, data_files, drained, held, killed_after, restored, staniel
@@ -184,5 +188,25 @@ def test_what_this_version_cannot_go_on_with_is_not_restored(
     backed_up_as_it_is(served, tmp_path / "dest", monkeypatch)
     said = staniel("restore", tmp_path / "dest", tmp_path / "new", code=1)
     assert "undo/7" in said.stderr and "use the version that made the backup" in said.stderr
-    started = run_staniel("serve", "--port", "0", "--spool", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_a_refused_restore_cannot_remove_is_named(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staniel("backup", tmp_path / "dest", "--spool", served)
+    store, new = open_store(str(tmp_path / "dest"), writes=False), tmp_path / "new"
+    made = load(store, ids(store)[-1])
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(new / "orders"))
+
+    monkeypatch.setattr("staniel.server.backup.restore._append", fail)
+    monkeypatch.setattr("staniel.server.backup.restore.shutil.rmtree", fail)
+    with pytest.raises(BackupError, match=f"new/orders: Input/output error. {new} is not complete, and no server"):
+        restore(store, made, str(new), lambda size: None)
+    started = run_staniel("serve", "--port", "0", "--spool", str(new))
     assert started.returncode == 1 and "is not complete" in started.stderr
+    monkeypatch.undo()
+    restore(store, made, str(new), lambda size: None)
+    store.close()

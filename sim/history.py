@@ -29,7 +29,7 @@ from staniel.sim.disk.disk import Disk, PowerCut, Where
 from staniel.sim.disk.durable import Crash
 from staniel.sim.profiles import Profile
 from staniel.sim.queues.promises import Accident
-from staniel.sim.slices import few_redo_files, small_slices, small_undos, wide_windows
+from staniel.sim.slices import few_redo_files, last_redo_numbers, small_slices, small_undos, wide_windows
 from staniel.sim.violations import Kind, Violation
 from staniel.sim.world import START_MS, Client, Thread, World
 
@@ -222,6 +222,8 @@ class History:
             return wide_windows()
         if self.profile.redo_files:
             return few_redo_files(self.profile.redo_files)
+        if self.profile.redo_numbers:
+            return last_redo_numbers(self.seed_plan.seed)
         if not self.profile.slices:
             return nullcontext()
         return small_slices(self.seed_plan.seed, within_answers=self.profile.hub)

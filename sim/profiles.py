@@ -75,6 +75,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     file_numbers: tuple[int, ...] = ()
     """Which number the newest file of some queues has, or of the command log, before the first life."""
     redo_files: int = 0  # how many files a redo log tells apart, if not 2**32
+    redo_numbers: bool = False  # of a redo log's first batch and file: near their ends, or where they outgrow a sign
     torn_groups: int = 0
     """How many of a thousand power losses keep all but the end of one journal, which is cut off within a change that is
     several records.
@@ -378,6 +379,7 @@ PROFILES = {
         ),
         Profile(name="jobs-last-segments", jobs=True, file_numbers=(10**9 - 4,), clients=6, large_items=150),
         Profile(name="redo-last-files", redo_logs=REDO_LOGS, redo_files=9, operator=70, streams=250),
+        Profile(name="redo-last-batches", redo_logs=REDO_LOGS, redo_numbers=True, operator=70, streams=250),
         structs.replace(
             PACKING,
             name="killed-then-cut",

@@ -94,6 +94,19 @@ def few_redo_files(most: int) -> Iterator[None]:
         yield
 
 
+LAST_REDO_NUMBERS: Choices = (
+    (staniel.journal.redo.records, "FIRST_BATCH", (2**31 - 3, 2**32 - 3, 2**63 - 3)),
+    (staniel.journal.redo.records, "FIRST_FILE", (2**31 - 3, 2**32 - 3, 2**32 - 12)),
+)
+
+
+@contextmanager
+def last_redo_numbers(seed: int) -> Iterator[None]:
+    """A redo log begins with numbers of batches, and of files, that soon need another bit, or of which few are left."""
+    with _chosen(LAST_REDO_NUMBERS, Random(seed)):
+        yield
+
+
 @contextmanager
 def wide_windows() -> Iterator[None]:
     """Sockets take long answers, so that their clients need not read meanwhile."""

@@ -178,7 +178,7 @@ class RedoLog:
         self.next_number = 1  # of a batch
         self.synced = 0
         self._oldest = self._oldest_unsynced = 1
-        self._files = 0  # numbers given to files
+        self._files = records.FIRST_FILE - 1  # the last number given to a file
         self._table_bytes = 0  # of BIND records for all that are bound
         self._piece_bytes = 0  # the most that goes into the log in one piece; a batch is of at most two such
         self._has_pieces = False  # some have been handed out since the last take
@@ -571,8 +571,9 @@ class RedoLog:
         self.active = self.segments[0]
         self.active.state = SegmentState.ACTIVE
         self.active.at = BLOCK_BYTES
-        self.next_number = 2
-        self._oldest = self._oldest_unsynced = self.synced = 1
+        self.synced = records.FIRST_BATCH
+        self.next_number = self.synced + 1
+        self._oldest = self._oldest_unsynced = self.synced
         self.measure()
         self.state = LogState.IN_USE
 
@@ -678,7 +679,8 @@ class MakeLog(RedoTask):
             fs.fill(segment.path, min(FIRST_SEGMENT_BYTES, log.segment_bytes_max))
             segment.file = fs.overwrite(segment.path)
         log.spool_id = fs.unique_id()
-        bare = BatchHead(0, 1, 1, 0, log.spool_id, log.boot_id)
+        number = records.FIRST_BATCH
+        bare = BatchHead(0, number, number, number - 1, log.spool_id, log.boot_id)
         first = log.segments[0].region
         first.write_at(0, records.encode_batch(bare, b""))
         fs.guard(first.sync)

@@ -46,6 +46,8 @@ EXTENT = Layout("<BIQQII")
 DONE = Layout("<BI")
 SAFE = Layout("<BIQ")
 FILES_MAX = 2**32 - 1  # numbers of files: 32 bits
+FIRST_FILE = 1
+FIRST_BATCH = 1  # of each log; no log is ever written 2**64 times
 pack_data_head = DATA.pack  # for every write; a function of ours around it would take three times as long
 """What stands before the bytes: DATA_KIND, the file's number, at, bytes known to be on the disk, length."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.redo import replay
 from staniel.journal.redo.log import RedoLog, RetireSegment
@@ -87,6 +89,29 @@ def safe_bytes_are_not_noted() -> Any:
 @mutant("a start believes what the redo log has a wrong checksum of", "checksums")
 def checksums_are_not_compared() -> Any:
     return replaced(replay, "_is_whole", lambda right: lambda fs, path, record: True)
+
+
+def _numbers_of(bits: int) -> Any:
+    """A start reads the numbers of batches as so many bits with a sign."""
+
+    def make(right: Any) -> Any:
+        def decode(data: Any) -> Any:
+            head, half = right(data), 1 << (bits - 1)
+            return head and structs.replace(head, number=(head.number + half) % (2 * half) - half)
+
+        return decode
+
+    return replaced(replay, "decode_head", make)
+
+
+@mutant("a start reads the numbers of the redo log's batches as 32 bits with a sign", "redo-last-batches")
+def numbers_of_32_bits() -> Any:
+    return _numbers_of(32)
+
+
+@mutant("a start reads the numbers of the redo log's batches as 64 bits with a sign", "redo-last-batches")
+def numbers_of_64_bits() -> Any:
+    return _numbers_of(64)
 
 
 @mutant("what was synced in a close is not told to the redo log before the answer", "checksums")

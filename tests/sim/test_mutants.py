@@ -62,6 +62,7 @@ FROM = {
     "an empty journal that is written anew forgets the number of the last transaction": 90,
     "a move notes the number of a file as 64 bits": 317,
     "a redo log that has run out of numbers gives them to other files": 67,
+    "a start reads the numbers of the redo log's batches as 64 bits with a sign": 26,
     "a purge is over before the disk has its removals": 19,
     "a journal is rewritten under a purge or an undo": 77,
     "two operations note copies for one queue at once": 30,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from staniel.broker.access import puts_are_refused
 from staniel.broker.config.addresses import TcpAddress
 from staniel.broker.config.load import Config, ConfigError, ReloadError, check_admin
 from staniel.broker.counters import ServerCounters
-from staniel.broker.deletions import Deletions
+from staniel.broker.deletions import Deletions, Undeleted
 from staniel.broker.events import CLIENT_EVENTS_MAX, DamageWatch, EventSink, Level, RateLimitedSink, discard
 from staniel.broker.latencies import Latencies
 from staniel.broker.leases import Lease, Leases
@@ -374,6 +375,8 @@ class Broker:
             self.wall.look(now_ms)
             if self._starved:
                 self._read_on()
+            if self.deletions.unremoved:
+                self.deletions.go_on(now_ms)
         self.queues.allowance = QUEUES_PER_TURN
         self.watch.may_look = True
         if now_ms >= self.timers.due_ms:
@@ -516,16 +519,21 @@ class Broker:
 
     def delete(self, queue: Queue, now_ms: int) -> int:
         """Forget a queue that need not stay (see Deletions.must_wait), and its files; the batch that the reply waits
-        for. Raises JournalFailure.
+        for. Raises Undeleted: the system refuses to remove a file, and nothing has changed; JournalFailure.
         """
         self.maintenance.forget(queue)
+        batch, left = 0, None
+        if isinstance(queue.journal, Log | ReaderLog):
+            try:
+                batch, left = self.spool.erase(queue.journal, now_ms)
+            except OSError as error:
+                self.maintenance.adopt(queue)
+                raise self.deletions.refused(queue.name, error, now_ms) from error
         self.queues.remove(queue)
         self.pauses.forget(queue.name)
-        try:
-            batch = self.spool.erase(queue.journal, now_ms) if isinstance(queue.journal, Log | ReaderLog) else 0
-        except OSError as error:
-            raise self.group.failure(f"cannot remove the files of queue {queue.name}", error) from error
         self.transfers.recovery.deleted(queue)
+        if left is not None:
+            self.deletions.leave(queue.name, left, now_ms)
         self.queues.erased = {name: until for name, until in self.queues.erased.items() if until > self.group.durable}
         self.queues.erased[queue.name] = batch
         return batch
@@ -727,9 +735,10 @@ class Broker:
         if not config.max_queue_age_ms or now_ms <= queue.created_ms + config.max_queue_age_ms:
             return took
         if JournalView(queue).is_bare and not self.deletions.must_wait(queue):
-            self.queues.expired += 1
-            self.delete(queue, now_ms)
             took += CHANGED_COST
+            with suppress(Undeleted):  # it is tried again in the next round
+                self.delete(queue, now_ms)
+                self.queues.expired += 1
         return took
 
     def _new_journal(self, name: str, config: QueueConfig, now_ms: int) -> Journal:

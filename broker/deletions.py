@@ -1,6 +1,10 @@
 """Deleting queues for clients. A queue on whose files a thread is at work, or that has transfers under way, is deleted
 when that has ended, and its clients are answered then: transfers that a crash leaves unfinished must not be finished in
 another queue of the same name.
+
+Where the system refuses to remove a file, the request is refused and the queue is served on. Where it refuses that
+after the first file has gone, the queue is gone, too: no start finds its items. What is left of its files is tried
+again each second, and until then there is no other queue of its name.
 """
 
 from __future__ import annotations
@@ -8,14 +12,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from staniel.broker.events import Level
+from staniel.broker.operations.audit import Result
 from staniel.broker.session import SUSPENDED, Session
+from staniel.journal.disk.refusals import described, remedy
 from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
+    from staniel.journal.disk.removal import FileRemoval, Unremoved
 
-Then = Callable[[bool], None]
-"""Called with whether there was such a queue; answers the client."""
+Then = Callable[[bool, str], None]
+"""Called with whether there was such a queue, and why it is still there: "" if it is not. Answers the client."""
+
+
+class Undeleted(Exception):
+    """The system refuses to remove the files of a queue; nothing has changed. `why`: for the client."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 class Deletions:
@@ -26,6 +42,8 @@ class Deletions:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.postponed: dict[Queue, list[Session]] = {}
+        self.unremoved: dict[str, FileRemoval] = {}
+        """By name: what is left of the files of deleted queues."""
 
     def delete(self, session: Session, name: str, now_ms: int, then: Then) -> None:
         """Delete a queue for `session`, and call `then`: at once, or when a later turn lets the session go on. Raises
@@ -35,19 +53,32 @@ class Deletions:
         queue = broker.queues.find(name)
         if queue is None:
             session.batch = max(session.batch, broker.queues.erased.get(name, 0))  # a power cut may bring it back
-            then(broker.queues.waiters_by_name.dismiss(name))  # readers may wait for it
+            then(broker.queues.waiters_by_name.dismiss(name), "")  # readers may wait for it
             return
-        session.log_event("queue.deleted", now_ms, queue=name, items=queue.line.present)
-        broker.audit.note(session, "delete", now_ms, queue=name, items=queue.line.present)
         if self.must_wait(queue):
+            self._note(session, name, queue.line.present, now_ms)
             self.postponed.setdefault(queue, []).append(session)
             broker.group.after_sync = self.carry_out
             broker.transfers.hold(queue)
-            session.suspend(lambda found, now_ms: then(found))
+            session.suspend(lambda told, now_ms: then(*told))
+            return
+        items = queue.line.present
+        session.yield_turn()  # files are removed
+        try:
+            batch = broker.delete(queue, now_ms)
+        except Undeleted as refused:
+            broker.audit.note(
+                session, "delete", now_ms, queue=name, items=items, result=Result.REFUSED, why=refused.why
+            )
+            then(True, refused.why)
         else:
-            session.batch = max(session.batch, broker.delete(queue, now_ms))
-            session.yield_turn()  # files have been removed
-            then(True)
+            self._note(session, name, items, now_ms)
+            session.batch = max(session.batch, batch)
+            then(True, "")
+
+    def _note(self, session: Session, name: str, items: int, now_ms: int) -> None:
+        session.log_event("queue.deleted", now_ms, queue=name, items=items)
+        self._broker.audit.note(session, "delete", now_ms, queue=name, items=items)
 
     def must_wait(self, queue: Queue) -> bool:
         """Whether `queue` and its files must stay for now."""
@@ -65,11 +96,55 @@ class Deletions:
             return
         for queue in due:
             sessions = self.postponed.pop(queue)
-            batch = broker.delete(queue, now_ms)
+            batch, why = 0, ""
+            try:
+                batch = broker.delete(queue, now_ms)
+            except Undeleted as refused:
+                why = refused.why
+                broker.audit.note(
+                    sessions[0], "delete", now_ms, queue=queue.name, result=Result.REFUSED, why=refused.why
+                )
             for number, session in enumerate(sessions):
                 session.batch = max(session.batch, batch)
                 if session.state is SUSPENDED:
-                    session.deliver(number == 0)  # the others come after it
+                    session.deliver((number == 0 or bool(why), why))  # the others come after it
         if not self.postponed:
             broker.group.after_sync = None
         broker.transfers.resume(due, now_ms)
+
+    # what the system refuses
+
+    def refused(self, name: str, error: OSError, now_ms: int) -> Undeleted:
+        """The system refuses to remove the first file of queue `name`: it is served on."""
+        why = described(error)
+        hint = f"nothing has changed; {_remedy(error)}, then delete it again"
+        self._broker.rate_limited(Level.WARNING, "queue.undeleted", now_ms, queue=name, why=why, hint=hint)
+        return Undeleted(f"queue {name} is not deleted: {why}")
+
+    def leave(self, name: str, left: Unremoved, now_ms: int) -> None:
+        """Queue `name` is gone, and `left` of its files are still there."""
+        self.unremoved[name] = left.removal
+        self._block(name, left.error, now_ms)
+
+    def go_on(self, now_ms: int) -> None:
+        """Try again to remove what is left. Raises JournalFailure."""
+        broker = self._broker
+        for name, removal in list(self.unremoved.items()):
+            try:
+                removal.carry_out()
+            except OSError as error:
+                self._block(name, error, now_ms)
+            else:
+                del self.unremoved[name]
+                broker.streams.unblock_deleted(name, self.unremoved)
+                broker.queues.erased[name] = broker.group.change_folder(0, now_ms)
+
+    def _block(self, name: str, error: OSError, now_ms: int) -> None:
+        why = described(error)
+        self._broker.streams.block_deleted(name, f"its files cannot be removed: {why}")
+        hint = f"its items are gone; {_remedy(error)}; it is tried again each second"
+        self._broker.rate_limited(Level.WARNING, "queue.unremoved", now_ms, queue=name, why=why, hint=hint)
+
+
+def _remedy(error: OSError) -> str:
+    return remedy(error, "see to it that its file can be removed").removesuffix(", then start again")

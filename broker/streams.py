@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from staniel.broker.access import why_unreadable
@@ -109,6 +110,18 @@ class StreamQueues:
         names = {name} | {f"{name}+{reader}" for reader in files.readers if reader not in ("", name)}
         for queue_name in names:
             self.broker.queues.block(queue_name, why)
+
+    def block_deleted(self, name: str, why: str) -> None:
+        """Deleted queue `name` has files that are still to be removed: nothing may be made beside them."""
+        self._blocked[parent_of(name) or name] = why
+        self.broker.queues.block(name, why)
+
+    def unblock_deleted(self, name: str, others: Iterable[str]) -> None:
+        """Those files are gone. `others`: the queues of which there still are some."""
+        del self.broker.queues.blocked[name]
+        family = parent_of(name) or name
+        if family not in {parent_of(other) or other for other in others}:
+            self._blocked.pop(family, None)
 
     def unblock(self, name: str) -> None:
         """Unblock `name`, and its readers if it is in this format."""

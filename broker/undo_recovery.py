@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from staniel.broker.deletions import Undeleted
 from staniel.broker.events import Level
 from staniel.broker.operations.resumption import resume
 from staniel.broker.operations.undo import UndoRecord, Undos
@@ -337,7 +338,8 @@ class UndoRecovery:
         for record in [each for each in self.undos.by_id.values() if each.content.has_queue_left]:
             queue = self.broker.queues.find(record.queue)
             if queue is not None and not len(queue.line) and not self.broker.deletions.must_wait(queue):
-                self.broker.delete(queue, now_ms)
+                with suppress(Undeleted):  # it is served on, empty
+                    self.broker.delete(queue, now_ms)
             with suppress(OSError):
                 self._write(record, [DeleteEnded()])
         cut_off, self._cut_off = self._cut_off, []

@@ -284,6 +284,16 @@ class GroupCommit:
         except OSError as error:
             return self._release_ballast_and_retry(error, write, path)
 
+    def try_or_release_ballast(self, write: Callable[[], None]) -> None:
+        """Write what need not be written, if need be at the ballast's cost. Raises OSError."""
+        try:
+            write()
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
+                raise
+            self.release_ballast()
+            write()
+
     def _release_ballast_and_retry(self, error: OSError, write: Callable[[], T], path: str) -> T:
         if error.errno not in FULL_ERRNOS or self.ballast.space is not Space.AMPLE:
             raise JournalFailure(f"cannot write {path}: {described(error)}") from error

@@ -18,6 +18,7 @@ from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
 from staniel.journal.disk.fs import Fs, JournalFailure, Locked, Misplaced, is_missing, remove_each
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.disk.refusals import described, remedy
+from staniel.journal.disk.removal import Unremoved
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit
@@ -434,16 +435,19 @@ class Spool:
         self.claim(name)
         return Log(self.fs, self.folder, name, self.group, config)
 
-    def erase(self, log: Log | ReaderLog, now_ms: int) -> int:
-        """Remove a queue's files; the batch that a reply about it waits for. Raises OSError."""
+    def erase(self, log: Log | ReaderLog, now_ms: int) -> tuple[int, Unremoved | None]:
+        """Remove a queue's files; the batch that a reply about it waits for, and what could not be removed: its items
+        are gone all the same. Raises OSError, and nothing has changed; JournalFailure.
+        """
         if isinstance(log, ReaderLog):
-            return self.streams.erase(log, now_ms)
-        log.erase()
-        family = parent_of(log.name) or log.name
-        self._kestrel[family].discard(log.name)
-        if not self._kestrel[family]:
-            del self._kestrel[family]
-        return self.group.change_folder(log.sync_ms, now_ms)
+            left = self.streams.erase(log, now_ms)
+        else:
+            left = log.erase()
+            family = parent_of(log.name) or log.name
+            self._kestrel[family].discard(log.name)
+            if not self._kestrel[family]:
+                del self._kestrel[family]
+        return self.group.change_folder(log.sync_ms, now_ms), left
 
     def _create(self, log: Log, now_ms: int) -> None:
         assert log.file.size == 0

@@ -86,8 +86,10 @@ def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
     if not may_write(session, None, request.noreply) or is_blocked(session, request.queue, request.noreply):
         return
 
-    def then(found: bool) -> None:
-        if not request.noreply:
+    def then(found: bool, why: str) -> None:
+        if why:
+            session.refuse(why, request.noreply)
+        elif not request.noreply:
             session.out.append(session.replies.deleted if found else session.replies.not_found)
 
     session.broker.deletions.delete(session, request.queue, now_ms, then)

@@ -125,8 +125,10 @@ def delete(session: Session, request: memcache.MetaDelete, now_ms: int) -> None:
     if not commands.may_write(session, None) or commands.is_blocked(session, request.queue):
         return
 
-    def then(found: bool) -> None:
-        if not found:
+    def then(found: bool, why: str) -> None:
+        if why:
+            session.refuse(why)
+        elif not found:
             session.out.append(session.replies.meta(NOT_FOUND, request.meta))
         elif not request.meta.quiet:
             session.out.append(session.replies.meta(DONE, request.meta))

@@ -185,7 +185,11 @@ def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
     if why := broker.queues.why_blocked(request.queue):
         session.out.append(replies.error(why))
         return
-    broker.deletions.delete(session, request.queue, now_ms, lambda found: session.out.append(replies.done))
+
+    def then(found: bool, why: str) -> None:
+        session.out.append(replies.error(why) if why else replies.done)
+
+    broker.deletions.delete(session, request.queue, now_ms, then)
 
 
 def status(session: Session, request: memcache.Status, now_ms: int) -> None:

@@ -319,8 +319,11 @@ def delete(session: Session, call: thrift.ThriftDelete, now_ms: int) -> None:
     if why := access.write_refusal(session, None) or session.broker.queues.why_blocked(call.queue):
         session.out.append(replies.failure(call, why))
         return
-    broker = session.broker
-    broker.deletions.delete(session, call.queue, now_ms, lambda found: session.out.append(replies.done(call)))
+
+    def then(found: bool, why: str) -> None:
+        session.out.append(replies.failure(call, why) if why else replies.done(call))
+
+    session.broker.deletions.delete(session, call.queue, now_ms, then)
 
 
 def current_status(session: Session, call: thrift.ThriftCurrentStatus, now_ms: int) -> None:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from staniel.broker import access
+from staniel.broker.deletions import Undeleted
 from staniel.broker.events import Level
 from staniel.broker.operations.running import CANCELLED, CUT_OFF, LOOK_AGAIN_MS, Operation, Requester
 from staniel.broker.operations.transfer import Bound, noted_position
@@ -371,7 +372,12 @@ class RunningPurge(FileOperation):
             self.is_at_rest = True  # and holds nothing that another delete of this queue could wait for
             broker.timers.set(DelayedCall(self._delete_again), now_ms + LOOK_AGAIN_MS)
             return
-        self.batch = broker.delete(queue, now_ms)
+        try:
+            self.batch = broker.delete(queue, now_ms)
+        except Undeleted as refused:
+            self._why = refused.why
+            self._deleted(now_ms)
+            return
         self.log_event("queue.deleted", now_ms, queue=queue.name, items=self.done)
         self.after_sync(self._deleted, now_ms, of_items=False)
 

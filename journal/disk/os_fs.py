@@ -96,6 +96,21 @@ def _is_large_and_gone(fd: int) -> bool:
     return status.st_size >= LARGE_BYTES and not status.st_nlink
 
 
+def _is_there(folder: str) -> bool:
+    """Whether there is such a folder. Raises OSError: something else is there, or the system does not tell."""
+    path = native(folder)
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if os.path.islink(path):
+            why = f"a symbolic link to {own(os.readlink(path))}, which is not there"
+            raise OSError(errno.ENOENT, why, folder) from None
+        return False
+    if not stat.S_ISDIR(mode):
+        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
+    return True
+
+
 class OsFile:
     """A file descriptor in append mode."""
 
@@ -381,12 +396,7 @@ class OsFs:
     @_naming("make")
     def make_folder(self, path: str) -> None:
         missing = []
-        while not os.path.isdir(native(path)):
-            if os.path.islink(native(path)) and not os.path.exists(native(path)):
-                target = own(os.readlink(native(path)))
-                raise OSError(errno.ENOENT, f"a symbolic link to {target}, which is not there", path)
-            if os.path.exists(native(path)):
-                raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        while not _is_there(path):
             missing.append(path)
             path = os.path.dirname(path.rstrip("/")) or "."
         if missing:  # the folder around may have been made by a process that was killed before it could sync its name

@@ -7,9 +7,11 @@ pack.py rewrites what is too much for one step.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
-from staniel.journal.disk.fs import File, Fs, remove_each, take_back
+from staniel.journal.disk.fs import File, Fs, take_back
+from staniel.journal.disk.removal import FileRemoval, Unremoved
 from staniel.journal.disk.replace_file import discard, fresh_file
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.kestrel import files as layout
@@ -406,8 +408,16 @@ class Log(Journal):
         self._restoring = b""
         self.rewrites += 1
 
-    def erase(self) -> None:
-        """Remove every file, in an order in which a crash leaves everything or nothing."""
+    def erase(self) -> Unremoved | None:
+        """Remove every file, in an order in which a crash leaves everything or nothing. Raises OSError: the system
+        refuses it, and nothing has changed. What is returned could not be removed: a start finds an empty queue in it.
+        """
+        left = None
+        if self.segments.sealed:
+            remove_sidecars(self.fs, self.folder, self.archives)
+            left = self._remove_all()
+        else:
+            self.fs.remove(self.path)
         self._pending.clear()
         self._counted = self._counted_bytes = 0
         self.group.forget(self)
@@ -416,32 +426,41 @@ class Log(Journal):
             self.group.close_after_sync(self._file)
             self._file = None
         self.is_erased = True
-        remove_sidecars(self.fs, self.folder, self.archives)
-        if self.segments.sealed:
-            self._remove_all()
-        else:
-            self.fs.remove(self.path)
         self.segments.sealed.clear()
+        return left
 
-    def _remove_all(self) -> None:
+    def _remove_all(self) -> Unremoved | None:
         """Part of a journal is another queue than the whole of it. So an empty pack takes the place of everything
-        first, and is the last to go.
+        first, and is the last to go. Raises OSError, and nothing has changed.
         """
         number = self.newest_number + 1
         last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         pack = layout.pack_name(self.name, number)
         records = [Encoder(self.config.journal_dialect).nothing(0)]
         # The disk may be full, and its queues must still be able to go.
-        self.group.write_or_release_ballast(
-            lambda: self._write_synced(records, number)[1].close(), f"{self.folder}/{temp}"
-        )
-        self.fs.rename(self.path, f"{self.folder}/{last}")
+        self.group.try_or_release_ballast(lambda: self._write_synced(records, number)[1].close())
+        self._rename_to_pack(f"{self.folder}/{temp}", f"{self.folder}/{last}", f"{self.folder}/{pack}")
         self.fs.sync_folder(self.folder)
-        self.fs.rename(f"{self.folder}/{temp}", f"{self.folder}/{pack}")
-        self.fs.sync_folder(self.folder)
-        remove_each(self.fs, self.folder, [*self.archives, last])
-        self.fs.sync_folder(self.folder)
-        self.fs.remove(f"{self.folder}/{pack}")
+        removal = FileRemoval(self.fs, self.folder, [*self.archives, last], pack)
+        try:
+            removal.carry_out()
+        except OSError as error:
+            return Unremoved(removal, error)
+        return None
+
+    def _rename_to_pack(self, temp: str, last: str, pack: str) -> None:
+        try:
+            self.fs.rename(self.path, last)
+            try:
+                self.fs.sync_folder(self.folder)
+                self.fs.rename(temp, pack)
+            except OSError:
+                self._take_back(last)
+                raise
+        except OSError:
+            with suppress(OSError):  # the next start removes it
+                self.fs.remove(temp)
+            raise
 
     def close(self) -> None:
         """Everything must have been written and synced."""

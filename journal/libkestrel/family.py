@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from staniel.journal.background import CallbackTask, TaskQueue
 from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, Fs, remove_each
+from staniel.journal.disk.removal import FileRemoval, Unremoved
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.libkestrel.cutting import CutSegment
 from staniel.journal.libkestrel.files import StreamFiles, archived_name, temp_name
@@ -140,10 +141,10 @@ class StreamJournal:
 
     def discard(self) -> None:
         """Creating it has failed: remove its segment."""
-        try:
-            self.writer.erase()
-        except OSError:
-            pass  # the disk still fails; recovery removes a segment without items
+        names = self.writer.names()
+        self.writer.forget_files()
+        with suppress(OSError):  # the disk still fails; recovery removes a segment without items
+            remove_each(self.fs, self.folder, names)
 
     # readers
 
@@ -198,20 +199,44 @@ class StreamJournal:
         self.update_sync_policy()
         return found
 
-    def erase(self, reader: ReaderLog) -> bool:
-        """Remove a reader, with the last one the segments too. Returns whether it was the last. Raises OSError."""
+    def erase(self, reader: ReaderLog) -> None:
+        """Remove a reader that is not the last one. Raises OSError, and nothing has changed."""
+        reader.erase()
         del self.readers[reader.name]
         self.update_sync_policy()
-        if not self.readers:
-            # Segments first, and synced: without the reader file, segments that a crash left would be read as new.
-            self.writer.erase()
-            remove_each(self.fs, self.folder, self._being_removed)
-            self.fs.sync_folder(self.folder)
-        reader.erase()
-        if self.readers:
-            # Were the file there again after a crash, the queue would get items put while it did not exist.
-            self.fs.sync_folder(self.folder)
-        return not self.readers
+        # Were the file there again after a crash, the queue would get items put while it did not exist.
+        self.fs.sync_folder(self.folder)
+
+    def erase_all(self, reader: ReaderLog) -> Unremoved | None:
+        """Remove the last reader and the segments, the oldest first, so that a crash never leaves an earlier state of
+        the queue. Raises OSError: the system refuses it, and nothing has changed. What is returned could not be
+        removed: a start finds a queue in it of which all is confirmed. Raises JournalFailure.
+        """
+        # Segments first, and synced: without the reader file, segments that a crash left would be read as new.
+        names = [*self.writer.names(), *self._being_removed]
+        removal = FileRemoval(self.fs, self.folder, names, reader.file_name if reader.is_there else "")
+        left = None
+        try:
+            removal.carry_out()
+        except OSError as error:
+            if not removal.has_begun:
+                raise
+            self._confirm_all(reader)
+            left = Unremoved(removal, error)
+        del self.readers[reader.name]
+        self.update_sync_policy()
+        self.writer.forget_files()
+        reader.forget_file()
+        return left
+
+    def _confirm_all(self, reader: ReaderLog) -> None:
+        """A part of the segments is gone. Without a reader's file a start takes all as confirmed."""
+        if not reader.is_there:
+            return
+        try:
+            reader.confirm_all(self.stream.last_id)
+        except OSError as error:
+            raise self.group.failure(f"cannot remove the files of queue {self.queue}", error) from error
 
     # upkeep
 
@@ -356,19 +381,20 @@ class StreamJournals:
                 family.discard()
             raise
 
-    def erase(self, journal: ReaderLog, now_ms: int) -> int:
-        """Remove a reader's file, with the last one all files of the family. Returns the batch that the reply waits
-        for. Raises OSError.
+    def erase(self, journal: ReaderLog, now_ms: int) -> Unremoved | None:
+        """Remove a reader's file, with the last one all files of the family; what could not be removed. Raises OSError,
+        and nothing has changed; JournalFailure.
         """
         family = journal.family
-        if family.erase(journal):
-            del self.families[family.queue]
-            # A background task may still remove files by names that a new queue of this name must not use.
-            self._reserved_numbers[family.queue] = family.last_number_in_removal
-            self._reserved_numbers = {
-                name: number for name, number in self._reserved_numbers.items() if number >= now_ms
-            }
-        return self.group.change_folder(journal.sync_ms, now_ms)
+        if len(family.readers) > 1:
+            family.erase(journal)
+            return None
+        left = family.erase_all(journal)
+        del self.families[family.queue]
+        # A background task may still remove files by names that a new queue of this name must not use.
+        self._reserved_numbers[family.queue] = family.last_number_in_removal
+        self._reserved_numbers = {name: number for name, number in self._reserved_numbers.items() if number >= now_ms}
+        return left
 
     def _family(self, queue: str, config: QueueConfig, segments: StreamSegments) -> StreamJournal:
         family = StreamJournal(self.fs, self.folder, queue, self.group, config, segments, self.tasks)

@@ -7,7 +7,7 @@ are appended with every batch, so a confirmation is as durable as the queue's sy
 from __future__ import annotations
 
 from staniel.journal.disk.fs import BROKEN_ERRNOS, File, Fs
-from staniel.journal.disk.replace_file import replace_and_open
+from staniel.journal.disk.replace_file import replace_and_open, replace_file
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.interval_set import IntervalSet
 from staniel.journal.libkestrel.appender import Appender
@@ -181,13 +181,28 @@ class ReaderLog(Appender):
             return
         self._start_over_bytes = max(START_OVER_BYTES, 4 * self.written_bytes)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the file exists."""
+        return self._file is not None or bool(self._closed_bytes)
+
     def erase(self) -> None:
-        """Remove the file, if it exists. Raises OSError."""
-        there = self._file is not None or self._closed_bytes
+        """Remove the file, if it exists. Raises OSError, and nothing has changed."""
+        if self.is_there:
+            self.fs.remove(self.path)
+        self.forget_file()
+
+    def forget_file(self) -> None:
+        """The file is gone, or is about to go, with what is pending."""
         self._is_dirty = False
         self.abandon()
-        if there:
-            self.fs.remove(self.path)
+
+    def confirm_all(self, last_id: int) -> None:
+        """Have the file, on the disk, say that all items up to `last_id` are confirmed; nothing else is recorded any
+        more. Raises OSError, JournalFailure.
+        """
+        temp = f"{self.folder}/{temp_name(self.file_name, last_id)}"
+        replace_file(self.fs, self.path, encode_reader_file(Position(last_id)), temp)
 
     def discard(self) -> None:
         """Creating it has failed: leave no file that would be a reader at the next start."""

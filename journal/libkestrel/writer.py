@@ -6,7 +6,7 @@ before an item that would make the current one longer than allowed.
 
 from __future__ import annotations
 
-from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, Fs, remove_each
+from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, Fs
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import segment_name
@@ -158,18 +158,19 @@ class StreamWriter(Appender):
         self._entered_id = segment.last_id = self._run.last_id
         segment.size = self._run.stop
 
-    def erase(self) -> None:
-        """Remove every segment, the oldest first, so that a crash never leaves an earlier state of the queue. Raises
-        OSError.
-        """
+    def names(self) -> list[str]:
+        """The files of the segments that are there, the oldest first."""
         there = [segment for segment in self.segments.files if segment not in self._planned]
         if not (self._file or self._closed_bytes):
             there.remove(self.segments.files[-1 - len(self._planned)])
+        return [segment.name for segment in there]
+
+    def forget_files(self) -> None:
+        """All segments are gone, or are about to go, with what is pending."""
         self._pending_records = [[]]
         self._planned.clear()
         self._is_dirty = False
         self.abandon()
-        remove_each(self.fs, self.folder, [segment.name for segment in there])
         self.segments.files.clear()
 
     # inside

@@ -41,8 +41,9 @@ KINDS = {
     "an undo file": "/.staniel/undo",
     "the audit log": "/.staniel/audit",
     "status, pauses": "/.staniel/paused",
-    "any file": "/spool",
+    "any file": "",
 }
+"""What is in their paths; "": in the spool."""
 CALLS = [
     *("open", "read", "write", "pwrite", "rename", "unlink", "link", "mkdir", "list", "stat", "statfs"),
     *("ftruncate", "fallocate", "flock", SYNCS),
@@ -90,16 +91,17 @@ class Judged(Struct):
 
 def serve_refused(server: Armed, chores: Chores, trial: Trial) -> Outcome:
     """Raises AssertionError where the server neither goes on nor ends as it should."""
+    part = KINDS[trial.kind] or str(server.spool)
     if trial.phase is Phase.START:
         server.kill()
-        server.fail(trial.call, KINDS[trial.kind])
+        server.fail(trial.call, part)
         try:
             server.start()
         except AssertionError:
             assert server.wait(END_SECONDS_MAX) in (1, 2), "another exit code"
             return Outcome.REFUSES
     else:
-        server.fail(trial.call, KINDS[trial.kind])
+        server.fail(trial.call, part)
     try:
         chores.do()
         chores.do()

@@ -723,7 +723,13 @@ def delete(exchange: Exchange, now_ms: int) -> None:
 
 
 def _delete(exchange: Exchange, told: Deleted, now_ms: int) -> None:
-    exchange.broker.deletions.delete(exchange.session, exchange.names[0], now_ms, lambda was_there: exchange.json(told))
+    def then(was_there: bool, why: str) -> None:
+        if why:
+            exchange.error(503, why)
+        else:
+            exchange.json(told)
+
+    exchange.broker.deletions.delete(exchange.session, exchange.names[0], now_ms, then)
 
 
 def status(exchange: Exchange, now_ms: int) -> None:

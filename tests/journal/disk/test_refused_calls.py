@@ -59,6 +59,12 @@ TABLE = {
     "allocate the reserve": Row("allocate", "ballast", SPACE, "the reserve", "spool.no_reserve", True),
     "ask for free space": Row("statfs", "", STATFS, "the figure", "spool.space_unknown", True),
     "create the journal of a new queue": Row("create", "s/new", OPEN, "that request", "", False),
+    "remove the first file of a queue that is deleted": Row(
+        "remove", "s/gone", NAMES, "that request", "queue.undeleted", False
+    ),
+    "remove the other files of a queue that is deleted": Row(
+        "remove", "s/gone.", NAMES, "its name", "queue.unremoved", False
+    ),
 }
 
 
@@ -82,6 +88,19 @@ def serve(world: World) -> None:
         world.turn(100_000)
 
 
+def deleted(world: World, row: Row, number: int) -> None:
+    """`gone` is to be deleted, as far as that goes."""
+    world.disk._faults.clear()
+    for each in range(40):
+        assert asks(world, "set gone 0 0 500", f"{each:03}".ljust(500, "x")) == "STORED"
+    second = [name for name, _ in world.disk.list("s") if name.startswith("gone.")][1]
+    is_begun = row.costs == "its name"
+    path = f"s/{second}" if is_begun else row.path
+    world.disk.fail(row.verb, path, number, after=int(is_begun), times=ALWAYS)  # the first is of its sidecar
+    heard = asks(world, "delete gone")
+    assert heard == "DELETED" if is_begun else os.strerror(number) in heard, heard
+
+
 @pytest.mark.parametrize("name", TABLE)
 def test_each_refusal_costs_what_the_table_says(name: str) -> None:
     row = TABLE[name]
@@ -101,6 +120,8 @@ def test_each_refusal_costs_what_the_table_says(name: str) -> None:
             disk.fail(row.verb, row.path, number, times=ALWAYS)
         if row.costs == "its queue":
             assert asks(world, "get q").startswith("SERVER_ERROR queue q is not available: "), word
+        elif "that is deleted" in name:
+            deleted(world, row, number)
         elif row.costs == "that request":
             assert asks(world, "set new 0 0 1", "x").startswith("SERVER_ERROR cannot create the journal of queue new")
         elif row.costs == "the reserve" and number in FULL_ERRNOS:
@@ -117,7 +138,7 @@ def test_each_refusal_costs_what_the_table_says(name: str) -> None:
         assert asks(world, "set other 0 0 1", "2") == "STORED"
         again = World(SMALL, world.disk.kill(), world.now_ms)
         assert not again.reported("spool.renewed") and again.items("other") == [b"1", b"2"]
-        assert drained(again) == ([39, 40] if row.costs not in ("its queue", "that request") else [0]), word
+        assert drained(again) == ([39, 40] if row.costs not in ("its queue", "that request", "its name") else [0]), word
 
 
 def test_the_docs_have_each_row_of_the_table_with_what_it_costs() -> None:

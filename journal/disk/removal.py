@@ -1,0 +1,41 @@
+"""Removing the files of a deleted queue: what the system refuses now is tried again later."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from staniel.journal.disk.fs import Fs, remove_each
+
+
+class FileRemoval:
+    """Removes `names` in their order, then, once that is on the disk, `last` ("": there is none)."""
+
+    def __init__(self, fs: Fs, folder: str, names: list[str], last: str) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._names = names
+        self._last = last
+        self.has_begun = False
+        """Whether a file is gone: before that an error leaves everything as it was."""
+
+    def carry_out(self) -> None:
+        """Remove what is left. Raises OSError, JournalFailure; a second call goes on where the first one failed."""
+        while self._names:
+            self._remove(self._names[0])
+            if len(self._names) == 1:
+                self._fs.sync_folder(self._folder)
+            del self._names[0]
+        if self._last:
+            self._remove(self._last)
+            self._last = ""
+
+    def _remove(self, name: str) -> None:
+        remove_each(self._fs, self._folder, [name])
+        self.has_begun = True
+
+
+class Unremoved(NamedTuple):
+    """A removal that has begun, and what it has met."""
+
+    removal: FileRemoval
+    error: OSError

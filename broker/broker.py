@@ -269,14 +269,14 @@ class Broker:
         """Answer all waiting clients, and leave every journal synced and closed. No sync may be running."""
         if self.serves_jobs:
             self.workq.cleaner.stop()
-        self.stopping = True
+        self.stopping = self.group.is_stopping = True
         for session in self._sessions:
             session.backlog.clear()  # what has not been executed is not answered
         if self.operations.running:
             self.operations.stop(now_ms)
         self.maintenance.close(now_ms)
         self.deletions.carry_out(now_ms)
-        self.commit_all(now_ms)
+        self._end_what_waits(now_ms)
         self.queues.waiters_by_name.dismiss_all()
         for queue in self.queues.all():
             if not self.status.enforced.writes and not len(queue.line):
@@ -288,20 +288,54 @@ class Broker:
             self.settle(now_ms)
         if "client" not in self.stop_cause and self.stop_cause:
             self.audit.note_signal("stop", str(self.stop_cause["why"]), now_ms)
-        self.group.settle(now_ms)
-        self.audit.close()
+        self._end_what_waits(now_ms)
         for task in list(self.group.redo.running):
-            self.maintenance.tasks.complete(task, now_ms)
+            if not self.maintenance.tasks.drop(task):
+                self.maintenance.tasks.complete(task, now_ms)
+        self._end_files(now_ms)
+        self.audit.close()
         self.transfers.transfer_log.close()
-        self.wall.end(now_ms)
         if self.serves_jobs:
             self.workq.close()
-        self.spool.settle()
         for queue in self.queues.all():
             if isinstance(queue.journal, Log):
                 queue.journal.close()
         self.streams.close()
-        self.spool.end_log()
+
+    def _end_what_waits(self, now_ms: int) -> None:
+        """Commit until nothing waits for a sync, as transfers do. What is left needs one more."""
+        self.commit(now_ms)
+        while self.group.has_followers and (sync := self.group.start_sync(now_ms)) is not None:
+            sync.run()
+            self.group.finish_sync(sync, now_ms)
+            self.commit(now_ms)
+
+    def _end_files(self, now_ms: int) -> None:
+        """Nothing is recorded any more. Two syncs, one behind the other: of all files, then of what is renamed. Raises
+        JournalFailure, OSError.
+        """
+        clock, version, refused = self.wall.end(now_ms), None, None
+        try:
+            version = self.spool.end_of_log()
+        except OSError as error:
+            refused = error
+        self.group.end(now_ms)
+        if clock is not None:
+            try:
+                clock.install()
+            except OSError as error:
+                self.wall.report_unwritten(error)
+        try:
+            if version is not None:
+                version.install()
+        except OSError as error:
+            refused = error
+        if refused is not None:
+            self.group.redo.stay_in_use()
+            raise refused
+        if clock is not None or version is not None:
+            self.fs.sync_folder(self.spool.own)
+        self.group.redo.let_go()
 
     def stop(self, why: str, client: str = "") -> None:
         """The server is to stop after this tick, because of a signal or of what a client has asked."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.fs import Fs, is_missing
-from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.disk.replace_file import Replacement, replace_file
 from staniel.journal.own_files import KeptFile
 from staniel.journal.spool import refused_start
 from staniel.queues.calendar import ERAS_MAX, FIRST_ERA, FOREVER_MS, LONG_AGO_MS, MARKS_MAX, Calendar, Era, next_mark
@@ -119,13 +119,18 @@ class WallClock:
         elif self._is_unwritten or now_ms - self._noted_ms >= NOTE_MS:
             self._keep_as_expected(here, now_ms)
 
-    def end(self, now_ms: int) -> None:
-        """Note what the wall shows: it cannot show less at the next start."""
+    def end(self, now_ms: int) -> Replacement | None:
+        """Note what the wall shows: it cannot show less at the next start. The note is to be synced and installed."""
         if self.read is None:
-            return
+            return None
         here = self.read()
         self._take_step(here, now_ms)
-        self._keep_as_expected(here, now_ms)
+        self._note = self._note_of(self._as_expected(here, now_ms))
+        try:
+            return Replacement(self._fs, self._path, self._encoded())
+        except OSError as error:
+            self.report_unwritten(error)
+            return None
 
     def _take_step(self, here: ClockReading, now_ms: int) -> int:
         """How far the wall was set since the last look; 0: it was not."""
@@ -139,7 +144,10 @@ class WallClock:
 
     def _keep_as_expected(self, here: ClockReading, now_ms: int) -> None:
         """Not as the wall is read: what it is off by, less than a step, would be forgotten, and come again."""
-        self._keep(ClockReading(self.calendar.wall_ms(now_ms), here.steady_ms, here.boot), now_ms)
+        self._keep(self._as_expected(here, now_ms), now_ms)
+
+    def _as_expected(self, here: ClockReading, now_ms: int) -> ClockReading:
+        return ClockReading(self.calendar.wall_ms(now_ms), here.steady_ms, here.boot)
 
     def _tell(self, step_ms: int) -> None:
         if self.is_apart:
@@ -155,8 +163,7 @@ class WallClock:
             self._report(Level.INFO, "clock.set", seconds=_seconds(step_ms))
 
     def _keep(self, here: ClockReading, now_ms: int) -> None:
-        eras = _relative(self.calendar.eras, self.calendar.ahead_ms)
-        note = ClockNote(here.boot, here.wall_ms, here.steady_ms, eras)
+        note = self._note_of(here)
         if note == self._note and not self._is_unwritten:
             return
         self._note, self._noted_ms = note, now_ms
@@ -167,12 +174,22 @@ class WallClock:
             self._is_unwritten = True  # the next look tries again
             if was_unwritten:
                 return
-            hint = "after a crash, lives of items from before the last step of the clock may end early or late"
-            self._report(Level.WARNING, "clock.not_kept", file=self._path, why=error.strerror, hint=hint)
+            self.report_unwritten(error)
+
+    def report_unwritten(self, error: OSError) -> None:
+        hint = "after a crash, lives of items from before the last step of the clock may end early or late"
+        self._report(Level.WARNING, "clock.not_kept", file=self._path, why=error.strerror, hint=hint)
+
+    def _note_of(self, here: ClockReading) -> ClockNote:
+        eras = _relative(self.calendar.eras, self.calendar.ahead_ms)
+        return ClockNote(here.boot, here.wall_ms, here.steady_ms, eras)
 
     def _write(self) -> None:
         self._fs.make_folder(self._path.rpartition("/")[0])
-        replace_file(self._fs, self._path, msgspec.json.encode(self._note) + b"\n")
+        replace_file(self._fs, self._path, self._encoded())
+
+    def _encoded(self) -> bytes:
+        return msgspec.json.encode(self._note) + b"\n"
 
     def _remembered(self) -> ClockNote | None:
         try:

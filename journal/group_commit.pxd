@@ -8,7 +8,7 @@ cdef class GroupCommit:
     cdef public long long _checks_due_ms
     cdef public long long synced_ms
     cdef public list _touched, _then, _closing
-    cdef public bint _waited_for, _folder_changed
+    cdef public bint _waited_for, _folder_changed, is_stopping, _is_last
     cdef public dict _syncing, _now, _later, _asked, _sealed, _unchecked
 
     cpdef touch(self, member)

@@ -57,6 +57,10 @@ class SeparateDevice:
     def named(self) -> NamedFile | None:
         return None
 
+    def is_on(self, folder: str) -> bool:
+        """Whether it is known to be on the file system of `folder`."""
+        return False
+
     def write(self, data: bytes) -> None:
         raise NotImplementedError
 
@@ -117,6 +121,7 @@ class Sync(Struct):
     redo: RedoLog | None = None
     left: list[tuple[bytes, int]] = []  # what is still to be written to the redo log
     pieces: list[Piece] = []  # of which it gets checksums
+    is_whole: bool = False  # one sync of the file system, however few files there are
 
     def only_region(self) -> Region | None:
         """The file of the redo log that `run` would write and sync, if there is nothing else to do."""
@@ -131,13 +136,15 @@ class Sync(Struct):
             if self.redo is not None:
                 left, self.left = self.left, []
                 self.redo.carry_out(left, self.pieces)
-            if len(files) > FILES_ONE_BY_ONE_MAX:
+            is_whole = self.is_whole or len(files) > FILES_ONE_BY_ONE_MAX
+            if is_whole:
                 self.fs.sync_all_with(self.spool, files)
                 others = [file for file in files if type(file) is not NamedFile]
                 files = tuple([file for file in others if isinstance(file, SeparateDevice)])
             for file in files:
-                file.sync()
-            if self.folder and len(self.files) <= FILES_ONE_BY_ONE_MAX:
+                if not (self.is_whole and isinstance(file, SeparateDevice) and file.is_on(self.spool)):
+                    file.sync()
+            if self.folder and not is_whole:
                 self.fs.sync_folder(self.folder)
         except OSError as error:  # it did not come to a sync
             raise JournalFailure(f"cannot sync {self.spool}: {error}") from error
@@ -190,6 +197,9 @@ class GroupCommit:
         self._then: list[Callable[[int], None]] = []
         self._closing: list[File] = []
         self._sealed: dict[File, None] = {}
+        self.is_stopping = False
+        """The server stops: each sync is one of the whole file system, and no journal is rotated behind it."""
+        self._is_last = False  # the sync behind which nothing is written
 
     def failure(self, what: str, error: OSError) -> JournalFailure:
         """The end of a process that has tried to change files and cannot know how far that came. The next one sees it:
@@ -454,9 +464,9 @@ class GroupCommit:
         self._now = {}
         folder = self.folder if self._folder_changed else ""
         self._folder_changed = False
-        sync = Sync(last, tuple(files), folder, self.folder, self.fs, asked, then, False)
+        sync = Sync(last, tuple(files), folder, self.folder, self.fs, asked, then, False, is_whole=self.is_stopping)
         redo = self.redo
-        if redo.state is LogState.IN_USE:
+        if redo.state is LogState.IN_USE and not self._is_last:
             sync.pieces = self._pieces(files)
             pieces, read_back = self._pieces_due(now_ms, files)
             sync.pieces += pieces
@@ -507,6 +517,30 @@ class GroupCommit:
                 raise self.failure(f"cannot rotate {member.path}", error) from error
             # No room for another file, no descriptor, or no right: tried again when the journal has grown further.
             self.on_refused(member.path, error, now_ms)
+
+    @property
+    def has_followers(self) -> bool:
+        """Whether something is to be done when the next sync has ended."""
+        return bool(self._then)
+
+    def end(self, now_ms: int) -> None:
+        """Write all, and make all of the spool durable with one sync: the server stops, and records nothing any more.
+
+        The redo log is not told of it. A power cut before `version` says that the log is not in use any more may undo
+        what is written here, as if it had come before this sync: nothing may rest on that sync until then. Raises
+        JournalFailure.
+        """
+        assert self._running is None and not self._then
+        self.write(now_ms)
+        self._is_last = True
+        self._unchecked.clear()
+        self._checks_due_ms = NEVER_MS
+        self._later = dict.fromkeys(self._later, now_ms)
+        self._next_due_ms = now_ms
+        sync = self.start_sync(now_ms)
+        assert sync is not None
+        sync.run()
+        self.finish_sync(sync, now_ms)
 
     def settle(self, now_ms: int) -> None:
         """Write and sync everything on the spot: at start and stop, where no client is served meanwhile."""

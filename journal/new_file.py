@@ -34,6 +34,9 @@ class NewFile(SeparateDevice):
             self._fs.sync_folder(self._folder)
             self._is_named = True
 
+    def is_on(self, folder: str) -> bool:
+        return True  # a start refuses an own folder that is not on the spool's file system
+
     def is_at(self, path: str) -> bool:
         return self._file.is_at(path)
 

@@ -19,7 +19,7 @@ from staniel.journal.disk.fs import Fs, JournalFailure, Locked, Misplaced, is_mi
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.disk.removal import Unremoved
-from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.disk.replace_file import Replacement, replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.kestrel import files as kestrel_files
@@ -319,6 +319,14 @@ class Spool:
             replace_file(self.fs, f"{self.own}/version", f"{FORMAT_VERSION}\n".encode())
             self.used_log = b""
         self.redo.end()
+
+    def end_of_log(self) -> Replacement | None:
+        """What says, installed behind a sync of all journals, that no redo log is needed any more; None: none is in
+        use. Raises OSError.
+        """
+        if self.redo.state is not LogState.IN_USE and not self.used_log:
+            return None
+        return Replacement(self.fs, f"{self.own}/version", f"{FORMAT_VERSION}\n".encode())
 
     def remove_unused_log(self) -> None:
         """There is to be no redo log, and an earlier run has left its files. Those that cannot be removed stay."""

@@ -97,7 +97,7 @@ class PackScheduler:
         """The server stops."""
         self._wanted.clear()
         if self._pack is not None:
-            if self._pack.task is not None:
+            if self._pack.task is not None and self._tasks.is_running(self._pack.task):
                 self._tasks.complete(self._pack.task, now_ms)
             self.forget(self._pack.log)
 

@@ -34,6 +34,29 @@ def replace_and_open(fs: Fs, path: str, data: bytes, temp: str) -> File:
     return file
 
 
+class Replacement:
+    """A file whose new content waits for a sync of the whole file system: `install` may be called behind that, and then
+    the folder is to be synced. After a crash there is the old content or the new, as with `replace_file`.
+    """
+
+    def __init__(self, fs: Fs, path: str, data: bytes) -> None:
+        """Raises OSError: then the old content stands."""
+        self._fs = fs
+        self._path = path
+        self._temp = f"{path}.new"
+        file = fresh_file(fs, self._temp)
+        try:
+            file.write(data)
+        except OSError:
+            discard(fs, self._temp, file)
+            raise
+        file.close()
+
+    def install(self) -> None:
+        """Raises OSError: then the old content stands."""
+        _rename(self._fs, self._temp, self._path)
+
+
 def fresh_file(fs: Fs, path: str) -> File:
     """Create `path` empty, whatever an earlier attempt has left there. Raises OSError."""
     file = fs.append(path)

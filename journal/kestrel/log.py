@@ -326,7 +326,7 @@ class Log(Journal):
 
     def synced(self, now_ms: int) -> None:
         """The current file has just been synced, so that rotating it now stalls no client."""
-        if self.is_erased:
+        if self.is_erased or self.group.is_stopping:
             return  # its name may be another journal's by now
         if self.seal_wanted or self.file.size > self.config.max_memory_bytes:
             # What has been recorded meanwhile still belongs to the file: its end is what the queue holds now.

@@ -623,8 +623,23 @@ class RedoLog:
         OSError, JournalFailure.
         """
         if self.state is LogState.IN_USE:
-            self.state = LogState.UNUSED
             replace_file(self.fs, f"{self.own}/version", f"{UNUSED}\n".encode())
+        self.let_go()
+
+    def stay_in_use(self) -> None:
+        """All files have just been synced, and `version` cannot be written: have the log say so of those that it has
+        only checksums of. Raises OSError, JournalFailure.
+        """
+        for binding in self.bound.values():
+            if not binding.has_data:
+                binding.mark_safe(binding.written_bytes())
+                self._note_safe(binding)
+        self.carry_out(self.take())
+
+    def let_go(self) -> None:
+        """`version` says that the log is not in use: forget the files."""
+        if self.state is LogState.IN_USE:
+            self.state = LogState.UNUSED
         for path in list(self.bound):
             self._release(path)
         for segment in self.segments:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from staniel.journal.disk.ballast import Ballast
@@ -63,6 +64,11 @@ class SegmentFile(SeparateDevice):
         if not self._is_named:
             self._fs.sync_folder(self._folder)
             self._is_named = True
+
+    def is_on(self, folder: str) -> bool:
+        with suppress(OSError):  # if the disk does not tell, it is synced itself
+            return self._fs.is_same_device(self._folder, folder)
+        return False
 
     def close(self) -> None:
         self._file.close()

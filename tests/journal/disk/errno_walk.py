@@ -33,6 +33,7 @@ Call = tuple[str, str]
 UNUSED = {
     r"statfs .*": "a figure",
     r"(is_at|is_locked) .*": "it is looked each second",
+    r"is_same_device s/\.staniel/\w+": "whether one sync covers the command log, too; if not it is synced itself",
     r"(is_same_device|read) s/\w+": "whether the redo log takes a file up; one that it does not is synced itself",
     r"(size|open|create|allocate|reserve|remove) s/\.staniel/failed_sync(\.room)?": "room for a mark, tried again",
     r"size s/\.staniel/(ballast|version|failed_sync|audit)": "it is looked each second",

@@ -1,9 +1,13 @@
 cimport cython
 
 from staniel.broker.counters cimport ServerCounters
+from staniel.broker.share cimport Share
 from staniel.journal.group_commit cimport GroupCommit
 from staniel.protocol.memcache.replies cimport Replies
 from staniel.queues.calendar cimport Calendar
+
+
+cdef long long _OUT_BYTES_PER_TURN, _REQUESTS_PER_LOOK
 
 
 cdef class FrequentCommands:
@@ -27,9 +31,9 @@ cdef class Session:
 
     cpdef bint knows(self, dict allowed, str name) except -1
     cpdef execute(self, list requests, long long now_ms)
-    @cython.locals(handlers=dict, commands=FrequentCommands, done=Py_ssize_t)
+    @cython.locals(handlers=dict, commands=FrequentCommands, done=Py_ssize_t, share=Share)
     cpdef _execute_many(self, list requests, long long now_ms)
-    @cython.locals(handlers=dict, left=Py_ssize_t)
+    @cython.locals(handlers=dict, left=Py_ssize_t, share=Share)
     cpdef run_backlog(self, long long now_ms)
     cpdef clear_out(self)
     @cython.locals(batch="long long")

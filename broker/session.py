@@ -40,6 +40,8 @@ OUT_BYTES_PER_TURN = 1 << 20  # a short line can ask for a long item, and a pipe
 ITEMS_AT_ONCE = 16  # a request for more items, or keys, than these is the last one of its turn
 REQUESTS_PER_TURN = 64  # then it is the next client's turn: a long pipeline must not starve the others
 REQUESTS_PER_LOOK = 8  # at the clock: less of a short request's time than it takes to look
+# The same for what is compared after each request: compiled, these are C numbers (session.pxd).
+_OUT_BYTES_PER_TURN, _REQUESTS_PER_LOOK = OUT_BYTES_PER_TURN, REQUESTS_PER_LOOK
 
 WORK_PER_STEP = 50_000  # as much as to drop so many items
 QUEUE_COST = 15  # of them take as long as to hand one queue its reads, besides one for each read
@@ -287,10 +289,10 @@ class Session:
                     commands.serve(self, request, now_ms)
             except Later:
                 self._again(request)
-            if self.state is not READY or self.out_bytes > OUT_BYTES_PER_TURN or backlog:
+            if self.state is not READY or self.out_bytes > _OUT_BYTES_PER_TURN or backlog:
                 backlog.extend(requests[done:])
                 return
-            if share is not None and not done % REQUESTS_PER_LOOK and share.is_spent:
+            if share is not None and not done % _REQUESTS_PER_LOOK and share.is_spent:
                 backlog.extend(requests[done:])
                 return
 
@@ -298,7 +300,7 @@ class Session:
         """Execute requests of the backlog, at most as many as one turn allows, and for STEP_NS."""
         backlog, handlers = self.backlog, self.handlers
         left, share = REQUESTS_PER_TURN, Share(self.broker)
-        while backlog and left and self.state is READY and self.out_bytes <= OUT_BYTES_PER_TURN:
+        while backlog and left and self.state is READY and self.out_bytes <= _OUT_BYTES_PER_TURN:
             left -= 1
             request = backlog.popleft()
             try:

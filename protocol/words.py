@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from sys import intern
 
 INT32_MIN = -(2**31)
 INT32_MAX = 2**31 - 1
@@ -25,6 +26,13 @@ def integer(word: bytes, low: int, high: int) -> int | None:
 def text(word: bytes) -> str:
     """A word as text. Names are ISO-8859-1 on the wire, so every byte is a character."""
     return word.decode("latin-1")
+
+
+def queue_name(word: bytes) -> str:
+    """The name of a queue: one string for all requests and for the queue. A dictionary finds it without comparing
+    characters.
+    """
+    return intern(text(word))
 
 
 def pop_noreply(words: list[bytes]) -> bool:

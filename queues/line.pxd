@@ -3,6 +3,7 @@
 
 cimport cython
 
+from staniel.queues.deques cimport append, popleft
 from staniel.queues.item cimport Delivery, Item, id_after, is_remnant, new_delivery
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.deferred_free import DeferredFree
+from staniel.queues.deques import append, popleft
 from staniel.queues.item import ID_SHIFT, LOST_MS, Delivery, Item, id_after, is_remnant, new_delivery, remnant_of
 
 # What an item costs beside its payload: the Item, the header of its bytes, its place in the line, the allocator's
@@ -22,8 +23,6 @@ SMALL_ITEMS_SHARE = 0.4
 SMALL_ITEMS_BYTES = 64 << 10
 LOAD_BYTES = 128 << 10  # read at once, while a client waits, when nothing was read ahead
 UNBOUNDED = 2**62
-# Bound once: compiled, a method of a deque is looked up by name at each call.
-_append, _popleft = deque.append, deque.popleft
 
 
 IsOver = Callable[[Item], bool]
@@ -328,7 +327,7 @@ class PlainLine(Line):
             self.behind += 1
             self.behind_bytes += size
         else:
-            _append(self.fresh, item)
+            append(self.fresh, item)
             if item.expires_ms:
                 self.remnants += is_remnant(item)
         self.bytes += size
@@ -341,7 +340,7 @@ class PlainLine(Line):
     def pop(self) -> Delivery:
         if self.returned:
             return self._pop_returned()
-        item = _popleft(self.fresh)
+        item = popleft(self.fresh)
         self.bytes -= len(item.data)
         if item.expires_ms:
             self.expiring -= 1

@@ -8,6 +8,9 @@ from staniel.queues.item cimport Delivery, Item
 from staniel.queues.line cimport Line
 
 
+cdef long long _XID_MAX
+
+
 cdef class Queue:
     cdef public str name
     cdef public object open_reads, delayed, batched_aborts, timer, config, state, unrecorded, transfer_sink

@@ -48,6 +48,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
 from operator import attrgetter
+from sys import intern
 
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP, BatchedAborts, OnEnded, tell_nobody
 from staniel.queues.calendar import EVEN, Calendar
@@ -70,6 +71,7 @@ SEND_MAX = 256  # expired items sent to another queue at once: each costs an int
 SEND_BYTES_MAX = 1 << 20
 LATER_MS = 1000  # before a sink that has no room is asked again
 FOREVER_AGO_MS = -(2**63)
+_XID_MAX = XID_MAX  # compiled, a C number
 PASSED_MAX = 16  # items that stand before those that are put back: each costs two records
 
 
@@ -147,7 +149,7 @@ class Queue:
     )
 
     def __init__(self, name: str, config: QueueConfig, journal: Journal, created_ms: int) -> None:
-        self.name = name
+        self.name = intern(name)  # the same object as in requests, see `queue_name`
         self.open_reads: dict[int, Delivery] = {}  # by xid, in the order of opening; see _order_reads
         # By xid: aborted, and at rest until retry_delay is over: `opened_ms` is when they are handed out again.
         self.delayed: dict[int, Delivery] = {}
@@ -912,7 +914,7 @@ class Queue:
         if self.unrecorded is not None:
             self._record_as_open()  # takes the number before
         xid = self.last_xid + 1
-        if not 0 < xid <= XID_MAX or xid in self.open_reads or self.delayed or self.leaving:
+        if not 0 < xid <= _XID_MAX or xid in self.open_reads or self.delayed or self.leaving:
             xid = next_xid(self.last_xid, self.open_reads, self.delayed, self.leaving)
         self.last_xid = taken.xid = xid
         self.journal.record_opened(taken.id, xid)

@@ -20,7 +20,7 @@ cdef enum:
     BUFFER_BYTES = 524288  # connection.py reads no more at once
     SPARE_BYTES_MIN = 512  # less has an allocator of its own, which costs little
     SPARE_BYTES_MAX = 65536  # kept at most
-    KEPT_PIECES_MAX = 64  # 0.5 KB a connection
+    KEPT_PIECES_MAX = 128  # 1 KB a connection: three pieces for each item of a pipeline
     LONG_BYTES = 16384  # the kernel takes its time to copy more: other threads may run
 
 cdef extern from "Python.h":

@@ -24,6 +24,12 @@ cdef class Hub:
 
     @cython.locals(unchecked_bytes="long long", broker=Broker, connections=dict, active=list, group=GroupCommit, read="long long", size=Py_ssize_t, connection=Connection, until_ns="long long", began_ns="long long", now_ns="long long")
     cpdef turn(self, list events)
+    @cython.locals(connection=Connection)
+    cpdef bint _sends_much(self, int fd) except -1
+    @cython.locals(at=Py_ssize_t, connection=Connection)
+    cpdef _read_short(self, list events, long long until_ns, long long now_ms)
+    @cython.locals(size=Py_ssize_t)
+    cpdef Py_ssize_t _read(self, Connection connection, long long now_ms) except? -3
     @cython.locals(durable="long long", active=list, written="long long", written_max="long long", connection=Connection, sent=Py_ssize_t)
     cpdef _answer_all(self, long long now_ms)
     @cython.locals(durable="long long", connection=Connection, written_max="long long")

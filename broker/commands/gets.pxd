@@ -3,6 +3,7 @@ cimport cython
 from staniel.broker.counters cimport ServerCounters
 from staniel.broker.session cimport Session
 from staniel.protocol.memcache.item_requests cimport Get
+from staniel.queues.deques cimport append, popleft
 from staniel.queues.item cimport Delivery, Item
 from staniel.queues.queue cimport Queue
 

@@ -18,6 +18,7 @@ from staniel.protocol.memcache.commands import KEYS_AT_ONCE, key_of_many
 from staniel.protocol.memcache.item_requests import Get, without_ends
 from staniel.protocol.memcache.requests import GetKeys, GetMany, GetSome
 from staniel.protocol.requests import Invalid
+from staniel.queues.deques import append, popleft
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
@@ -390,7 +391,7 @@ def hold(session: Session, queue: Queue, taken: Delivery) -> None:
     held = session.reads.get(queue.name)
     if held is None:
         held = session.reads[queue.name] = deque()
-    held.append((queue, taken))
+    append(held, (queue, taken))
     taken.client = session.address
     if queue.traces:
         trace(session, "read.open", queue, taken)
@@ -406,7 +407,7 @@ def close_oldest(session: Session, name: str) -> None:
 
 
 def close_first(session: Session, held: Reads) -> None:
-    queue, taken = held.popleft()
+    queue, taken = popleft(held)
     queue.confirm(taken)
     if queue.traces:
         trace(session, "read.close", queue, taken)

@@ -8,7 +8,7 @@ from staniel.queues.interfaces cimport Journal
 from staniel.queues.item cimport Item, ItemWithPast
 
 
-cdef long long _ADDX_HEAD_BYTES
+cdef long long _ADDX_HEAD_BYTES, _WITH_XID_BYTES
 
 
 cdef class Log(Journal):

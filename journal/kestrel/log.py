@@ -28,7 +28,7 @@ from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
 from staniel.queues.item import Delivery, Item, ItemWithPast
 
-_ADDX_HEAD_BYTES = ADDX_HEAD_BYTES  # compiled, a C number
+_ADDX_HEAD_BYTES, _WITH_XID_BYTES = ADDX_HEAD_BYTES, WITH_XID_BYTES  # compiled, C numbers
 
 
 class QueueView(Protocol):
@@ -256,7 +256,7 @@ class Log(Journal):
             self.listener(opened(item_id, xid))
         counter = self.encoder.counter
         data = self.encoder.opened(xid)
-        if len(data) > WITH_XID_BYTES:
+        if len(data) > _WITH_XID_BYTES:
             self._append_group(counter, data)
         else:
             self._append(data)

@@ -43,7 +43,7 @@ from staniel.protocol.memcache.requests import (
     Version,
 )
 from staniel.protocol.requests import Invalid
-from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX, integer, pop_noreply, text
+from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX, integer, pop_noreply, queue_name, text
 
 BAD_DATA_CHUNK = "bad data chunk"
 KEYS_AT_ONCE = 64
@@ -90,7 +90,7 @@ def _set(words: list[bytes], limits: Limits) -> Parsed:
         return RefusedBlock(length, refuse(block_too_large(length, limits), noreply))
     return SetHead(
         length=length,
-        queue=text(words[1]),
+        queue=queue_name(words[1]),
         flags=flags,
         ttl_ms=until.ttl_ms,
         expires_ms=until.expires_ms,

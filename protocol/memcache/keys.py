@@ -6,7 +6,7 @@ Source: Kestrel 2.4's docs/guide.md. Names of queues are checked by the broker, 
 from __future__ import annotations
 
 from staniel.protocol.memcache.item_requests import Get
-from staniel.protocol.words import INT32_MAX, INT32_MIN, integer, text
+from staniel.protocol.words import INT32_MAX, INT32_MIN, integer, queue_name
 
 SOME_MAX = 1000
 """Items that one `n=` may ask for; a reply's bytes are bounded besides."""
@@ -43,7 +43,7 @@ def parse_key(key: bytes, with_id: bool = False) -> Get | str:
     fetches = b"abort" not in asked and (b"close" not in asked or b"open" in asked)
     return Get(
         key=key,
-        queue=text(name),
+        queue=queue_name(name),
         wait_ms=wait_ms if fetches and wait_ms is not None else 0,
         open=b"open" in asked,
         close=b"close" in asked,

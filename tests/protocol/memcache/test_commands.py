@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.item_requests import Get, Set
-from staniel.protocol.memcache.parser import MemcacheState
+from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
 from staniel.protocol.memcache.requests import (
     Confirm,
     Delete,
@@ -38,6 +39,9 @@ from staniel.protocol.memcache.requests import (
     Version,
 )
 from staniel.protocol.requests import Invalid
+from staniel.queues.config import QueueConfig
+from staniel.queues.interfaces import NoJournal
+from staniel.queues.queue import Queue
 from tests.support.feeding import SMALL, read
 
 
@@ -318,3 +322,13 @@ def test_no_mistake_of_a_client_is_called_a_server_error() -> None:
     for data, invalid in REFUSED:
         assert not invalid.reply.startswith(b"SERVER_ERROR"), data
         assert invalid.reply.endswith(b"\r\n") or invalid.reply == b"", data
+
+
+def test_the_queue_and_all_requests_for_it_share_one_name() -> None:
+    """A dictionary looks such a key up by its identity."""
+    name = b"".join((b"jo", b"bs"))
+    data = b"set %b 0 0 1\r\nx\r\nget %b/close/open\r\n" % (name, name)
+    put, get = MemcacheParser(Dialect.MEMCACHED, Limits()).feed(data)
+    queue = Queue(name.decode("ascii"), QueueConfig(), NoJournal(), 0)
+    assert isinstance(put, Set) and isinstance(get, Get)
+    assert put.queue is queue.name and get.queue is queue.name

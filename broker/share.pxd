@@ -1,0 +1,3 @@
+cdef class Share:
+    cdef object _now_ns
+    cdef long long _until_ns

@@ -1,0 +1,2 @@
+cpdef append(line, item)
+cpdef popleft(line)

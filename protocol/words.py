@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from sys import intern
+import sys
 
 INT32_MIN = -(2**31)
 INT32_MAX = 2**31 - 1
@@ -28,11 +28,17 @@ def text(word: bytes) -> str:
     return word.decode("latin-1")
 
 
+IS_MORTAL = not (3, 12) <= sys.version_info < (3, 12, 6)
+"""Whether an interned string goes when nothing refers to it (CPython's issue 113993): a client may send any number of
+names.
+"""
+
+
 def queue_name(word: bytes) -> str:
-    """The name of a queue: one string for all requests and for the queue. A dictionary finds it without comparing
-    characters.
+    """Return the name of a queue: one string for all requests and for the queue, so that a dictionary finds it without
+    comparing characters.
     """
-    return intern(text(word))
+    return sys.intern(text(word)) if IS_MORTAL else text(word)
 
 
 def pop_noreply(words: list[bytes]) -> bool:

@@ -48,7 +48,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
 from operator import attrgetter
-from sys import intern
 
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP, BatchedAborts, OnEnded, tell_nobody
 from staniel.queues.calendar import EVEN, Calendar
@@ -59,6 +58,7 @@ from staniel.queues.delays import RestOrder, longest_ms, rest_ms
 from staniel.queues.interfaces import Admission, Journal, Reason, Timer, TransferSink, Waiter
 from staniel.queues.item import Delivery, Item, Numbered, copy_of, is_payload_gone, is_remnant
 from staniel.queues.line import Line, PlainLine
+from staniel.queues.names import shared_name
 from staniel.queues.sweeping import Sweep
 from staniel.queues.xids import XID_MAX, next_xid
 
@@ -149,7 +149,7 @@ class Queue:
     )
 
     def __init__(self, name: str, config: QueueConfig, journal: Journal, created_ms: int) -> None:
-        self.name = intern(name)  # the same object as in requests, see `queue_name`
+        self.name = shared_name(name)
         self.open_reads: dict[int, Delivery] = {}  # by xid, in the order of opening; see _order_reads
         # By xid: aborted, and at rest until retry_delay is over: `opened_ms` is when they are handed out again.
         self.delayed: dict[int, Delivery] = {}

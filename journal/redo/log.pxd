@@ -3,7 +3,8 @@ cimport cython
 
 cdef class Segment:
     cdef public object path, file, state
-    cdef public long long size, at, last, take, safe_take
+    cdef public long long size, at, take, safe_take
+    cdef public unsigned long long last
 
 
 cdef class Binding:
@@ -22,7 +23,8 @@ cdef class RedoLog:
     cdef public dict bound, left, _unsynced
     cdef public list running, _pending, _sealed, _to_grow
     cdef public bint takes_data, is_due, has_pending, _has_pieces
-    cdef public long long segment_bytes_max, taken, durable_take, next_number, synced, _oldest, _oldest_unsynced
+    cdef public long long segment_bytes_max, taken, durable_take
+    cdef public unsigned long long next_number, synced, _oldest, _oldest_unsynced
     cdef public long long _files, _table_bytes, _piece_bytes, _pending_bytes, _sealed_bytes
 
     cpdef bint covers(self, file) except -1
@@ -32,8 +34,8 @@ cdef class RedoLog:
     @cython.locals(binding=Binding, at="long long", end="long long", safe_bytes="long long")
     cpdef piece_of(self, file, long long bytes_max)
     cpdef _note(self, bytes record)
-    cpdef _seal(self, long long oldest=*)
+    cpdef _seal(self, unsigned long long oldest=*)
     cpdef list take(self)
     cpdef bint stage(self) except -1
     cpdef bint _fits(self, long long size) except -1
-    cpdef _stage(self, bytes batch, long long oldest=*)
+    cpdef _stage(self, bytes batch, unsigned long long oldest=*)

@@ -4,10 +4,11 @@ stream also where an item enters it, and where ids are dropped.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from staniel.broker.broker import Broker
 from staniel.journal.kestrel.log import Log
+from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.queues.changes import Added, Change, Cleared
 from staniel.queues.interfaces import NoJournal
 from staniel.queues.item import Item, Numbered
@@ -44,8 +45,22 @@ def watch(broker: Broker, listener: Listener) -> None:
         remove(queue)
         listener.ends(queue)
 
+    erase = broker.spool.erase
+
+    def erased(log: Log | ReaderLog, now_ms: int) -> Any:
+        try:
+            return erase(log, now_ms)
+        except OSError:
+            raise  # refused: nothing has changed
+        except BaseException:  # an accident amid the removal of its files: the queue is whole, or gone
+            for queue in queues.all():
+                if queue.journal is log:
+                    listener.ends(queue)
+            raise
+
     queues._enter = entered  # type: ignore[method-assign]
     queues.remove = removed  # type: ignore[method-assign]
+    broker.spool.erase = erased  # type: ignore[method-assign]
     for queue in [*queues, *queues.hidden_by_alias.values()]:
         _observe(queue, listener)
 

@@ -12,7 +12,9 @@ from tests.tidy.findings import expect_none, line_of
 from tests.tidy.test_tidy import PACKAGES, ROOT, short
 
 PXD = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.pxd"))
-FIELDS = re.compile(r"    cdef (?:public |readonly )?(?:long long |object |\w+ )?(?P<names>[\w, ]+?)\s*(?:#.*)?$")
+FIELDS = re.compile(
+    r"    cdef (?:(?:public|readonly) )?(?:unsigned )?(?:long long |\w+ )?(?P<names>[\w, ]+?)\s*(?:#.*)?$"
+)
 IMPLICIT = {"__dict__", "__weakref__"}
 KEPT_IN_C = {"Get": {"head", "head_size", "head_flags"}}  # fields that a .pyx alone has
 

@@ -37,6 +37,7 @@ from staniel.queues.jobs.times import NS_A_MS
 
 SEGMENT_BYTES = 64 << 20
 NOTHING_YET = 2**62  # larger than any segment, so the first record begins one
+BEFORE_ALL = -(2**63)  # earlier than any clock shows, so the first record has a time of its own
 
 
 class SegmentFile(SeparateDevice):
@@ -131,8 +132,7 @@ class CmdLog(JobJournal):
         self._unwritten: deque[tuple[int, bytes]] = deque()
         self._file: SegmentFile | None = None
         self._written_number = 0
-        self._now_ms = -1
-        self._time_ns = 0
+        self._now_ms = self._time_ns = BEFORE_ALL
         self._time = b""
 
     # the file
@@ -181,7 +181,7 @@ class CmdLog(JobJournal):
             self.latest_ns = max(self.latest_ns, self._time_ns)
         self.ahead_ns = aheads_ns[-1]
         self.aheads_ns.update(aheads_ns)
-        self._now_ms, self._time_ns = -1, 0
+        self._now_ms = self._time_ns = BEFORE_ALL
 
     def end_segment_if_dead(self, bytes_min: int) -> bool:
         """Have what follows go to another segment, if the current one is so long and most of its additions are of jobs

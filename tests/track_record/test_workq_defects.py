@@ -96,6 +96,19 @@ def test_a_job_that_is_leased_as_it_comes_is_written_before_its_lease() -> None:
     assert {state for state, *_ in as_the_original_reads(world).values()} == {4}
 
 
+@pytest.mark.parametrize("clock_ms", [1, 0])
+def test_a_clock_that_has_not_been_set_leaves_whole_records(clock_ms: int) -> None:
+    """What a start recorded first under a clock that stood at 1970 had no time, and was no record."""
+    world = JobWorld()
+    for number in (1, 2):
+        world.worker().adds(number)
+    unset = JobWorld(disk=world.disk.kill(), now_ms=clock_ms)
+    assert unset.worker().says(f"delete {job_id(1)}").hears() == "+OK"
+    unset.turn()
+    later = JobWorld(disk=unset.disk.kill(), now_ms=world.now_ms + 1000)
+    assert list(later.jobs) == [job_id(2)] and not later.events
+
+
 def test_no_lease_ends_while_the_log_is_read() -> None:
     world = JobWorld()
     worker = world.worker()

@@ -1,7 +1,7 @@
 """The table of docs/durability.md of what comes of each errno, amid each operation.
 
-`python -m tests.journal.disk.errno_table --write` tries every call of every operation with every errno, which takes
-about an hour of one core, and writes the table; without `--write` it says whether the table is right. The suite tries
+`python -m tests.journal.disk.errno_table --write` tries every call of every operation with every errno, which takes one
+to two hours of one core, and writes the table; without `--write` it says whether the table is right. The suite tries
 some (test_errno_table.py).
 """
 

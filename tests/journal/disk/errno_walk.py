@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import cache
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 from staniel.journal.disk.fs import JournalFailure, SyncFailed
 from staniel.journal.spool import SpoolError
 from staniel.server.app import last_line
-from staniel.sim.disk.disk import Disk, Fault
+from staniel.sim.disk.disk import Disk, Fault, PowerCut
 from staniel.sim.disk.durable import Crash, Folder
 from tests.journal.disk.errno_operations import FORMS, OPERATIONS, Items, Operation, Run, Watched, settle, stop
 
@@ -105,6 +105,8 @@ class Base(Struct):
     warnings: list[str] = []
     refused: int = 0
     found: dict[int, Items] = {}  # by the states of disks that were looked at
+    cut: dict[tuple[int, int], list[Disk]] = {}
+    """By what a kill left, and how much of it was durable: what power losses amid the next start leave of that."""
 
 
 @contextmanager
@@ -269,8 +271,31 @@ def tried(trial: Trial) -> Result:
         except (JournalFailure, SpoolError, OSError) as raised:
             said, outcome = judged(its, trial, run, calls, raised, wrong)
         look(its, run, disk.crash(Crash.DROP), now_ms, "power loss later", wrong)
-    look(its, run, disk.kill(), now_ms, "kill", wrong)
+    for cut in cut_in_start(its, disk.kill(), now_ms):
+        look(its, run, cut.fork(), now_ms, "power loss in the start behind a kill", wrong)
+    look(its, run, disk, now_ms, "kill", wrong)
     return Result(trial, calls[trial.at], outcome, said, wrong)
+
+
+def cut_in_start(base: Base, disk: Disk, now_ms: int) -> list[Disk]:
+    """What is left of a disk, whose caches are as a kill has left them, when the power is lost at one of the steps of
+    the next start.
+    """
+    state = state_of(disk), state_of(disk.crash(Crash.DROP))
+    if state not in base.cut:
+        whole = disk.fork()
+        with suppress(JournalFailure, SpoolError, OSError):
+            Watched(base.config, whole, now_ms + 1000)
+        last = len(whole.log)
+        base.cut[state] = []
+        for step in sorted({1, last // 4, last // 2, 3 * last // 4, last - 1} & {*range(1, last + 1)}):
+            twin = disk.fork()
+            twin.stop_at = step
+            with suppress(PowerCut, JournalFailure, SpoolError, OSError):
+                Watched(base.config, twin, now_ms + 1000)
+            twin.stop_at = None
+            base.cut[state].append(twin.crash(Crash.DROP))
+    return base.cut[state]
 
 
 def look(base: Base, run: Run | None, disk: Disk, now_ms: int, how: str, wrong: list[str]) -> None:

@@ -19,7 +19,7 @@ from staniel.broker.operations.purge import FileOperation
 from staniel.broker.undo_recovery import UndoRecovery
 from staniel.journal.disk.unsynced_names import NamedFile
 from staniel.journal.group_commit import GroupCommit
-from staniel.journal.spool import SpoolError
+from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.undo_file import AppendFrames
 from staniel.sim.mutants.queues import replaced
 from tests.journal.disk.errno_operations import OPERATIONS, STREAMS
@@ -56,6 +56,7 @@ def wrong(form: str, name: str, verb: str, path: str, *errnos: str) -> list[Resu
     """What is found wrong where calls `verb` on paths with `path` fail."""
     calls = base(form, name).calls
     base(form, name).found.clear()  # what was found under other rules
+    base(form, name).cut.clear()
     chosen = [each for each in trials(form, name) if calls[each.at][0] == verb and path in calls[each.at][1]]
     return [found for each in chosen if each.errno in errnos and (found := tried(each)).wrong]
 
@@ -131,7 +132,30 @@ def end_not_noted() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def written_anew_in_place() -> Iterator[None]:
+    """Found by a power loss between the two syncs alone."""
+
+    def make(right: Any) -> Any:
+        def settle(self: Spool, *rest: Any) -> None:
+            path = f"{self.folder}/q"
+            data = self.fs.read(path, 0, self.fs.size(path))
+            self.fs.truncate(path, 0)
+            file = self.fs.append(path)
+            file.sync()
+            file.write(data)
+            file.sync()
+            file.close()
+            right(self, *rest)
+
+        return settle
+
+    with replaced(Spool, "settle", make):
+        yield
+
+
 BROKEN = {
+    "a start writes a journal anew in its place": (written_anew_in_place, "put", "write", "s/q", "EINTR"),
     "failed writes to undo files are passed over": (passed_over_in_undo_files, "purge", "write", "undo/", "EIO"),
     "a rotation on a broken disk is passed over": (swallowed_in_rotation, "rotate", "rename", "s/q", "EIO"),
     "an undo file that cannot be read is a full disk": (

@@ -131,8 +131,7 @@ def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[s
     yield "delayed_items", len(queue.delayed)
     yield "timed_out_transactions", counters.timed_out_transactions
     yield "dead_letters", counters.dead_letters
-    held = held_files(queue, now_ms)
-    if held.bytes:
+    if queue.open_reads and (held := held_files(queue, now_ms)).bytes:
         yield "held_bytes", held.bytes
         yield "held_ms", held.ms
     if queue.had_children:

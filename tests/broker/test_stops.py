@@ -97,6 +97,7 @@ def test_a_power_cut_at_any_step_of_a_stop_loses_nothing_that_was_answered(form:
     assert cut_at_each_step(form, redo) == []
 
 
+@pytest.mark.pure
 def test_files_that_are_renamed_before_the_sync_of_all_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupCommit, "end", GroupCommit.write)
     with pytest.raises(SpoolError, match="version is damaged"):

@@ -44,13 +44,7 @@ class Replacement:
         self._fs = fs
         self._path = path
         self._temp = f"{path}.new"
-        file = fresh_file(fs, self._temp)
-        try:
-            file.write(data)
-        except OSError:
-            discard(fs, self._temp, file)
-            raise
-        file.close()
+        _write(fs, self._temp, data, is_synced=False).close()
 
     def install(self) -> None:
         """Raises OSError: then the old content stands."""
@@ -76,11 +70,12 @@ def discard(fs: Fs, path: str, file: File) -> None:
         fs.remove(path)
 
 
-def _write(fs: Fs, temp: str, data: bytes) -> File:
+def _write(fs: Fs, temp: str, data: bytes, *, is_synced: bool = True) -> File:
     file = fresh_file(fs, temp)
     try:
         file.write(data)
-        file.sync()
+        if is_synced:
+            file.sync()
     except OSError:
         discard(fs, temp, file)
         raise

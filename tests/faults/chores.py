@@ -80,7 +80,7 @@ class Chores:
             self.put(wire, "brief")
             self.put(wire, "new")
             self._ask(wire, b"set purged 0 0 1\r\n1")
-        self._operate()
+        self.operate()
         with Wire(self.server.address) as wire:
             self._ask(wire, b"delete purged")
             self._await_expiry(wire)
@@ -127,7 +127,7 @@ class Chores:
             self.refused.add(answer.decode())
         return answer
 
-    def _operate(self) -> None:
+    def operate(self) -> None:
         """Purge, undo, pause, resume, status, reload."""
         operator = self.operator
         for path, body in (

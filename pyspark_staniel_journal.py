@@ -1,6 +1,7 @@
-"""PySpark imports every module called pyspark_* and registers its DefaultSource: this one is `staniel-journal`.
+"""The hook by which PySpark finds `staniel-journal`: it imports every module called pyspark_* and registers its
+DefaultSource.
 
-Must import quickly and must not raise: another source's first use would fail with it.
+It must import quickly and must not raise: another source's first use would fail with it.
 """
 
 from __future__ import annotations

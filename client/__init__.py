@@ -1,7 +1,7 @@
-"""A trio client for Staniel and every other server that speaks Kestrel's memcache protocol. See docs/client.md.
+"""A trio client for Staniel and for any other server that speaks Kestrel's memcache protocol. See docs/client.md.
 
-It never tries again by itself: when to do that is the program's decision, and `examples/` shows one. `client` is what
-programs use, `connection` one connection with its time-outs; the bytes are `protocol/client`'s, and sockets trio's.
+The client never retries by itself: the program decides when to retry, and `examples/` shows one way. `client` has what
+programs call, `connection` one connection with its time-outs. `protocol/client` has the bytes, trio the sockets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The client: put, get, reserve, peek, monitor and the rest, each with what is known when it fails.
+"""The client's requests: put, get, reserve, peek, monitor and the others. Each says what holds when it fails.
 
-It never connects again by itself: only the program knows which requests may be repeated.
+The client never reconnects by itself: only the program knows which requests may be repeated.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.memcache.requests import Confirm, Delete, Flush, Monitor, Request, Stats, Version
 from staniel.protocol.words import INT32_MAX
 
-SETTLE_SECONDS = 5.0  # a close or abort is shielded from cancellation for so long, then the connection closes instead
-PIPELINE_ITEMS = 500  # what is sent before any answer is read: their answers fit every socket's buffer
+SETTLE_SECONDS = 5.0  # a close or abort is shielded from cancellation this long; then the connection closes instead
+PIPELINE_ITEMS = 500  # requests sent before a reply is read: their replies fit every socket's buffer
 PIPELINE_BYTES = 1 << 20
 WAIT_S_MAX = INT32_MAX // 1000
 
@@ -41,12 +41,14 @@ async def connect(
     connect_timeout_s: float = 10,
     answer_timeout_s: float = 30,
 ) -> AsyncIterator[Client]:
-    """A connected client, closed at the end of the block. Raises ConnectionLost if no server listens there, or its
-    certificate is not accepted; Refused if it does not let `user` in; ValueError for a name or secret with blanks.
+    """Yield a connected client, and close it at the end of the block.
 
-    `tls`: for a `tls_port`; `ssl.create_default_context()` has the system's authorities, and checks that `host` is in
-    the certificate. `secret`: the password or token of `user`; only a server that asks for it is told.
-    `answer_timeout_s`: a server that is silent for longer than it was asked to wait, plus this, counts as gone.
+    `tls` is needed for a `tls_port`; `ssl.create_default_context()` trusts the system's authorities and checks that the
+    certificate names `host`. `secret` is the password or token of `user`; only a server that asks for it gets it. A
+    server that is silent for longer than its wait plus `answer_timeout_s` counts as lost.
+
+    Raises ConnectionLost if no server listens there or its certificate is not accepted, Refused if it rejects `user`,
+    ValueError for a name or secret with blanks.
     """
     request = login(user, secret.encode("utf-8", "surrogateescape")) if user or secret else None
     try:
@@ -66,7 +68,7 @@ async def connect(
 
 
 async def _open_stream(host: str, port: int, tls: ssl.SSLContext | None) -> trio.abc.Stream:
-    """Raises OSError, trio.BrokenResourceError."""
+    """Connect, with a TLS handshake if `tls` is given. Raises OSError, trio.BrokenResourceError."""
     plain = await trio.open_tcp_stream(host, port)
     if tls is None:
         return plain
@@ -80,11 +82,12 @@ async def _open_stream(host: str, port: int, tls: ssl.SSLContext | None) -> trio
 
 
 class Client:
-    """One connection: one request at a time, of one task at a time (a second task gets trio.BusyResourceError; only
-    the end of a reservation waits until the connection is free).
+    """A connection for one request at a time, of one task at a time. A second task gets trio.BusyResourceError; only
+    the end of a reservation waits until the connection is free.
 
-    A request that is cancelled, or whose answer does not come, closes the connection: the server puts what it had open
-    back, and every later call raises ConnectionLost. Every method can raise that, and Refused with the server's text.
+    A request that is cancelled, or whose reply does not come, closes the connection: the server puts its open reads
+    back, and every later call raises ConnectionLost. Every method can raise ConnectionLost, and Refused with the
+    server's text.
     """
 
     def __init__(self, stream: trio.abc.Stream, *, answer_timeout_s: float = 30) -> None:
@@ -105,9 +108,10 @@ class Client:
     # put
 
     async def put(self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0) -> None:
-        """Append an item; on return it is stored, as safely as the queue's sync policy says. Raises Full, Refused.
+        """Append an item. On return it is stored, as safely as the queue's sync policy says. Raises Full, Refused.
 
-        `ttl_s` is rounded up to whole seconds. Cancelled or ConnectionLost: it may be stored or not.
+        `ttl_s` is rounded up to whole seconds. If the call is cancelled or raises ConnectionLost, the item may be
+        stored or not.
         """
         (reply,) = await self._connection.request([_set(queue, data, ttl_s, flags)])
         refusal = _refusal(reply, queue)
@@ -115,9 +119,10 @@ class Client:
             raise refusal
 
     async def put_many(self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0) -> None:
-        """Append items in order, many to a round trip. Raises NotAllStored; an item that is refused stops no other.
+        """Append items in order, many to a round trip. Raises NotAllStored; a refused item does not stop the others.
 
-        ConnectionLost says how many were `answered`. Cancelled: any number of them, from the first, may be stored.
+        ConnectionLost says how many were `answered`. If the call is cancelled, the first items may be stored, any
+        number of them.
         """
         requests = [_set(queue, data, ttl_s, flags) for data in items]
         refused: dict[int, Full | Refused] = {}
@@ -143,10 +148,10 @@ class Client:
     async def reserve(self, queue: str, *, wait_s: float = 0) -> AsyncIterator[Item | None]:
         """Open the next item for the length of the block, None if none comes within `wait_s`.
 
-        The block ends well: the item is closed, gone for good; raises ConnectionLost with the `item` if that got no
-        answer. It ends in an exception or is cancelled: the item is back at the head of its queue. Both are shielded
-        from cancellation for SETTLE_SECONDS. Cancelled while waiting: nothing has left the queue.
-        Raises RuntimeError if this client has a reservation of `queue` already.
+        If the block ends well, the item is closed, gone for good. If the server does not reply to the close,
+        ConnectionLost has the `item`. If the block raises or is cancelled, the item returns to the head of its queue.
+        Both are shielded from cancellation for SETTLE_SECONDS. A cancelled wait takes nothing from the queue. Raises
+        RuntimeError if this client already has a reservation of `queue`.
         """
         if queue in self._reserved:
             raise RuntimeError(f"this client has an item of {queue} reserved; end that block, or use another client")
@@ -166,24 +171,24 @@ class Client:
             self._reserved.discard(queue)
 
     async def get(self, queue: str, *, wait_s: float = 0) -> Item | None:
-        """Take the next item, None if none comes within `wait_s`: a reservation that is closed before it is returned.
+        """Take the next item, None if none comes within `wait_s`: reserve it, close it, return it.
 
-        So it costs two round trips, and a get that is cancelled loses nothing.
+        It costs two round trips, and a cancelled get loses nothing.
         """
         async with self.reserve(queue, wait_s=wait_s) as item:
             return item
 
     async def peek(self, queue: str, *, wait_s: float = 0) -> Item | None:
-        """The next item, left where it is. Another client may take it at any moment."""
+        """Return the next item and leave it in the queue. Another client may take it at any moment."""
         return await self._fetch(queue, wait_s, peek=True)
 
     @asynccontextmanager
     async def monitor(self, queue: str, *, wait_s: float, max_items: int | None = None) -> AsyncIterator[Monitoring]:
-        """Open items as they come, for `wait_s` (whole seconds), at most `max_items` (None: what the server allows).
+        """Open items as they come, for `wait_s` (whole seconds), at most `max_items` (None: the server's limit).
 
-        The block ends well: the items that its loop was given are closed together. After a `break` that waits for the
-        monitor's end, and if more items have come, closes the connection, which puts those back in order.
-        It ends in an exception or is cancelled: the connection closes, and every item is back in its queue.
+        If the block ends well, the items given to its loop are closed together. After a `break`, the end of the block
+        first waits for the monitor's end; if more items have come, it closes the connection, which puts those back in
+        order. If the block raises or is cancelled, the connection closes and every item returns to its queue.
         """
         if queue in self._reserved:
             raise RuntimeError(f"this client has an item of {queue} reserved; end that block, or use another client")
@@ -201,15 +206,15 @@ class Client:
     # the rest
 
     async def delete(self, queue: str) -> bool:
-        """Delete a queue with all its items. Whether there was one."""
+        """Delete a queue with all its items. Return False if there was no such queue."""
         return _expect(await self._one(Delete(queue)), Answer.DELETED, Answer.NOT_FOUND) is Answer.DELETED
 
     async def flush(self, queue: str) -> None:
-        """Remove all items but those that are open."""
+        """Remove all items except open ones."""
         _expect(await self._one(Flush(queue)), Answer.END)
 
     async def stats(self) -> dict[str, str]:
-        """The server's statistics by name, in its order."""
+        """Return the server's statistics by name, in its order."""
         reply = await self._one(Stats())
         assert isinstance(reply, StatsReply)
         return reply.values
@@ -262,7 +267,7 @@ class Client:
             await self._connection.close("closed to hand an item back")
 
     async def _confirm(self, queue: str, items: Monitoring) -> None:
-        """Close the items of a monitor that were handed over, shielded as `_close_read` is."""
+        """Close the items of a monitor that its loop was given, shielded like `_close_read`."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + SETTLE_SECONDS) as limit:
             if items.handed_over:
                 await self._connection.send([Confirm(queue, items.handed_over)])
@@ -276,14 +281,16 @@ class Client:
 
 
 def _ms(seconds: float) -> int:
-    """Milliseconds to wait. Raises ValueError for what the protocol cannot express; it has no wait without end."""
+    """Return the milliseconds to wait. Raises ValueError for a wait that the protocol cannot express, such as an
+    endless one.
+    """
     if not 0 <= seconds <= WAIT_S_MAX:
         raise ValueError(f"a wait is a number of seconds from 0 to {WAIT_S_MAX}, not {seconds}")
     return math.ceil(seconds * 1000)
 
 
 def _set(queue: str, data: bytes, ttl_s: float | None, flags: int) -> Set:
-    """The request of a put. A life too long for the protocol is given as a date, by this machine's clock."""
+    """Return the request of a put. A ttl too long for the protocol is sent as a date, by this machine's clock."""
     if ttl_s is None:
         return Set(queue, data, flags)
     if not math.isfinite(ttl_s):
@@ -297,7 +304,9 @@ def _set(queue: str, data: bytes, ttl_s: float | None, flags: int) -> Set:
 
 
 def _chunks(requests: list[Set]) -> list[list[Set]]:
-    """In order, each of at most PIPELINE_ITEMS and, unless it is a single item, PIPELINE_BYTES."""
+    """Split requests, in order, into chunks of at most PIPELINE_ITEMS and PIPELINE_BYTES; a larger item is a chunk
+    alone.
+    """
     chunks: list[list[Set]] = []
     room_bytes = 0
     for request in requests:
@@ -311,7 +320,7 @@ def _chunks(requests: list[Set]) -> list[list[Set]]:
 
 
 def _refusal(reply: Reply, queue: str) -> Full | Refused | None:
-    """Why a put stored nothing; None if it stored its item."""
+    """Return why a put stored nothing, None if it stored its item."""
     if reply is Answer.STORED:
         return None
     if isinstance(reply, Error):
@@ -325,6 +334,8 @@ def _refused(error: Error) -> Refused:
 
 
 def _expect(reply: Reply, *answers: Answer) -> Reply:
-    """The conversation hands out only replies that fit their requests."""
+    """Assert that the reply is one of `answers`, and return it. The conversation only yields replies that fit their
+    requests.
+    """
     assert reply in answers, reply
     return reply

@@ -1,7 +1,7 @@
-"""One connection: the conversation of `protocol/client`, driven over a trio stream, with its time-outs.
+"""A connection: the conversation of `protocol/client` over a trio stream, with its time-outs.
 
-An exchange that is cut off closes the connection, because what is still to come would be taken for the answer to the
-next request. What a reply means is `client.py`'s.
+An interrupted exchange closes the connection, because the rest of its reply would be read as the reply to the next
+request. `client.py` interprets replies.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ RECEIVE_BYTES = 65_536
 
 class ConnectionState(Enum):
     IDLE = "idle"
-    BUSY = "busy"  # an exchange of some task: a second one is refused, not queued
+    BUSY = "busy"  # during an exchange: a second one is refused, not queued
     CLOSED = "closed"
 
 
 class Connection:
-    """`why` is the reason for which it was closed."""
+    """A stream and its conversation. `why` is the reason it was closed."""
 
     def __init__(self, stream: trio.abc.Stream, answer_timeout_s: float) -> None:
         self.state = ConnectionState.IDLE
@@ -39,15 +39,15 @@ class Connection:
         self._exchange_over = trio.Event()
 
     async def wait_idle(self) -> None:
-        """Wait until no exchange is under way; the caller may begin one at once then."""
+        """Wait until no exchange is under way. The caller may begin one on return."""
         while self.state is ConnectionState.BUSY:
             await self._exchange_over.wait()
 
     @asynccontextmanager
     async def exchange(self) -> AsyncIterator[None]:
-        """The block may send and receive. If it is cut off, or leaves a request unanswered, the connection is closed.
+        """Let the block send and receive. If it is interrupted, or leaves a request unanswered, close the connection.
 
-        Raises ConnectionLost if it is closed already, trio.BusyResourceError during an exchange of another task.
+        Raises ConnectionLost if the connection is closed, trio.BusyResourceError during an exchange of another task.
         """
         if self.state is ConnectionState.CLOSED:
             raise ConnectionLost(self.why)
@@ -65,13 +65,13 @@ class Connection:
                 self._exchange_over.set()
 
     async def request(self, requests: Sequence[Request], wait_s: float = 0) -> list[Reply]:
-        """Send all, then receive one reply to each: a whole exchange. Raises ConnectionLost, ValueError."""
+        """Send requests within an exchange. Receive replies before more are sent than fit the server's buffer."""
         async with self.exchange():
             await self.send(requests)
             return [await self.receive(wait_s) for _ in requests]
 
     async def send(self, requests: Sequence[Request]) -> None:
-        """Inside an exchange. Send no more than the server answers before any reply is received."""
+        """Send requests within an exchange. Receive replies before sending more than fits the server's send buffer."""
         data = self._conversation.send(*requests)
         with trio.move_on_after(self._answer_timeout_s) as limit:
             try:
@@ -82,7 +82,7 @@ class Connection:
             await self._fail(f"the server took nothing for {self._answer_timeout_s:g} s")
 
     async def receive(self, wait_s: float = 0) -> Reply:
-        """Inside an exchange: the next reply. `wait_s`, the wait that was asked for, is added to the time-out."""
+        """Return the next reply within an exchange. The wait of the request, `wait_s`, is added to the time-out."""
         while not self._replies:
             data = await self._read(wait_s + self._answer_timeout_s)
             self._replies = self._conversation.receive(data)[::-1]
@@ -109,7 +109,7 @@ class Connection:
         raise ConnectionLost(why)
 
     async def close(self, why: str) -> None:
-        """Close at once, without waiting for the server. The first reason stays."""
+        """Close at once, without waiting for the server. The first reason is kept."""
         if self.state is not ConnectionState.CLOSED:
             self.state = ConnectionState.CLOSED
             self.why = why

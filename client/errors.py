@@ -1,4 +1,4 @@
-"""The errors of the client: each says what is known about the item afterwards."""
+"""The errors of the client. Each says what holds for the item afterwards."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from staniel.protocol.client.replies import Item
 
 
 class ClientError(Exception):
-    """Every error of this package."""
+    """The base of all errors of this package."""
 
 
 class Full(ClientError):
-    """The queue took nothing: it is full (NOT_STORED). The item is not stored; the connection goes on."""
+    """The queue is full (NOT_STORED). The item is not stored; the connection stays usable."""
 
 
 class Refused(ClientError):
-    """The server answered with an error; the text is the server's. Nothing changed; it may hang up after it."""
+    """The server replied with an error, whose text this is. Nothing changed; the server may disconnect afterwards."""
 
 
 class NotAllStored(ClientError):
-    """`refused`: for each item of a put_many that is not stored, its index and why. All others are stored."""
+    """Items of a put_many were not stored: `refused` has the index and error of each. All others are stored."""
 
     def __init__(self, refused: dict[int, Full | Refused]) -> None:
         super().__init__(f"{len(refused)} items were not stored; the first: {next(iter(refused.values()))}")
@@ -26,11 +26,11 @@ class NotAllStored(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """The connection is gone, or was closed because an answer was cut off. What it had open is back in its queue.
+    """The connection is lost, or was closed because a reply was interrupted. Its open reads are back in their queues.
 
-    `answered`: how many items of a put_many, from the first, had their answer; whether the others are stored is not
-    known. `refused`: which of those answered were not stored. `item`: an item that had been handed over and whose close
-    has no answer: it is done, or it will come again.
+    `answered` counts the items of a put_many, from the first, that the server replied to; whether the others are stored
+    is unknown. `refused` has those of them that are not stored. `item` was given to the program, and its close has no
+    reply: it is closed, or it will be delivered again.
     """
 
     def __init__(self, why: str) -> None:

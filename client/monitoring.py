@@ -1,4 +1,4 @@
-"""The items of one `monitor`, as an async iterator that counts those it has handed over. See Client.monitor."""
+"""The items of one `monitor`, as an async iterator that counts the items it has yielded. See Client.monitor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from staniel.protocol.client.replies import Answer, Error, Item, Reply
 
 
 class Monitoring:
-    """To be iterated over once. `handed_over` counts the items given to the loop, `left_over` the others."""
+    """An iterator for one loop. `handed_over` counts the items given to the loop, `left_over` the others."""
 
     def __init__(self, connection: Connection, wait_s: float) -> None:
         self.handed_over = 0
@@ -21,7 +21,7 @@ class Monitoring:
         return self
 
     async def __anext__(self) -> Item:
-        """The next item. Raises Refused if the server will not monitor, ConnectionLost."""
+        """Return the next item. Raises Refused if the server refuses to monitor, ConnectionLost."""
         item = await self._next()
         if item is None:
             raise StopAsyncIteration
@@ -29,7 +29,7 @@ class Monitoring:
         return item
 
     async def drain(self) -> None:
-        """Wait for the monitor's end, and count what still comes as left over."""
+        """Wait for the monitor's end, and count further items as left over."""
         while await self._next() is not None:
             self.left_over += 1
 

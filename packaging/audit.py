@@ -1,7 +1,7 @@
-"""Asks a service of known vulnerabilities about all that a release is installed with: `make audit`.
+"""Asks a vulnerability service about every package of a release: `make audit`.
 
-Exit code 0: asked about each of them, none is known; 1: some are, and they are listed; 3: it could not be asked, or not
-about all. pip-audit itself takes a package that the service does not know for a sound one.
+Exit code 0: the service knows all packages and no vulnerability; 1: it knows some, and they are listed; 3: it could not
+be asked, or not about all packages. pip-audit itself reports a package unknown to the service as sound.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def could_not(why: str) -> int:
 
 
 def verdict(wanted: set[str], found: list[dict[str, Any]]) -> int:
-    """Of pip-audit's answer: `dependencies` of its JSON."""
+    """Print what pip-audit found, and return the exit code. `found` is `dependencies` of its JSON."""
     bad = {each["name"]: each["vulns"] for each in found if each.get("vulns")}
     for name, vulnerabilities in bad.items():
         for each in vulnerabilities:

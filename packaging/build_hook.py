@@ -1,6 +1,6 @@
-"""Hatchling's build hook for a platform wheel, off unless asked for: HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip wheel .
+"""Hatchling's build hook for a platform wheel, enabled by HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip wheel .
 
-The wheel holds the same sources as the pure one, and the extensions beside them in staniel/_compiled.
+The wheel holds the same sources as the pure one, and the extensions in staniel/_compiled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from extensions import compile_all
 
 
 class CompiledWheel(BuildHookInterface):
-    """Compiles what has a .pxd, for the interpreter that builds the wheel."""
+    """The hook that compiles the modules with a .pxd, for the interpreter that builds the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":

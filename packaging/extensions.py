@@ -1,7 +1,8 @@
 """Compiles the modules that have a .pxd beside them, with Cython and cc: `python packaging/extensions.py DIR`.
 
-DIR is replaced as a whole. It gets one extension for each module, and the manifest by which they are found and held
-against their sources (src/staniel/compiled.py). The C files are made in a temporary folder: the checkout stays clean.
+DIR is replaced as a whole. It gets one extension for each module, and the manifest with which src/staniel/compiled.py
+finds them and compares them with their sources. The C files are made in a temporary folder, so the checkout stays
+clean.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "staniel"
 PACKAGES = ("broker", "journal", "protocol", "queues", "server")  # where a module may have a .pxd
-KEYS = "keys.txt"  # what is there and unchanged is not compiled again
+KEYS = "keys.txt"  # hashes of the inputs: an extension whose inputs are unchanged is not compiled again
 DIRECTIVES: dict[str, Any] = {
     "language_level": 3,
     # A negative or too large index into a peer's bytes raises IndexError, as in Python.
     "boundscheck": True,
     "wraparound": True,
-    # What does not fit 64 bits raises OverflowError; division as Python does it.
+    # A number beyond 64 bits raises OverflowError; division rounds as in Python.
     "cdivision": False,
     "overflowcheck": True,
     # A field of None raises AttributeError; unchecked, it would end the process. Costs 0.7 % of a put.
@@ -43,20 +44,20 @@ SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefine
 
 
 def modules() -> list[str]:
-    """Those that are compiled, by their full names."""
+    """Return the full names of the modules that are compiled."""
     paths = [path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.pxd")]
     return sorted([".".join(["staniel", *path.with_suffix("").parts]) for path in paths])
 
 
 def stem_of(module: str) -> Path:
-    """The path of a module's source, without its suffix. Not by the links of src/staniel: a source distribution and an
-    image's build do not have them.
+    """Return the path of a module's source, without its suffix. It avoids the links of src/staniel, which a source
+    distribution and the build of an image do not have.
     """
     return ROOT.joinpath(*module.split(".")[1:])
 
 
 def link_packages(folder: Path) -> None:
-    """The tree in which Cython looks for `staniel.queues.item`."""
+    """Make the tree in which Cython looks for `staniel.queues.item`."""
     folder.mkdir(parents=True)
     for name in PACKAGES:
         (folder / name).symlink_to(ROOT / name)
@@ -64,13 +65,13 @@ def link_packages(folder: Path) -> None:
 
 
 def source_of(module: str) -> Path:
-    """The .pyx where there is one, else the .py itself."""
+    """Return the .pyx if there is one, else the .py."""
     stem = stem_of(module)
     return next(path for path in (stem.with_suffix(".pyx"), stem.with_suffix(".py")) if path.exists())
 
 
 def translate(module: str, build: str) -> str:
-    """One module to C. Returns the file."""
+    """Translate one module to C. Return the path of the C file."""
     from Cython.Compiler import Options
     from Cython.Compiler.Main import CompilationOptions, compile_single
 
@@ -88,7 +89,7 @@ def translate(module: str, build: str) -> str:
 
 
 def build_one(module: str, build: str, folder: str, sanitize: bool) -> None:
-    """One module to an extension in `folder`."""
+    """Compile one module to an extension in `folder`."""
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
@@ -108,7 +109,7 @@ def build_one(module: str, build: str, folder: str, sanitize: bool) -> None:
 
 
 def texts_of(module: str, seen: set[str]) -> list[str]:
-    """The sources that a module's extension depends on: its own, and the .pxd of all that it cimports, and so on."""
+    """Return the sources a module's extension depends on: its own and the .pxd of all it cimports, recursively."""
     stem = stem_of(module)
     texts = [path.read_text("utf-8") for path in (stem.with_suffix(".pxd"), source_of(module)) if path.exists()]
     for other in re.findall(r"^from (staniel[\w.]+) cimport", "\n".join(texts), re.MULTILINE):
@@ -119,7 +120,7 @@ def texts_of(module: str, seen: set[str]) -> list[str]:
 
 
 def keys_of(names: list[str], sanitize: bool) -> dict[str, str]:
-    """What each extension depends on, as a hash: sources, compiler, interpreter, options."""
+    """Return a hash for each extension of all it depends on: sources, compiler, interpreter, options."""
     import Cython
 
     options = [Cython.__version__, sys.version, str(DIRECTIVES), str(SANITIZE if sanitize else FLAGS)]
@@ -127,7 +128,7 @@ def keys_of(names: list[str], sanitize: bool) -> dict[str, str]:
 
 
 def known_keys(target: Path) -> dict[str, str]:
-    """Of the extensions that are there already."""
+    """Return the keys of the extensions that already exist."""
     try:
         return dict(line.split() for line in (target / KEYS).read_text("ascii").splitlines())
     except (OSError, ValueError):
@@ -139,7 +140,7 @@ def suffix() -> str:
 
 
 def missing_tool() -> str:
-    """What a compilation lacks on this machine; empty if there is nothing."""
+    """Return what this machine lacks to compile; empty if nothing is missing."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
         return f"the C compiler {compiler!r}"
@@ -148,7 +149,7 @@ def missing_tool() -> str:
 
 
 def manifest(names: list[str], folder: Path) -> str:
-    """What the finder reads: the names, a hash of each one's sources, and how large its extension is."""
+    """Return the finder's manifest: the names, a hash of the sources and the size of each extension."""
     spec = importlib.util.spec_from_file_location("compiled_finder", SOURCE / "compiled.py")
     assert spec is not None
     assert spec.loader is not None
@@ -163,7 +164,7 @@ def manifest(names: list[str], folder: Path) -> str:
 
 
 def compile_all(target: Path, names: list[str] | None = None, *, sanitize: bool = False) -> list[str]:
-    """Fill `target` with the extensions of all modules, or of some, and their manifest. Returns the modules."""
+    """Fill `target` with the extensions of all modules, or of `names`, and their manifest. Return the modules."""
     if lacking := missing_tool():
         raise SystemExit(f"cannot compile without {lacking}. It is optional: plain Python runs what is not compiled")
     names = modules() if names is None else names

@@ -1,8 +1,8 @@
-"""Writes packaging/requirements/: what a release is installed with, each version exact and each file with its hash.
+"""Writes packaging/requirements/: all that a release is installed with, with exact versions and hashes.
 
-`make lock` runs it. One file for the base installation, one for it with each extra, one for what builds the wheel.
-Versions are those of constraints.txt, so that what was tested is what is installed; uv looks up the hashes of all files
-of each version, for every Python that the wheel is for, on Linux.
+`make lock` runs it. One file is for the base installation, one for it with each extra, one for the build of the wheel.
+The versions are those of constraints.txt, so that the tested versions are installed; uv looks up the hashes of all
+files of each version, for every Python that the wheel supports, on Linux.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ environments = ["{linux}"]
 
 
 def wanted() -> dict[str, list[str]]:
-    """What is asked for by pyproject.toml, by the name of its file."""
+    """Return the requirements of pyproject.toml by the name of their file."""
     about = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     base: list[str] = about["project"]["dependencies"]
     hook = about["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["dependencies"]
@@ -49,7 +49,7 @@ def about(name: str) -> str:
 
 
 def lock(name: str, requirements: list[str], uv: str) -> str:
-    """The text of one file."""
+    """Return the text of one file."""
     python = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["requires-python"]
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder, "pyproject.toml")

@@ -1,8 +1,8 @@
-"""Manual pages from the command line's own help: `make man`, which is `python packaging/man_pages.py docs/man`.
+"""Manual pages made from the command line's help: `make man`, which is `python packaging/man_pages.py docs/man`.
 
-One page for `staniel` and one for each of its commands, `staniel-journal-dump.1` for `staniel journal dump`. They are
-kept in the tree, because a build of the wheel does not have the program's dependencies; a test holds them against the
-help.
+There is one page for `staniel` and one for each of its commands: `staniel-journal-dump.1` for `staniel journal dump`.
+The pages are committed, because a build of the wheel does not have the program's dependencies; a test compares them
+with the help.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ ABOUT = {
 
 
 def escaped(text: str) -> str:
-    """As roff prints it: no escapes, no requests, hyphens that can be copied; what is in `` ` `` is bold."""
+    """Escape text for roff: no escapes, no requests, hyphens that can be copied. Text in `` ` `` becomes bold."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     text = re.sub(r"`([^`\n]+)`", r"\\fB\1\\fP", text)
     return re.sub(r"^([.'])", r"\\&\1", text, flags=re.MULTILINE)
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Help as click reads it: a form feed ends it, a paragraph that begins with a backspace keeps its lines."""
+    """Yield the paragraphs of a help text as click reads it: a form feed ends it, and a paragraph that begins with a
+    backspace keeps its lines.
+    """
     for paragraph in inspect.cleandoc(text).partition("\f")[0].split("\n\n"):
         is_kept = paragraph.startswith("\b\n")
         body = escaped(paragraph.removeprefix("\b\n"))
@@ -57,7 +59,7 @@ def list_of(rows: list[tuple[str, str]]) -> str:
 
 
 def page(name: str, command: click.Command, context: click.Context) -> str:
-    """The roff of one command; `name` has hyphens in place of blanks."""
+    """Return the roff of one command. `name` has hyphens in place of blanks."""
     short = command.get_short_help_str(200).rstrip(".").replace("`", "").removeprefix("Staniel, ")
     usage = " ".join(command.collect_usage_pieces(context))
     parts = [
@@ -91,7 +93,7 @@ def commands_of(group: click.Group, context: click.Context, names: tuple[str, ..
 def pages(
     command: click.Command = main, word: str = "staniel", parent: click.Context | None = None
 ) -> Iterator[tuple[str, str]]:
-    """(file name, text) of the command, whose last word is `word`, and of all below it."""
+    """Yield (file name, text) of the command, whose last word is `word`, and of its subcommands."""
     context = click.Context(command, parent, word, **command.context_settings)
     name = context.command_path.replace(" ", "-")
     yield f"{name}.1", page(name, command, context)
@@ -104,7 +106,7 @@ def pages(
 
 
 def write(folder: Path) -> None:
-    """Make `folder` hold these pages and no others."""
+    """Write these pages to `folder`, and delete all others."""
     folder.mkdir(parents=True, exist_ok=True)
     made = dict(pages())
     for path in folder.glob("*.1"):

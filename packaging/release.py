@@ -1,9 +1,9 @@
-"""Builds a release twice, and keeps it if both are the same, byte for byte: `make release`.
+"""Builds a release twice, and keeps it if both builds are identical, byte for byte: `make release`.
 
-From the last commit, in two folders of different names, with different clocks' zones, masks, languages and seeds of
-hashes; only SOURCE_DATE_EPOCH, the commit's time, is the same. dist/ gets the sdist, the wheel of plain Python, the
+Both builds are of the last commit, in folders of different names, with different time zones, umasks, locales and hash
+seeds; only SOURCE_DATE_EPOCH, the commit's time, is the same. dist/ gets the sdist, the wheel of plain Python, the
 compiled wheel of this interpreter (not with --pure), the SBOM, the licences, the requirements with their hashes, and
-SHA256SUMS over all of it.
+SHA256SUMS of all files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILED = "HATCH_BUILD_HOOK_ENABLE_CUSTOM"
-# What a build must not depend on.
+# A build must not depend on any of these.
 TWO = (
     {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "1", "umask": "022", "folder": "a"},
     {"TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONHASHSEED": "2", "umask": "077", "folder": "another-folder"},
@@ -33,7 +33,7 @@ def output(*command: str) -> str:
 
 
 def build(where: dict[str, str], base: Path, epoch: str, *, is_compiled: bool) -> Path:
-    """One build of the last commit. Returns the folder with what it made."""
+    """Build the last commit once. Return the folder with the results."""
     tree, out = base / where["folder"], base / f"out-{where['folder']}"
     tree.mkdir()
     archive = base / "commit.tar"
@@ -53,7 +53,7 @@ def build(where: dict[str, str], base: Path, epoch: str, *, is_compiled: bool) -
 
 
 def members(path: Path) -> dict[str, str]:
-    """A hash of each file in an archive, and of what the archive says of it."""
+    """Return a hash of the content and metadata of each file in an archive."""
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as wheel:
             return {
@@ -70,7 +70,7 @@ def members(path: Path) -> dict[str, str]:
 
 
 def differences(first: Path, second: Path) -> list[str]:
-    """What is not the same in two folders of archives; empty if nothing is."""
+    """Return the differences between two folders of archives; empty if they are the same."""
     names = sorted({path.name for folder in (first, second) for path in folder.iterdir()})
     found = []
     for name in names:
@@ -85,7 +85,7 @@ def differences(first: Path, second: Path) -> list[str]:
 
 
 def is_of_a_release(path: Path) -> bool:
-    """What another release has left in the same folder; all else there stays."""
+    """Return True if a release makes a file of this name: an older one is replaced, all other files stay."""
     name = path.name
     return path.is_file() and (
         name in ("LICENSES.md", "SHA256SUMS")

@@ -1,11 +1,11 @@
-"""What a release consists of: packaging/LICENSES.md, and an SBOM in CycloneDX's JSON.
+"""The parts of a release: packaging/LICENSES.md, and an SBOM in CycloneDX's JSON.
 
-    python packaging/supply.py licenses           writes packaging/LICENSES.md
-    python packaging/supply.py sbom > FILE        the SBOM of the base installation and all extras
+    python packaging/supply.py licenses     writes packaging/LICENSES.md
+    python packaging/supply.py sbom > FILE  the SBOM of the base installation and all extras
 
-Names, versions and hashes are those of packaging/requirements/; licences and what needs what are those of the packages
-installed beside this Python (`make test` installs them). Nothing in it depends on the machine or the hour:
-SOURCE_DATE_EPOCH, if it is given, is the SBOM's time.
+Names, versions and hashes come from packaging/requirements/; licences and dependencies from the packages installed
+beside this Python (`make test` installs them). The result does not depend on the machine or the time:
+SOURCE_DATE_EPOCH, if set, is the SBOM's time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LINUX = {
     "python_version": "3.11",
     "python_full_version": "3.11.0",
 }
-# What packages say of their licence in words that are no SPDX expression.
+# SPDX expressions for the other words in which packages name their licence.
 WORDS = {
     "Apache-2.0": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
@@ -49,7 +49,7 @@ WORDS = {
     "MIT": "MIT",
     "MIT OR Apache-2.0": "MIT OR Apache-2.0",
 }
-# And where these words leave it open; each as its licence file has it.
+# The licences of packages whose words leave it open, as in their licence files.
 KNOWN = {
     "contourpy": "BSD-3-Clause",
     "cycler": "BSD-3-Clause",
@@ -77,7 +77,7 @@ of this is in its wheel: pip installs it beside it, and each package brings its 
 
 
 class Pin(NamedTuple):
-    """One package of a release. `hashes`: of all files of this version; `sets`: the files that name it."""
+    """A package of a release. `hashes` has all files of this version; `sets` the requirements files that name it."""
 
     name: str
     version: str
@@ -86,7 +86,7 @@ class Pin(NamedTuple):
 
 
 def read(path: Path) -> Iterator[Pin]:
-    """What one file of packaging/requirements/ names. Raises ValueError for a line that is not understood."""
+    """Yield the pins of one file of packaging/requirements/. Raises ValueError for an unknown line."""
     pin: Pin | None = None
     for line in path.read_text("utf-8").splitlines():
         if line.startswith("#"):
@@ -104,7 +104,7 @@ def read(path: Path) -> Iterator[Pin]:
 
 
 def pins() -> dict[str, Pin]:
-    """All that a server is installed with, by name; what only builds the wheel is not among it."""
+    """Return everything a server is installed with, by name; what only builds the wheel is left out."""
     found: dict[str, Pin] = {}
     for path in sorted(FOLDER.glob("*.txt"), key=lambda path: (path.stem != BASE, path.stem)):
         for pin in read(path) if path.stem != BUILD else ():
@@ -116,7 +116,9 @@ def pins() -> dict[str, Pin]:
 
 
 def license_of(pin: Pin) -> str:
-    """As an SPDX expression. Raises SystemExit where the package is not installed, or does not say."""
+    """Return a package's licence as an SPDX expression. Raises SystemExit if the package is not installed or does not
+    name its licence.
+    """
     try:
         about = metadata(pin.name)
     except PackageNotFoundError as error:
@@ -131,7 +133,7 @@ def license_of(pin: Pin) -> str:
 
 
 def licenses() -> str:
-    """The text of packaging/LICENSES.md."""
+    """Return the text of packaging/LICENSES.md."""
     rows = []
     for pin in pins().values():
         used = "every server" if BASE in pin.sets else ", ".join(f"`{name}`" for name in pin.sets)
@@ -140,7 +142,7 @@ def licenses() -> str:
 
 
 def needed(name: str, extra: str, among: dict[str, Pin]) -> list[str]:
-    """What a package requires of the others."""
+    """Return those of `among` that a package requires."""
     found = set()
     for text in requires(name) or []:
         requirement = Requirement(text)
@@ -150,7 +152,7 @@ def needed(name: str, extra: str, among: dict[str, Pin]) -> list[str]:
 
 
 def sbom() -> dict[str, Any]:
-    """The SBOM; `hashes` are those of all files that a version may be installed from."""
+    """Return the SBOM. `hashes` are those of all files that a version may be installed from."""
     about = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     found = pins()
     refs = {name: f"pkg:pypi/{name}@{pin.version}" for name, pin in found.items()}

@@ -5,14 +5,14 @@
     while conversation.unanswered:
         for reply in conversation.receive(sock.recv(65536)): ...
 
-Matches replies to requests and splits the byte stream into replies. Bytes that cannot be the answer to what was asked
-are a `ProtocolViolation` in their place, never an exception; after it nothing more is read.
+A conversation splits the byte stream into replies and matches them to requests. Bytes that cannot be the expected reply
+yield a `ProtocolViolation`, never an exception; after it nothing more is read.
 
     state  waits for                                    then
     OPEN   the reply to the oldest unanswered request   OPEN; ERROR if the bytes cannot be that
     ERROR  nothing                                      for ever: a ProtocolViolation has been handed out
 
-Kept between two calls: the bytes of an unfinished line or item; never what a length promises.
+Between two calls only the bytes of an unfinished line or item are kept; no memory is reserved for an announced length.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from staniel.protocol.memcache.requests import Request
 __all__ = ["Conversation", "ConversationState", "encode", "read"]
 
 REPLY_LINE_BYTES_MAX = 65_536
-"""A VALUE line repeats the key that was asked for, up to 16 KB long; more than four times that is no reply."""
+"""A VALUE line repeats the requested key, up to 16 KB long. A line of more than four times that is no reply."""
 
 _WITH_NOREPLY = (memcache.Set, memcache.Delete, memcache.FlushAll, memcache.Verbosity)
 _WITH_ITEMS = (memcache.Get, memcache.Monitor, memcache.GetMany)
@@ -55,18 +55,18 @@ class ConversationState(Enum):
 
 
 class Conversation:
-    """One connection, from the client's side."""
+    """A connection, from the client's side."""
 
     def __init__(self) -> None:
         self._state = ConversationState.OPEN
         self._expected: deque[Request] = deque()
         self._tail = bytearray()
         self._need = 0
-        """Bytes that `_tail` has to reach before it is worth another look."""
+        """The size that `_tail` must reach before it is parsed again."""
         self._lines: list[bytes] = []
-        """Of a stats or dump reply that is not complete."""
+        """The lines of an incomplete stats or dump reply."""
         self._items: list[Item] = []
-        """Of a get of several keys that is not complete."""
+        """The items of an incomplete reply to a get of several keys."""
 
     @property
     def state(self) -> ConversationState:
@@ -74,18 +74,18 @@ class Conversation:
 
     @property
     def unanswered(self) -> int:
-        """Requests that wait for a reply, or for the rest of it. A monitor counts until its END."""
+        """Requests without a complete reply. A monitor counts until its END."""
         return len(self._expected)
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes kept for a reply that is not complete."""
+        """Bytes kept of an incomplete reply."""
         return len(self._tail) + sum(map(len, self._lines)) + sum(len(item.data) for item in self._items)
 
     def send(self, *requests: Request) -> bytes:
-        """The bytes to send. Raises ValueError, having noted nothing, if one of them cannot be written.
+        """Return the bytes to send. Raises ValueError, and notes nothing, if one of the requests cannot be written.
 
-        Use `noreply` only to a server of the memcached dialect: Kestrel's answers all the same.
+        Use `noreply` only with a server of the memcached dialect: Kestrel's dialect replies anyway.
         """
         pieces = [writer(request)(request) for request in requests]
         for request in requests:
@@ -94,9 +94,9 @@ class Conversation:
         return b"".join(pieces)
 
     def receive(self, data: bytes) -> list[Reply]:
-        """Every reply that `data` completes, in the order of the requests: one each, noreply and quit none.
+        """Return the replies that `data` completes, in the order of the requests: one each, none to noreply and quit.
 
-        A monitor is the exception: each item as it comes, then Answer.END (or an Error).
+        A monitor is the exception: it yields each item as it comes, then Answer.END (or an Error).
         """
         if self._tail:
             self._tail += data
@@ -110,7 +110,7 @@ class Conversation:
         return replies
 
     def _read(self, data: bytes, at: int, replies: list[Reply]) -> int:
-        """One line, with the block that belongs to it; where the next one starts."""
+        """Read one line, with the block that belongs to it. Return where the next line starts."""
         end = data.find(b"\n", at)
         if end < 0 or end - at > REPLY_LINE_BYTES_MAX:
             return self._wait_for_line(data, at, replies)
@@ -142,7 +142,9 @@ class Conversation:
         request: memcache.Get | memcache.Monitor | memcache.GetMany,
         replies: list[Reply],
     ) -> int:
-        """A VALUE line and its block. But for a get of several keys, each item is followed by an END of its own."""
+        """Read a VALUE line and its block. Each item is followed by an END, except in the reply to a get of several
+        keys.
+        """
         line = data[at:end]
         head = parse_head(line)
         if head is None or not _was_asked(head, request):
@@ -164,7 +166,7 @@ class Conversation:
         return after
 
     def _read_other(self, data: bytes, line: bytes, request: Request, replies: list[Reply]) -> None:
-        """Neither an item nor a final line: a refusal, one line of many, or a reply with a value in it."""
+        """Read a line that is neither an item nor final: an error, one line of many, or a reply with a value in it."""
         text = line.removesuffix(b"\r")
         error = parse_error(text)
         if error is not None:
@@ -182,7 +184,7 @@ class Conversation:
                 replies.append(reply)
 
     def _complete(self, request: Request) -> Reply:
-        """The reply of several lines, of which the last has come."""
+        """Return the reply of several lines whose last line has come."""
         if isinstance(request, memcache.GetMany):
             items = Items(tuple(self._items))
             self._clear_parts()
@@ -211,7 +213,7 @@ class Conversation:
 
 
 def _was_asked(head: ValueHead, request: memcache.Get | memcache.Monitor | memcache.GetMany) -> bool:
-    """A reply names the key as it was asked for, Kestrel's without the options."""
+    """Return True if a reply's key is the requested one. Kestrel's replies leave out its options."""
     if isinstance(request, memcache.GetMany):
         return any(_was_asked(head, get) for get in request.gets)
     return head.key == request.key or head.key == request.key.partition(b"/")[0]

@@ -1,7 +1,7 @@
-"""Saying who one is, from the client's side: memcached's ASCII authentication.
+"""Logging in, from the client's side: memcached's ASCII authentication.
 
-A server without users would store a login as an item, the secret with it. So it is asked for its version first: a
-client that has to log in gets no other answer than a refusal.
+A server without users would store a login, with the secret, as an item. So the client first asks for the version: a
+server that requires a login refuses to reply.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ _KEY = "login"
 
 
 def must_log_in(version: Reply) -> bool:
-    """Whether the answer to a `Version` is that of a server that wants to know who asks."""
+    """Return True if the reply to a `Version` says that the server requires a login."""
     return isinstance(version, Error) and version.why.startswith(_REFUSAL)
 
 
 def login(user: str, secret: bytes) -> Set:
-    """`secret`: a password or a token. Answered with STORED, or an Error. Raises ValueError, which does not show the
-    secret, if one of them is empty, has blanks or is too long.
+    """Return the request that logs `user` in with a password or token. The reply is STORED or an Error.
+
+    Raises ValueError, without the secret in its text, if one of them is empty, has blanks or is too long.
     """
     name = user.encode("utf-8", "surrogateescape")
     if name.split() != [name]:

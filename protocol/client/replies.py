@@ -1,4 +1,4 @@
-"""The replies of the memcache protocol, as the client reads them: one Struct a kind of reply, in both dialects."""
+"""The replies of the memcache protocol, as the client reads them: a Struct for each kind, in both dialects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COUNT = re.compile(rb"[0-9]{1,19}")
 
 
 class Answer(Enum):
-    """Replies that are one word. END answers a get without an item, the end of a monitor, flush and confirm."""
+    """The replies of one word. END ends a get without an item, a monitor, a flush and a confirm."""
 
     STORED = "STORED"
     NOT_STORED = "NOT_STORED"
@@ -26,7 +26,7 @@ class Answer(Enum):
 
 
 class Item(Struct, frozen=True, gc=False):
-    """One item. `id` is None unless the get was a `gets` of a server that has ids; `key` is what the reply names."""
+    """An item. `id` is None unless the get was a `gets` and the server has ids; `key` is the key in the reply."""
 
     data: bytes
     flags: int = 0
@@ -35,13 +35,13 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class Items(Struct, frozen=True):
-    """The reply to a get of several keys: as many items as there were, in the order of the keys."""
+    """The reply to a get of several keys: the items found, in the order of the keys."""
 
     items: tuple[Item, ...]
 
 
 class Number(Struct, frozen=True, gc=False):
-    """How many items an expiry flush removed."""
+    """The number of items that an expiry flush removed."""
 
     count: int
 
@@ -65,7 +65,7 @@ class Dump(Struct, frozen=True):
 
 
 class Fault(Enum):
-    """The kinds of error: an unknown command; an error of the client; an error of the server."""
+    """The kinds of error: an unknown command, an error of the client, an error of the server."""
 
     COMMAND = "ERROR"
     CLIENT = "CLIENT_ERROR"
@@ -73,9 +73,9 @@ class Fault(Enum):
 
 
 class Error(Struct, frozen=True):
-    """A refusal, in the place of the reply. The server may close the connection after it.
+    """A refusal in place of the reply. The server may close the connection after it.
 
-    `items` is what a get of several keys had already handed out before the refusal.
+    `items` has what a get of several keys had delivered before the refusal.
     """
 
     fault: Fault
@@ -84,7 +84,7 @@ class Error(Struct, frozen=True):
 
 
 class ProtocolViolation(Struct, frozen=True, gc=False):
-    """Bytes that cannot be the answer to what was asked. Nothing that follows them is read."""
+    """Bytes that cannot be the expected reply. Nothing that follows them is read."""
 
     line: bytes
     why: str
@@ -113,7 +113,7 @@ FINALS: dict[type[Request], dict[bytes, Answer]] = {
     memcache.Version: {},
     memcache.Verbosity: {b"OK\r": Answer.OK},
 }
-"""The lines, with their CR, that end a reply. Quit and Shutdown are answered by a closed connection alone."""
+"""The lines, with their CR, that end a reply. The server replies to Quit and Shutdown by closing the connection."""
 
 
 class ValueHead(Struct, frozen=True, gc=False):
@@ -129,7 +129,7 @@ _HEAD = re.compile(rb"VALUE ([^ ]+) ([0-9]{1,10}) ([0-9]{1,10})(?: ([0-9]{1,20})
 
 
 def parse_head(line: bytes) -> ValueHead | None:
-    """A VALUE line, with its CR; None if it is not one."""
+    """Parse a VALUE line, with its CR. Return None if it is none."""
     match = _HEAD.fullmatch(line)
     if match is None:
         return None
@@ -139,7 +139,7 @@ def parse_head(line: bytes) -> ValueHead | None:
 
 
 def parse_error(line: bytes) -> Error | None:
-    """A line without its line end that is one of the three refusals; None if it is not."""
+    """Parse one of the three error lines, without its line end. Return None for any other line."""
     word, _, why = line.partition(b" ")
     fault = _FAULTS.get(word)
     return None if fault is None else Error(fault, why.decode("latin-1"))
@@ -149,7 +149,7 @@ _FAULTS = {fault.value.encode(): fault for fault in Fault}
 
 
 def parse_line(request: Request, line: bytes) -> Reply | None:
-    """The reply to a request that is answered by one line with a value in it; None if `line` cannot be that."""
+    """Parse a one-line reply with a value in it. Return None if `line` is no reply to the request."""
     if isinstance(request, memcache.Version) and line.startswith(b"VERSION "):
         return Text(line.removeprefix(b"VERSION ").decode("latin-1"))
     if isinstance(request, memcache.Status) and request.name is None and line.isalpha():

@@ -1,6 +1,6 @@
-"""Requests as a client writes them, so that both dialects read the same from them.
+"""Requests as a client writes them, in a form that both dialects parse the same way.
 
-No clock is read: an expiry that the protocol can only express as a date has to be given as one.
+No clock is read: an expiry that the protocol can only express as a date must be given as a date.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from staniel.protocol.memcache.requests import Request
 from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX
 
 TTL_MS_END = 1_000_000_000
-"""From here on a ttl is refused. Kestrel reads expiry words from 1,000,000 s up as dates, memcached from 30 days up."""
+"""A ttl of this or more is refused. Kestrel reads expiry words from 1,000,000 s up as dates, memcached from 30 days up.
+"""
 
 EXPIRES_MS_MIN = DATE_S_MIN * 1000
-"""Dates before this are refused (but 0, never): servers read them as a time from now, or refuse them."""
+"""Earlier dates are refused, except 0 (never): servers take them for a relative time, or refuse them."""
 
 _WORD = re.compile(rb"[^ \r\n]+")
 
@@ -35,7 +36,7 @@ def read(
     peek: bool = False,
     with_id: bool = False,
 ) -> Get:
-    """The Get that the server will parse, with its `key` spelled out. Raises ValueError for names no key can hold."""
+    """Return the Get that the server will parse, with its `key` spelled out. Raises ValueError for impossible names."""
     return _read(queue, wait_ms, open, close, abort, peek, with_id)
 
 
@@ -54,16 +55,16 @@ def _read(queue: str, wait_ms: int, open: bool, close: bool, abort: bool, peek: 
 
 
 def encode(request: Request) -> bytes:
-    """The bytes of one request, data block included.
+    """Return the bytes of one request, data block included.
 
-    Times that the protocol has in seconds are rounded up. Raises ValueError for what it cannot express: names with
-    spaces or line ends, numbers out of range, an `Invalid`.
+    Times that the protocol has in seconds are rounded up. Raises ValueError for what the protocol cannot express: names
+    with spaces or line ends, numbers out of range, an `Invalid`.
     """
     return writer(request)(request)
 
 
 def writer(request: Request) -> Callable[[Any], bytes]:
-    """The encoder of this kind of request. Raises ValueError."""
+    """Return the encoder of this kind of request. Raises ValueError."""
     found = WRITERS.get(type(request))
     if found is None:
         raise ValueError(f"{type(request).__name__} is not a request")
@@ -72,7 +73,7 @@ def writer(request: Request) -> Callable[[Any], bytes]:
 
 @lru_cache(maxsize=4096)
 def _word(name: str) -> bytes:
-    """A name as it stands in a line. Raises ValueError for bytes that would end the word early."""
+    """Encode a name as one word of a line. Raises ValueError for bytes that would end the word early."""
     try:
         word = name.encode("latin-1")
     except UnicodeEncodeError:
@@ -81,7 +82,7 @@ def _word(name: str) -> bytes:
 
 
 def _queue(name: str) -> bytes:
-    """A queue's name. Raises ValueError for a slash, which the server would read as the beginning of an option."""
+    """Encode a queue's name. Raises ValueError for a slash, which the server would read as the start of an option."""
     if "/" in name:
         raise ValueError(f"a queue name cannot hold a slash: {name!r}")
     return _word(name)
@@ -104,7 +105,7 @@ def _seconds(ms: int) -> int:
 
 
 def _expiry_s(ttl_ms: int | None, expires_ms: int) -> int:
-    """The expiry word. 0 means never, so a life that is over already is written as -1."""
+    """Return the expiry word. 0 means never, so an expired ttl is written as -1."""
     if ttl_ms is None:
         return _seconds(_number(expires_ms, EXPIRES_MS_MIN, 2**50)) if expires_ms else 0
     return _seconds(_number(ttl_ms, INT32_MIN, TTL_MS_END - 1000)) if ttl_ms > 0 else -1

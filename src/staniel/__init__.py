@@ -1,4 +1,4 @@
-"""Staniel, a persistent queue server: everything that is installed is in here.
+"""Staniel, a persistent queue server: the package that contains everything installed.
 
 In the checkout the sub-packages are links to the folders at the top of the repository; the wheel has the folders
 themselves. Programs import `staniel.client`; `staniel.pipeline` needs the extra `spark`.

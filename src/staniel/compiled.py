@@ -1,9 +1,9 @@
-"""Finds the compiled modules, where this installation has some: the same sources, translated by Cython.
+"""The finder of compiled modules: the same sources, translated by Cython, if this installation has them.
 
-They lie in a folder of their own: beside this file in a platform wheel, below the environment (`lib/staniel-compiled`)
-after `make compiled`. `manifest.txt` names each with a hash of its sources. All of them are used or none: a set that is
-not whole, was made for another interpreter, or from other sources than those that are installed is refused in one
-line, and the plain Python modules run. STANIEL_PURE=1 asks for those; STANIEL_COMPILED names another folder.
+They lie in a folder of their own: beside this file in a platform wheel, in the environment (`lib/staniel-compiled`)
+after `make compiled`. `manifest.txt` names each module with a hash of its sources. Either all of them are used or none:
+an incomplete set, or one made for another interpreter or from other sources than the installed ones, is refused in one
+line, and the plain Python modules run. STANIEL_PURE=1 selects those; STANIEL_COMPILED names another folder.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ FOLDERS = (os.path.join(PACKAGE, "_compiled"), os.path.join(sys.prefix, "lib", "
 
 
 class Refused(Exception):
-    """The compiled modules cannot be used; the text says why."""
+    """The reason why the compiled modules cannot be used."""
 
 
 def hash_of(stem: str) -> str:
-    """Of the sources of one module: STEM.py with the .pxd and the .pyx beside it, as far as they exist."""
+    """Return a hash of a module's sources: STEM.py, and its .pxd and .pyx if they exist."""
     found = b""
     for suffix in SOURCES:
         try:
@@ -38,12 +38,12 @@ def hash_of(stem: str) -> str:
 
 
 def stem_of(module: str) -> str:
-    """The path of a module's source, without its suffix."""
+    """Return the path of a module's source, without its suffix."""
     return PACKAGE + module.removeprefix("staniel").replace(".", os.sep)
 
 
 def read_manifest(folder: str) -> dict[str, str]:
-    """The extensions' paths by the names of their modules. Raises Refused."""
+    """Return the paths of the extensions by module name. Raises Refused."""
     try:
         with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
             suffix, *lines = file.read().split("\n")
@@ -73,8 +73,8 @@ def read_manifest(folder: str) -> dict[str, str]:
 
 
 def try_one(files: dict[str, str]) -> None:
-    """Load the first extension, not to be run. If another C library is needed, or the disk forbids execution, that is
-    so for all of them. Raises Refused.
+    """Load the first extension without running it. A missing C library, or a disk that forbids execution, affects all
+    of them. Raises Refused.
     """
     for module, file in files.items():
         try:
@@ -85,7 +85,7 @@ def try_one(files: dict[str, str]) -> None:
 
 
 class CompiledFinder:
-    """Finds a module's extension before its source is found."""
+    """An import hook that finds a module's extension before its source is found."""
 
     def __init__(self, files: dict[str, str]) -> None:
         self._files = files
@@ -100,7 +100,7 @@ class CompiledFinder:
 
 
 def install() -> bool:
-    """Have the compiled modules imported, if there are some that can be. Whether it is so."""
+    """Install the import hook if usable compiled modules exist. Return True if it is installed."""
     if os.environ.get("STANIEL_PURE", "0") not in ("", "0"):
         return False
     folder = os.environ.get("STANIEL_COMPILED") or next((each for each in FOLDERS if os.path.isdir(each)), "")

@@ -1,5 +1,5 @@
-"""What the compiled values, each in a .pyx, have of the msgspec Structs beside them: equality, a hash, a text and a
-copy, all from the fields that `__match_args__` names. Plain Python's Structs bring these along.
+"""The methods of the compiled values (.pyx) that msgspec Structs bring along in plain Python: equality, hash, text,
+copy. All use the fields named by `__match_args__`.
 """
 
 from __future__ import annotations
@@ -8,26 +8,26 @@ from typing import Any
 
 
 def values_of(value: Any) -> tuple[Any, ...]:
-    """The fields, in their order."""
+    """Return the fields, in their order."""
     return tuple([getattr(value, name) for name in value.__match_args__])
 
 
 def is_equal(value: Any, other: object) -> bool:
-    """Another class is never equal: NotImplemented, as Python's operators want it."""
+    """Compare two values. Return NotImplemented for another class, as Python's operators expect."""
     return values_of(value) == values_of(other) if type(other) is type(value) else NotImplemented
 
 
 def hash_of(value: Any) -> int:
-    """Of a value whose fields do not change."""
+    """Return the hash of a value whose fields do not change."""
     return hash((type(value), values_of(value)))
 
 
 def shown(value: Any, more: str = "") -> str:
-    """As a call that makes it. `more`: what is shown behind the fields."""
+    """Return the call that would make the value, as text. `more` is shown behind the fields."""
     fields = ", ".join([f"{name}={getattr(value, name)!r}" for name in value.__match_args__])
     return f"{type(value).__name__}({fields}{more})"
 
 
 def copied(value: Any) -> tuple[type, tuple[Any, ...]]:
-    """What copy and pickle make an equal one of: the class, and what it is called with."""
+    """Return what copy and pickle need to make an equal value: the class and its arguments."""
     return type(value), values_of(value)

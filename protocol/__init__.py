@@ -1,8 +1,8 @@
 """Protocols as bytes.
 
-The rooms: `memcache/` in Kestrel's dialect and in memcached's, `text/`, `thrift/` and `workq/` for the other protocols
-of clients, `http/` for operators, `client/` for the client's half of memcache. Each room has a `parser` (bytes to
-requests), the `commands` that it reads, its `requests` and `replies` and, where it needs them, `fields` of its lines.
-What all of them use is here: `requests` (Invalid, More), `words`, `limits`, `memo`, `escaping` and `http`. Nothing here
-knows queues, sockets or the time, and nothing raises for what a peer sends.
+`memcache/` has Kestrel's dialect and memcached's, `text/`, `thrift/` and `workq/` the other protocols of clients,
+`http/` the operators' protocol, `client/` the client's half of memcache. Each folder has a `parser` (bytes to
+requests), the `commands` that it reads, its `requests` and `replies` and, where needed, `fields` of its lines. Shared
+modules are here: `requests` (Invalid, More), `words`, `limits`, `memo`, `escaping` and `http`. No module here knows
+queues, sockets or the time, and none raises for bytes of a peer.
 """

@@ -1,4 +1,4 @@
-"""A bounded memo: a plain dict, looked up with `get`, that is filled by `remember`."""
+"""A bounded memo: a plain dict, read with `get` and filled by `remember`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ ENTRIES_MAX = 4096
 
 
 def remember(memo: dict[K, V], key: K, value: V) -> None:
-    """Add an entry. A full memo is emptied first: cheaper than keeping an order, and what is in use is soon back."""
+    """Add an entry. A full memo is emptied first: that is cheaper than keeping an order, and used entries soon
+    return.
+    """
     if len(memo) >= ENTRIES_MAX:
         memo.clear()
     memo[key] = value

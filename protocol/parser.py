@@ -6,9 +6,9 @@ from typing import Any
 
 
 class Parser:
-    """The reading half of one connection: bytes in, requests out. Each parser also has `limit(limits)`.
+    """A parser of one connection: bytes in, requests out. Each parser also has `limit(limits)`.
 
-    `pending_bytes`: bytes kept for a request that is not complete, or for the next turn; every `feed` updates it.
+    `pending_bytes` counts the bytes stored for an incomplete request or for the next turn; every `feed` updates it.
     """
 
     __slots__ = ("pending_bytes",)
@@ -16,5 +16,5 @@ class Parser:
     pending_bytes: int
 
     def feed(self, data: bytes) -> list[Any]:
-        """Every request that `data` completes, in order."""
+        """Return the requests that `data` completes, in order."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What the parser of every protocol hands out beside the protocol's own requests."""
+"""The results of every parser that are no requests of its protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 class Invalid(Struct, frozen=True, gc=False):
     """Bytes that are no request, in their place in the stream.
 
-    `reply` is the whole answer (empty: none); `hang_up`: the connection is closed after it; `why` says what is wrong.
+    `reply` is the whole reply (empty: none); `hang_up`: the connection is closed after it; `why` says what is wrong.
     """
 
     reply: bytes
@@ -20,10 +20,10 @@ class Invalid(Struct, frozen=True, gc=False):
 
 
 class More(Struct, frozen=True, gc=False):
-    """The parser has done as much as a turn of the hub has time for, and keeps the rest: call `resume` later.
+    """The rest of a feed that exceeds a turn's time. Call `resume` later.
 
-    `resume` returns the requests in what was kept and in what has arrived since, perhaps with another More at the end.
-    Always the last request of a feed; until `resume` is called, `feed` only stores bytes.
+    `resume` returns the requests in the stored bytes and in those that have arrived since, perhaps with another More at
+    the end. A More is always the last request of a feed; until `resume` is called, `feed` only stores bytes.
     """
 
     resume: Callable[[], list[Any]]

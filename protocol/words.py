@@ -1,4 +1,4 @@
-"""Words of a request line that several protocols have: numbers, names, `noreply`."""
+"""Words of a request line that several protocols share: numbers, names, `noreply`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _DECIMAL = re.compile(rb"[+-]?[0-9]{1,64}")
 
 
 def integer(word: bytes, low: int, high: int) -> int | None:
-    """The decimal number that `word` is, or None if it is no number or not within low..high.
+    """Return a word's decimal number, None if it is no number or not within low..high.
 
-    Python's own `int` accepts more (`1_0`, ` 1`) and raises when given thousands of digits.
+    Python's own `int` accepts more (`1_0`, ` 1`) and raises for thousands of digits.
     """
     if _DECIMAL.fullmatch(word) is None:
         return None
@@ -24,14 +24,12 @@ def integer(word: bytes, low: int, high: int) -> int | None:
 
 
 def text(word: bytes) -> str:
-    """A word as text. Names are ISO-8859-1 on the wire, so every byte is a character."""
+    """Decode a word. Names are ISO-8859-1 on the wire, so every byte is a character."""
     return word.decode("latin-1")
 
 
 IS_MORTAL = not (3, 12) <= sys.version_info < (3, 12, 6)
-"""Whether an interned string goes when nothing refers to it (CPython's issue 113993): a client may send any number of
-names.
-"""
+"""True if an unreferenced interned string is freed (CPython's issue 113993): a client may send any number of names."""
 
 
 def queue_name(word: bytes) -> str:
@@ -42,7 +40,7 @@ def queue_name(word: bytes) -> str:
 
 
 def pop_noreply(words: list[bytes]) -> bool:
-    """Remove a last word `noreply` from the list. Whether it was there."""
+    """Remove a last word `noreply` from the list. Return True if it was there."""
     if words and words[-1] == b"noreply":
         words.pop()
         return True

@@ -7,9 +7,8 @@
     CLOSED  nothing                 for ever
 
 h11 pairs each request with its reply. Here the replies are made elsewhere, so each request gets an h11 connection of
-its own, which the bytes behind the one before it are handed to. Nothing that a peer sends raises: what is no request is
-an `Invalid`, whose reply says why, and the connection ends there, because where the next request would begin is not
-known.
+its own, which receives the bytes behind the request before. No bytes of a peer raise: an unreadable request yields an
+`Invalid`, whose reply says why, and the connection ends there, because the start of the next request is unknown.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from staniel.protocol.parser import Parser
 from staniel.protocol.requests import Invalid, More
 
 HEAD_BYTES_MAX = 16 << 10
-"""The request line and all headers. Browsers send one or two KB."""
+"""The limit for the request line and all headers. Browsers send one or two KB."""
 
 BODY_BYTES_MAX = 1 << 20
-"""Of JSON. A body that is an item byte by byte may have as many bytes as an item; once it is longer than this, its head
-is handed out, so that the client's rights are asked before more of it is kept.
+"""The limit for a JSON body. A raw body may be as long as an item; once it is longer than this, its head is handed out,
+so that the client's permissions are checked before more of it is stored.
 """
 
 QUERY_FIELDS_MAX = 32
 
 WORK_PER_FEED = 48
-"""What a turn has time for: pieces of bodies, 10 to 20 us each,"""
+"""The work of one turn: pieces of bodies, 10 to 20 us each,"""
 
 WORK_OF_HEAD = 9
 """and heads, which take h11 0.1 to 0.2 ms."""
@@ -59,7 +58,7 @@ class HttpState(Enum):
 
 
 class HttpParser(Parser):
-    """The reading half of one connection. Of `limits` only the size of an item plays a part here."""
+    """A parser of one connection. It uses only the item size of `limits`."""
 
     def __init__(self, limits: Limits) -> None:
         self._state = HttpState.HEAD
@@ -69,12 +68,12 @@ class HttpParser(Parser):
         self._body = BytesIO()  # a bytearray would be copied once more to become the item
         self._body_bytes_max = BODY_BYTES_MAX
         self._item_bytes_max = limits.item_bytes_max
-        self._rest = bytearray()  # arrived before the parser is resumed; empty unless PAUSED
-        self._kept_bytes = 0  # by h11: of a head that has not ended, or for the next turn
+        self._rest = bytearray()  # bytes that arrived while PAUSED
+        self._kept_bytes = 0  # in h11: an unfinished head, or bytes for the next turn
         self.pending_bytes = 0
 
     def limit(self, limits: Limits) -> None:
-        """Other limits, for requests that have not begun."""
+        """Change the limits for requests that have not begun."""
         self._item_bytes_max = limits.item_bytes_max
 
     @property
@@ -82,7 +81,9 @@ class HttpParser(Parser):
         return self._state
 
     def feed(self, data: bytes) -> list[HttpMessage]:
-        """Every request that `data` completes, in order. If a turn has no time for all, the last one is a `More`."""
+        """Return the requests that `data` completes, in order. If they exceed a turn's time, the last one is a
+        `More`.
+        """
         if self._state is HttpState.CLOSED:
             return []
         if self._state is HttpState.PAUSED:
@@ -130,7 +131,7 @@ class HttpParser(Parser):
                 self._take(bytes(event.data), found)
             elif isinstance(event, h11.EndOfMessage):
                 self._end(found)
-            else:  # NEED_DATA, or a protocol that the client would like to switch to
+            else:  # NEED_DATA, or the client asks to switch protocols
                 self._kept_bytes = len(self._connection.trailing_data[0])
                 return
         if self._state is not HttpState.CLOSED:
@@ -140,7 +141,7 @@ class HttpParser(Parser):
 
     def _begin(self, event: h11.Request, found: list[HttpMessage]) -> None:
         self._state, self._request = HttpState.BODY, event
-        # h11 counts what has not ended yet; that it came in one piece must not make a difference.
+        # h11 limits only unfinished heads; one that arrives in one piece has the same limit.
         if sum([len(name) + len(value) for name, value in event.headers]) + len(event.target) > HEAD_BYTES_MAX:
             self._refuse(431, found)
             return
@@ -194,7 +195,7 @@ class HttpParser(Parser):
         self._state = HttpState.CLOSED
 
     def _forget(self) -> None:
-        """The request is over: the next one begins anew, in a connection of h11's own."""
+        """Forget the finished request: the next one begins in a new connection of h11."""
         self._connection = _new_connection()
         self._request, self._body, self._kept_bytes = None, BytesIO(), 0
 
@@ -209,7 +210,7 @@ def _is_raw(event: h11.Request) -> bool:
 
 
 def _head(event: h11.Request) -> HttpRequest:
-    """The request without its body; a refusal of it ends the connection, because its body is not read."""
+    """Return the request without its body. Refusing it ends the connection, because its body is not read."""
     return structs.replace(_translated(event, b""), keep_alive=False)
 
 
@@ -229,12 +230,12 @@ def _translated(event: h11.Request, body: bytes) -> HttpRequest:
 
 
 def _decoded(path: str) -> str:
-    """The names of files, and so of queues, need not be UTF-8."""
+    """Decode a path. File names, and so queue names, need not be UTF-8."""
     return unquote_to_bytes(path).decode("utf-8", "surrogateescape")
 
 
 def _fields(query: str) -> dict[str, str]:
-    """Of a name that stands there twice, the last value; too many fields are none at all."""
+    """Return the fields of a query. A repeated name keeps its last value; too many fields count as none."""
     try:
         return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX, errors="surrogateescape"))
     except ValueError:

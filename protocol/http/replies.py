@@ -42,8 +42,10 @@ _LAST_CHUNK = b"0\r\n\r\n"
 def head(
     request: HttpRequest, status: int, content_type: str, length: int | None, more: dict[str, str] | None = None
 ) -> bytes:
-    """The status line and the headers. `length` None: the body follows in chunks, or, for HTTP/1.0, up to the end of
-    the connection. `more` are further headers of ours: no text of a client may stand in them.
+    """Return the status line and the headers.
+
+    If `length` is None, the body follows in chunks, or, for HTTP/1.0, up to the end of the connection. `more` has
+    further headers of ours; no text of a client may stand in them.
     """
     lines = [f"HTTP/1.1 {status} {REASONS[status]}\r\n"]
     if content_type:
@@ -64,8 +66,8 @@ def head(
 
 
 def is_kept(request: HttpRequest, length: int | None) -> bool:
-    """Whether the connection goes on after the reply: the end of a body that has neither a length nor chunks is the
-    connection's.
+    """Return True if the connection stays open after the reply. A body with neither a length nor chunks ends with its
+    connection.
     """
     return request.keep_alive and not (length is None and request.version == "1.0")
 
@@ -73,18 +75,18 @@ def is_kept(request: HttpRequest, length: int | None) -> bool:
 def reply(
     request: HttpRequest, status: int, body: bytes, content_type: str = JSON, more: dict[str, str] | None = None
 ) -> bytes:
-    """A whole reply. HEAD gets the headers alone."""
+    """Return a whole reply. HEAD gets the headers alone."""
     start = head(request, status, content_type if body else "", len(body), more)
     return start if request.method == "HEAD" else start + body
 
 
 def json_reply(request: HttpRequest, status: int, value: Any) -> bytes:
-    """`value` as JSON, with a line feed behind it, as terminals like it."""
+    """Return a reply with `value` as JSON and a line feed, for terminals."""
     return reply(request, status, encode(value) + b"\n")
 
 
 def encode(value: Any) -> bytes:
-    """JSON. A name that a file has and that is no UTF-8 has its odd bytes as \\udc80 to \\udcff."""
+    """Encode `value` as JSON. Bytes of a file name that are no UTF-8 become \\udc80 to \\udcff."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -92,12 +94,12 @@ def encode(value: Any) -> bytes:
 
 
 def error_reply(request: HttpRequest, status: int, why: str, more: dict[str, str] | None = None) -> bytes:
-    """A refusal: {"error": why}."""
+    """Return a refusal: {"error": why}."""
     return reply(request, status, encode({"error": why}) + b"\n", JSON, more)
 
 
 def chunk(request: HttpRequest, data: bytes) -> bytes:
-    """A piece of a body without a length; nothing for no bytes, because an empty chunk is the end."""
+    """Return a piece of a body without a length. Return nothing for no bytes, because an empty chunk ends the body."""
     if not data or request.method == "HEAD":
         return b""
     return data if request.version == "1.0" else b"%x\r\n%b\r\n" % (len(data), data)

@@ -11,11 +11,11 @@ RAW = "application/octet-stream"
 
 
 class HttpRequest(Struct, frozen=True, gc=False):
-    """One request, its body included.
+    """A request with its body.
 
-    `path` and the names and values of `query` are decoded (UTF-8; bytes that are none become U+FFFD). `headers` have
-    names in lower case; of a header that came twice the values are joined by a comma. `keep_alive`: whether the
-    connection goes on after the reply. `version`: "1.1" or "1.0".
+    `path` and the names and values of `query` are decoded (UTF-8; invalid bytes become U+FFFD). `headers` have names in
+    lower case; the values of a repeated header are joined by a comma. `keep_alive`: the connection stays open after the
+    reply. `version`: "1.1" or "1.0".
     """
 
     method: str
@@ -28,13 +28,15 @@ class HttpRequest(Struct, frozen=True, gc=False):
 
     @property
     def content_type(self) -> str:
-        """Without its parameters; "" if the client names none."""
+        """The content type without its parameters; "" if the client names none."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 class HttpHead(Struct, frozen=True, gc=False):
-    """The head of a request whose body has not ended, so that it can be refused before it is read: the client waits to
-    be told that it may send the body (`waits`), or the body is long. `request` has no body and ends the connection.
+    """The head of a request whose body has not ended, so that the request can be refused before its body is read.
+
+    The client waits for permission to send the body (`waits`), or the body is long. `request` has no body and ends the
+    connection.
     """
 
     request: HttpRequest

@@ -1,5 +1,5 @@
-"""The memcache protocol in two dialects: memcached's, as today's clients speak it, and that of Kestrel 2.4.
+"""The memcache protocol in two dialects: memcached's, for today's clients, and that of Kestrel 2.4.
 
-`commands`, `commands_meta` and `commands_kestrel` read lines, `keys` the keys of reads, `line_cache` remembers lines.
-What a command does to a queue may not enter.
+`commands`, `commands_meta` and `commands_kestrel` read lines, `keys` the keys of reads, `line_cache` caches parsed
+lines. What a command does to a queue may not enter.
 """

@@ -1,8 +1,8 @@
 """The commands of the memcached dialect: a line's words become a request.
 
-Sources: memcached 1.6's doc/protocol.txt, and Kestrel 2.4 for the commands of queues. A command of memcached's that a
-queue cannot serve is refused with a CLIENT_ERROR and the connection stays open; never with SERVER_ERROR, on which
-libmemcached marks the whole server dead. Names of queues are checked by the broker.
+Sources: memcached 1.6's doc/protocol.txt, and Kestrel 2.4 for the commands of queues. A command of memcached that a
+queue cannot serve is refused with a CLIENT_ERROR and the connection stays open; never with SERVER_ERROR, for which
+libmemcached marks the whole server dead. The broker checks the names of queues.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX, integer, po
 
 BAD_DATA_CHUNK = "bad data chunk"
 KEYS_AT_ONCE = 64
-"""Of one get; a line holds thousands, and each takes some microseconds to parse and to serve."""
+"""The most keys parsed at once: a get line holds thousands, and each takes some microseconds to parse and to serve."""
 
 Command = Callable[[list[bytes], Limits], Parsed]
-"""From the words of a line, the command included, to what the line means."""
+"""The parser of a command: from the words of a line, command included, to its meaning."""
 
 _replies = replies_for(Dialect.MEMCACHED)
 
@@ -61,7 +61,7 @@ def split(line: bytes) -> list[bytes]:
 
 
 def parse(words: list[bytes], limits: Limits) -> Parsed:
-    """The request of a line's words. Commands are case-insensitive, everything else is not."""
+    """Return the request of a line's words. Commands are case-insensitive, everything else is not."""
     command = _COMMANDS.get(words[0].lower())
     if command is None:
         return Invalid(_replies.error, why="unknown command")
@@ -69,7 +69,7 @@ def parse(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def bad_data_chunk(noreply: bool) -> Invalid:
-    """What is said when a block is not followed by its line end."""
+    """Return the refusal of a block that its line end does not follow."""
     return refuse(BAD_DATA_CHUNK, noreply)
 
 
@@ -81,7 +81,7 @@ def _set(words: list[bytes], limits: Limits) -> Parsed:
     flags = integer(words[2], 0, UINT32_MAX)
     until = expiry(words[3])
     if limits.may_log_in and (flags is None or isinstance(until, str)):
-        flags, until = 0, NEVER  # memcached looks at neither, and emcache sends `set _ _ _ 12`
+        flags, until = 0, NEVER  # memcached ignores both, and emcache sends `set _ _ _ 12`
     if flags is None:
         return RefusedBlock(length, refuse("the flags are not a 32-bit number", noreply))
     if isinstance(until, str):
@@ -107,7 +107,7 @@ def _refused_storage(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def _block_length(words: list[bytes]) -> int | Invalid:
-    """The length of the block that follows in bytes. Without it the next request cannot be found."""
+    """Return the length of the following block in bytes. Without it the next request cannot be found."""
     if len(words) < 5:
         return refuse(f"{text(words[0].lower())} needs a queue, flags, expiry and length")
     length = integer(words[4], 0, INT32_MAX)
@@ -147,7 +147,7 @@ def _get_many(keys: list[bytes], with_id: bool) -> GetMany | GetKeys | Invalid:
 
 
 def key_of_many(key: bytes, with_id: bool) -> Get | Invalid:
-    """One of several keys of a line."""
+    """Parse one of several keys of a line."""
     get = parse_key(key, with_id)
     if isinstance(get, str):
         return refuse(get)
@@ -163,7 +163,7 @@ def _without_wait(get: Get) -> Get:
 
 
 def _touch(words: list[bytes], limits: Limits) -> Parsed:
-    """The expiry must be a number, as in memcached, and is ignored: a read's time-out is its queue's."""
+    """Parse `touch`. The expiry must be a number, as in memcached, and is ignored: the queue sets a read's time-out."""
     rest = words[1:]
     noreply = len(rest) > 2 and pop_noreply(rest)
     if len(rest) != 2:
@@ -191,7 +191,7 @@ def _pause(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def monitor_of(words: list[bytes]) -> Monitor | None:
-    """`monitor KEY SECONDS [COUNT]`, three words at least; None if what should be a number is none."""
+    """Parse `monitor KEY SECONDS [COUNT]`, three words at least. Return None for a bad number."""
     numbers = [integer(word, INT32_MIN, INT32_MAX) for word in words[2:4]]
     seconds, max_items = numbers[0], numbers[-1]
     if seconds is None or max_items is None:
@@ -218,7 +218,7 @@ def _confirm(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def _delete(words: list[bytes], limits: Limits) -> Parsed:
-    """`delete k 0` is what old clients send: a delay that memcached dropped, too."""
+    """Parse `delete`. Old clients send `delete k 0`, a delay that memcached ignored too."""
     rest = words[1:]
     noreply = len(rest) > 1 and pop_noreply(rest)
     if not rest:
@@ -244,7 +244,7 @@ def _flush_all(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def _verbosity(words: list[bytes], limits: Limits) -> Parsed:
-    """The level is checked and ignored; memcached lets it be left out before `noreply`."""
+    """Parse `verbosity`. The level is checked and ignored; it may be missing before `noreply`, as in memcached."""
     rest = words[1:]
     noreply = pop_noreply(rest)
     levels = [integer(word, 0, UINT32_MAX) for word in rest]
@@ -280,7 +280,7 @@ COMMON: dict[bytes, Command] = {
     b"quit": lambda words, limits: Quit(),
     b"shutdown": lambda words, limits: Shutdown(),
 }
-"""The commands that both dialects read alike."""
+"""The commands that both dialects read the same way."""
 
 _COMMANDS: dict[bytes, Command] = {
     **COMMON,

@@ -1,7 +1,7 @@
 """The commands of the Kestrel dialect: a line's words become a request, as Kestrel 2.4 understood it.
 
-Where Kestrel closed the connection without an answer, a CLIENT_ERROR is sent first. Names of queues are checked by the
-broker, but for the empty one.
+Where Kestrel closed the connection without a reply, a CLIENT_ERROR is sent first. The broker checks the names of
+queues, except the empty one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def split(line: bytes) -> list[bytes]:
 
 
 def parse(words: list[bytes], limits: Limits) -> Parsed:
-    """The request of a line's words. Commands are case-insensitive, everything else is not."""
+    """Return the request of a line's words. Commands are case-insensitive, everything else is not."""
     command = _COMMANDS.get(words[0].lower())
     if command is None:
         return _refuse("unknown command", hang_up=True)
@@ -80,7 +80,7 @@ def _refused_storage(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def _block_length(words: list[bytes]) -> int | Invalid:
-    """The length of the block that follows in bytes. Without it the next request cannot be found."""
+    """Return the length of the following block in bytes. Without it the next request cannot be found."""
     if len(words) < 5:
         return _refuse("too few words", hang_up=True)
     length = integer(words[4], 0, INT32_MAX)
@@ -90,7 +90,9 @@ def _block_length(words: list[bytes]) -> int | Invalid:
 
 
 def _get(words: list[bytes], limits: Limits) -> Parsed:
-    """Only the first key counts. A key of slashes alone is a missing word to Kestrel, `/open` an empty name."""
+    """Parse a get; only its first key counts. To Kestrel, a key of slashes alone is a missing word, `/open` an
+    empty name.
+    """
     if len(words) < 2 or (words[1] and not words[1].strip(b"/")):
         return _refuse("no key")
     get = parse_key(words[1])
@@ -125,7 +127,7 @@ def _flush_expired(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def _names_a_queue(words: list[bytes]) -> bool:
-    """Whether there is a name. An empty one is accepted, and nothing is flushed or deleted then."""
+    """Return True if the line has a name. An empty one is accepted, and then nothing is flushed or deleted."""
     return len(words) > 1
 
 

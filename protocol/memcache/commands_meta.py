@@ -1,7 +1,7 @@
 """The meta commands `ms`, `mg`, `md`, `mn`, `me` and `ma`, as far as a queue can serve them: words become requests.
 
-Source: memcached 1.6's doc/protocol.txt, "Meta Commands". A flag that would have to change an item in place (compare,
-vivify, recache, modes of storing) is refused, never ignored.
+Source: memcached 1.6's doc/protocol.txt, "Meta Commands". A flag that would change an item in place (compare, vivify,
+recache, modes of storing) is refused, never ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from staniel.protocol.requests import Invalid
 from staniel.protocol.words import INT32_MAX, UINT32_MAX, integer, text
 
 OPAQUE_BYTES_MAX = 32
-"""As in memcached."""
+"""The limit of memcached."""
 
 _SET_FLAGS = frozenset(b"bcFIkMOqsST")
 _GET_FLAGS = frozenset(b"bcfhklOqstuv")
@@ -28,7 +28,7 @@ _SET_MODES = (b"", b"S", b"s", b"SET", b"set", b"Set")
 
 
 def parse_set(words: list[bytes], limits: Limits) -> Parsed:
-    """`ms <key> <length> <flags>*`, followed by a block. I and S are ignored."""
+    """Parse `ms <key> <length> <flags>*`, which a block follows. I and S are ignored."""
     if len(words) < 3:
         return refuse("ms needs a key and a length")
     length = integer(words[2], 0, INT32_MAX)
@@ -61,7 +61,7 @@ def _head(length: int, meta: Meta, words: list[bytes]) -> SetHead | str:
 
 
 def parse_get(words: list[bytes], limits: Limits) -> Parsed:
-    """`mg <key> <flags>*`: with `v` what `get` does, without it a look at the head. u is ignored."""
+    """Parse `mg <key> <flags>*`: with `v` it does what `get` does, without it it inspects the head. u is ignored."""
     if len(words) < 2:
         return refuse("mg needs a key")
     meta = _meta(words[1], words[2:], _GET_FLAGS)
@@ -87,7 +87,7 @@ def parse_get(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def parse_delete(words: list[bytes], limits: Limits) -> Parsed:
-    """`md <key> <flags>*`: the whole queue."""
+    """Parse `md <key> <flags>*`, which deletes the whole queue."""
     if len(words) < 2:
         return refuse("md needs a key")
     meta = _meta(words[1], words[2:], _DELETE_FLAGS)
@@ -102,7 +102,7 @@ def parse_noop(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def parse_debug(words: list[bytes], limits: Limits) -> Parsed:
-    """`me <key>` asks for internals of a cached item, which a queue does not have."""
+    """Parse `me <key>`, which asks for internals of a cached item; a queue has none."""
     return MetaDebug() if len(words) > 1 else refuse("me needs a key")
 
 
@@ -111,7 +111,7 @@ def parse_arithmetic(words: list[bytes], limits: Limits) -> Invalid:
 
 
 def _meta(key: bytes, words: list[bytes], known: frozenset[int]) -> Meta | str:
-    """What the reply must contain, or what is wrong with the flags."""
+    """Return what the reply must contain, or what is wrong with the flags."""
     letters = [word[0] for word in words]
     if len(set(letters)) < len(letters):
         return "duplicate flag"
@@ -133,12 +133,12 @@ def _has(words: list[bytes], flag: bytes) -> bool:
 
 
 def _token(words: list[bytes], flag: bytes, default: bytes = b"") -> bytes:
-    """What follows the letter of a flag; `default` without that flag."""
+    """Return the text behind the letter of a flag; `default` without that flag."""
     return next((word[1:] for word in words if word.startswith(flag)), default)
 
 
 def _key(meta: Meta) -> bytes:
-    """The key, decoded if it is base64; empty if it is not valid base64."""
+    """Return the key, decoded if it is base64; empty if it is not valid base64."""
     if not meta.base64:
         return meta.key
     try:

@@ -11,13 +11,17 @@ from staniel.protocol.requests import Invalid
 from staniel.protocol.words import INT32_MIN, integer
 
 RELATIVE_EXPIRY_S_MAX = 30 * 24 * 3600
-"""Expiry words up to memcached's 30 days are seconds from now, larger ones seconds since the epoch."""
+"""The limit between relative and absolute expiry: up to memcached's 30 days a word is seconds from now, above it
+seconds since the epoch.
+"""
 
 DATE_S_MIN = 978_307_200
-"""The first second of 2001. A smaller date is a life of more than 30 days that was given in seconds."""
+"""The first second of 2001. A smaller date is really a ttl of more than 30 days given in seconds."""
 
 EXPIRY_S_MAX = 2**40
-"""Some 34,000 years: more than any clock in seconds says, and in milliseconds still a 64-bit number."""
+"""The limit of expiry words, some 34,000 years: more than any clock in seconds says, and in milliseconds still a 64-bit
+number.
+"""
 
 NOT_SECONDS = "the expiry is not a number of seconds"
 
@@ -25,7 +29,7 @@ _replies = replies_for(Dialect.MEMCACHED)
 
 
 class Expiry(Struct, frozen=True):
-    """Fields as in `requests.Set`."""
+    """The two fields of an expiry, as in `requests.Set`."""
 
     ttl_ms: int | None
     expires_ms: int
@@ -35,23 +39,25 @@ NEVER = Expiry(None, 0)
 
 
 def refuse(why: str, noreply: bool = False) -> Invalid:
-    """A refusal that leaves the connection open: with noreply the client does not read an answer."""
+    """Return a refusal that leaves the connection open. With noreply it is empty: the client does not read a reply."""
     return Invalid(b"" if noreply else _replies.client_error(why), why=why)
 
 
 def hang_up(why: str) -> Invalid:
-    """A refusal that closes the connection: sent even if the client gave noreply."""
+    """Return a refusal that closes the connection. It is sent even with noreply."""
     return Invalid(_replies.client_error(why), hang_up=True, why=why)
 
 
 def seconds(word: bytes) -> int | None:
-    """A number of seconds, as expiries are written."""
+    """Return the number of seconds in an expiry word, None if it is none."""
     return integer(word, INT32_MIN, EXPIRY_S_MAX)
 
 
 def expiry(word: bytes) -> Expiry | str:
-    """Return what an expiry word means, or why it is refused. memcached stores an item with a date of the past,
-    and it is gone at once. Such a date is a life in seconds that was too long for one.
+    """Return what an expiry word means, or why it is refused.
+
+    memcached accepts a date of the past, and the item expires at once. A date before 2001 is a ttl in seconds that is
+    too long for one.
     """
     expiry_s = seconds(word)
     if expiry_s is None:

@@ -1,4 +1,4 @@
-"""The reply to a get of one key, in pieces. Compiled, item_reply.pyx takes its place."""
+"""The reply to a get of one key, in pieces. The compiled build uses item_reply.pyx instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.memo import remember
 
 HEAD_BYTES_MAX = 512
-"""With as many heads as a memo holds 5 MB at worst."""
+"""The longest cached head. With as many heads as a memo holds, 5 MB at worst."""
 
 ITEM_END = b"\r\nEND\r\n"
 

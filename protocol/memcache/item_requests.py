@@ -1,4 +1,4 @@
-"""The requests that a busy connection is full of: put one item, read one item."""
+"""The most frequent requests: put one item, read one item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Set(Struct, frozen=True, gc=False):
     """Append `data` to a queue.
 
-    `ttl_ms` is a relative life (0 or less: expired at once); None means that `expires_ms` counts: absolute epoch
+    `ttl_ms` is relative to now (0 or less: expired at once). If it is None, `expires_ms` counts: absolute epoch
     milliseconds, 0 = never.
     """
 
@@ -26,10 +26,11 @@ class Set(Struct, frozen=True, gc=False):
 
 
 class Get(Struct, frozen=True, gc=False):
-    """Read from a queue. `key` is what the client wrote (`jobs/t=500/open`), `queue` the part before the first `/`.
+    """Read from a queue. `key` is the key as the client wrote it (`jobs/t=500/open`), `queue` the part before the first
+    `/`.
 
-    At most one of `peek`, `abort` and (`open` and/or `close`) is asked for; the parser refuses the rest.
-    `wait_ms` <= 0 does not wait. `with_id` is memcache's `gets`.
+    At most one of `peek`, `abort` and (`open` and/or `close`) is set; the parser refuses other combinations. `wait_ms`
+    <= 0 does not wait. `with_id` is memcache's `gets`.
     """
 
     key: bytes
@@ -44,9 +45,9 @@ class Get(Struct, frozen=True, gc=False):
 
 @final
 class SetHead(Struct, frozen=True, gc=False):
-    """A `set` without its data; the fields mean what they mean in `Set`. `length` in bytes.
+    """A `set` without its data, with the fields of `Set`. `length` is in bytes.
 
-    `meta` only for the meta command `ms`: what its answer must say.
+    `meta` is set for the meta command `ms` only: what its reply must contain.
     """
 
     length: int
@@ -59,7 +60,7 @@ class SetHead(Struct, frozen=True, gc=False):
 
 
 def without_ends(request: Get) -> Get:
-    """The same read, without the end of an open one that it also asks for."""
+    """Return the same read without the close or abort of an open read."""
     return structs.replace(request, abort=False, close=False)
 
 

@@ -1,6 +1,6 @@
 """The key of a read: a queue's name and, after slashes, how to read it (`jobs/t=500/open`).
 
-Source: Kestrel 2.4's docs/guide.md. Names of queues are checked by the broker, but for the empty one.
+Source: Kestrel 2.4's docs/guide.md. The broker checks the names of queues, except the empty one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.words import INT32_MAX, INT32_MIN, integer, queue_name
 
 SOME_MAX = 1000
-"""Items that one `n=` may ask for; a reply's bytes are bounded besides."""
+"""The most items that one `n=` may ask for; a reply's bytes are limited too."""
 
 _FORBIDDEN = (
     (frozenset({b"peek", b"open"}), "peek and open exclude each other"),
@@ -21,11 +21,10 @@ _FORBIDDEN = (
 
 
 def parse_key(key: bytes, with_id: bool = False) -> Get | str:
-    """The read that `key` asks for, or why there is none.
+    """Return the read that `key` asks for, or why it is refused.
 
     Options come in any order and are case-sensitive; unknown and empty ones are ignored and the last `t=`
-    (milliseconds) counts. A read that fetches nothing (abort, or close without open) has nothing to wait for: its
-    `wait_ms` is 0.
+    (milliseconds) counts. A read that fetches nothing (abort, or close without open) does not wait: its `wait_ms` is 0.
     """
     name, *options = key.split(b"/")
     if not name:
@@ -54,9 +53,8 @@ def parse_key(key: bytes, with_id: bool = False) -> Get | str:
 
 
 def parse_some(key: bytes) -> int | str | None:
-    """How many items `key` asks for with its last `n=`, or what is wrong with that; None if it has no `n=`.
-
-    Beyond Kestrel, which ignores the option.
+    """Return how many items `key` asks for with its last `n=`, or why that is refused; None if it has no `n=`. Kestrel
+    ignores the option.
     """
     if b"/n=" not in key:
         return None

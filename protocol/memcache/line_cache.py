@@ -1,4 +1,4 @@
-"""What a line of the memcache protocol means: parsed once, then found by the bytes of the line."""
+"""A cache of parsed lines of the memcache protocol, found by their bytes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from staniel.protocol.memo import remember
 from staniel.protocol.requests import Invalid
 
 KNOWN_LINE_BYTES_MAX = 512
-"""With as many lines as a memo holds some 8 MB at worst. Longer lines are rare; requests of many names are left out."""
+"""The longest cached line. With as many lines as a memo holds, some 8 MB at worst. Longer lines are rare; requests of
+many names are not cached.
+"""
 
 _REMEMBERED = (SetHead, Get, Monitor, Confirm, Delete)
 
 
 class LineCache:
-    """Parses the lines of one dialect and one set of limits, for all its connections.
+    """A parser of lines of one dialect and one set of limits, shared by all its connections.
 
-    `known` maps a line, with its line end, to what it means: look there before calling `parse`. `single` maps a line to
-    the list of requests of a read that brought this line alone; lines with a block are not in it.
+    `known` maps a line, with its line end, to its meaning: look there before calling `parse`. `single` maps a line to
+    the requests of a read that consisted of this line alone; lines with a block are not in it.
     """
 
     def __init__(self, dialect: Dialect, limits: Limits) -> None:
@@ -38,7 +40,7 @@ class LineCache:
         self.too_long = Invalid(replies_for(dialect).client_error(why), hang_up=True, why=why)
 
     def parse(self, line: bytes) -> Parsed:
-        """What a line that is not known yet means. `line` ends with its LF; one CR before that is dropped too."""
+        """Parse an unknown line. `line` ends with its LF; one CR before it is dropped too."""
         if len(line) - 1 > self._limits.line_bytes_max:
             return self.too_long
         if (refusal := refusal_of(line[:-1])) is not None:
@@ -54,5 +56,5 @@ class LineCache:
 
 @lru_cache(maxsize=16)
 def line_cache_for(dialect: Dialect, limits: Limits) -> LineCache:
-    """The one cache of a dialect and its limits."""
+    """Return the one cache of a dialect and its limits."""
     return LineCache(dialect, limits)

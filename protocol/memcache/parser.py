@@ -1,19 +1,20 @@
 """The parser of the memcache protocol, without a socket: bytes in, requests out, in order.
 
-It does the framing: where a line ends, how long its data block is, what follows the block. What a line means is
-`line_cache.py`'s. Nothing that a peer sends raises: what is no request is an `Invalid` in its place in the stream.
+The parser does the framing: it finds the end of a line and of its data block, and checks what follows the block.
+`line_cache.py` interprets lines. No bytes of a peer raise: an unreadable request yields an `Invalid` in its place.
 
-    state    waits for                      then
-    START    the first byte                 LINE; CLOSED if it is 0x80, the binary protocol
-    LINE     LF                             LINE; BODY / SKIP if the line announces a block; PAUSED; CLOSED
-    PAUSED   `More.resume`                  LINE; what arrives until then is stored
-    BODY     the block of a set             TRAILER
-    SKIP     the block of a refused line    TRAILER (the block is counted, not kept)
-    TRAILER  what ends a block              LINE; RESYNC if it is no line end (Kestrel: any two bytes, unread)
-    RESYNC   LF                             LINE
-    CLOSED   nothing                        for ever: a request that hangs up has been handed out
+    state     waits for                    then
+    START     the first byte               LINE; CLOSED if it is 0x80, the binary protocol
+    LINE      LF                           LINE; BODY / SKIP if the line announces a block; PAUSED; CLOSED
+    PAUSED    `More.resume`                LINE; what arrives until then is stored
+    BODY      the block of a set           TRAILER
+    SKIP      the block of a refused line  TRAILER (the block is counted, not stored)
+    TRAILER   the end of a block           LINE; RESYNC if it is no line end (Kestrel: any two bytes, unread)
+    RESYNC    LF                           LINE
+    CLOSED    nothing                      for ever: a request that disconnects has been handed out
 
-Kept between two feeds: an unfinished line, or what has arrived of a wanted block; never what a length promises.
+Between two feeds an unfinished line or the arrived part of a wanted block is stored; no memory is reserved for an
+announced length.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ CR = 0x0D
 LF = 0x0A
 _CR, _LF = CR, LF
 
-# A client of the binary protocol could not read a line, so memcached's dialect answers nothing. To Kestrel, which had
-# no binary protocol, this was an unknown command.
+# A client of the binary protocol could not read a line, so memcached's dialect does not reply. Kestrel had no binary
+# protocol and read this as an unknown command.
 _BINARY_REFUSED = {
     dialect: Invalid(reply, hang_up=True, why="binary protocol")
     for dialect, reply in ((Dialect.MEMCACHED, b""), (Dialect.KESTREL, replies_for(Dialect.KESTREL).client_error("")))
@@ -68,11 +69,11 @@ _NEXT = {
 """The states that may follow a state; `_enter` asserts it."""
 
 _LINE, _PAUSED = MemcacheState.LINE, MemcacheState.PAUSED
-"""Compared in each feed: a module's name is found much faster than an Enum's member."""
+"""Copies for the comparison in each feed: a module's name is found much faster than an Enum's member."""
 
 
 class MemcacheParser(Parser):
-    """The reading half of one connection."""
+    """A parser of one connection."""
 
     def __init__(self, dialect: Dialect, limits: Limits) -> None:
         self._dialect = dialect
@@ -80,25 +81,25 @@ class MemcacheParser(Parser):
         self._work_left = 0
         self._state = MemcacheState.START
         self._tail = b""
-        """Bytes not parsed yet: put before the next feed."""
+        """Bytes not parsed yet; they precede the next feed."""
         self._block: SetHead | RefusedBlock | None = None
         """The line whose block is being read; None outside BODY, SKIP and TRAILER."""
         self._missing = 0
         """Bytes of the block that have not arrived."""
         self._body = BytesIO()
-        """The block so far. A list of pieces would cost twenty times what a peer sends that drips two bytes at a time;
-        a bytearray would be copied once more to become the item.
+        """The arrived part of the block. A list of pieces would take twenty times the size of a block that arrives two
+        bytes at a time; a bytearray would be copied once more to become the item.
         """
         self.pending_bytes = 0
-        """Kept for a request that is not complete. No property: it is asked for after every feed."""
+        """Bytes stored for an incomplete request. It is no property, because it is read after every feed."""
 
     def limit(self, limits: Limits) -> None:
-        """Other limits, for lines that have not been read yet."""
+        """Change the limits for lines that have not been read yet."""
         self._limits = limits
         self._lines = line_cache_for(self._dialect, limits)
         self._known, self._single = self._lines.known, self._lines.single
-        # The last line, with its end, and what it means: the next one is mostly the same. And the last read that was
-        # one known line, with its requests.
+        # The last line, with its end, and its meaning: the next one is mostly the same. And the last read that
+        # consisted of one known line, with its requests.
         self._last_line = b""
         self._last_parsed: Parsed | None = None
         self._single_data = b""
@@ -109,10 +110,11 @@ class MemcacheParser(Parser):
         return self._state
 
     def feed(self, data: bytes) -> list[Request]:
-        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If a turn
-        has no time for all, the last one is a `More`, and what arrives before that is resumed is stored.
+        """Return the requests that `data` completes, in order.
 
-        The list may be shared with other parsers: do not change it.
+        After a request that disconnects, further bytes are ignored. If the requests exceed a turn's time, the last one
+        is a `More`, and bytes that arrive before it is resumed are stored. The list may be shared with other parsers:
+        do not change it.
         """
         if self._state is _LINE and not self._tail:
             if data == self._single_data and data:
@@ -151,7 +153,7 @@ class MemcacheParser(Parser):
         return requests
 
     def _resume(self) -> list[Request]:
-        """Parse the next slice of what is stored."""
+        """Parse the next slice of the stored bytes."""
         self._enter(MemcacheState.LINE)
         return self._feed(b"")
 
@@ -160,7 +162,7 @@ class MemcacheParser(Parser):
         self._state = state
 
     def _step(self, data: bytes, at: int, requests: list[Request]) -> int:
-        """Read from `at` on as the present state says; return where the next step starts."""
+        """Read from `at` on, as the state says. Return where the next step starts."""
         state = self._state
         if state is _LINE:
             return self._read_lines(data, at, requests)
@@ -183,7 +185,7 @@ class MemcacheParser(Parser):
         return at
 
     def _read_lines(self, data: bytes, at: int, requests: list[Request]) -> int:
-        """The hot path: lines that are known, and sets whose block arrived with its line, stay in this loop."""
+        """Read lines in the hot loop: known lines, and sets whose block arrived with its line, stay in it."""
         if self._work_left <= 0:
             return self._pause(data, at, requests)
         arrived = size = len(data)
@@ -228,7 +230,7 @@ class MemcacheParser(Parser):
         return at
 
     def _pause(self, data: bytes, at: int, requests: list[Request]) -> int:
-        """End this slice. Nothing is parsed before the More is resumed: its requests come first."""
+        """End this slice. Nothing is parsed before the More is resumed, because its requests come first."""
         requests.append(More(self._resume))
         self._enter(MemcacheState.PAUSED)
         return self._keep(data, at)
@@ -264,7 +266,9 @@ class MemcacheParser(Parser):
         return end
 
     def _read_trailer(self, data: bytes, at: int, requests: list[Request]) -> int:
-        """What follows a block: CR LF or LF. Kestrel skips two bytes unread, and loses step if the length was wrong."""
+        """Read the end of a block: CR LF or LF. Kestrel skips two bytes unread, and loses step if the length
+        was wrong.
+        """
         if self._dialect is Dialect.KESTREL:
             return self._end_block(at + 2, data, requests) if len(data) - at >= 2 else self._keep(data, at)
         if data.startswith(b"\r\n", at):
@@ -289,7 +293,7 @@ class MemcacheParser(Parser):
         return at
 
     def _reject_block(self, at: int, requests: list[Request]) -> int:
-        """The block is longer than announced: one error, and the next line is read as a request again."""
+        """Refuse a block that is longer than announced, with one error; the next line is read as a request again."""
         block = self._block
         assert block is not None
         requests.append(bad_data_chunk(block.noreply) if isinstance(block, SetHead) else block.answer)

@@ -14,12 +14,12 @@ _NO_VALUES: Mapping[bytes, int] = {}
 
 
 def _wire(text: object) -> bytes:
-    """A line end inside the text would end the reply too early, and some clients read nothing but ASCII."""
+    """Encode a text of a reply. A line end in it would end the reply too early, and some clients read only ASCII."""
     return escaping.ascii_line(str(text)).encode()
 
 
 class Replies:
-    """The answers of the MEMCACHED dialect, each with its line end."""
+    """The replies of the MEMCACHED dialect, each with its line end."""
 
     stored = b"STORED\r\n"
     not_stored = b"NOT_STORED\r\n"
@@ -34,17 +34,19 @@ class Replies:
     error = b"ERROR\r\n"
 
     def value(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
-        """One item, without END: the key as asked for, `flags`, the length in bytes, and for `gets` the item's id."""
+        """Return one item, without END: the requested key, `flags`, the length in bytes, and for `gets` the
+        item's id.
+        """
         if get.with_id:
             return b"VALUE %b %d %d %d\r\n%b\r\n" % (get.key, flags, len(data), item_id, data)
         return b"".join((self._head(get, flags, len(data)), data, b"\r\n"))
 
     def append_item(self, out: list[bytes], get: Get, data: bytes, flags: int, item_id: int) -> None:
-        """Append the whole reply to a get of one key to `out`: what `value` returns and END, with `data` as it is."""
+        """Append the whole reply to a get of one key to `out`: what `value` returns and END, with `data` uncopied."""
         append_item(out, get, data, flags, item_id)
 
     def value_in_pieces(self, get: Get, data: bytes, flags: int, item_id: int) -> list[bytes]:
-        """The same as `value`, with `data` as it is."""
+        """Return what `value` returns in pieces, with `data` uncopied."""
         return [self._head_of(get, flags, len(data), item_id), data, b"\r\n"]
 
     def _head_of(self, get: Get, flags: int, size: int, item_id: int) -> bytes:
@@ -68,7 +70,9 @@ class Replies:
         return b"STAT %b %b\r\n" % (escaping.ascii_word(name).encode(), escaping.ascii_text(str(value)).encode())
 
     def block(self, name: str, values: Sequence[tuple[str, object]]) -> bytes:
-        """The values of one queue: `queue 'NAME' {`, a line for each, `}`. For no values Kestrel writes two blanks."""
+        """Return the values of one queue: `queue 'NAME' {`, a line for each, `}`. Kestrel writes two blanks for
+        no values.
+        """
         lines = [f"{key}={self._line(str(value))}" for key, value in values] or [""]
         text = "".join(f"  {line}\r\n" for line in lines)
         return f"queue '{self._name(name)}' {{\r\n{text}}}\r\n".encode("latin-1", "replace")
@@ -83,7 +87,9 @@ class Replies:
         return b"%d\r\n" % n
 
     def reloaded(self, later: str) -> bytes:
-        """`later`: the keys that only a restart takes over; empty if none have changed."""
+        """Return the reply to a reload. `later` has the changed keys that only a restart applies; empty if none
+        changed.
+        """
         more = f" Only a restart takes over: {later}" if later else ""
         return f"Reloaded config.{self._line(more)}\r\n".encode()
 
@@ -93,15 +99,15 @@ class Replies:
     def meta(
         self, code: bytes, meta: Meta, values: Mapping[bytes, int] = _NO_VALUES, data: bytes | None = None
     ) -> bytes:
-        """The answer to a meta command: its code, the flags that the client asked for, the item if there is one.
+        """Return the reply to a meta command: its code, the requested flags, and the item if there is one.
 
-        `values` are an item's figures, by flag; a flag without a value is left out.
+        `values` has an item's figures by flag; a flag without a value is left out.
         """
         head = self._meta_head(code, meta, values, None if data is None else len(data))
         return head if data is None else b"%b%b\r\n" % (head, data)
 
     def meta_in_pieces(self, code: bytes, meta: Meta, values: Mapping[bytes, int], data: bytes) -> list[bytes]:
-        """The same as `meta`, with `data` as it is."""
+        """Return what `meta` returns in pieces, with `data` uncopied."""
         return [self._meta_head(code, meta, values, len(data)), data, b"\r\n"]
 
     def _meta_head(self, code: bytes, meta: Meta, values: Mapping[bytes, int], size: int | None) -> bytes:
@@ -130,13 +136,13 @@ def _kestrel_head(queue: str, size: int) -> bytes:
 
 
 class KestrelReplies(Replies):
-    """The answers of Kestrel 2.4: a delete always succeeds, errors give no reason, items have neither flags nor ids."""
+    """The replies of Kestrel 2.4: a delete always succeeds, errors give no reason, items have neither flags nor ids."""
 
     not_found = Replies.deleted
     flushed_all = b"Flushed all queues.\r\n"
 
     def value(self, get: Get, data: bytes, flags: int, item_id: int) -> bytes:
-        """One item, without END: the bare queue name and flags 0, whatever was asked for and set."""
+        """Return one item, without END: the bare queue name and flags 0, whatever the client requested and set."""
         return b"".join((self._head(get, 0, len(data)), data, b"\r\n"))
 
     def append_item(self, out: list[bytes], get: Get, data: bytes, flags: int, item_id: int) -> None:
@@ -172,5 +178,5 @@ _REPLIES: dict[Dialect, Replies] = {Dialect.MEMCACHED: MEMCACHED, Dialect.KESTRE
 
 
 def replies_for(dialect: Dialect) -> Replies:
-    """The one instance of a dialect."""
+    """Return the one instance of a dialect."""
     return _REPLIES[dialect]

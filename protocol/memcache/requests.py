@@ -1,6 +1,7 @@
-"""The requests of the memcache protocol, in both dialects: one frozen Struct a command. Also lines before their block.
+"""The requests of the memcache protocol, in both dialects: a frozen Struct for each command. Also lines before their
+block.
 
-A request holds what the client wrote. An expiry stays relative or absolute, as it was given: the broker resolves it.
+A request holds what the client wrote. An expiry stays relative or absolute, as given; the broker resolves it.
 """
 
 from __future__ import annotations
@@ -17,41 +18,43 @@ from staniel.protocol.requests import Invalid, More
 
 
 class Dialect(Enum):
-    """MEMCACHED is what today's clients expect; KESTREL answers byte for byte as Kestrel 2.4 did."""
+    """The dialect of a port: MEMCACHED suits today's clients, KESTREL replies byte for byte as Kestrel 2.4 did."""
 
     MEMCACHED = "memcached"
     KESTREL = "kestrel"
 
 
 class GetMany(Struct, frozen=True, gc=False):
-    """Several keys in one line: one item from each that has one, then a single END. None of them waits."""
+    """Get several keys of one line: one item from each queue that has one, then a single END. It never waits."""
 
     gets: tuple[Get, ...]
 
 
 class GetKeys(Struct, frozen=True, gc=False):
-    """As GetMany, of so many keys that parsing them all at once would take too long: they stand as in the line."""
+    """A GetMany of too many keys to parse at once: the keys as they stand in the line."""
 
     keys: tuple[bytes, ...]
     with_id: bool = False
 
 
 class GetSome(Struct, frozen=True, gc=False):
-    """Up to `count` items of one queue, each read as `get` says, then a single END. Only the first is waited for."""
+    """Get up to `count` items of one queue, each read as `get` says, then a single END. Only the first is
+    waited for.
+    """
 
     get: Get
     count: int
 
 
 class Touch(Struct, frozen=True, gc=False):
-    """Restart the time-out of every read that this connection has open on a queue."""
+    """Restart the time-out of every open read of this connection on a queue."""
 
     queue: str
     noreply: bool = False
 
 
 class Monitor(Struct, frozen=True, gc=False):
-    """Open reads as items come, for `wait_ms`, at most `max_items` (None: as many as a connection may hold open)."""
+    """Open reads as items come, for `wait_ms`, at most `max_items` (None: the connection's limit of open reads)."""
 
     key: bytes
     queue: str
@@ -105,7 +108,7 @@ class Pause(Struct, frozen=True, gc=False):
 
 
 class Stats(Struct, frozen=True, gc=False):
-    """`topic` is memcached's sub-command (`items`, `slabs`, …), empty for the plain `stats`."""
+    """Statistics. `topic` is memcached's sub-command (`items`, `slabs`, …), empty for the plain `stats`."""
 
     topic: str = ""
 
@@ -121,7 +124,7 @@ class DumpConfig(Struct, frozen=True, gc=False):
 
 
 class Status(Struct, frozen=True, gc=False):
-    """`name` None asks for the status, otherwise sets it (as written; the broker knows which names there are)."""
+    """Ask for the status (`name` None) or set it. `name` is as written; the broker knows the valid ones."""
 
     name: str | None = None
 
@@ -131,10 +134,10 @@ class Reload(Struct, frozen=True, gc=False):
 
 
 class Meta(Struct, frozen=True, gc=False):
-    """What the answer to a meta command must contain.
+    """The contents of the reply to a meta command.
 
-    `key` as the client wrote it, `base64`: in base64; `shown`: the flags to answer with, in the client's order;
-    `quiet`: the usual answer is left out.
+    `key` is as the client wrote it, in base64 if `base64` is set. `shown` has the requested flags, in the client's
+    order. `quiet`: the usual reply is left out.
     """
 
     key: bytes
@@ -149,7 +152,7 @@ class MetaSet(Struct, frozen=True, gc=False):
 
 
 class MetaGet(Struct, frozen=True, gc=False):
-    """`get` as memcache's; `value`: the item is shown, else only what is asked about it."""
+    """A meta get. `get` is as in memcache; `value`: the reply shows the item, else only the requested figures."""
 
     get: Get
     meta: Meta
@@ -162,7 +165,7 @@ class MetaDelete(Struct, frozen=True, gc=False):
 
 
 class MetaNoop(Struct, frozen=True, gc=False):
-    """Answered in its place: a client that sends quiet commands learns from it that they are done."""
+    """A no-op with a reply: a client that sends quiet commands learns from it that they are done."""
 
 
 class MetaDebug(Struct, frozen=True, gc=False):
@@ -222,7 +225,7 @@ Request = (
 
 @final
 class RefusedBlock(Struct, frozen=True, gc=False):
-    """A block of `length` bytes that is read and dropped; then comes `answer`."""
+    """A block of `length` bytes that is read and dropped; then `answer` follows."""
 
     length: int
     answer: Invalid

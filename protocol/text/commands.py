@@ -1,7 +1,7 @@
 """The commands of Kestrel's text protocol: a line's words become a request.
 
-Source: Kestrel 2.4, whose texts of errors these are, but for those that it closed the connection without. Names of
-queues are checked by the broker, but for the missing one.
+Source: Kestrel 2.4. The error texts are Kestrel's, except those for which it closed the connection without a reply. The
+broker checks the names of queues, except a missing one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from staniel.protocol.words import INT32_MAX, INT32_MIN, integer, text
 
 
 def parse(line: bytes) -> TextRequest:
-    """What a line means, without its line end and without the colon that announces items.
+    """Parse a line without its line end and without the colon that announces items.
 
     Only the first word is case-insensitive; words beyond those that a command needs are ignored.
     """
@@ -30,12 +30,12 @@ def parse(line: bytes) -> TextRequest:
 
 
 def refuse(why: str, hang_up: bool = False) -> Invalid:
-    """An error with its text for the client. Most leave the connection open."""
+    """Return an error with its text for the client. Most errors leave the connection open."""
     return Invalid(TextReplies.error(why), hang_up, why)
 
 
 def _name(words: list[bytes]) -> str:
-    """The queue's name, empty where it is missing."""
+    """Return the queue's name, empty if it is missing."""
     return text(words[0]) if words else ""
 
 
@@ -79,7 +79,7 @@ def _peek(words: list[bytes]) -> TextRequest:
 
 
 def _monitor(words: list[bytes]) -> TextRequest:
-    """A bad number closes, as with Kestrel; but Kestrel did so without a word."""
+    """Parse `monitor`. A bad number closes the connection, as in Kestrel, which sent no text."""
     if len(words) < 2 or not _name(words):
         return refuse("Queue name & timeout required.")
     wait_ms = _number(words[1])
@@ -89,7 +89,7 @@ def _monitor(words: list[bytes]) -> TextRequest:
 
 
 def _confirm(words: list[bytes]) -> TextRequest:
-    """A bad number closes, as with Kestrel; but Kestrel did so without a word."""
+    """Parse `confirm`. A bad number closes the connection, as in Kestrel, which sent no text."""
     if len(words) < 2 or not _name(words):
         return refuse("Queue name & count required.")
     count = _number(words[1])

@@ -1,20 +1,20 @@
 """The parser of Kestrel's text protocol, without a socket: bytes in, requests out, in order.
 
-It does the framing: a line ends with LF, one CR before it is not part of it, and a request line that ends with a colon
-is followed by items, one a line, up to an empty line. What a line means is `commands.py`'s. Nothing that a peer sends
-raises: what is no request is an `Invalid` in its place in the stream.
+The parser does the framing: a line ends with LF, and one CR before it is dropped. A request line that ends with a colon
+is followed by items, one a line, up to an empty line. `commands.py` interprets lines. No bytes of a peer raise: an
+unreadable request yields an `Invalid` in its place.
 
-    state   waits for            then
-    LINE    LF                   LINE; ITEMS / SKIP if the line ends with a colon; CLOSED if it cannot go on
-    ITEMS   LF, item by item     LINE after the empty line; SKIP if one item or all of them are too large
-    SKIP    the empty line       LINE, with the refusal; the items are not kept
-    PAUSED  `More.resume`        the state that it was paused in; what arrives until then is stored
-    CLOSED  nothing              for ever: a request that hangs up has been handed out
+    state   waits for          then
+    LINE    LF                 LINE; ITEMS / SKIP if the line ends with a colon; CLOSED if it cannot go on
+    ITEMS   LF, item by item   LINE after the empty line; SKIP if one item or all of them are too large
+    SKIP    the empty line     LINE, with the refusal; the items are not stored
+    PAUSED  `More.resume`      the state that it was paused in; what arrives until then is stored
+    CLOSED  nothing            for ever: a request that disconnects has been handed out
 
-Two things differ from Kestrel 2.4, which lost data: an item's bytes are stored unchanged, those above 0x7F too, and
+Two things differ from Kestrel 2.4, which lost data: an item's bytes are stored unchanged, also those above 0x7F, and
 there may be more than 1024 of them. An item can neither be empty, nor hold LF, nor end with CR.
 
-A put is one request, so its items are kept until its empty line: what has arrived, and no more than PUT_BYTES_MAX.
+A put is one request, so its items are stored until its empty line: as many bytes as arrived, at most PUT_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from staniel.protocol.text.commands import parse, refuse
 from staniel.protocol.text.requests import TextPut, TextRequest
 
 PUT_BYTES_MAX = 64 << 20
-"""All items of one put: four of the largest. A client with more can end this put and begin another."""
+"""The limit for all items of one put: four of the largest. A client with more can end this put and begin another."""
 
 ITEM_OVERHEAD_BYTES = 64
-"""Counted for each item beside its bytes, about what CPython takes: a million items of one byte are no small put."""
+"""The overhead of an item, about what CPython takes: a million items of one byte are no small put."""
 
 ITEMS_A_WORK = 8
-"""A line of a put takes an eighth of the time that a request takes."""
+"""The number of a put's lines that take as long as a request."""
 
 
 class TextState(Enum):
@@ -60,7 +60,7 @@ CLOSED.followers = ()
 
 
 class TextParser(Parser):
-    """The reading half of one connection."""
+    """A parser of one connection."""
 
     __slots__ = (
         "_answer",
@@ -79,18 +79,18 @@ class TextParser(Parser):
         self._put_bytes_max = put_bytes_max
         self._state = LINE
         self._tail = bytearray()
-        """The line that has not ended yet; in SKIP only its first two bytes, enough to know an empty one."""
+        """The unfinished line; in SKIP only its first two bytes, which is enough to recognize an empty one."""
         self._rest = b""
-        """Bytes that arrived before the parser is resumed. Empty unless PAUSED."""
+        """Bytes that arrived while PAUSED."""
         self._answer: TextRequest | None = None
         """The request of the line with the colon, or its refusal: handed out at the empty line. None in LINE."""
         self._items: list[bytes] = []
         self._items_bytes = 0
-        """Of `_items`, each with its overhead."""
+        """The size of `_items`, each with its overhead."""
         self.pending_bytes = 0
 
     def limit(self, limits: Limits) -> None:
-        """Other limits, for what has not been read yet."""
+        """Change the limits for bytes that have not been read yet."""
         self._line_bytes_max, self._item_bytes_max = limits.line_bytes_max, limits.item_bytes_max
 
     @property
@@ -98,8 +98,10 @@ class TextParser(Parser):
         return self._state
 
     def feed(self, data: bytes) -> list[TextRequest]:
-        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If a turn
-        has no time for all, the last one is a `More`, and what arrives before that is resumed is stored.
+        """Return the requests that `data` completes, in order.
+
+        After a request that disconnects, further bytes are ignored. If the requests exceed a turn's time, the last one
+        is a `More`, and bytes that arrive before it is resumed are stored.
         """
         requests: list[TextRequest] = []
         if self._state is PAUSED:
@@ -126,7 +128,7 @@ class TextParser(Parser):
         return requests
 
     def _resume(self, state: TextState) -> list[TextRequest]:
-        """Parse the next slice of what is stored, in the state that the parser was paused in."""
+        """Parse the next slice of the stored bytes, in the state that the parser was paused in."""
         self._enter(state)
         rest, self._rest = self._rest, b""
         return self.feed(rest)
@@ -147,7 +149,7 @@ class TextParser(Parser):
             self._read_line(line.removesuffix(b"\r"), requests)
 
     def _read_line(self, line: bytes, requests: list[TextRequest]) -> None:
-        """Any command may announce items; those of others than a put are skipped."""
+        """Read a request line. Any command may announce items; only a put's are used, others are skipped."""
         if (refusal := refusal_of(line)) is not None:
             self._close(refusal, requests)
             return
@@ -166,11 +168,11 @@ class TextParser(Parser):
             self._items_bytes += len(item) + ITEM_OVERHEAD_BYTES
 
     def _refuse_item(self, size: int) -> bool:
-        """Whether an item of at least `size` bytes is too much; if so the whole put is refused, and skipped."""
+        """Return True if an item of at least `size` bytes is too large; the whole put is then refused and skipped."""
         total = self._items_bytes + size + ITEM_OVERHEAD_BYTES
         if size <= self._item_bytes_max and total <= self._put_bytes_max:
             return False
-        # One answer for both: which limit is met first may depend on how the bytes were cut up.
+        # One reply for both limits: how the bytes arrived may decide which one is reached first.
         why = f"Put too large; limit={self._item_bytes_max} an item, {self._put_bytes_max} in all"
         self._forget_items()
         self._answer = refuse(why)
@@ -193,10 +195,10 @@ class TextParser(Parser):
         self._items_bytes = 0
 
     def _keep(self, rest: bytes, requests: list[TextRequest]) -> None:
-        """The beginning of a line, unless it is already known to be too long."""
+        """Store the beginning of a line, unless it is already too long."""
         if self._state is LINE and len(self._tail) + len(rest) > self._line_bytes_max:
             self._close(self._too_long(), requests)
-        # The last byte may be a CR, and then no part of the item; a single byte may yet be the empty line.
+        # The last byte may be a CR, which is no part of the item; a single byte may become the empty line.
         known = len(self._tail) + len(rest) - 1
         if self._state is ITEMS and known > 0:
             self._refuse_item(known)

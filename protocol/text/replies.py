@@ -1,8 +1,8 @@
 """The replies of Kestrel's text protocol as bytes. A line ends with a bare LF.
 
-An item is sent as it is. One that holds a line feed (only memcache and thrift clients can put it) is therefore several
-lines here, as with Kestrel 2.4: to change it would lose data, and to refuse it would leave an item at the head that
-this client can neither read nor skip. Queues whose items may hold line feeds are not for readers of this protocol.
+An item is sent unchanged. An item with a line feed (only memcache and thrift clients can put one) is therefore several
+lines here, as in Kestrel 2.4: changing it would lose data, and refusing it would leave an item at the head that this
+client can neither read nor skip. Queues whose items may hold line feeds do not suit this protocol.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ _LINE_ENDS = str.maketrans("\r\n", "??")
 
 
 def _wire(text: str) -> bytes:
-    """As ISO-8859-1, other characters as `?`; so are line ends, which would end the reply too early."""
+    """Encode a text as ISO-8859-1. Other characters, and line ends, which would end the reply too early, become `?`."""
     return text.translate(_LINE_ENDS).encode("latin-1", "replace")
 
 
 class TextReplies:
-    """The answers, each with its line end."""
+    """The replies, each with its line end."""
 
     done = b"+0\n"
     none = b"*\n"
 
     @staticmethod
     def number(n: int) -> bytes:
-        """How many items were stored or confirmed."""
+        """Return the number of items stored or confirmed."""
         return b"+%d\n" % n
 
     @staticmethod
@@ -32,12 +32,12 @@ class TextReplies:
 
     @staticmethod
     def item_in_pieces(data: bytes) -> list[bytes]:
-        """The same, with `data` as it is: a long one is not copied."""
+        """Return what `item` returns in pieces, so that a long item is not copied."""
         return [b":", data, b"\n"]
 
     @staticmethod
     def show(text: str) -> bytes:
-        """A status in capitals, or a version."""
+        """Return a status in capitals, or a version."""
         return b":%b\n" % _wire(text)
 
     @staticmethod
@@ -54,5 +54,5 @@ class TextReplies:
 
     @staticmethod
     def not_available(operation: str) -> bytes:
-        """`operation` in Kestrel's words: getItem, setItem, monitorUntil, flush or delete."""
+        """Return the refusal of `operation`, in Kestrel's words: getItem, setItem, monitorUntil, flush or delete."""
         return TextReplies.error(f"Server not available for operation {operation}")

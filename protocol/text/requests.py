@@ -1,6 +1,6 @@
-"""The requests of Kestrel's text protocol: one frozen Struct a command.
+"""The requests of Kestrel's text protocol: a frozen Struct for each command.
 
-A command that means the same in the memcache protocol is that protocol's Struct.
+Commands with the same meaning in the memcache protocol use that protocol's Struct.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from staniel.protocol.requests import Invalid, More
 
 
 class TextPut(Struct, frozen=True, gc=False):
-    """Append `items` to a queue, in order; none at all is legal.
+    """Append `items` to a queue, in order; there may be none.
 
-    `ttl_ms` is a life relative to now (0 or less: expired at once), None if the client gave none.
+    `ttl_ms` is relative to now (0 or less: expired at once), None if the client gave none.
     """
 
     queue: str
@@ -37,14 +37,16 @@ class TextPeek(Struct, frozen=True, gc=False):
 
 
 class TextMonitor(Struct, frozen=True, gc=False):
-    """Confirm as TextGet does, then open items as they come, for `wait_ms` or until no more may be open."""
+    """Confirm as TextGet does, then open items as they come, for `wait_ms` or up to the limit of open reads."""
 
     queue: str
     wait_ms: int
 
 
 class TextConfirm(Struct, frozen=True, gc=False):
-    """Confirm the `count` oldest open reads of this connection on a queue. Any 32-bit count, negative ones too."""
+    """Confirm the `count` oldest open reads of this connection on a queue. `count` is any 32-bit number, also
+    negative.
+    """
 
     queue: str
     count: int

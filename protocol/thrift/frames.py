@@ -1,22 +1,22 @@
-"""Thrift's framed transport: each message behind its length, four bytes, big-endian. Needs no thrift library."""
+"""Thrift's framed transport: each message behind its length, four bytes, big-endian. It needs no thrift library."""
 
 from __future__ import annotations
 
 from struct import Struct
 
 FRAME_BYTES_MAX = 64 << 20
-"""All items of one put are in one frame; a client with more can send another."""
+"""The largest frame. All items of one put are in one frame; a client with more can send another."""
 
 _LENGTH = Struct("!i")
 
 
 def framed(message: bytes) -> bytes:
-    """`message` as a frame."""
+    """Return `message` as a frame."""
     return _LENGTH.pack(len(message)) + message
 
 
 class Frames:
-    """The stream of one connection, cut into frames."""
+    """The byte stream of one connection, split into frames."""
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.bytes_max = frame_bytes_max
@@ -24,7 +24,7 @@ class Frames:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that have arrived and are not handed out; never what a length promises."""
+        """Bytes that have arrived and are not handed out; never an announced length."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> None:
@@ -34,7 +34,7 @@ class Frames:
         self._buffer.clear()
 
     def next(self) -> bytes | int | None:
-        """The next frame without its length; None if it is not complete; an int is the length that no frame may have.
+        """Return the next frame without its length, None if it is incomplete. An int is an impossible length.
 
         After such a length the next frame cannot be found.
         """

@@ -1,16 +1,16 @@
 """The parser of Kestrel's thrift service, without a socket: bytes in, requests out, in order.
 
-It reads what a frame holds: finagle's header, a call, its arguments. Frames are `frames.py`'s, structs `service.py`'s.
-Nothing that a peer sends raises: what is no request is an `Invalid` in its place in the stream. Importing this file
-imports thriftpy2.
+The parser reads the contents of a frame: finagle's header, a call, its arguments. `frames.py` splits frames,
+`service.py` reads structs. No bytes of a peer raise: an unreadable request yields an `Invalid` in its place. Importing
+this file imports thriftpy2.
 
-    state     a frame holds          then
-    PLAIN     a message              PLAIN; UPGRADED after finagle's question; CLOSED if it has no head to answer to
-    UPGRADED  a header, a message    UPGRADED; CLOSED as above
-    PAUSED    not read               after `More.resume` the state that it was paused in
-    CLOSED    nothing                for ever: a request that hangs up has been handed out
+    state     a frame holds        then
+    PLAIN     a message            PLAIN; UPGRADED after finagle's question; CLOSED if it has no readable head
+    UPGRADED  a header, a message  UPGRADED; CLOSED as above
+    PAUSED    not read             after `More.resume` the state that it was paused in
+    CLOSED    nothing              for ever: a request that disconnects has been handed out
 
-A message whose head can be read is answered whatever follows; the frame says where the next one begins.
+A message with a readable head gets a reply whatever follows; the frame says where the next one begins.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _NEXT = {
 
 
 class ThriftParser(Parser):
-    """The reading half of one connection."""
+    """A parser of one connection."""
 
     def __init__(self, limits: Limits, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -85,7 +85,7 @@ class ThriftParser(Parser):
         self.pending_bytes = 0
 
     def limit(self, limits: Limits) -> None:
-        """Other limits, for what has not been read yet. A client that has yet to say who it is has no use for items."""
+        """Change the limits for bytes that have not been read yet. An unauthenticated client needs no items."""
         self._limits = limits
         most = self._frame_bytes_max
         self._frames.bytes_max = min(most, limits.item_bytes_max) if limits.may_log_in else most
@@ -95,8 +95,10 @@ class ThriftParser(Parser):
         return self._state
 
     def feed(self, data: bytes) -> list[ThriftRequest]:
-        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If a turn
-        has no time for all, the last one is a `More`, and what arrives before that is resumed is stored.
+        """Return the requests that `data` completes, in order.
+
+        After a request that disconnects, further bytes are ignored. If the requests exceed a turn's time, the last one
+        is a `More`, and bytes that arrive before it is resumed are stored.
         """
         requests: list[ThriftRequest] = []
         work_left = WORK_PER_FEED
@@ -122,7 +124,7 @@ class ThriftParser(Parser):
         return requests
 
     def _resume(self, state: ThriftState) -> list[ThriftRequest]:
-        """Parse the next frames of those that are stored, in the state that the parser was paused in."""
+        """Parse the next stored frames, in the state that the parser was paused in."""
         self._enter(state)
         return self.feed(b"")
 
@@ -176,7 +178,7 @@ def _hang_up(why: str) -> Invalid:
 
 
 def _read_header(frame: bytes) -> tuple[str, int]:
-    """The client's name in finagle's header, and where the message begins. Raises Malformed."""
+    """Return the client's name in finagle's header, and where the message begins. Raises Malformed."""
     header, end = read_struct(declaration.RequestHeader, frame, 0)
     if header.client_id is None or header.client_id.name is None:
         return "", end
@@ -186,9 +188,9 @@ def _read_header(frame: bytes) -> tuple[str, int]:
 
 
 def _error_in(arguments: Any, limits: Limits) -> str:
-    """What is wrong with arguments that could be decoded; empty if nothing is. No method has all of these.
+    """Return what is wrong with decoded arguments; empty if nothing is. No method has all of these arguments.
 
-    thriftpy2 leaves a string as bytes that is not UTF-8.
+    thriftpy2 leaves a string that is not UTF-8 as bytes.
     """
     name = getattr(arguments, "queue_name", "")
     if not isinstance(name, str):
@@ -201,7 +203,7 @@ def _error_in(arguments: Any, limits: Limits) -> str:
 
 
 def _ids(arguments: Any) -> tuple[int, ...]:
-    """thriftpy2 reads a set as a list, with whatever was sent twice."""
+    """Return the distinct ids. thriftpy2 reads a set as a list, with repeated elements."""
     return tuple(dict.fromkeys(arguments.ids or ()))
 
 

@@ -33,18 +33,20 @@ _EMPTY_STRUCT = b"\0"
 
 
 def _frame(message: bytes, upgraded: bool) -> bytes:
-    """To an upgraded connection finagle's response header goes first; ours has no fields, so it is the stop byte."""
+    """Put a message into a frame. On an upgraded connection finagle's response header goes first; ours has no fields,
+    so it is the stop byte.
+    """
     return framed(_EMPTY_STRUCT + message if upgraded else message)
 
 
 def exception(method: str, seqid: int, upgraded: bool, kind: int, why: str) -> bytes:
-    """A TApplicationException; `kind` is its type."""
+    """Return a TApplicationException; `kind` is its type."""
     payload = application_exception(kind, why)
     return _frame(write_message(method, TMessageType.EXCEPTION, seqid, payload), upgraded)
 
 
 def internal_error(method: str, seqid: int, upgraded: bool, why: str) -> bytes:
-    """The exception of type 6 that Kestrel made of every refusal."""
+    """Return the exception of type 6, as Kestrel did for every refusal."""
     return exception(method, seqid, upgraded, INTERNAL_ERROR, f"Internal error processing {method}: {why}")
 
 
@@ -54,19 +56,19 @@ def _reply(call: ThriftCall, **success: object) -> bytes:
 
 
 class ThriftReplies:
-    """One answer a kind of result; `failure` answers any call."""
+    """The replies, one for each kind of result; `failure` replies to any call."""
 
     upgrade = _frame(write_message(CAN_UPGRADE, TMessageType.REPLY, 0, service.flush_all_queues_result()), False)
-    """To ThriftUpgrade: the last frame without a header."""
+    """The reply to ThriftUpgrade: the last frame without a header."""
 
     @staticmethod
     def number(call: ThriftPut | ThriftConfirm | ThriftAbort, n: int) -> bytes:
-        """How many items were stored, or were still open."""
+        """Return the number of items stored, or still open."""
         return _reply(call, success=n)
 
     @staticmethod
     def items(call: ThriftGet, items: Iterable[tuple[bytes, int]]) -> bytes:
-        """Each item's data and id; the id is 0 where the item is already gone."""
+        """Return each item's data and id; the id is 0 if the item is already removed."""
         return _reply(call, success=[declaration.Item(data, item_id) for data, item_id in items])
 
     @staticmethod
@@ -81,7 +83,7 @@ class ThriftReplies:
         waiters: int,
         open_reads: int,
     ) -> bytes:
-        """A queue in numbers; `head` None if it is empty."""
+        """Return a queue's figures; `head` is None if the queue is empty."""
         info = declaration.QueueInfo(head, items, size_bytes, journal_bytes, age_ms, waiters, open_reads)
         return _reply(call, success=info)
 
@@ -95,10 +97,10 @@ class ThriftReplies:
 
     @staticmethod
     def done(call: ThriftCall) -> bytes:
-        """To flush_queue, flush_all_queues, delete_queue and set_status."""
+        """Reply to flush_queue, flush_all_queues, delete_queue and set_status."""
         return _reply(call)
 
     @staticmethod
     def failure(call: ThriftCall, why: str) -> bytes:
-        """What was asked for is refused; the connection stays open."""
+        """Refuse the call; the connection stays open."""
         return internal_error(call.method, call.seqid, call.upgraded, why)

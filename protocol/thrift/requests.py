@@ -1,4 +1,4 @@
-"""The requests of the thrift service: one frozen Struct a method. Needs no thrift library."""
+"""The requests of the thrift service: a frozen Struct for each method. Needs no thrift library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from staniel.protocol.requests import Invalid, More
 
 
 class ThriftStatus(Enum):
-    """A server's status in the words and numbers of the thrift service; it has no others."""
+    """A server's status in the words and numbers of the thrift service; no others exist."""
 
     NOT_CONFIGURED = 0
     QUIESCENT = 1
@@ -20,9 +20,8 @@ class ThriftStatus(Enum):
 
 
 class ThriftCall(Struct, frozen=True, gc=False):
-    """What every call has: `seqid` and `upgraded` (finagle's header precedes the reply) are for the reply's sake.
-
-    `client_id` is the name that finagle's header gave, empty without one.
+    """The fields of every call. `seqid` and `upgraded` (finagle's header precedes the reply) are for the reply.
+    `client_id` is the name in finagle's header, empty without one.
     """
 
     method: ClassVar[str]
@@ -33,7 +32,7 @@ class ThriftCall(Struct, frozen=True, gc=False):
 
 
 class ThriftPut(ThriftCall, frozen=True, gc=False):
-    """Append `items` until one is refused. `ttl_ms` is relative to now (below 0: expired at once), None: for ever."""
+    """Append `items` until one is refused. `ttl_ms` is relative to now (below 0: expired at once), None: never."""
 
     method: ClassVar[str] = "put"
 
@@ -43,7 +42,9 @@ class ThriftPut(ThriftCall, frozen=True, gc=False):
 
 
 class ThriftGet(ThriftCall, frozen=True, gc=False):
-    """Collect up to `max_items`, for up to `wait_ms`. `auto_abort_ms` 0: gone; else open, and back after that time."""
+    """Collect up to `max_items`, for up to `wait_ms`. `auto_abort_ms` 0 removes them; else they are open, and return
+    after that time.
+    """
 
     method: ClassVar[str] = "get"
 
@@ -63,7 +64,7 @@ class ThriftConfirm(ThriftCall, frozen=True, gc=False):
 
 
 class ThriftAbort(ThriftCall, frozen=True, gc=False):
-    """Give back the open reads `ids` (distinct, in the client's order), of this connection or another."""
+    """Abort the open reads `ids` (distinct, in the client's order), of this connection or another."""
 
     method: ClassVar[str] = "abort"
 
@@ -98,7 +99,7 @@ class ThriftCurrentStatus(ThriftCall, frozen=True, gc=False):
 
 
 class ThriftSetStatus(ThriftCall, frozen=True, gc=False):
-    """`status` is never NOT_CONFIGURED: that is no status to set."""
+    """Set the status. `status` is never NOT_CONFIGURED, which cannot be set."""
 
     method: ClassVar[str] = "set_status"
 
@@ -110,7 +111,7 @@ class ThriftVersion(ThriftCall, frozen=True, gc=False):
 
 
 class ThriftUpgrade(Struct, frozen=True, gc=False):
-    """Finagle asks whether headers are understood; the parser expects them from here on."""
+    """A question of finagle: does the server understand headers? The parser expects them from here on."""
 
 
 ThriftRequest = (

@@ -1,12 +1,12 @@
 """The structs and messages of the thrift service, read and written with thriftpy2's binary protocol.
 
-The service is declared in `kestrel.thrift`. thriftpy2 believes every length that it reads: it returns what is left
-where a string is cut short, counts to two billion where elements have no width, and reads a string as a list where a
-list is declared. So `end_of_struct` walks over a struct before it is decoded, and refuses it where a length, a type or
-the depth is out of bounds.
+The service is declared in `kestrel.thrift`. thriftpy2 trusts every length that it reads: it returns a truncated string
+as it is, counts to two billion where elements have no width, and reads a string as a list if a list is declared. So
+`end_of_struct` walks over a struct before it is decoded, and refuses it if a length, a type or the depth is out of
+bounds.
 
-Importing this file imports thriftpy2 and reads the declaration (together some 70 ms): only a server that listens for
-thrift does so.
+Importing this file imports thriftpy2 and reads the declaration (together some 70 ms): only a server with a thrift
+listener does so.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from thriftpy2.protocol.exc import TProtocolException
 from thriftpy2.thrift import TApplicationException, TPayload, TType
 
 METHOD_CHARACTERS_MAX = 64
-"""The longest name has 26; an unknown one is repeated in the answer."""
+"""The longest method name accepted. The longest known one has 26; an unknown one is repeated in the reply."""
 
 DEPTH_MAX = 16
-"""Our own structs need three; fields that we skip may hold a little more."""
+"""The deepest nesting. Our own structs need three; skipped fields may hold a little more."""
 
 ELEMENTS_MAX = 1 << 13
-"""Fields and elements of one struct, all levels together: some 10 ms of decoding. A client with more to put sends
-several calls.
+"""The most fields and elements of one struct, all levels together: some 10 ms of decoding. A client with more to put
+sends several calls.
 """
 
 NESTED_ELEMENTS = 16
-"""A struct, list or map inside another one counts as so many: the library takes 15 us to build or to skip one."""
+"""The count of a struct, list or map inside another one: the library takes 15 us to build or to skip one."""
 
 _WIDTHS = {TType.BOOL: 1, TType.BYTE: 1, TType.I16: 2, TType.I32: 4, TType.I64: 8, TType.DOUBLE: 8}
 _BYTE = struct.Struct("!b")
@@ -50,11 +50,11 @@ service: Any = declaration.Kestrel
 _WIRE_TYPES = {TType.BINARY: TType.STRING}
 
 Declared = dict[int, tuple[int, int]]
-"""Of each field that will be decoded: its type on the wire and, of a list or set, its elements' type (else 0)."""
+"""The declared types of each decoded field: its type on the wire and, of a list or set, its elements' type (else 0)."""
 
 
 class Malformed(ValueError):
-    """Bytes that are no struct, or not the declared one. The parser catches it."""
+    """Bytes that are no struct, or not the declared one. The parser catches this error."""
 
 
 class MessageHead(Struct, frozen=True, gc=False):
@@ -67,7 +67,9 @@ class MessageHead(Struct, frozen=True, gc=False):
 
 
 def read_head(data: bytes, at: int) -> MessageHead:
-    """The head of the message at `at`, strict or not. Raises Malformed: without a head there is no call to answer."""
+    """Return the head of the message at `at`, strict or not. Raises Malformed: without a head there is no call to reply
+    to.
+    """
     source = BytesIO(data)
     source.seek(at)
     try:
@@ -80,7 +82,7 @@ def read_head(data: bytes, at: int) -> MessageHead:
 
 
 def read_struct(kind: type[TPayload], data: bytes, at: int) -> tuple[Any, int]:
-    """The struct of that type at `at`, and where it ends. Raises Malformed."""
+    """Return the struct of that type at `at`, and where it ends. Raises Malformed."""
     end = end_of_struct(data, at, _declared(kind))
     source = BytesIO(data)
     source.seek(at)
@@ -92,7 +94,7 @@ def read_struct(kind: type[TPayload], data: bytes, at: int) -> tuple[Any, int]:
 
 @cache
 def _declared(kind: type[TPayload]) -> Declared:
-    """The wire types of a struct's fields."""
+    """Return the wire types of a struct's fields."""
     declared = {}
     for field_id, (field_type, _, *nested, _) in kind.thrift_spec.items():
         elements = nested[0] if nested and field_type in (TType.LIST, TType.SET) else 0
@@ -105,7 +107,7 @@ def _wire_type(kind: int) -> int:
 
 
 def write_message(method: str, kind: int, seqid: int, payload: TPayload) -> bytes:
-    """A strict message, without a frame."""
+    """Return a strict message, without a frame."""
     sink = BytesIO()
     protocol = TBinaryProtocol(sink)
     protocol.write_message_begin(method, kind, seqid)
@@ -114,12 +116,12 @@ def write_message(method: str, kind: int, seqid: int, payload: TPayload) -> byte
 
 
 def application_exception(kind: int, why: str) -> TPayload:
-    """`kind` is a number of TApplicationException."""
+    """Return an exception to write; `kind` is a number of TApplicationException."""
     return TApplicationException(kind, why)
 
 
 def end_of_struct(data: bytes, at: int, declared: Declared) -> int:
-    """Where the struct that begins at `at` ends. Raises Malformed."""
+    """Return where the struct that begins at `at` ends. Raises Malformed."""
     try:
         return _Walk(data).struct(at, 0, declared)
     except struct.error:
@@ -127,9 +129,9 @@ def end_of_struct(data: bytes, at: int, declared: Declared) -> int:
 
 
 class _Walk:
-    """Each method goes over one value and returns where the next one begins.
+    """A walk over encoded values. Each method skips one value and returns where the next one begins.
 
-    That may be beyond the end: every struct still has its stop byte to come, and reading that raises struct.error.
+    That may be beyond the end: every struct still has its stop byte, and reading that raises struct.error.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -189,7 +191,7 @@ class _Walk:
         return at
 
     def _strings(self, at: int, count: int) -> int:
-        """A loop without calls: a put of many items runs it thousands of times."""
+        """Skip strings in a loop without calls: a put of many items runs it thousands of times."""
         data, unpack = self._data, _SIZE.unpack_from
         for _ in range(count):
             (size,) = unpack(data, at)
@@ -199,7 +201,9 @@ class _Walk:
         return at
 
     def _compare(self, at: int, kind: int, declared: tuple[int, int] | None) -> None:
-        """A field to be decoded must have its declared type; the elements' type of an empty list is not checked."""
+        """Check the declared type of a field that will be decoded. The elements' type of an empty list is not
+        checked.
+        """
         if declared is None:
             return
         wanted, elements_wanted = declared

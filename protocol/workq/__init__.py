@@ -1,1 +1,1 @@
-"""The protocol of workq, a server of jobs. What a command does to a job may not enter."""
+"""The protocol of workq, a job server. What a command does to a job may not enter."""

@@ -1,7 +1,8 @@
-"""The commands of the workq protocol: a line's words become a request, or what the data behind them will make one.
+"""The commands of the workq protocol: a line's words become a request, or a function that makes one of the following
+data.
 
-A line is: flags of the whole line, command, arguments, length of the data. Errors are found in the order in which the
-original finds them, because its clients rely on it. Source: the client protocol of workq.
+A line is: flags of the whole line, command, arguments, length of the data. Errors are found in the order of the
+original, because its clients rely on it. Source: the client protocol of workq.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ UINT64_MAX = 2**64 - 1
 UINT32_MAX = 2**32 - 1
 PAGE_MAX = 100
 WORDS_MAX = 1024
-"""Of one line: a lease of so many names takes a millisecond or two."""
+"""The most words of a line: a lease of so many names takes a millisecond or two."""
 
 
 def _invalid(why: str) -> Invalid:
@@ -66,8 +67,8 @@ Flags = dict[bytes, bytes]
 
 
 class Body(Struct, frozen=True):
-    """A data block of `size` bytes and CR LF follows; then `make(data)` is the request. `refusal` is the answer if
-    something else stands in the place of CR LF.
+    """The announcement of a data block of `size` bytes and CR LF; `make(data)` is the request. `refusal` is the reply
+    if other bytes take the place of CR LF.
     """
 
     size: int
@@ -79,7 +80,7 @@ Parsed = WorkqRequest | Body
 
 
 def parse(line: bytes) -> Parsed:
-    """What a line means, without its CR LF."""
+    """Parse a line without its CR LF."""
     words = line.split(b" ", WORDS_MAX + 1)  # splitting all of a line of a megabyte takes milliseconds
     if len(words) > WORDS_MAX + 1:
         return INVALID_ARGS if words[0] in COMMANDS else UNKNOWN_COMMAND
@@ -100,7 +101,7 @@ def _body(word: bytes, make: Callable[[bytes], WorkqRequest], wrong: Invalid) ->
 
 
 def _refuse(word: bytes, answer: object, wrong: Invalid) -> Parsed:
-    """The refusal of a line with data is sent after its data has been read."""
+    """Refuse a line with data; the refusal is sent after its data has been read."""
     assert isinstance(answer, Invalid)
     return _body(word, lambda data: answer, wrong)
 
@@ -133,7 +134,7 @@ def _schedule(arguments: list[bytes], flags: Flags) -> Parsed:
 def _terms(
     id: bytes | None, name: bytes, ttr: bytes, ttl: bytes, flags: Flags, time_error: Invalid | None = None
 ) -> JobTerms | Invalid:
-    """The terms of an add or schedule, or its first error."""
+    """Return the terms of an add or schedule, or its first error."""
     if len(flags) > 3:
         return INVALID_ARGS
     if id is None:

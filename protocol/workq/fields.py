@@ -22,7 +22,7 @@ def is_name(word: bytes) -> bool:
 
 
 def unsigned(word: bytes, most: int) -> int | None:
-    """A number from 0 to `most`, digits only. Any number of zeros may lead."""
+    """Return a number from 0 to `most`, digits only, else None. Any number of zeros may lead."""
     if not word.isdigit():
         return None
     digits = word.lstrip(b"0")
@@ -33,7 +33,7 @@ def unsigned(word: bytes, most: int) -> int | None:
 
 
 def signed(word: bytes, least: int, most: int) -> int | None:
-    """A number that may have a sign, a plus too."""
+    """Return a number that may have a sign, also a plus; None if it is none or out of range."""
     sign = word[:1]
     size = unsigned(word[1:] if sign in (b"+", b"-") else word, max(-least, most))
     if size is None:
@@ -43,8 +43,10 @@ def signed(word: bytes, least: int, most: int) -> int | None:
 
 
 def read_flags(words: list[bytes]) -> tuple[list[bytes], dict[bytes, bytes] | None]:
-    """(arguments, flags) of the words behind a command. A flag begins with `-` and holds `=`; what follows a second `=`
-    is dropped. None instead of flags: one has no key, no value, or comes twice.
+    """Return (arguments, flags) of the words behind a command.
+
+    A flag begins with `-` and holds `=`; a second `=` and what follows it are dropped. `flags` is None if one has no
+    key, no value, or comes twice.
     """
     arguments: list[bytes] = []
     flags: dict[bytes, bytes] = {}
@@ -60,7 +62,7 @@ def read_flags(words: list[bytes]) -> tuple[list[bytes], dict[bytes, bytes] | No
 
 
 def read_time(word: bytes) -> int | None:
-    """`2006-01-02T15:04:05Z` as nanoseconds since 1970; a fraction counts to its ninth digit."""
+    """Return `2006-01-02T15:04:05Z` as nanoseconds since 1970; nine digits of a fraction count."""
     match = _TIME.fullmatch(word)
     if match is None:
         return None
@@ -77,7 +79,7 @@ def read_time(word: bytes) -> int | None:
 
 
 def show_time(at_ns: int) -> bytes:
-    """The inverse of `read_time`, without the fraction. Years from 1 to 9999."""
+    """Return the inverse of `read_time`, without the fraction, for the years 1 to 9999."""
     seconds = at_ns // NS_A_SECOND
     days, rest = divmod(seconds, 86_400)
     ordinal = min(max(days + _EPOCH_DAY, 1), date.max.toordinal())

@@ -1,4 +1,4 @@
-"""The requests that a busy connection is full of: add a job, lease one, delete one."""
+"""The most frequent requests: add a job, lease one, delete one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class AddJob(Struct, frozen=True, gc=False):
-    """Add a job, to be handed out at once."""
+    """Add a job, ready at once."""
 
     id: bytes
     terms: JobTerms

@@ -1,17 +1,17 @@
 """The parser of the workq protocol, without a socket: bytes in, requests out, in order.
 
-It does the framing: a line ends with CR LF; a line that announces data is followed by so many bytes and CR LF. What a
-line means is `commands.py`'s. Nothing that a peer sends raises: what is no request is an `Invalid` in its place in the
-stream. Source: the client protocol of workq.
+The parser does the framing: a line ends with CR LF; a line that announces data is followed by so many bytes and CR LF.
+`commands.py` interprets lines. No bytes of a peer raise: an unreadable request yields an `Invalid` in its place.
+Source: the client protocol of workq.
 
-    state   waits for          then
-    LINE    LF                 LINE; BODY if the line announces data; CLOSED if there is no CR before it, or no end
-    BODY    data and CR LF     LINE; other bytes in the place of CR LF are refused and dropped
-    PAUSED  `More.resume`      LINE; what arrives until then is stored
-    CLOSED  nothing            for ever: a request that hangs up has been handed out
+    state   waits for       then
+    LINE    LF              LINE; BODY if the line announces data; CLOSED if there is no CR before it, or no end
+    BODY    data and CR LF  LINE; other bytes in the place of CR LF are refused and dropped
+    PAUSED  `More.resume`   LINE; what arrives until then is stored
+    CLOSED  nothing         for ever: a request that disconnects has been handed out
 
-A line whose length of data is refused leaves the data in the stream, to be read as lines: the original does the same,
-and answers its clients twice.
+If the length of the data is refused, the data stays in the stream and is read as lines: the original does the same, and
+replies twice.
 """
 
 from __future__ import annotations
@@ -54,49 +54,51 @@ _NEXT = {
 """The states that may follow a state; `_enter` asserts it."""
 
 _LINE, _PAUSED = WorkqState.LINE, WorkqState.PAUSED
-"""Compared in each feed: a module's name is found much faster than an Enum's member."""
+"""Copies for the comparison in each feed: a module's name is found much faster than an Enum's member."""
 
 
 _known_leases: dict[bytes, LeaseJob] = {}
 _known_adds: dict[bytes, tuple[int, JobTerms]] = {}
-"""Memos of lines, shared by all connections; an add's without its id, which differs from job to job: the length of its
-data, and its terms.
+"""Memos of lines, shared by all connections. An add is found without its id, which differs from job to job; its value
+is the length of its data, and its terms.
 """
 
 
 class WorkqParser(Parser):
-    """The reading half of one connection. The limits are the protocol's own."""
+    """A parser of one connection. The limits are the protocol's own."""
 
     def __init__(self, limits: Limits, line_bytes_max: int = LINE_BYTES_MAX) -> None:
         self._line_bytes_max = line_bytes_max
         self._state = WorkqState.LINE
         self._tail = bytearray()
-        """Bytes of a line that has not ended: a bytearray, lest each byte of a slow peer copies it."""
+        """The unfinished line: a bytearray, so that each byte of a slow peer does not copy it."""
         self._body: Body | None = None
         self._rest = b""
-        """Bytes that arrived before the parser is resumed. Empty unless PAUSED."""
+        """Bytes that arrived while PAUSED."""
         self._work_left = 0
         self._last_add = self._last_lease = b"\n"
-        """What follows the id in the last add's line, and the last lease's line, with the LF: the next ones are mostly
-        the same.
+        """The rest behind the id in the last add's line, and the last lease's line, with the LF: the next ones are
+        mostly the same.
         """
         self._add_found: tuple[int, JobTerms] | None = None
         self._lease_found: LeaseJob | None = None
         self._data = bytearray()
-        """Of the block that has not ended. It grows with what has arrived, never with what was announced."""
+        """The arrived part of the block; no memory is reserved for the announced length."""
         self.pending_bytes = 0
-        """Kept for a request that is not complete. No property: it is asked for after every feed."""
+        """Bytes stored for an incomplete request. It is no property, because it is read after every feed."""
 
     def limit(self, limits: Limits) -> None:
-        """Nothing changes: the limits are the protocol's own."""
+        """Change nothing: the limits are the protocol's own."""
 
     @property
     def state(self) -> WorkqState:
         return self._state
 
     def feed(self, data: bytes) -> list[WorkqRequest]:
-        """Every request that `data` completes, in order. After one that hangs up everything is ignored. If a turn
-        has no time for all, the last one is a `More`, and what arrives before that is resumed is stored.
+        """Return the requests that `data` completes, in order.
+
+        After a request that disconnects, further bytes are ignored. If the requests exceed a turn's time, the last one
+        is a `More`, and bytes that arrive before it is resumed are stored.
         """
         requests: list[WorkqRequest] = []
         self._work_left = WORK_PER_FEED
@@ -126,7 +128,7 @@ class WorkqParser(Parser):
         return requests
 
     def _resume(self) -> list[WorkqRequest]:
-        """Parse the next slice of what is stored."""
+        """Parse the next slice of the stored bytes."""
         self._enter(WorkqState.LINE)
         rest, self._rest = self._rest, b""
         return self.feed(rest)
@@ -136,7 +138,7 @@ class WorkqParser(Parser):
         self._state = state
 
     def _read_lines(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
-        """The hot path: lines like those before, and adds whose data arrived with their line, stay in this loop."""
+        """Read lines in the hot loop: repeated lines, and adds whose data arrived with their line, stay in it."""
         text = data
         arrived = size = len(data)
         if size > WINDOW_BYTES:
@@ -188,7 +190,9 @@ class WorkqParser(Parser):
         return at
 
     def _recall(self, line: bytes) -> bool:
-        """Whether this line, with its LF, is known, and not as the last of its kind: from now on it is."""
+        """Make a known line, with its LF, the last one of its kind. Return False if it is unknown or the last
+        one already.
+        """
         if line[0] == _L:
             lease = _known_leases.get(line[:-1])
             if lease is None or line == self._last_lease:
@@ -203,14 +207,14 @@ class WorkqParser(Parser):
         return True
 
     def _pause(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
-        """End this slice. Nothing is parsed before the More is resumed: its requests come first."""
+        """End this slice. Nothing is parsed before the More is resumed, because its requests come first."""
         self._rest = data[at:]
         requests.append(More(self._resume))
         self._enter(WorkqState.PAUSED)
         return len(data)
 
     def _read_line(self, line: bytes, requests: list[WorkqRequest]) -> bool:
-        """Parse a line that is not known. Whether another line follows it."""
+        """Parse an unknown line. Return True if another line follows it."""
         if (refusal := refusal_of(line)) is not None:
             self._close(requests, refusal)
             return False
@@ -254,7 +258,7 @@ class WorkqParser(Parser):
 
 
 def _remember_add(line: bytes, body: Body) -> None:
-    """Adds differ in their ids; what follows an id is the same for many of them."""
+    """Remember what follows the id in an add's line: it is the same for many adds."""
     if line[:4] != b"add " or len(line) > KNOWN_BYTES_MAX or read_id(line[_ADD_ID:_ADD_TAIL]) is None:
         return
     request = body.make(b"")

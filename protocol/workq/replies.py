@@ -25,12 +25,12 @@ duplicate_result = client_error("Duplicate result")
 invalid_name = client_error("Invalid Name")
 stopping = server_error("The server stops, the job is gone")
 invalid_time = client_error("Invalid Time")
-# The text of the original for a log that cannot be written.
+# The original's text for a log that cannot be written.
 read_only = server_error("Read-only mode triggered by cmdlog circuit breaker")
 
 
 def terms(name: bytes, ttr_ms: int) -> bytes:
-    """The part of a lease's reply between the id of the job and the length of its payload."""
+    """Return the part of a lease's reply between the id of the job and the length of its payload."""
     return b" %b %d " % (name, ttr_ms)
 
 
@@ -43,5 +43,5 @@ def objects(blocks: Sequence[bytes]) -> bytes:
 
 
 def block(name: bytes, lines: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """One inspected object: how many keys it has, then a line for each."""
+    """Return one inspected object: the number of its keys, then a line for each."""
     return b"%b %d\r\n%b" % (name, len(lines), b"".join(b"%b %b\r\n" % line for line in lines))

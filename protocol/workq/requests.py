@@ -1,4 +1,4 @@
-"""The requests of the workq protocol: one frozen Struct a command.
+"""The requests of the workq protocol: a frozen Struct for each command.
 
 Ids are the 16 bytes of a UUID. Names are bytes, because they are only compared and written.
 """
@@ -14,8 +14,7 @@ from staniel.protocol.workq.job_requests import LeaseJob as LeaseJob
 
 
 class JobTerms(Struct, frozen=True, eq=False):
-    """What a job is added with, beside its id and payload. Equal lines share one, which is compared by identity.
-
+    """The terms of a job, besides its id and payload. Equal lines share one object, which is compared by identity.
     `ttl_ms` 0: a run.
     """
 
@@ -28,7 +27,7 @@ class JobTerms(Struct, frozen=True, eq=False):
 
 
 class ScheduleJob(Struct, frozen=True, gc=False):
-    """Add a job, to be handed out from `time_ns` on: nanoseconds since 1970."""
+    """Add a job, ready from `time_ns` on: nanoseconds since 1970."""
 
     id: bytes
     terms: JobTerms
@@ -37,7 +36,7 @@ class ScheduleJob(Struct, frozen=True, gc=False):
 
 
 class RunJob(Struct, frozen=True, gc=False):
-    """Add a job and wait for its result: `wait_ms` for it to be leased, then its time to run."""
+    """Add a job and wait for its result: `wait_ms` until it is leased, then its time to run."""
 
     id: bytes
     terms: JobTerms

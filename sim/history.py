@@ -31,7 +31,7 @@ from staniel.sim.profiles import Profile
 from staniel.sim.queues.promises import Accident
 from staniel.sim.slices import few_redo_files, last_redo_numbers, small_slices, small_undos, wide_windows
 from staniel.sim.violations import Kind, Violation
-from staniel.sim.world import START_MS, Client, Thread, World
+from staniel.sim.world import START_MS, Client, Contents, Thread, World
 
 STEPS = 120
 CAPACITY_BYTES = 1 << 20
@@ -120,6 +120,7 @@ class History:
         self.lies_before = 0  # syncs that had failed on this disk when the life began
         self.threads: list[Thread] = []
         self.actors_there: list[Any] = []
+        self.contents = Contents()  # of the accidents of one life
 
     # what is told apart by what is served
 
@@ -402,6 +403,7 @@ class History:
         self.sync_failed = False
         self.lies_before = self.disk.lies
         self.begin_life()
+        self.contents = Contents()
         self.threads = []
         self.actors_there = []
         if self.profile.clock_jump and not self.profile.wall_steps and self.rng.random() < 0.5:

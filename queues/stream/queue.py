@@ -5,7 +5,7 @@ item; everything that happens to an item after it was put is in Queue.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import Journal
@@ -35,9 +35,21 @@ class ReaderJournal(Protocol):
 
 def queue_of(name: str, config: QueueConfig, journal: Journal, created_ms: int) -> Queue:
     """The queue that `journal` is for."""
-    if isinstance(journal, ReaderJournal):
+    if _is_readers(journal):
         return StreamQueue(name, config, journal, created_ms)
     return Queue(name, config, journal, created_ms)
+
+
+_READERS: dict[type, bool] = {}
+
+
+def _is_readers(journal: Journal) -> TypeGuard[ReaderJournal]:
+    """isinstance looks up each of a protocol's names; a class answers once for all of its journals."""
+    kind = type(journal)
+    found = _READERS.get(kind)
+    if found is None:
+        found = _READERS[kind] = isinstance(journal, ReaderJournal)
+    return found
 
 
 def recipients(queue: Queue) -> Sequence[Queue]:

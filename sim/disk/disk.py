@@ -12,14 +12,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Container, Iterator
-from copy import deepcopy
 from enum import Enum
+from hashlib import blake2b
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from staniel.journal.disk.fs import UNKNOWN_BYTES, File, Locked, Reader, Region, SyncFailed
-from staniel.sim.disk.durable import Choose, Crash, Edit, Folder, Inode, Move, Node, carry
+from staniel.sim.disk.durable import Choose, Crash, Edit, Folder, Fork, Inode, Move, Node, carry
 
 CAPACITY_BYTES = 1 << 30
 INODES = 1 << 20
@@ -229,14 +229,33 @@ class Disk:
         """
         twin = Disk(self.capacity_bytes)
         twin.boots, twin.ids, twin.lies = self.boots, self.ids, self.lies
-        twin._root = deepcopy(self._root)
+        twin._root = Fork().of_folder(self._root)
         seen: set[Inode] = set()
         for node in _all_below(twin._root):
             if isinstance(node, Inode) and node not in seen:
                 seen.add(node)
-                node.handles = 0
                 twin.used_bytes += node.occupied
         return twin
+
+    def digest(self) -> bytes:
+        """Of what a reader sees, as `copy` takes it: the same for two disks only if no start can tell their copies
+        apart.
+        """
+        seen: dict[Inode, int] = {}
+        summed = blake2b(repr((self.capacity_bytes, self.boots, self.ids)).encode(), digest_size=20)
+
+        def add(folder: Folder) -> None:
+            for name, node in sorted(folder.entries.items()):
+                if isinstance(node, Folder):
+                    summed.update(repr((name, len(node.entries))).encode())
+                    add(node)
+                else:
+                    number = seen.setdefault(node, len(seen))
+                    summed.update(repr((name, number, len(node.data), node.reserved)).encode())
+                    summed.update(node.data)
+
+        add(self._root)
+        return summed.digest()
 
     def _copied(self, bytes_of: Callable[[Inode], bytearray], names_of: Callable[[Folder], dict[str, Node]]) -> Disk:
         left = Disk(self.capacity_bytes)
@@ -553,12 +572,16 @@ class Disk:
 
     def trip(self, verb: str, path: str) -> None:
         """Fail, if this step is to fail."""
-        fault = self._fault(verb, path)
-        if fault is not None:
-            raise _os_error(fault.errno, path)
+        if self._faults:  # seldom, and this is asked at every step
+            fault = self._fault(verb, path)
+            if fault is not None:
+                raise _os_error(fault.errno, path)
 
     def _fault(self, verb: str, path: str) -> Fault | None:
-        return next((fault for fault in self._faults if fault.strikes(verb, path, self.where)), None)
+        for fault in self._faults:
+            if fault.strikes(verb, path, self.where):
+                return fault
+        return None
 
     def _grow(self, inode: Inode, data: bytes) -> None:
         if data:
@@ -581,22 +604,19 @@ class Disk:
 
     def _folder(self, path: str) -> Folder:
         node: Node | None = self._root
-        for name in path.split("/") if path else ():
-            node = node.entries.get(name) if isinstance(node, Folder) else None
-        if node is None:
-            raise _os_error(errno.ENOENT, path)
-        if isinstance(node, Inode):
-            raise _os_error(errno.ENOTDIR, path)
-        return node
+        if path:
+            for name in path.split("/"):
+                node = node.entries.get(name) if type(node) is Folder else None
+        if type(node) is Folder:
+            return node
+        raise _os_error(errno.ENOENT if node is None else errno.ENOTDIR, path)
 
     def _inode(self, path: str) -> Inode:
-        folder, name = self._folder_of(path)
-        node = folder.entries.get(name)
-        if isinstance(node, Folder):
-            raise _os_error(errno.EISDIR, path)
-        if node is None:
-            raise _os_error(errno.ENOENT, path)
-        return node
+        folder, _, name = path.rpartition("/")
+        node = self._folder(folder).entries.get(name)
+        if type(node) is Inode:
+            return node
+        raise _os_error(errno.ENOENT if node is None else errno.EISDIR, path)
 
 
 def _os_error(number: int, path: str) -> OSError:

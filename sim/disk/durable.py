@@ -132,12 +132,6 @@ class Across:
         self.is_durable = False
         self._answered: tuple[Choose, bool] | None = None
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Across:
-        twin = Across()
-        twin.is_durable = self.is_durable
-        memo[id(self)] = twin
-        return twin
-
     def is_kept(self, how: Crash | Choose) -> bool:
         """The same for both folders of one power loss."""
         if self.is_durable or isinstance(how, Crash):
@@ -221,3 +215,42 @@ def carry(node: Node, source: Folder, old: str, target: Folder, new: str) -> Non
     across = Across()
     source.move(Move(old, "", node, across))
     target.move(Move("", new, node, across))
+
+
+class Fork:
+    """Copies nodes that belong together, each once, with the steps between what is durable and what is visible."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[Node, Node] = {}
+        self._halves: dict[Across, Across] = {}
+
+    def of_folder(self, folder: Folder) -> Folder:
+        known = self._nodes.get(folder)
+        if known is None:
+            known = self._nodes[folder] = twin = Folder()
+            twin.entries = {name: self._of(node) for name, node in folder.entries.items()}
+            twin.durable = {name: self._of(node) for name, node in folder.durable.items()}
+            twin.dirty = [Move(each.old, each.new, self._of(each.node), self._half(each.half)) for each in folder.dirty]
+        assert isinstance(known, Folder)
+        return known
+
+    def _of(self, node: Node) -> Node:
+        return self.of_folder(node) if isinstance(node, Folder) else self._of_file(node)
+
+    def _of_file(self, inode: Inode) -> Node:
+        known = self._nodes.get(inode)
+        if known is None:
+            known = self._nodes[inode] = twin = Inode()
+            twin.is_region, twin.reserved = inode.is_region, inode.reserved
+            twin.links, twin.path = inode.links, inode.path
+            twin.data, twin.durable, twin.dirty = bytearray(inode.data), bytearray(inode.durable), [*inode.dirty]
+        return known
+
+    def _half(self, half: Across | None) -> Across | None:
+        if half is None:
+            return None
+        known = self._halves.get(half)
+        if known is None:
+            known = self._halves[half] = Across()
+            known.is_durable = half.is_durable
+        return known

@@ -17,7 +17,7 @@ from staniel.sim.hub.operators import Operator, Page
 from staniel.sim.hub.world import HubWorld
 from staniel.sim.queues.promises import Accident
 from staniel.sim.violations import Kind, Violation
-from staniel.sim.world import AUDIT_LOG, START_MS, content
+from staniel.sim.world import AUDIT_LOG, START_MS
 
 MOVED_BETWEEN = ("a", "b")
 STATUS = (b"status quiescent\r\n", *(b"status up\r\n",) * 5)
@@ -92,7 +92,7 @@ class HubRun(History):
 
     def content_of(self, disk: Disk) -> Found:
         try:
-            found = content(disk)
+            found = self.contents.of(disk)
         except (*UNABLE, AssertionError) as failure:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
         return {name: [int(ITEM.match(data)[1]) for data in items] for name, items in found.items()}  # type: ignore[index]

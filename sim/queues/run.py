@@ -19,7 +19,7 @@ from staniel.sim.queues.promises import Accident, check, committed, synced
 from staniel.sim.queues.recorder import watch
 from staniel.sim.queues.workload import Workload
 from staniel.sim.violations import Kind, Violation, shown
-from staniel.sim.world import LONG_AGO_MS, content
+from staniel.sim.world import LONG_AGO_MS
 
 Found = dict[str, list[bytes]]
 Bases = dict[str, list[Record]]
@@ -123,7 +123,7 @@ class QueueRun(History):
         try:
             families = self.profile.families if self.profile.mixed else ()
             # Before anything can be over, even what was over before the epoch.
-            return content(
+            return self.contents.of(
                 disk,
                 self.workload.memory_queues,
                 families,

@@ -330,3 +330,44 @@ def test_calls_that_change_no_bytes_can_be_refused_once(verb: str) -> None:
         CALLS[verb](disk)
     assert (refused.value.errno, refused.value.filename) == (errno.ENFILE, "a")
     CALLS[verb](disk)
+
+
+def test_a_fork_has_the_same_caches_and_goes_its_own_way() -> None:
+    disk = new_disk()
+    durable(disk, "s/q", b"safe")
+    put(disk, "s/q", b"+more", sync=False)
+    disk.make_folder("t")
+    disk.rename("s/q", "t/q")
+    put(disk, "s/r", b"new")
+    disk.link("s/r", "s/r2")
+    twin = disk.fork()
+    for seed in range(60):
+        assert twin.crash(chooser(seed)).digest() == disk.crash(chooser(seed)).digest()
+    before = disk.digest()
+    assert twin.digest() == before and twin.used_bytes == disk.used_bytes
+    put(twin, "s/r2", b"er")
+    twin.sync_all("")
+    assert content(twin, "s/r") == b"newer" and disk.digest() == before
+
+
+def test_a_digest_tells_disks_apart_as_a_start_can() -> None:
+    def made(*files: tuple[str, bytes], link: str = "") -> Disk:
+        disk = new_disk()
+        for path, data in files:
+            put(disk, path, data)
+        if link:
+            disk.link(files[0][0], link)
+        return disk
+
+    later, numbered, reserved = made(("s/q", b"a")), made(("s/q", b"a")), made(("s/q", b"a"))
+    later.boots += 1
+    numbered.unique_id()
+    reserved.set_aside("s/q", 9)
+    folder = made(("s/q", b"a"))
+    folder.make_folder("s/t")
+    others = [
+        made(), made(("s/q", b"a")), made(("s/q", b"b")), made(("s/r", b"a")), made(("s/q", b"a"), link="s/r"),
+        made(("s/q", b"a"), ("s/r", b"a")), later, numbered, reserved, folder,
+    ]  # fmt: skip
+    assert len({disk.digest() for disk in others}) == len(others)
+    assert made(("s/q", b"a")).digest() == others[1].digest() == made(("s/q", b"a")).copy().digest()

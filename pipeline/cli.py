@@ -65,7 +65,7 @@ QUEUES = click.option(
     "-q",
     "queues",
     multiple=True,
-    help="Only this queue, which must be there; a pattern like mail* is fine.",
+    help="Only this queue, which must exist; a pattern like mail* works too.",
 )
 FORMAT = click.option("--format", "form", default="auto", show_default=True, help="Journal format.")
 ON_CORRUPT = click.option(
@@ -73,14 +73,14 @@ ON_CORRUPT = click.option(
     type=click.Choice(["fail", "permissive", "quarantine"]),
     default="fail",
     show_default=True,
-    help="What to do with files that cannot be read to their end.",
+    help="How to treat files that cannot be read to their end.",
 )
 SERVERS = click.option("--server", "-s", "servers", multiple=True, help="host:port; may be given several times.")
 Command = Callable[..., Any]
 
 
 def existing(_: click.Context, __: click.Parameter, spools: Any) -> Any:
-    """Refuse a folder that does not exist; a mistyped name is no spool without queues. URLs are not checked."""
+    """Refuse a folder that does not exist: a mistyped name is no spool without queues. URLs are not checked."""
     if not isinstance(spools, str):
         return tuple(existing(_, __, spool) for spool in spools)
     if not SCHEME.match(spools) and not os.path.isdir(spools):
@@ -93,11 +93,11 @@ SPOOL = click.argument("spool", callback=existing)
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def pipeline() -> None:
-    """Journals and queues on Spark: archive, report, replay, drain, verify, pack, convert."""
+    """Run Spark jobs on journals and queues: archive, report, replay, drain, verify, pack, convert."""
 
 
 def on_spark(command: Command) -> Command:
-    """The options that every job has, and the check of requirements before anything is loaded."""
+    """Add the options that every job has, and check the requirements before anything is loaded."""
 
     @functools.wraps(command)
     def checked(*args: Any, **options: Any) -> Any:
@@ -116,7 +116,7 @@ def on_spark(command: Command) -> Command:
 
 @contextlib.contextmanager
 def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSession]:
-    """A Spark session; errors in it, or in starting it, become one line."""
+    """Yield a Spark session. Errors in it, or in starting it, become one line."""
     from staniel.pipeline.requirements import MissingRequirement
     from staniel.pipeline.sessions import build, close
 
@@ -136,7 +136,7 @@ def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSe
 
 @contextlib.contextmanager
 def one_line() -> Iterator[None]:
-    """Expected errors become one line; others keep their traceback."""
+    """Turn expected errors into one line; others keep their traceback."""
     try:
         yield
     except click.ClickException:
@@ -160,7 +160,7 @@ ACCESS = (
 
 
 def of_servers(command: Command) -> Command:
-    """The options by which live servers are reached: `access` for the command, as options of the source."""
+    """Add the options for connecting to live servers: the command gets them as `access`, options of the source."""
 
     @functools.wraps(command)
     def given(*args: Any, tls: bool, **options: Any) -> Any:
@@ -170,11 +170,11 @@ def of_servers(command: Command) -> Command:
 
     for name, option, text in reversed(ACCESS):
         given = click.option(f"--{name}", option, default="", help=text)(given)
-    return click.option("--tls", is_flag=True, help="Talk TLS: --server names tls_ports.")(given)
+    return click.option("--tls", is_flag=True, help="Use TLS: --server names tls_ports.")(given)
 
 
 def reason(text: str) -> str:
-    """The line of a Spark error that says what is wrong; our own exceptions are last in a Python traceback."""
+    """Return the line of a Spark error that says what is wrong. Our own exceptions are last in a Python traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in reversed(lines):
         kind, colon, rest = line.partition(": ")
@@ -183,7 +183,7 @@ def reason(text: str) -> str:
         )
         if known and colon:
             return rest
-    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):  # py4j's; Java's is behind it
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):  # py4j's; Java's error follows
         return lines[1].removeprefix(":").strip()
     return lines[0] if lines else "Spark failed without a word"
 
@@ -193,7 +193,7 @@ def tell(text: str) -> None:
 
 
 def show_progress(kind: str) -> Callable[[dict[str, Any]], None]:
-    """One line for each batch, overwritten on a terminal."""
+    """Return a function that prints a line for each batch, overwritten on a terminal."""
     end = "\r" if sys.stderr.isatty() else "\n"
 
     def say(progress: dict[str, Any]) -> None:
@@ -223,7 +223,7 @@ def archive(
 ) -> None:
     """Add new journal records of SPOOL to the Parquet tables in OUT, by queue and day.
 
-    Run it again to go on where it stopped, also after a kill.
+    Run it again to continue where it stopped, also after a kill.
     """
     with spark_on(**spark_options) as spark:
         from staniel.pipeline.tasks.archive import archive as job
@@ -243,7 +243,7 @@ def archive(
 def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt: str, **spark_options: Any) -> None:
     """Write OUT/report.html with arrivals, depth, ages, waiting, redeliveries and sizes, and its plots as PNG.
 
-    What the records of a format cannot tell is said there.
+    The report names the figures that a format's records do not have.
     """
     from pathlib import Path
 
@@ -266,16 +266,20 @@ def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt:
 @click.option("--to", help="Put everything into this queue.")
 @click.option("--rate", default=0, help="Items a second; 0: as fast as the servers take them.")
 @click.option(
-    "--since", default="", help="Only items added from this time on: ISO, UTC if it says no zone; or epoch ms."
+    "--since", default="", help="Only items added from this time on: ISO, UTC if it names no zone; or epoch ms."
 )
-@click.option("--until", default="", help="Only items added before this time, said in the same way.")
-@click.option("--parquet/--spool", default=True, show_default=True, help="What SOURCE is: an archive, or journals.")
+@click.option("--until", default="", help="Only items added before this time, in the form of --since.")
+@click.option(
+    "--parquet/--spool", default=True, show_default=True, help="SOURCE is an archive, or a spool of journals."
+)
 @click.option(
     "--everything/--queued",
     default=None,
-    help="Every item ever added, or only what is still queued. [default: everything of an archive, queued of journals]",
+    help="Every item ever added, or only those still queued. [default: everything of an archive, queued of journals]",
 )
-@click.option("--at", default="", help="What was queued before the first item added after this time, said as --since.")
+@click.option(
+    "--at", default="", help="Items queued before the first one added after this time, in the form of --since."
+)
 @of_servers
 @on_spark
 def replay(
@@ -295,7 +299,7 @@ def replay(
 ) -> None:
     """Put the items of an archive or of journals into live queues again, oldest first.
 
-    With --at, the queues as they were at a time.
+    With --at, replay the queues as they were at a time.
     """
     from staniel.pipeline.sources.journal_options import moment_ms
     from staniel.pipeline.sources.live_options import SinkOptions
@@ -316,7 +320,7 @@ def replay(
                 limits += f", {when} {moment:%Y-%m-%d %H:%M:%S} UTC"
         SinkOptions(options).reach()
     everything = (parquet and not at) if everything is None else everything
-    files = parquet and everything  # as they are: the records of an archive need no view
+    files = parquet and everything  # read directly: the records of an archive need no view
     with spark_on(**spark_options) as spark:
         reading = source_options(() if files else queues, form, "fail") | {"view": "ops" if everything else "state"}
         reading |= {"endingTimestamp": str(moment_ms(at, "at", UTC))} if at else {}
@@ -328,8 +332,8 @@ def replay(
 @pipeline.command()
 @click.argument("out")
 @SERVERS
-@click.option("--queue", "-q", "queues", multiple=True, required=True, help="What to drain.")
-@click.option("--follow/--once", default=False, show_default=True, help="Go on for ever, or end with what is there.")
+@click.option("--queue", "-q", "queues", multiple=True, required=True, help="A queue to drain.")
+@click.option("--follow/--once", default=False, show_default=True, help="Run for ever, or end after the present items.")
 @click.option("--batch", default=50_000, show_default=True, help="Items a batch.")
 @of_servers
 @on_spark
@@ -342,7 +346,9 @@ def drain(
     access: dict[str, str],
     **spark_options: Any,
 ) -> None:
-    """Take the items of live queues into Parquet tables in OUT. None is lost; at most a batch comes twice, same id."""
+    """Move the items of live queues into Parquet tables in OUT. No item is lost; at most a batch comes twice, with the
+    same id.
+    """
     from staniel.pipeline.sources.live_options import LiveOptions
     from staniel.pipeline.sources.options import as_option
     from staniel.pipeline.tasks.drain_to_lake import drain as job
@@ -362,9 +368,9 @@ def drain(
 @FORMAT
 @on_spark
 def verify(spool: str, queues: tuple[str, ...], form: str, **spark_options: Any) -> None:
-    """Read every record of SPOOL, and every block that a server has left a checksum of; say what is wrong.
+    """Read every record of SPOOL, and every block that a server has left a checksum of, and list what is wrong.
 
-    Exit code 1 if anything is. `staniel journal verify` does the same on one machine, without Spark.
+    Exit code 1 if anything is wrong. `staniel journal verify` does the same on one machine, without Spark.
     """
     from staniel.pipeline.tasks.verify import verify as job
 
@@ -385,7 +391,9 @@ def verify(spool: str, queues: tuple[str, ...], form: str, **spark_options: Any)
 @click.option("--dialect", default="documents", type=click.Choice(["documents", "kestrel-2.4"]), show_default=True)
 @on_spark
 def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any) -> None:
-    """Replace the sealed files of each queue in SPOOL by one with what is alive. No server may have the spool open."""
+    """Replace the sealed files of each queue in SPOOL by one with the remaining items. No server may have the
+    spool open.
+    """
     from staniel.pipeline.tasks.pack import SpoolInUse
     from staniel.pipeline.tasks.pack import pack as job
     from staniel.queues.config import JournalDialect
@@ -407,7 +415,7 @@ def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any
 @click.option("--to", "wanted", required=True, type=click.Choice(["kestrel", "libkestrel"]), help="The new format.")
 @on_spark
 def convert(spools: tuple[str, ...], queues: tuple[str, ...], wanted: str, **spark_options: Any) -> None:
-    """Move the queues of SPOOLS to another journal format, a spool a task. The old files are kept beside them."""
+    """Move the queues of SPOOLS to another journal format, one spool a task. The old files stay beside them."""
     from staniel.pipeline.tasks.convert import convert as job
     from staniel.queues.config import Format
 

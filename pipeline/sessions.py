@@ -37,10 +37,10 @@ LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0
 def build(
     master: str = "local[*]", name: str = "staniel", memory: str = DRIVER_MEMORY, py_files: str = "", **settings: Any
 ) -> SparkSession:
-    """A session, or the one that exists. `settings`: Spark's, dots written as double underscores. `py_files`: wheels or
-    zips that executors get, separated by commas.
+    """Return a session, or the existing one. `settings` are Spark's, with dots written as double underscores.
+    `py_files`: wheels or zips for the executors, separated by commas.
 
-    Raises MissingRequirement, with the command that helps, if Java or PySpark is not there, or no master answers.
+    Raises MissingRequirement, with the command that helps, if Java or PySpark is missing, or no master answers.
     """
     check_packages()
     check_master(master)
@@ -72,8 +72,9 @@ def build(
 
 
 def result_bytes_max(memory: str) -> str:
-    """How much the driver may collect with that memory, for which Java needs five times as much. Spark's own limit is
-    1 GB, whatever memory there is, and beyond its memory Java ends without a word."""
+    """Return how much the driver may collect with that memory, of which Java needs five times as much. Spark's own
+    limit is 1 GB whatever the memory, and beyond its memory Java ends without a message.
+    """
     match = re.fullmatch(r"(\d+)([kmgt]?)b?", memory.strip().lower())
     if match is None:
         return "1g"  # Spark says what is wrong with it
@@ -81,8 +82,9 @@ def result_bytes_max(memory: str) -> str:
 
 
 def send_wheels(session: SparkSession) -> None:
-    """Give the executors the wheels that spark-submit was given with --py-files: Spark copies them there, puts them on
-    the driver's path, and leaves them out of the executors'."""
+    """Give the executors the wheels that spark-submit got with --py-files: Spark copies them there and puts them on the
+    driver's path, but not on the executors'.
+    """
     for path in session.conf.get("spark.submit.pyFiles", "").split(","):  # type: ignore[union-attr]
         if path.endswith(".whl") and path not in _sent:
             _send(session, path.removeprefix("file://"))
@@ -93,7 +95,7 @@ _sent: set[str] = set()
 
 
 def _send(session: SparkSession, path: str) -> None:
-    """Give a package to the executors. Spark puts zips on their path and forgets wheels, which are zips."""
+    """Give a package to the executors. Spark puts zips on their path but ignores wheels, which are zips."""
     if not path.endswith(".whl"):
         session.sparkContext.addPyFile(path)
         return
@@ -105,13 +107,13 @@ def _send(session: SparkSession, path: str) -> None:
 
 
 def quiet_log() -> str:
-    """The URL of the log4j2 configuration that logs errors only; "" if this package is inside a wheel."""
+    """Return the URL of the log4j2 configuration that logs errors only; "" if this package is inside a wheel."""
     path = Path(str(resources.files("staniel.pipeline").joinpath("log4j2.properties"))).resolve()
     return path.as_uri() if path.is_file() else ""
 
 
 def _export_path(wanted: dict[str, str]) -> None:
-    """Run from a checkout, workers must find the packages too. Executors elsewhere get the wheel with --py-files."""
+    """Let workers find the packages of a checkout too. Executors elsewhere get the wheel with --py-files."""
     root = str(Path(__file__).resolve().parents[1] / "src")
     if not Path(root, "staniel").exists():
         return

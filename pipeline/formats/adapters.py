@@ -1,4 +1,4 @@
-"""The table of adapters, which format a folder has, and which of its files belong to which format.
+"""The table of adapters, the detection of a folder's format, and the assignment of its files to formats.
 
 A new format is an adapter and a line here. A spool may hold queues in Kestrel's and in libkestrel's format; each
 adapter gets the files of its own format only.
@@ -46,11 +46,11 @@ FORMATS: dict[str, Callable[[], FormatAdapter]] = {"kestrel": _kestrel, "libkest
 
 
 def look(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[JournalSegment]]]:
-    """The adapter of a named format, or of the one that a folder holds if `name` is `auto`, and each queue's files; all
-    names as tables can hold them. Raises FolderMissing.
+    """Return the adapter of a named format, or of the folder's format if `name` is `auto`, and each queue's files. All
+    names are in the form for tables.
 
-    Looks again if a file vanishes while it is looked at. Raises ValueError if `auto` finds queues of two formats, which
-    have different columns, and while a conversion is not over; Vanished if files vanish all the time.
+    The folder is read again if a file vanishes meanwhile. Raises FolderMissing; ValueError if `auto` finds queues of
+    two formats, which have different columns, and during a conversion; Vanished if files keep vanishing.
     """
     for _ in range(TRIES - 1):
         try:
@@ -65,7 +65,7 @@ def look(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[Journ
 def _look(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[JournalSegment]]]:
     check_converted(folder)
     entries = folder.scan()
-    check_converted(folder)  # one that began before and is over now has moved the files that were listed
+    check_converted(folder)  # a conversion that has ended meanwhile has moved the listed files
     if not entries and not folder.exists():
         raise folder_missing(folder.url)
     listing, ids = [(each.name, each.size) for each in entries], {each.name: each.id for each in entries}
@@ -85,7 +85,7 @@ def _look(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[Jour
 
 
 def check_converted(folder: Folder) -> None:
-    """Raises ValueError while files of a queue are being moved in or out: some items would be in neither format."""
+    """Refuse a folder during a conversion, with ValueError: some items would be in neither format."""
     if isinstance(folder, LocalFolder) and os.path.exists(plan := plan_path(os.path.join(folder.path, OWN_FOLDER))):
         raise ValueError(
             f"a conversion in {folder.url} is not over, its queue's files are between two places: wait for it; if"
@@ -94,7 +94,9 @@ def check_converted(folder: Folder) -> None:
 
 
 def guess(folder: Folder, listing: Listing, own: set[str]) -> str:
-    """Kestrel's files have no magic: files without another format's are Kestrel's. Raises ValueError, see `look`."""
+    """Return the format of a folder. Kestrel's files have no magic: files of no other format are Kestrel's. Raises
+    ValueError, see `look`.
+    """
     if segment_numbers((name, True) for name, _ in listing):
         return "workq"
     rest, _ = kestrel_files.sort_out([(name, True) for name, _ in listing if name not in own])
@@ -108,8 +110,9 @@ def guess(folder: Folder, listing: Listing, own: set[str]) -> str:
 
 
 def streams_of(folder: Folder, listing: Listing) -> set[str]:
-    """The files of libkestrel's queues. Kestrel's archives are called like its segments: the first bytes tell, and they
-    are looked at only where neither a reader's file nor a current one does."""
+    """Return the files of libkestrel's queues. Kestrel's archives are named like libkestrel's segments: the first bytes
+    decide, and they are read only if neither a reader's file nor a current one decides.
+    """
     sizes = dict(listing)
     named, _ = kestrel_files.sort_out([(name, True) for name, _ in listing])
     own: set[str] = set()

@@ -1,4 +1,4 @@
-"""What the readers of archived queues share, whatever the format: how far to read, damage, and places of records."""
+"""The parts that all readers of archived queues share: how far to read, damage, and positions of records."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ SHOWN_BATCHES = 10
 
 
 class ArchiveReading(Struct, frozen=True):
-    """How a queue is read. `until_ms`: the state before the first item that was added later; `ending`: the state before
-    the record at this place, see `find_record`; None: all that was archived."""
+    """The options of reading a queue. `until_ms` asks for the state before the first item added later; `ending` for the
+    state before the record at this position, see `find_record`; None: everything that was archived.
+    """
 
     include_value: bool = True
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
@@ -28,7 +29,7 @@ class ArchiveReading(Struct, frozen=True):
 
 
 class RowPlace(NamedTuple):
-    """A row of an archive."""
+    """The position of a row in an archive."""
 
     file: ArchivedFile
     group: int
@@ -36,12 +37,12 @@ class RowPlace(NamedTuple):
 
 
 def open_parquet(place: LakeFolder, file: ArchivedFile) -> pq.ParquetFile:
-    """Raises IncompleteArchive."""
+    """Open an archived file. Raises IncompleteArchive."""
     return pq.ParquetFile(open_archived(place, file))
 
 
 def check_rows(queue: ArchivedQueue, count: int) -> None:
-    """Raises IncompleteArchive if the files have not all rows of a queue."""
+    """Check the number of a queue's rows. Raises IncompleteArchive if the files lack some."""
     if queue.rows not in (None, count):
         raise IncompleteArchive(
             f"queue {queue.queue}: {count:,} of {queue.rows:,} records are in the archive: what it held"
@@ -50,7 +51,7 @@ def check_rows(queue: ArchivedQueue, count: int) -> None:
 
 
 def check_damage(rows: pa.RecordBatch, on_corrupt: OnCorrupt) -> None:
-    """Raises CorruptJournal if there was damage, unless it is to be read over."""
+    """Check rows for damage. Raises CorruptJournal if there is any, unless `on_corrupt` allows it."""
     if on_corrupt is OnCorrupt.FAIL and (bad := rows.filter(pc.is_valid(rows["_corrupt"]))).num_rows:
         row = bad.slice(0, 1).to_pylist()[0]
         raise CorruptJournal(
@@ -60,8 +61,10 @@ def check_damage(rows: pa.RecordBatch, on_corrupt: OnCorrupt) -> None:
 
 
 def find_record(place: LakeFolder, queue: str, files: list[ArchivedFile], ending: dict[str, Any]) -> RowPlace:
-    """The row of the record that begins at byte `at` of the journal file `file`, as the archive names it. A file's
-    name is given again when it was rotated, so the batch may have to be said. Raises ValueError."""
+    """Return the row of the record that begins at byte `at` of the journal file `file`, as named in the archive.
+
+    A file's name is reused after it is rotated, so the batch may be needed too. Raises ValueError.
+    """
     found: list[RowPlace] = []
     for file in files:
         if ending.get("batch") in (None, file.batch):
@@ -77,7 +80,7 @@ def find_record(place: LakeFolder, queue: str, files: list[ArchivedFile], ending
 
 
 def bounds_of(parquet: pq.ParquetFile, number: int) -> tuple[str, int, int]:
-    """Of a row group: the journal file that its records are of, and where the first and last of them begin."""
+    """Return the journal file of a row group's records, and where the first and last of them begin."""
     group, names = parquet.metadata.row_group(number), parquet.schema_arrow.names
     file, offset = (group.column(names.index(name)).statistics for name in ("file", "offset"))
     return file.min, offset.min, offset.max

@@ -1,4 +1,4 @@
-"""The interface of a format's adapter, what it works on, and what is done about damage."""
+"""The interface of a format's adapter, its input, and the handling of damage."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class CorruptJournal(Exception):
 
 
 class ItemTooLarge(Exception):
-    """A payload is longer than the option `maxValueBytes` allows, or than the memory of a task can hold."""
+    """A payload longer than the option `maxValueBytes` allows, or than the memory of a task can hold."""
 
 
 class JournalSegment(Struct, frozen=True):
-    """Bytes `begin` to `end` of one file of a queue.
+    """The bytes `begin` to `end` of one file of a queue.
 
-    `live`: a server may be writing to it, so its end may be torn. `number`: the file's place among its queue's, from 0.
-    `sealed_ms`: no item was added after this time; 0: not known. `id`: of the file (folders.py), "" if it is not known.
+    `live`: a server may be writing to it, so its end may be torn. `number`: the file's position among its queue's, from
+    0. `sealed_ms`: no item was added after this time; 0: unknown. `id`: of the file (folders.py), "" if unknown.
     `mark`: a fingerprint of the bytes before `end`, taken when the query was planned (offsets.py); None: not taken.
     `as_of`: the add time in ms of the newest item of the file before `begin`.
     """
@@ -57,8 +57,8 @@ class JournalSegment(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """What one task reads: segments of one queue, in order. `beside`: reader files, which say what became of the items;
-    None: not looked up yet.
+    """The input of one task: segments of one queue, in order. `beside` has the reader files, which record the fate of
+    the items; None: not looked up yet.
     """
 
     queue: str
@@ -71,25 +71,26 @@ class Part(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """How a part is read: the options that its tasks need."""
+    """The options with which a task reads its part."""
 
     include_value: bool = True
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
     quarantine: str = ""
     ops: frozenset[str] | None = None
     now_ms: int = 0  # the add time of items whose records have none
-    damages: list[Damage] | None = None  # where all damage is noted, torn ends among it, for callers that name it
-    value_bytes_max: int = 0  # a longer payload is an error; 0: none is
-    use_summaries: bool = True  # those that a server has left beside sealed files, instead of the files
+    damages: list[Damage] | None = None  # collects all damage, torn ends included, for callers that report it
+    value_bytes_max: int = 0  # a longer payload is an error; 0: no limit
+    use_summaries: bool = True  # read the sidecars that a server left beside sealed files instead of the files
 
     def without_values(self) -> Reading:
         return msgspec.structs.replace(self, include_value=False)
 
 
 class BatchEnd(NamedTuple):
-    """The end of a stream's batch in a segment: byte `end`. `damage`: the damage there that ends it, if any. `records`:
-    how many rows the view `ops` has of it. `as_of`: the add time of the newest item in front of `end`. `last_id`: the
-    id of the last item, 0 where records have none.
+    """The end of a stream's batch in a segment, at byte `end`.
+
+    `damage` is the damage there that ends the batch, if any. `records` counts its rows in the view `ops`. `as_of` is
+    the add time of the newest item before `end`. `last_id` is the id of the last item, 0 for records without ids.
     """
 
     end: int
@@ -103,57 +104,62 @@ View = Callable[[Folder, Part, Reading], "Iterator[pa.RecordBatch]"]
 
 
 class FormatAdapter(Protocol):
-    """A journal format. Views: `ops` one row a record; the others as the documentation of the source says."""
+    """A journal format. The view `ops` has one row for each record; the source's documentation describes the others."""
 
     name: str
-    by_queue: bool  # whether a queue has files of its own, so that others need not be read
-    op_names: tuple[str, ...]  # what the column `op` may say
-    has_ids: bool  # whether items have ids without holes, so that a stream knows what it has missed
+    by_queue: bool  # a queue has files of its own, so that others need not be read
+    op_names: tuple[str, ...]  # the values of the column `op`
+    has_ids: bool  # items have ids without holes, so that a stream can count missed items
 
     def schemas(self) -> dict[str, pa.Schema]:
-        """The columns of each view."""
+        """Return the columns of each view."""
 
     def whole_queue(self, view: str) -> bool:
-        """Whether one task has to read all segments of a queue for this view."""
+        """Return True if one task must read all segments of a queue for this view."""
 
     def queues(self, listing: list[tuple[str, int]]) -> dict[str, list[JournalSegment]]:
-        """The segments of each queue, in the order of replay, from a folder's (name, size)."""
+        """Return the segments of each queue, in the order of replay, from a folder's (name, size)."""
 
     def until(self, folder: Folder, segments: list[JournalSegment], until_ms: int) -> list[JournalSegment]:
-        """A queue's segments up to the first item that was added after `until_ms`."""
+        """Return a queue's segments up to the first item added after `until_ms`."""
 
     def cuts(self, folder: Folder, segment: JournalSegment, parts: int) -> list[tuple[int, int]]:
-        """Where a segment may be cut so that about `parts` of the same size come out, with `as_of` there."""
+        """Return where to cut a segment into about `parts` parts of the same size, and `as_of` at each cut."""
 
     def boundary(self, folder: Folder, segment: JournalSegment, max_bytes: int, max_records: int) -> BatchEnd:
-        """Where the last record ends that is whole and within the limits, and may be cut off from the next one; a first
-        one of any size is."""
+        """Return the end of the last whole record that is within the limits and may be separated from the next one. The
+        first record counts whatever its size.
+        """
 
     def as_of(self, folder: Folder, segment: JournalSegment) -> int:
-        """The add time in ms of the newest item before a segment's `begin`, in its file; 0: none, or not needed."""
+        """Return the add time in ms of the newest item before a segment's `begin`, in its file; 0: none, or not
+        needed.
+        """
 
     def tells(self, head: bytes) -> bool:
-        """Whether a file that begins so is known by that: no other one of the queue can begin in the same way."""
+        """Return True if this head identifies its file: no other file of the queue can begin the same way."""
 
     def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
-        """The files that say what became of each queue's items, where that is not in its segments. To be looked for
-        after the segments: what was taken out of a queue had been put into it."""
+        """Return the files that record the fate of each queue's items, if its segments do not. Look for them after the
+        segments: every item taken from a queue was put into it before.
+        """
 
     def read_marks(self, folder: Folder, queues: Collection[str], reading: Reading) -> dict[str, dict[str, ReadMark]]:
-        """How far each reader of these queues has come, where that is in files of its own; none where it is not. To be
-        asked after the queues' segments were read. Raises Vanished."""
+        """Return how far each reader of these queues has come, for formats with reader files; else nothing. Call it
+        after reading the queues' segments. Raises Vanished.
+        """
 
     def is_broken(self, segments: list[JournalSegment]) -> bool:
-        """Whether something was taken out from behind the first of these segments, which follow each other."""
+        """Return True if a file behind the first of these consecutive segments was removed."""
 
     def missing(self, folder: Folder, segments: list[JournalSegment], last_id: int) -> int | None:
-        """How many items are gone between the one with `last_id` and a queue's segments; None: it cannot be known."""
+        """Return how many items are missing between the one with `last_id` and a queue's segments; None if unknown."""
 
     def view(self, name: str) -> View: ...
 
 
 def check_values(rows: pa.RecordBatch, most: int) -> None:
-    """Raises ItemTooLarge if a payload has more than `most` bytes."""
+    """Check the sizes of payloads. Raises ItemTooLarge if one has more than `most` bytes."""
     import pyarrow.compute as pc
 
     if not most or "value" not in rows.schema.names:
@@ -168,16 +174,16 @@ def check_values(rows: pa.RecordBatch, most: int) -> None:
 
 
 def torn_end(segment: JournalSegment, error: Corrupt) -> Damage | None:
-    """The end of a file that is being written, if `error` is that."""
+    """Return the torn end of a file that is being written, None if `error` is other damage."""
     if not (segment.live and isinstance(error, Truncated)):
         return None
     return Damage(segment.file, error.at, segment.end - error.at, error.why, is_torn=True)
 
 
 def handle_damage(folder: Folder, segment: JournalSegment, error: Corrupt, reading: Reading) -> Damage | None:
-    """What to do about damage: None if it is only the torn end of a file that is being written.
+    """Handle damage as `reading` says. Return None if it is only the torn end of a file that is being written.
 
-    Raises CorruptJournal where the reader wants to fail. Quarantine copies the unreadable bytes to its folder.
+    Raises CorruptJournal if the option says so. Quarantine copies the unreadable bytes to its folder.
     """
     torn = torn_end(segment, error)
     damage = torn or Damage(segment.file, error.at, segment.end - error.at, error.why)

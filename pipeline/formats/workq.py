@@ -1,6 +1,6 @@
 """The adapter of workq's command log, which is one log for all queues of a server. Views: `ops` and `jobs`.
 
-Damage between records is skipped, as the server does; it is a row of its own, or an error, as the option `onCorrupt`
+Damage between records is skipped, as in the server; it is a row of its own, or an error, as the option `onCorrupt`
 says.
 """
 
@@ -49,7 +49,7 @@ JOBS = schema(state=pa.string(), attempts=pa.int32(), fails=pa.int32(), firstSta
 
 
 class CmdLogAdapter:
-    """See base.Format."""
+    """The adapter of workq's command log, see base.FormatAdapter."""
 
     name = "workq"
     by_queue = False
@@ -70,7 +70,7 @@ class CmdLogAdapter:
         return {QUEUE: found} if found else {}
 
     def until(self, folder: Folder, segments: list[JournalSegment], until_ms: int) -> list[JournalSegment]:
-        """Every record has a time here: the segments up to the first one that is later."""
+        """Return the segments up to the first record that is later: here every record has a time."""
         kept = []
         for segment in segments:
             end = next((row["offset"] for row in _rows(folder, segment) if (row["asOf"] or 0) > until_ms), segment.end)
@@ -80,11 +80,11 @@ class CmdLogAdapter:
         return kept
 
     def cuts(self, folder: Folder, segment: JournalSegment, parts: int) -> list[tuple[int, int]]:
-        """Segments are small and are not cut."""
+        """Return no cuts: segments are small."""
         return []
 
     def boundary(self, folder: Folder, segment: JournalSegment, max_bytes: int, max_records: int) -> BatchEnd:
-        """See base.Format. Damage does not end a command log, only what is cut off at its end does."""
+        """See base.FormatAdapter. Damage does not end a command log, only a truncated end does."""
         reach = BatchEnd(segment.begin)
         for row in _rows(folder, segment):
             if "_corrupt" not in row:
@@ -95,22 +95,22 @@ class CmdLogAdapter:
         return reach
 
     def as_of(self, folder: Folder, segment: JournalSegment) -> int:
-        """Every record has its own."""
+        """Return 0: every record has its own time."""
         return 0
 
     def tells(self, head: bytes) -> bool:
-        """The first record has its time, in nanoseconds."""
+        """Return True if the head has the first record's time, in nanoseconds."""
         return len(head) >= TELLING_BYTES
 
     def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
         return {}
 
     def read_marks(self, folder: Folder, queues: Collection[str], reading: Reading) -> dict[str, dict[str, ReadMark]]:
-        """The records say what was taken."""
+        """Return nothing: the records say what was taken."""
         return {}
 
     def is_broken(self, segments: list[JournalSegment]) -> bool:
-        """A cleaned segment goes, or was made later than the one behind it."""
+        """Return True if a segment is missing: a cleaned one is removed, or was made later than the one behind it."""
         numbers = workq_files.segment_numbers((each.file, True) for each in segments)
         born = [int(each.id.partition(".")[2], 16) for each in segments if each.id]
         return bool(workq_files.holes(numbers)) or any(later < earlier for earlier, later in pairwise(born))
@@ -123,7 +123,7 @@ class CmdLogAdapter:
 
 
 def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """One row a record."""
+    """Yield a row for each record."""
     rows = Rows(OPS)
     for segment in part.segments:
         for row in _rows(folder, segment):
@@ -139,8 +139,9 @@ def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Record
 
 
 def read_jobs(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """One row a job that the log knows of, in the order of adding. A task holds the jobs, with values if those are
-    asked for: leave them out where there are very many."""
+    """Yield a row for each job in the log, in the order of adding. A task holds all jobs, with the requested values:
+    leave values out if there are very many.
+    """
     jobs: dict[str, dict[str, Any]] = {}
     for segment in part.segments:
         for row in _rows(folder, segment):
@@ -158,7 +159,7 @@ def read_jobs(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Recor
 
 
 def _apply(jobs: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:
-    """One record. Its effect is that of queues/jobs/replay.py; a record of an unknown job has none."""
+    """Apply one record. Its effect is that of queues/jobs/replay.py; a record of an unknown job has none."""
     op, id, when = row["op"], row["id"], row["asOf"]
     if op in ("add", "schedule"):
         jobs.pop(id, None)
@@ -169,7 +170,7 @@ def _apply(jobs: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:
         return
     done = job["state"] in ("completed", "failed")
     if op in ("delete", "expire"):
-        # A job that was finished keeps the time at which it was.
+        # A finished job keeps the time of its end.
         job |= {"state": op + "d", "endTime": job["endTime"] if done else when}
     elif done:
         return
@@ -183,7 +184,7 @@ def _apply(jobs: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:
 
 
 def _rows(folder: Folder, segment: JournalSegment) -> Iterator[dict[str, Any]]:
-    """Every record behind `begin` as a row, with damage in its place; times in ms."""
+    """Yield every record behind `begin` as a row, with damage in its place; times in ms."""
     fs = FolderFs(folder, segment.end)
     why = header_error(fs, segment.file)
     if why:
@@ -210,7 +211,7 @@ def _corrupt_range(segment: JournalSegment, corrupt: Any) -> dict[str, Any]:
 
 
 def _damaged(segment: JournalSegment, stop: int, error: Corrupt) -> dict[str, Any]:
-    """The row for what cannot be read; `damage` is no column."""
+    """Return the row for an unreadable range; `damage` is no column."""
     return {"file": segment.file, "offset": error.at, "stop": stop, "_corrupt": error.why, "damage": error}
 
 

@@ -1,7 +1,7 @@
-"""Reading an archive back: which Parquet files hold a queue's records, in the order in which they were archived.
+"""The Parquet files that hold a queue's records, in the order of archiving, for reading an archive back.
 
-A batch counts once the ledger has it (lake.py), so a job that adds to the archive meanwhile changes nothing for who has
-read the ledger before listing the files.
+A batch counts once it is in the ledger (lake.py). A reader that reads the ledger before it lists the files is not
+affected by a job that adds to the archive meanwhile.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ FILE = re.compile(r"queue=([^/]+)/day=[^/]+/(\d{8,})-[0-9a-f]+\.parquet")
 
 
 class IncompleteArchive(Exception):
-    """Records of a queue are not in the archive, and what it held cannot be told without them."""
+    """Records of a queue are missing from the archive, and its contents cannot be known without them."""
 
 
 class ArchivedFile(Struct, frozen=True, order=True):
-    """One Parquet file: the records of one queue and day that one task of batch `batch` has written."""
+    """A Parquet file: the records of one queue and day, written by one task of batch `batch`."""
 
     batch: int
     name: str
 
 
 class ArchivedQueue(Struct, frozen=True):
-    """A queue's files, by batch. `restarts`: batches in front of which its journal had lost records; what the archive
-    has from there on begins with all that the queue then held. `rows`: how many there must be; None: not counted.
-    `readers`: by name, how far each had come; None: not noted.
+    """A queue's files, by batch.
+
+    `restarts` has the batches before which its journal had lost records; the archive from there on begins with all that
+    the queue then held. `rows` is the expected number of rows; None: not counted. `readers` has each reader's progress
+    by name; None: not noted.
     """
 
     queue: str
@@ -45,7 +47,7 @@ class ArchivedQueue(Struct, frozen=True):
 
 
 def is_archive(url: str) -> bool:
-    """Whether a folder is an archive, and not a spool in which one lies."""
+    """Return True if a folder is an archive, and no spool that contains one."""
     try:
         folder(below(url, OWN)).size(LEDGER)
     except Vanished:
@@ -54,7 +56,7 @@ def is_archive(url: str) -> bool:
 
 
 def queues_of_archive(url: str) -> dict[str, ArchivedQueue]:
-    """Each queue of an archive, by its name as tables have it. Raises IncompleteArchive."""
+    """Return the queues of an archive by their names in tables. Raises IncompleteArchive."""
     entry = _ledger(url)
     names = {name for name in lake_folder_of(url).names("") if not name.startswith(f"{OWN}/")} | set(entry.files)
     found: dict[str, list[ArchivedFile]] = {queue: [] for queue in (*entry.end, *entry.gaps)}
@@ -66,7 +68,9 @@ def queues_of_archive(url: str) -> dict[str, ArchivedQueue]:
 
 
 def open_archived(place: LakeFolder, file: ArchivedFile) -> Any:
-    """A file, where it is now: the last batch may still wait for its move. Raises IncompleteArchive."""
+    """Open a file at its present name: a file of the last batch may not have been moved yet. Raises
+    IncompleteArchive.
+    """
     for name in (file.name, staged_name(file.name), file.name):
         try:
             return place.open(name)

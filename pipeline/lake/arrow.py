@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 BATCH_ROWS = 10_000
 TIME = pa.timestamp("us", tz="UTC")
-TIME_MS_MAX = 253_402_300_800_000  # the year 10000; what lies behind is no meaningful time
+TIME_MS_MAX = 253_402_300_800_000  # the year 10000; larger numbers are no meaningful time
 DDL = {
     pa.string(): "string",
     pa.binary(): "binary",
@@ -24,12 +24,12 @@ DDL = {
 
 
 def schema(**fields: pa.DataType) -> pa.Schema:
-    """Names and types in order; every field may be null, as Spark expects."""
+    """Return a schema of names and types in order; every field may be null, as Spark expects."""
     return pa.schema([pa.field(name, kind) for name, kind in fields.items()])
 
 
 def ddl(columns: pa.Schema) -> str:
-    """The schema as Spark's CREATE TABLE would say it."""
+    """Return the schema in the syntax of Spark's CREATE TABLE."""
     return ", ".join(f"`{field.name}` {DDL[field.type]}" for field in columns)
 
 
@@ -38,14 +38,14 @@ def constant(value: str | int | None, rows: int, kind: pa.DataType) -> pa.Array:
 
 
 def times(ms: pa.Array, present: pa.Array | None = None) -> pa.Array:
-    """Epoch ms to timestamps; null where not `present`, and where the number is no time at all or 0."""
+    """Convert epoch ms to timestamps; null if not `present`, and for 0 and numbers that are no time."""
     fits = pc.and_(pc.greater(ms, 0), pc.less(ms, TIME_MS_MAX))
     fits = fits if present is None else pc.and_(fits, present)
     return pc.multiply(pc.if_else(fits, ms, None), 1000).view(TIME)
 
 
 def numbers(kind: pa.DataType, values: Any, valid: Any = None) -> pa.Array:
-    """A numpy array as a column, without a copy; null where not `valid` (None: nowhere)."""
+    """Return a numpy array as a column, without a copy; null where `valid` is False."""
     if valid is None or valid.all():
         bits = None
     elif not valid.any():
@@ -56,14 +56,15 @@ def numbers(kind: pa.DataType, values: Any, valid: Any = None) -> pa.Array:
 
 
 def moments(ms: Any, valid: Any = True) -> pa.Array:
-    """`times` of a numpy array."""
+    """Convert a numpy array of epoch ms to timestamps, like `times`."""
     fits = (ms > 0) & (ms < TIME_MS_MAX) & valid
     return numbers(TIME, ms * 1000, fits)
 
 
 def slices(data: bytes, bounds: Any, present: Any) -> pa.Array:
-    """Binary values out of one piece of bytes, null where not `present`. `bounds`: a numpy table of int32, start and
-    stop of each, rising."""
+    """Return binary values out of one piece of bytes, null where not `present`. `bounds` is a numpy table of int32:
+    start and stop of each, rising.
+    """
     rows = len(bounds)
     everything = pa.Array.from_buffers(
         pa.binary(), 2 * rows - 1, [None, pa.py_buffer(np.ascontiguousarray(bounds)), pa.py_buffer(data)]
@@ -72,13 +73,13 @@ def slices(data: bytes, bounds: Any, present: Any) -> pa.Array:
 
 
 def batch(columns: pa.Schema, found: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
-    """A batch of `columns`: those of `found`, nulls for the rest."""
+    """Return a batch of `columns`: those of `found`, nulls for the rest."""
     arrays = [found[field.name] if field.name in found else pa.nulls(rows, field.type) for field in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 class Rows:
-    """Rows that come one by one, for views with few of them."""
+    """A buffer of single rows, for views with few of them."""
 
     def __init__(self, columns: pa.Schema) -> None:
         self.columns = columns
@@ -94,14 +95,14 @@ class Rows:
         return len(self.rows) >= BATCH_ROWS or self.bytes >= 16 << 20
 
     def take(self) -> pa.RecordBatch:
-        """What there is, as a batch; none is left."""
+        """Return the buffered rows as a batch, and empty the buffer."""
         rows, self.rows, self.bytes = self.rows, [], 0
         arrays = [column(field, [row.get(field.name) for row in rows]) for field in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
 
 
 def column(field: pa.Field, values: Sequence[Any]) -> pa.Array:
-    """A column from Python values; times are given in epoch ms."""
+    """Return a column of Python values; times are given in epoch ms."""
     if field.type == TIME:
         return times(pa.array(values, pa.int64()))
     return pa.array(values, field.type)

@@ -36,11 +36,11 @@ GONE = "the file was rotated, packed, rewritten or removed meanwhile"
 
 
 class Vanished(Exception):
-    """A file got shorter or disappeared while it was read, because it was rotated, packed or removed."""
+    """A file got shorter or disappeared during a read, because it was rotated, packed or removed."""
 
 
 class FolderMissing(Vanished):
-    """The folder does not exist, or not on the machine where a task runs."""
+    """The folder does not exist, or not on the machine that runs the task."""
 
 
 def folder_missing(url: str, what: str = "is no folder") -> FolderMissing:
@@ -50,14 +50,15 @@ def folder_missing(url: str, what: str = "is no folder") -> FolderMissing:
 
 
 def task_host() -> str:
-    """The machine that a task of Spark runs on; "" if this is not in a task."""
+    """Return the machine that runs this task of Spark; "" outside of a task."""
     module = sys.modules.get("pyspark.taskcontext")  # not to be loaded for this
     return socket.gethostname() if module is not None and module.TaskContext.get() is not None else ""
 
 
 class FolderEntry(NamedTuple):
-    """One file of a folder. `id`: identifies the file whatever its name, among all that were ever in the folder; ""
-    where the file system has none."""
+    """A file of a folder. `id` identifies the file under any name, among all that were ever in the folder; "" if the
+    file system has no such ids.
+    """
 
     name: str
     size: int
@@ -68,7 +69,7 @@ Entries = list[FolderEntry]  # where a class has a method `list`
 
 
 class OpenFile(Protocol):
-    """One file, open for reading. `id` as in Entry."""
+    """A file, open for reading. `id` is that of FolderEntry."""
 
     id: str
 
@@ -78,24 +79,24 @@ class OpenFile(Protocol):
 
 
 class Folder(Protocol):
-    """One folder, without its sub-folders. A file's name may be given as it is, or as it is shown (names.py)."""
+    """A folder, without its sub-folders. A file's name may be given in its real or in its shown form (names.py)."""
 
     url: str
 
     def list(self) -> list[tuple[str, int]]:
-        """(name, size in bytes) of each regular file, sorted. Raises Vanished, see `scan`."""
+        """Return (name, size in bytes) of each regular file, sorted. Raises Vanished, see `scan`."""
 
     def scan(self) -> Entries:
-        """The regular files at one moment, sorted. Raises Vanished if names keep changing."""
+        """Return the regular files at one moment, sorted. Raises Vanished if names keep changing."""
 
     def size(self, name: str) -> int:
-        """Of a regular file, in bytes. Raises Vanished if it is not there."""
+        """Return the size of a regular file, in bytes. Raises Vanished if it does not exist."""
 
     def exists(self) -> bool:
-        """Of an object store: whether there is anything below it."""
+        """Return True if the folder exists; in an object store, if any object is below it."""
 
     def open(self, name: str) -> OpenFile:
-        """Raises Vanished if it is not there, and FolderMissing if the folder is not."""
+        """Open a file. Raises Vanished if it does not exist, FolderMissing if the folder does not."""
 
     def write(self, name: str, data: bytes) -> None:
         """Make `data` the content of a file, durably; a crash leaves the old content or the new."""
@@ -127,8 +128,9 @@ class LocalFolder:
         return [(each.name, each.size) for each in self.scan()]
 
     def scan(self) -> Entries:
-        """A rename while a folder is read may show a file under both names, or under none. So it is read until two
-        readings in a row show the same files under the same names; temporary ones do not count."""
+        """List the folder until two listings in a row show the same files under the same names, not counting temporary
+        ones. A rename during a listing may show a file under both names, or under none.
+        """
         give_up = time.monotonic() + SCAN_SECONDS
         before = self._entries()
         while (after := self._entries()) is not None and before is not None and _names(before) != _names(after):
@@ -140,7 +142,7 @@ class LocalFolder:
         return [each for _, each in sorted(after.items())]
 
     def _entries(self) -> dict[str, FolderEntry] | None:
-        """None: there is no such folder."""
+        """Return the entries by name, None if there is no such folder."""
         found = {}
         try:
             with os.scandir(self.path) as entries:
@@ -149,8 +151,8 @@ class LocalFolder:
                         is_file, size, id = stat_of(entry.path)
                     except FileNotFoundError:
                         if entry.is_symlink():
-                            continue  # it leads nowhere
-                        # Its new name may have been passed already: no other reading is like this one.
+                            continue  # a dangling link
+                        # The file was renamed, maybe to a listed name: make this listing differ from others.
                         is_file, size, id = True, 0, f"gone at {time.monotonic_ns()}"
                     if is_file:
                         found[entry.name] = FolderEntry(entry.name, size, id)
@@ -194,9 +196,11 @@ def _names(entries: dict[str, FolderEntry]) -> set[tuple[str, str]]:
 
 
 def stat_of(file: str | int) -> tuple[bool, int, str]:
-    """Of a path or descriptor: whether it is a regular file, its size, and its id (see Entry): the inode, and when it
-    was made, because numbers of inodes are given again. The device is left out: machines that mount the same folder
-    number it differently. Raises FileNotFoundError."""
+    """Return of a path or descriptor whether it is a regular file, its size, and its id (see FolderEntry).
+
+    The id is the inode and its time of birth, because inode numbers are reused. The device is left out: machines that
+    mount the same folder number it differently. Raises FileNotFoundError.
+    """
     answer = ctypes.create_string_buffer(256)
     at, path, flags = (file, b"", AT_EMPTY_PATH) if isinstance(file, int) else (AT_FDCWD, os.fsencode(file), 0)
     if hasattr(LIBC, "statx") and LIBC.statx(at, path, flags, STATX_WANTED, answer) == 0:
@@ -322,18 +326,19 @@ class SpoolFs(OsFs):
 
 
 def absolute(url: str) -> str:
-    """The same for every process, wherever it runs: executors have folders of their own."""
+    """Return the path as an absolute one, the same in every process: executors have working folders of their own."""
     return url if SCHEME.match(url) else os.path.abspath(url)
 
 
 def without_secrets(url: str) -> str:
-    """A URL for a message: names and keys of users, and options, are left out."""
+    """Return a URL for a message, without names and keys of users, and without options."""
     return re.sub("//[^@/]*@", "//", url).partition("?")[0] if SCHEME.match(url) else url
 
 
 def below(url: str, name: str) -> str:
-    """A folder below that of a path or URL. The options of a URL stand behind it; in a path a question mark is a letter
-    like others."""
+    """Return the path or URL of a folder below another one. The options of a URL stay at its end; in a path a question
+    mark is an ordinary letter.
+    """
     if not SCHEME.match(url) or url.startswith("file:"):
         return f"{url.rstrip('/')}/{name}"
     path, mark, options = url.partition("?")
@@ -341,7 +346,7 @@ def below(url: str, name: str) -> str:
 
 
 def folder(url: str) -> Folder:
-    """The folder that a path or URL names. Raises ValueError for a scheme that pyarrow does not know."""
+    """Return the folder that a path or URL names. Raises ValueError for a scheme that pyarrow does not know."""
     if url.startswith("file:"):
         return LocalFolder(re.sub("^file:(//[^/]*)?", "", url))
     if SCHEME.match(url):
@@ -353,10 +358,10 @@ def folder(url: str) -> Folder:
 
 
 def feed(file: OpenFile, begin: int, end: int, consume: Callable[[bytes, int], int]) -> int:
-    """Give the bytes `begin` to `end` to `consume` in pieces; where it stopped.
+    """Feed the bytes `begin` to `end` to `consume` in pieces. Return where it stopped.
 
-    `consume` takes a piece and how many bytes follow it, and says how far it came: less than the piece to get it again,
-    longer; more than the piece to step over what is not read. Raises Vanished if the file is shorter than `end`, and
+    `consume` takes a piece and how many bytes follow it, and returns how far it came: less than the piece to get the
+    rest again, longer; more than the piece to skip unread bytes. Raises Vanished if the file is shorter than `end`, and
     what `consume` raises; the `at` of a Corrupt becomes an offset of the file.
     """
     at, want = begin, PIECE_BYTES

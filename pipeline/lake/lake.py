@@ -1,13 +1,13 @@
-"""A lake: Parquet files in folders by queue and day, and the ledger of what has been added.
+"""A lake: Parquet files in folders by queue and day, and the ledger of added batches.
 
 A batch is added as a whole or not at all. Its files are written to a staging folder; the ledger's entry makes them
-count; then they are moved to their folders. Without the entry, staged files are removed after a crash; with it, the
+count; then they are moved to their folders. After a crash, staged files without an entry are removed; with it, the
 moves are finished.
 
 One job at a time adds to a lake. A local lake is locked. An object store has no locks, so a job writes its name into
-`owner.json` and checks it before each entry: a job that was replaced adds nothing more. What it had staged stays until
-the next entry, because its last entry may be on its way; the new job would then find that the ledger has changed, and
-add nothing either.
+`owner.json` and checks it before each entry: a replaced job adds nothing more. Its staged files stay until the next
+entry, because its last entry may still be in flight; the new job would then find that the ledger has changed, and also
+add nothing.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.pipeline.lake.folders import LocalFolder, RemoteFolder, Vanished, below, folder, without_secrets
 from staniel.pipeline.lake.names import partition_name
 
-OWN = "_archive"  # Spark's readers leave out what begins with an underscore
+OWN = "_archive"  # Spark's readers ignore names that begin with an underscore
 STAGED = "staged"
 LEDGER = "ledger.json"
 OWNER = "owner.json"
-SPARKS_LOG = "_spark_metadata"  # where a stream of Spark's writes, its readers see nothing else
+SPARKS_LOG = "_spark_metadata"  # if Spark's stream wrote this log, its readers see only the files in it
 
 
 class LakeTaken(Exception):
-    """Another job writes to this lake, or the folder is no lake."""
+    """The lake belongs to another job, or the folder is no lake."""
 
 
 class Gap(Struct, frozen=True):
-    """What was not read of a queue before it was gone: how often that happened, how many items are known to be missing,
-    which only libkestrel's ids tell, and the batches that go on behind such a gap. Earlier versions did not note these.
+    """The loss of a queue's records before they were read: how often it happened, how many items are known to be
+    missing (only libkestrel's ids tell), and the batches after such a gap, which earlier versions did not note.
     """
 
     times: int = 0
@@ -49,21 +49,23 @@ class Gap(Struct, frozen=True):
 
 
 class ReadMark(Struct, frozen=True):
-    """How far a reader had come: every id up to `head` was confirmed, and those in `done`."""
+    """The progress of a reader: every id up to `head` was confirmed, and those in `done`."""
 
     head: int = 0
     done: list[int] = []
 
 
 class FileNotOnDriver(Exception):
-    """A task has written a file to a folder that the driver does not see."""
+    """A task wrote a file to a folder that the driver does not see."""
 
 
 class LedgerEntry(Struct):
-    """The ledger: the batch that was added last, where the journals were read up to, the day of each queue's newest
-    record, the batch's files, which may still wait for their move, what was lost of each queue, and how many rows each
-    has, of those whose rows were counted from the first one on. `readers`: by queue and name, in formats with
-    files of readers, how far each had come when the queue was archived last.
+    """The ledger of a lake.
+
+    `batch` was added last; `end` is how far the journals were read; `days` has the day of each queue's newest record.
+    `files` are the batch's files, which may still have to be moved. `gaps` has the losses of each queue, `rows` the
+    rows of each queue that was counted from its first row on. `readers` has, by queue and name, each reader's progress
+    when the queue was last archived, for formats with reader files.
     """
 
     batch: int = 0
@@ -79,13 +81,13 @@ class LakeFolder(Protocol):
     """The folder of a lake. Names are relative, with slashes."""
 
     def create(self, name: str) -> Any:
-        """A file to write to, folders and all; what was written is durable once it is closed."""
+        """Create a file for writing, and its folders. Its content is durable once it is closed."""
 
     def open(self, name: str) -> Any:
-        """A file to read, as pyarrow takes it. Raises FileNotFoundError."""
+        """Open a file for reading with pyarrow. Raises FileNotFoundError."""
 
     def names(self, inside: str) -> list[str]:
-        """The files in a folder and below."""
+        """Return the files in a folder and below."""
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         """Rename files, durably."""
@@ -95,7 +97,7 @@ class LakeFolder(Protocol):
 
 
 class Lake:
-    """One lake, which one job at a time writes to. Raises LakeTaken."""
+    """A lake for one writing job at a time. Raises LakeTaken."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -133,9 +135,11 @@ class Lake:
         rows: Mapping[str, int] | None = None,
         readers: Mapping[str, dict[str, ReadMark]] | None = None,
     ) -> None:
-        """The staged `files` of the next batch count from now on, with so many `rows` of each queue. Those of the one
-        before were published. Raises FileNotOnDriver if one is not here: an executor has written it to a disk of its
-        own; LakeTaken if another job came.
+        """Make the staged `files` of the next batch count, with so many `rows` of each queue. The files of the previous
+        batch have been published.
+
+        Raises FileNotOnDriver if one is missing: an executor has written it to a disk of its own; LakeTaken if another
+        job has taken over.
         """
         self._check_owner()
         if missing := {staged_name(name) for name in files} - set(self.place.names(f"{OWN}/{STAGED}")):
@@ -152,13 +156,15 @@ class Lake:
         self._clear()
 
     def _counted(self, rows: Mapping[str, int]) -> dict[str, int]:
-        """The rows of each queue with those of the next batch. A queue that has rows that were not counted has none."""
+        """Return the rows of each queue, the next batch included. A queue with uncounted rows has no count."""
         before = self.entry.rows
         known = {queue: count for queue, count in rows.items() if queue in before or queue not in self.entry.days}
         return before | {queue: before.get(queue, 0) + count for queue, count in known.items()}
 
     def _check_owner(self) -> None:
-        """Raises LakeTaken if another job has come since this one began. Where the lake is locked, none can."""
+        """Check that no other job has taken over since this one began; a locked lake excludes others. Raises
+        LakeTaken.
+        """
         if isinstance(self._own, LocalFolder):
             return
         if self._content(OWNER) != self._name.encode() or self._read() != self.entry:
@@ -179,7 +185,7 @@ class Lake:
         return msgspec.json.decode(data, type=LedgerEntry) if data else LedgerEntry()
 
     def _content(self, name: str) -> bytes:
-        """The content of a file of the lake's own; b"" if it does not exist."""
+        """Return the content of a file of the lake's own; b"" if it does not exist."""
         try:
             file = self._own.open(name)
         except Vanished:
@@ -205,7 +211,7 @@ def staged_name(name: str) -> str:
 
 
 def table_folder(queue: str | None, day: str) -> str:
-    """Where the rows of a queue and day are, in Hive's fashion, as Spark, pyarrow and others read it."""
+    """Return the folder for the rows of a queue and day, in Hive's naming, which Spark, pyarrow and others read."""
     return f"queue={partition_name(queue)}/day={day}"
 
 
@@ -218,7 +224,7 @@ def lake_folder_of(url: str) -> LakeFolder:
 
 
 class LocalLakeFolder:
-    """A folder of this machine, or of one that every machine mounts under the same path."""
+    """A folder of this machine, or one that every machine mounts under the same path."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -259,7 +265,7 @@ class LocalLakeFolder:
 
 
 def _make_folder(disk: OsFs, path: str) -> None:
-    """Tasks of one batch make the same folders at the same time."""
+    """Make a folder that other tasks of the batch may make at the same time."""
     while not os.path.isdir(path):
         try:
             disk.make_folder(path)
@@ -268,7 +274,7 @@ def _make_folder(disk: OsFs, path: str) -> None:
 
 
 class SyncedFile(io.RawIOBase):
-    """A file of the journal's own disk, as pyarrow wants it; it and its name are durable once it is closed."""
+    """A file of the journal's own disk, for pyarrow. It and its name are durable once it is closed."""
 
     def __init__(self, disk: OsFs, path: str) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""The Parquet files of one task: one for each queue and day that its rows have. Which files count is decided in
-lake.py.
-"""
+"""The Parquet files of one task: one for each queue and day of its rows. lake.py decides which files count."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from staniel.pipeline.lake.lake import LakeFolder, staged_name, table_folder
 
 GROUP_ROWS = 131_072
 GROUP_BYTES = 32 << 20
-HELD_BYTES = 96 << 20  # of all tables together; a task has a gigabyte at most, and Arrow needs it twice
+HELD_BYTES = 96 << 20  # all tables together; a task has a gigabyte at most, and Arrow needs twice the size
 OPEN_MAX = 64
 NO_DAY = -(1 << 31)
 COMPRESSION, LEVEL = "zstd", 1  # the least processor
@@ -27,7 +25,7 @@ class ParquetTable(Struct):
     """A file being written, and rows that are not in it yet."""
 
     writer: Any
-    sink: Any  # pyarrow leaves files that it was given open
+    sink: Any  # pyarrow does not close a file that it did not open
     held: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
@@ -39,8 +37,11 @@ class ParquetTable(Struct):
 
 
 class ParquetTables:
-    """The files of one task. `clock`: the column whose day counts; rows without a time go to the day of the one before,
-    the first ones to that of the one behind, and if no row has a time, to `day`."""
+    """The files of one task.
+
+    `clock` is the column whose day counts. A row without a time goes to the day of the row before, the first rows to
+    that of the next one; if no row has a time, they go to `day`.
+    """
 
     def __init__(self, place: LakeFolder, columns: pa.Schema, clock: str, batch: int, day: int) -> None:
         self._place = place
@@ -58,7 +59,7 @@ class ParquetTables:
         self._knows_day = False
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows in order."""
+        """Add rows in order."""
         self.rows += batch.num_rows
         coded = batch["queue"].dictionary_encode()
         queues, codes = coded.dictionary.to_pylist(), np.asarray(coded.indices.fill_null(-1)).astype(np.int64)
@@ -81,7 +82,7 @@ class ParquetTables:
             self._close(next(iter(self._open)))
 
     def abandon(self) -> None:
-        """Close the files after an error; what was written is not used."""
+        """Close the files after an error; they are not used."""
         for table in self._open.values():
             table.writer.close()
             table.sink.close()
@@ -129,7 +130,7 @@ class ParquetTables:
         table.sink.close()
 
     def _days(self, times: pa.Array) -> Any:
-        """Days since 1970, every row with one."""
+        """Return the day of every row, in days since 1970."""
         days = np.asarray(times.cast(pa.date32()).cast(pa.int32()).fill_null(NO_DAY))
         known = days != NO_DAY
         if not known.all():

@@ -25,8 +25,9 @@ Count = tuple[int, int, int | None]  # a step of time, what was added in it, wha
 
 
 class ReportRow(Struct, frozen=True):
-    """One line: a queue, or a reader of one, in figures. None: the records do not tell. Sizes in bytes; ages in seconds
-    at the time of the newest item of all; waits in seconds until an item was first handed out."""
+    """The figures of a queue, or of one reader of a queue. None: the records do not tell. Sizes are in bytes; ages in
+    seconds at the time of the newest item of all; waits in seconds until an item was first delivered.
+    """
 
     queue: str
     bytes: int | None
@@ -45,7 +46,7 @@ class ReportRow(Struct, frozen=True):
 
 
 class TimeStep(Struct, frozen=True):
-    """A step of a queue's time. Rates a second; None: not known."""
+    """A step of a queue's time. Rates are per second; None: unknown."""
 
     when: datetime
     arrivals: float
@@ -54,8 +55,9 @@ class TimeStep(Struct, frozen=True):
 
 
 class ReportFigures(Struct, frozen=True):
-    """All that is drawn. Histograms: a power of two (of bytes, of seconds, of milliseconds for waits), or a number of
-    deliveries, to items; empty where the records do not tell."""
+    """The content of a report. Histograms map a power of two (of bytes, of seconds, of milliseconds for waits), or a
+    number of deliveries, to items; empty if the records do not tell.
+    """
 
     path: str
     form: str
@@ -113,7 +115,7 @@ def _span(moves: DataFrame) -> tuple[datetime | None, datetime | None]:
 
 
 def _counts(tables: ReportTables, step_s: float) -> dict[str, list[Count]]:
-    """Per queue and step: what was added and what left, in the order of time."""
+    """Count added and removed items by queue and step, in the order of time."""
     from pyspark.sql import functions as F
 
     bucket = F.floor(F.unix_micros("at") / (step_s * 1e6)).alias("bucket")
@@ -127,7 +129,7 @@ def _counts(tables: ReportTables, step_s: float) -> dict[str, list[Count]]:
             counts = found.setdefault(row["queue"], [])
             at = row["bucket"]
             if at is None:
-                # Records in front of a file's first item have no time: they are counted with it.
+                # Records before a file's first item have no time; they count at its time.
                 at = firsts.get((row["queue"], row["file"]), counts[-1][0] if counts else 0)
             firsts.setdefault((row["queue"], row["file"]), at)
             counts.append((at, row["added"], row["removed"] if tables.knows_removals else None))
@@ -135,7 +137,7 @@ def _counts(tables: ReportTables, step_s: float) -> dict[str, list[Count]]:
 
 
 def _held(held: DataFrame, end: datetime | None) -> tuple[dict[str, Any], dict[int, int]]:
-    """What is in the queues at the end: how much, and how old."""
+    """Return the number and ages of the items in the queues at the end."""
     from pyspark.sql import functions as F
 
     end_s = F.lit(end.timestamp() if end else None).cast("double")
@@ -150,7 +152,7 @@ def _held(held: DataFrame, end: datetime | None) -> tuple[dict[str, Any], dict[i
 
 
 def _ever(ever: DataFrame) -> tuple[dict[str, Any], dict[int, int], dict[int, int]]:
-    """Sizes and deliveries of all items that ever were."""
+    """Return the sizes and deliveries of all items that ever existed."""
     from pyspark.sql import functions as F
 
     queues, sizes = _by_queue(
@@ -173,7 +175,7 @@ def _waits(waits: DataFrame | None) -> tuple[dict[str, Any], dict[int, int]]:
 
 
 def _by_queue(rows: DataFrame, *figures: Column) -> tuple[dict[str, Any], dict[int, int]]:
-    """Figures by queue, and how many rows there are of each `power`; in one job."""
+    """Return figures by queue, and the number of rows of each `power`; in one job."""
     from pyspark.sql import functions as F
 
     grouped = rows.groupingSets([["queue"], ["power"]], "queue", "power")
@@ -212,7 +214,7 @@ def _row(line: str, size: int | None, counts: list[Count], now: Any, ever: Any, 
 
 
 def series_of(counts: list[Count], step_s: float) -> list[TimeStep]:
-    """In the order of time. Of steps in which nothing happened only the first of a run is there."""
+    """Return the steps in the order of time. Only the first of a run of empty steps is included."""
     known: dict[int, tuple[int, int | None]] = {}
     for bucket, added, removed in counts:
         before = known.get(bucket, (0, 0))

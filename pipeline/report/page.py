@@ -39,8 +39,10 @@ UNTOLD = "–"
 
 
 def write(report: ReportFigures, folder: Path) -> list[Path]:
-    """`report.html` and the plots as PNG, in a folder that is made if need be; their paths. What the records do not
-    tell is not drawn, and a picture of an earlier report is removed."""
+    """Write `report.html` and the plots as PNG to a folder, which is made if needed. Return their paths.
+
+    Unknown figures are not drawn, and their pictures of an earlier report are removed.
+    """
     from matplotlib.figure import Figure
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +77,7 @@ def _page(report: ReportFigures, plots: str) -> str:
 
 
 def cells(row: ReportRow) -> list[str]:
-    """A row as people read it."""
+    """Return a row as people read it."""
     numbers = [f"{number:,}" for number in (row.added, row.removed, row.depth, row.opens, row.redelivered)]
     sizes = [_bytes(size) for size in (row.size_median, row.size_99, row.size_max)]
     spans = [_seconds(each) for each in (row.age_median_s, row.age_max_s, row.wait_median_s, row.wait_99_s)]

@@ -44,9 +44,11 @@ LIVE = ("queued", "leased", "scheduled")
 
 
 class ReportTables(Struct, frozen=True):
-    """`moves`: queue, file, at, added, removed (null: not known). `held`: queue, addTime, open. `ever`: queue, size,
-    redelivered, deliveries (null: not known). `waits`: queue, seconds. `lines`: (name of a line of the report, its
-    queue in moves and ever, its queue in held), None: one a queue.
+    """The tables of a report.
+
+    `moves`: queue, file, at, added, removed (null: unknown). `held`: queue, addTime, open. `ever`: queue, size,
+    redelivered, deliveries (null: unknown). `waits`: queue, seconds. `lines`: (name of a line of the report, its queue
+    in moves and ever, its queue in held), None: one for each queue.
     """
 
     moves: DataFrame

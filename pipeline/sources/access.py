@@ -1,7 +1,7 @@
-"""How a connection of the pipeline is opened: under TLS or not, and as which user.
+"""The connections of the pipeline: with TLS or not, and the user to log in as.
 
-Files are named, never their content: options are shown in Spark's pages and go to every task. They are read where a
-connection is opened, on the driver and on each machine that runs tasks, each time: so a renewed one is used.
+Options name files, never their content: options are shown in Spark's pages and go to every task. The files are read for
+every new connection, on the driver and on each machine that runs tasks, so that renewed ones are used.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Found = TypeVar("Found")
 
 
 class AccessError(ValueError):
-    """A file cannot be used, or does not hold what it should."""
+    """The file cannot be used, or has the wrong content."""
 
 
 class Access(Struct, frozen=True):
-    """`token_file`: its first line is the token, or the password, of `user`. `ca_file` "": the system's authorities.
-    `key_file` "": the key is in `certificate_file`.
+    """The options for connecting to a server. The first line of `token_file` is the token or password of `user`.
+    `ca_file` "": the system's authorities. `key_file` "": the key is in `certificate_file`.
     """
 
     user: str = ""
@@ -36,7 +36,7 @@ class Access(Struct, frozen=True):
     key_file: str = ""
 
     def login(self) -> Set:
-        """Raises AccessError."""
+        """Return the request that logs in. Raises AccessError."""
         line = _read(self.token_file, lambda: _first_line(self.token_file))
         try:
             return login(self.user, line)
@@ -44,7 +44,7 @@ class Access(Struct, frozen=True):
             raise AccessError(f"{self.token_file}: {error}") from error
 
     def connect(self, address: tuple[str, int], timeout_s: float) -> socket.socket:
-        """Raises AccessError; OSError, ssl.SSLError among them."""
+        """Connect. Raises AccessError; OSError, which includes ssl.SSLError."""
         context = self._context() if self.has_tls else None
         plain = socket.create_connection(address, timeout_s)
         try:
@@ -59,7 +59,7 @@ class Access(Struct, frozen=True):
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if own := self.certificate_file:
             key = self.key_file or None
-            # One with a password is refused: a job has no terminal to ask for it.
+            # A key with a password is refused: a job has no terminal to ask for it.
             _read(f"{own} {key or ''}".strip(), lambda: context.load_cert_chain(own, key, password=""))
         return context
 
@@ -73,7 +73,7 @@ def _first_line(path: str) -> bytes:
 
 
 def _read(paths: str, read: Callable[[], Found]) -> Found:
-    """Raises AccessError."""
+    """Read a file. Raises AccessError."""
     try:
         return read()
     except ssl.SSLError as error:

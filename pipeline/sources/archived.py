@@ -1,4 +1,4 @@
-"""The view `state` of an archive: `staniel-journal` over a folder that `staniel pipeline archive` has written."""
+"""The view `state` of an archive: `staniel-journal` over a folder written by `staniel pipeline archive`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NO_STATE = {"workq": "an archive of a workq log has no view of its jobs"}
 
 
 class ArchivePartition(InputPartition):
-    """The queues that one task reads."""
+    """The queues of one task."""
 
     def __init__(self, path: str, form: str, queues: list[tuple[ArchivedQueue, ArchiveReading]]) -> None:
         super().__init__(queues[0][0].queue)
@@ -40,7 +40,9 @@ class ArchivePartition(InputPartition):
 
 
 class ArchiveStateReader(DataSourceReader):
-    """Reads what was archived when the query is planned. Raises ValueError for what an archive cannot answer."""
+    """A reader of an archive as it is when the query is planned. Raises ValueError for options that an archive does not
+    support.
+    """
 
     def __init__(self, options: JournalOptions, columns: pa.Schema) -> None:
         check_options(options)
@@ -65,7 +67,7 @@ class ArchiveStateReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ArchivePartition):
-            return iter(())  # where there are no queues, Spark makes one of its own
+            return iter(())  # without queues, Spark makes a partition of its own
         return then_freeze_imports(self._rows(partition))
 
     def _rows(self, partition: ArchivePartition) -> Iterator[pa.RecordBatch]:
@@ -77,7 +79,7 @@ class ArchiveStateReader(DataSourceReader):
 
 
 def check_options(options: JournalOptions) -> None:
-    """Raises ValueError for what an archive does not answer."""
+    """Check the options of a query on an archive. Raises ValueError."""
     if options.view != "state":
         raise ValueError(
             f"{without_secrets(options.path)} is an archive: it answers view=state; its records are read with"
@@ -94,14 +96,14 @@ def check_options(options: JournalOptions) -> None:
 
 
 def columns_of(options: JournalOptions) -> pa.Schema:
-    """The columns of the state, which differ between formats. Raises ValueError."""
+    """Return the columns of the state, which differ between formats. Raises ValueError."""
     check_options(options)
     return STATES[_format_of(options, queues_of_archive(options.path))]
 
 
 def _format_of(options: JournalOptions, found: dict[str, ArchivedQueue]) -> str:
-    """Whose the records are; Kestrel's if there are none. Raises ValueError if that is not what was asked for, or has
-    no state.
+    """Return the format of the records; Kestrel's if there are none. Raises ValueError if it is not the requested
+    format, or has no state.
     """
     file = next((file for queue in found.values() for file in queue.files), None)
     if file is None:

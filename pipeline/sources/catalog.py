@@ -1,8 +1,7 @@
 """Tables of a catalog, as in `CREATE TABLE ops USING `staniel-journal` OPTIONS (path 'spool')`.
 
-Spark gives the options of such a table to a Python source when the table is made, and when it is read only those of the
-query: none of the table's. What it does give then is the schema. So the options are kept there, as the comment of the
-first column.
+Spark gives the options of such a table to a Python source when the table is made. When it is read, Spark gives only
+those of the query, and the table's schema. So the options are stored in the schema, as the comment of the first column.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-OF_CATALOG = {"owner", "provider", "location", "external", "comment"}  # what Spark adds to the options that were given
-DOUBLED = "option."  # it gives the options twice, once with this before their names
+OF_CATALOG = {"owner", "provider", "location", "external", "comment"}  # the options that Spark adds
+DOUBLED = "option."  # Spark gives the options twice, once with this prefix
 KEPT = "staniel-journal options: "
 PATHS = {"path", "paths"}
 
 
 def options_of_table(given: Mapping[str, str]) -> dict[str, str] | None:
-    """The options of a table that is being made in a catalog; None: this is no such table."""
+    """Return the options of a table that is being made in a catalog; None if it is no such table."""
     names = {name.lower() for name in given}
     if not {"owner", "provider"} <= names:
         return None
@@ -35,7 +34,7 @@ def options_of_table(given: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def with_options(columns: pa.Schema, options: Mapping[str, str]) -> StructType:
-    """The schema of a table that keeps its options."""
+    """Return the schema of a table that stores its options."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     found: StructType = from_arrow_schema(columns)
@@ -44,8 +43,9 @@ def with_options(columns: pa.Schema, options: Mapping[str, str]) -> StructType:
 
 
 def given_or_kept(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
-    """The options of a query, with those that the table keeps unless the query says where to read. Raises ValueError if
-    there are neither."""
+    """Return the options of a query, with the stored ones of the table unless the query names a path. Raises ValueError
+    if there are neither.
+    """
     names = {name.lower() for name in given}
     if names & PATHS:
         return given

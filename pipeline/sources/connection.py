@@ -25,11 +25,11 @@ class ServerLost(Exception):
 
 
 class ServerRefused(Exception):
-    """The server refused a request, in its own words, or the connection: the same again would be refused again."""
+    """The server refused a request, in its own words, or the connection: repeating it would not help."""
 
 
 def address(text: str) -> tuple[str, int]:
-    """`host:port`; the port is 22133 if it is not said. Raises ValueError."""
+    """Parse `host:port`; the default port is 22133. Raises ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon:
         return text, PORT
@@ -39,10 +39,12 @@ def address(text: str) -> tuple[str, int]:
 
 
 class BlockingConnection:
-    """One socket. Raises ServerLost from every method; after that it is closed."""
+    """A connection over one socket. Every method raises ServerLost, and then closes it."""
 
     def __init__(self, server: str, timeout_s: float = 30.0, access: Access = PLAIN) -> None:
-        """Raises ServerRefused too: another try would not help. AccessError: a file of `access` cannot be used."""
+        """Connect and log in. Raises ServerLost; ServerRefused if another try would not help; AccessError for an
+        unusable file of `access`.
+        """
         self.server = server
         self._conversation = Conversation()
         try:
@@ -66,7 +68,7 @@ class BlockingConnection:
         try:
             (version,) = self.ask(memcache.Version())
         except ServerLost as lost:
-            refusal = lost.__cause__  # in TLS 1.3 a client hears only now what the server says to its certificate
+            refusal = lost.__cause__  # in TLS 1.3 a client learns only now that its certificate was refused
             if isinstance(refusal, ssl.SSLError) and not isinstance(refusal, ssl.SSLEOFError | ssl.SSLZeroReturnError):
                 why = f"{self.server} refuses TLS: {refusal.reason or refusal}"
                 raise ServerRefused(f"{why}; give certificateFile, or another one") from refusal
@@ -88,11 +90,11 @@ class BlockingConnection:
             self._fail(f"{self.server}: {error}")
 
     def receive(self) -> list[Reply]:
-        """The replies to all requests sent so far."""
+        """Return the replies to all requests sent so far."""
         return [reply for some in self._replies() for reply in some]
 
     def _replies(self) -> Iterator[list[Reply]]:
-        """The same one by one, so that a caller need not keep them."""
+        """Yield the replies as they come, so that a caller need not store them."""
         while self._conversation.unanswered:
             try:
                 data = self._socket.recv(RECEIVE_BYTES)
@@ -116,17 +118,17 @@ class BlockingConnection:
         self.close()
         raise ServerLost(why) from cause
 
-    # what the pipeline asks for
-
     def request_reads(self, queue: str, count: int, wait_ms: int) -> None:
         """Ask for up to `count` open reads; the first may wait."""
         first = read(queue, wait_ms, open=True, with_id=True)
         self.send([first, *[read(queue, open=True, with_id=True)] * (count - 1)])
 
     def receive_items(self, most: int, most_bytes: int) -> tuple[list[Item], bool]:
-        """The items that `request_reads` has opened, until there are `most` or their payloads have `most_bytes`, and
-        whether more came. Those go back to the queue when the connection is closed, which is done here if nothing was
-        kept. Raises ServerRefused if there was an error before any.
+        """Return the items that `request_reads` has opened, up to `most` items or `most_bytes` of payload, and True if
+        more came.
+
+        The others go back to the queue when the connection is closed; if no item was kept, this method closes it.
+        Raises ServerRefused if an error came before any item.
         """
         items: list[Item] = []
         more = False
@@ -141,21 +143,21 @@ class BlockingConnection:
                 elif isinstance(reply, Error) and not items and not more:
                     raise ServerRefused(f"{self.server}: {reply.fault.value} {reply.why}")
             if more and not items:
-                self.close()  # nothing of it will be confirmed, so the rest need not be read
+                self.close()  # no item will be confirmed, so the rest need not be read
                 break
         return items, more
 
     def confirm(self, queue: str, count: int) -> None:
-        """Close the `count` oldest open reads. Raises ServerRefused if the server does not know them any more."""
+        """Close the `count` oldest open reads. Raises ServerRefused if the server no longer has them."""
         (reply,) = self.ask(memcache.Confirm(queue, count))
         if reply is Answer.END:
             return
-        for reply in self.ask(*[read(queue, close=True)] * count):  # servers before 2.2 know only this
+        for reply in self.ask(*[read(queue, close=True)] * count):  # for servers before 2.2
             if reply is not Answer.END:
                 raise ServerRefused(f"{self.server}: {reply}")
 
     def queue_items(self, queues: Sequence[str]) -> dict[str, int]:
-        """How many items the server says it has, of those queues that it has. Raises ServerRefused."""
+        """Return the server's item counts of those of the queues that it has. Raises ServerRefused."""
         (reply,) = self.ask(memcache.Stats())
         if isinstance(reply, StatsReply):
             stats = reply.values
@@ -170,12 +172,12 @@ class BlockingConnection:
 
 
 def _printed(values: Mapping[str, str], name: str) -> str | None:
-    """The value under `name` as a server prints it: Kestrel escapes nothing."""
+    """Return the value under `name` as a server prints it: Kestrel escapes nothing."""
     return values.get(ascii_word(name)) or values.get(name)
 
 
 def _dumped_items(lines: Sequence[str]) -> dict[str, str]:
-    """How many items, by names as they are printed; a queue that is not there has a block without lines."""
+    """Return the item counts by printed name. A queue that does not exist has a block without lines."""
     found: dict[str, str] = {}
     queue = ""
     for line in lines:

@@ -1,7 +1,7 @@
 """Draining live queues without losing an item, in four steps: reserve, spool, sync, confirm.
 
-Whatever process is killed, an item is in its queue (open reads of a closed connection go back) or in the drain's spool;
-it is in both, and comes twice, if the kill falls between sync and confirm.
+Whatever process is killed, an item is in its queue (open reads of a closed connection go back) or in the drain's spool.
+It is in both, and comes twice, if the kill falls between sync and confirm.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from staniel.pipeline.sources.connection import BlockingConnection, ServerLost
 from staniel.pipeline.sources.drain_spool import Drained, DrainSpool
 from staniel.protocol.client.replies import Item
 
-OPEN_READS = 100  # a server's own default of how many one connection may have open in one queue
-FIRST_ITEMS = 16  # of a queue whose items may be huge, for all we know
+OPEN_READS = 100  # a server's default limit of one connection's open reads in one queue
+FIRST_ITEMS = 16  # the first round is small, because the items may be huge
 ROUND_BYTES = 32 << 20
 
 
 class DrainStep(Enum):
-    """The step that was just done; tests kill a process after each."""
+    """The step just done; tests kill a process after each."""
 
     RESERVED = "reserve"
     SPOOLED = "spool"
@@ -37,9 +37,7 @@ class UnknownQueue(Exception):
 
 
 class BatchLimits(Struct):
-    """How much one batch may still take. `bytes`: of payload; they are used up once nothing is left, so the last item
-    may be larger than what was left for it.
-    """
+    """The remaining limits of a batch. `bytes` counts payload; the last item may exceed them."""
 
     items: int
     bytes: int
@@ -54,7 +52,7 @@ class BatchLimits(Struct):
 
 
 class ServerQueue:
-    """One queue of one server, over several connections, because a server limits the open reads of each."""
+    """A queue of one server, over several connections, because a server limits the open reads of each."""
 
     def __init__(self, server: str, queue: str, connections: int, timeout_s: float, access: Access = PLAIN) -> None:
         self.server = server
@@ -65,10 +63,10 @@ class ServerQueue:
         self.mean_bytes = ROUND_BYTES // FIRST_ITEMS
         self.open_reads = OPEN_READS
         self.lost: str = ""
-        self.lost_s = 0.0  # when that was first so
+        self.lost_s = 0.0  # the time when it was first lost
         self._connections: list[BlockingConnection] = []
         self._held: list[tuple[BlockingConnection, int]] = []
-        self._surplus: list[BlockingConnection] = []  # those with open reads for which there is no room
+        self._surplus: list[BlockingConnection] = []  # connections with open reads beyond the room
 
     def request_reads(self, limits: BatchLimits, wait_ms: int) -> None:
         """Request as many reads as the limits and memory seem to allow. Raises ServerLost."""
@@ -85,8 +83,10 @@ class ServerQueue:
             wait_ms = 0
 
     def receive_items(self, room: BatchLimits) -> Drained:
-        """What came, until the room is spent: what is larger than it seemed goes back to the queue when its connection
-        is closed, after the others' confirmations. Raises ServerLost, and ServerRefused if the first read was refused.
+        """Return the received items, until the room is used up. Further items go back to the queue when their
+        connection is closed, after the others are confirmed.
+
+        Raises ServerLost, and ServerRefused if the first read was refused.
         """
         items: list[Item] = []
         held = []
@@ -107,7 +107,7 @@ class ServerQueue:
         return self.server, self.queue, items
 
     def confirm(self) -> None:
-        """Raises ServerLost: then the items are in the spool, and may come again."""
+        """Confirm the received items. Raises ServerLost: then the items are in the spool, and may come again."""
         for connection, count in self._held:
             connection.confirm(self.queue, count)
         self._held = []
@@ -117,20 +117,20 @@ class ServerQueue:
         self._surplus = []
 
     def mark_lost(self, why: str) -> None:
-        """Note that the server cannot be reached or does not answer."""
+        """Note that the server cannot be reached or does not reply."""
         self.lost_s = self.lost_s if self.lost else time.monotonic()
         self.lost = why
         self.drop()
 
     def drop(self) -> None:
-        """Close the connections; what they had open goes back to its queue."""
+        """Close the connections; their open reads go back to the queue."""
         for connection in self._connections:
             connection.close()
         self._connections, self._held, self._surplus = [], [], []
 
     @property
     def overdue(self) -> bool:
-        """Whether its server has not answered for longer than the timeout."""
+        """True if the server has not replied for longer than the timeout."""
         return bool(self.lost) and time.monotonic() - self.lost_s > self.timeout_s
 
     @property
@@ -139,7 +139,7 @@ class ServerQueue:
 
 
 class Drain:
-    """Fills batches of a spool from queues. `after` is told each step."""
+    """A drain of queues into batches of a spool. `after` is called after each step."""
 
     def __init__(
         self,
@@ -158,16 +158,15 @@ class Drain:
         self.timeout_s = timeout_s
         self.access = access
         self.after = after
-        self._known = False  # whether the queues were asked for
-        self._first = 0  # the queue that is asked first; rotated, so that each gets room when there is little
+        self._known = False  # True once the servers have confirmed that the queues exist
+        self._first = 0  # the first queue of the next round; rotated, so that each queue gets its share of little room
 
     def fill(self, batch: int, limits: BatchLimits, wait_ms: int) -> int:
-        """Drain into a batch until the limits are reached or the queues are nearly empty; how many items that were.
+        """Drain into a batch until the limits are reached or the queues are nearly empty. Return the number of items.
 
-        `wait_ms`: how long to wait for a first item. Raises ServerLost if one of the servers has not answered for
-        `timeout_s`, with nothing spooled; ServerRefused if one refuses to be read; UnknownQueue the first time;
-        SpoolTaken and OSError if the spool cannot be written. Then all connections are closed, and what was reserved
-        goes back.
+        `wait_ms` is the wait for a first item. Raises ServerLost if a server has not replied for `timeout_s`, with
+        nothing spooled; ServerRefused if one refuses to be read; UnknownQueue the first time; SpoolTaken and OSError if
+        the spool cannot be written. Then all connections are closed, and reserved items go back.
         """
         try:
             if not self._known:
@@ -186,15 +185,16 @@ class Drain:
             taken += count
             number += 1
             if not taken and any(each.lost for each in self.server_queues):
-                time.sleep(min(0.2, self.timeout_s / 10))  # an empty batch would say that nothing is there
+                time.sleep(min(0.2, self.timeout_s / 10))  # an empty batch would mean that the queues are empty
                 continue
             if not full:
                 break
         return taken
 
     def waiting(self) -> int:
-        """How many items the servers say are there. Raises ServerLost if one does not answer, UnknownQueue if none has
-        one of the queues."""
+        """Return how many items the servers report. Raises ServerLost if one does not reply, UnknownQueue if no server
+        has one of the queues.
+        """
         servers = list(dict.fromkeys(each.server for each in self.server_queues))
         queues = list(dict.fromkeys(each.queue for each in self.server_queues))
         found = [self._items_of(server, queues) for server in servers]
@@ -224,7 +224,9 @@ class Drain:
             each.lost = ""
 
     def _run_round(self, batch: int, number: int, limits: BatchLimits, wait_ms: int) -> tuple[int, bool]:
-        """One round of reserve, spool, sync, confirm; how many items, and whether there seem to be more."""
+        """Run one round of reserve, spool, sync, confirm. Return the number of items, and True if there seem to
+        be more.
+        """
         drained, capacity = self._reserve(limits, wait_ms)
         count = sum(len(items) for _, _, items in drained)
         if not count:
@@ -240,8 +242,8 @@ class Drain:
         return count, count * 10 >= capacity
 
     def _reserve(self, limits: BatchLimits, wait_ms: int) -> tuple[list[Drained], int]:
-        """Send all requests, then receive all replies, so that the servers work at the same time. What came, and how
-        many items were asked for, 0 if there is no room for more.
+        """Send all requests, then receive all replies, so that the servers work at the same time. Return the received
+        items, and the number requested, 0 if the room is used up.
         """
         server_queues = self.server_queues[self._first :] + self.server_queues[: self._first]
         self._first = (self._first + 1) % len(server_queues)
@@ -256,7 +258,7 @@ class Drain:
         return drained, 0 if room.spent else capacity
 
     def _try(self, each: ServerQueue, act: Callable[[], None]) -> bool:
-        """Whether it went well. A server that is lost is asked again in the next round, over new connections."""
+        """Return True if the call succeeds. A lost server is asked again in the next round, over new connections."""
         try:
             act()
         except ServerLost as error:

@@ -3,9 +3,9 @@
 A local spool is written with journal/disk/fs.py and synced; in an object store a file is there whole or not at all.
 
 A spool belongs to one query at a time. A local one is locked. An object store has no locks, so a query writes its name
-into `owner.json` and checks it between writing a file and confirming its items, and before removing one: if the name is
-another's, the items stay in their queue and the files in the spool. So everything confirmed was written before the next
-owner took over and is in its first listing.
+into `owner.json` and checks it between writing a file and confirming its items, and before removing one: if another
+query owns the spool, the items stay in their queue and the files in the spool. So every confirmed item was written
+before the next owner took over and is in its first listing.
 """
 
 from __future__ import annotations
@@ -41,22 +41,24 @@ Drained = tuple[str, str, list[Item]]  # server, queue, items
 
 
 class SpoolLost(Exception):
-    """Files of a batch that Spark wants again are not in the spool any more."""
+    """Files of a batch that Spark requests again are missing from the spool."""
 
 
 class SpoolTaken(Exception):
-    """Another query drains into the spool, or has since this one did."""
+    """The spool belongs to another query, or has belonged to one since this query used it."""
 
 
 class Owner(Struct):
-    """Whose a spool is. `query`: stays the same over restarts, in the query's offsets; `writer`: one process of it."""
+    """The owner of a spool. `query` is in the query's offsets and stays the same over restarts; `writer` is one process
+    of it.
+    """
 
     query: str = ""
     writer: str = ""
 
 
 class DrainSpool:
-    """One folder, of one streaming query."""
+    """A folder of one streaming query."""
 
     def __init__(self, url: str) -> None:
         self.folder: Folder = folder(url)
@@ -64,7 +66,7 @@ class DrainSpool:
         self._owner: Owner | None = None
 
     def __enter__(self) -> DrainSpool:
-        """Only one process writes at a time: one that Spark has given up may still be at work."""
+        """Lock the spool: only one process writes at a time, and one that Spark has given up may still be running."""
         if isinstance(self.folder, LocalFolder):
             self._disk.make_folder(self.folder.path)
             until = time.monotonic() + LOCK_WAIT_S
@@ -79,9 +81,11 @@ class DrainSpool:
         return self
 
     def claim(self, query: str, *, new: bool) -> None:
-        """This process writes for `query` from now on. A `new` query takes over what another has left. Raises
-        SpoolTaken if the spool has gone to another query since this one drained last: what that one has not stored yet
-        would be taken for stored here."""
+        """Make this process the writer, for `query`. A `new` query takes over the remains of another one.
+
+        Raises SpoolTaken if the spool has gone to another query since this one last drained: items which that one has
+        not stored yet would count as stored here.
+        """
         known = self._known_owner()
         if known is not None and known.query != query and not new:
             raise SpoolTaken(
@@ -101,7 +105,7 @@ class DrainSpool:
             file.close()
 
     def _check_owner(self) -> None:
-        """Raises SpoolTaken if another drain took over. Where the spool is locked, none can."""
+        """Check that no other drain has taken over; a locked spool excludes others. Raises SpoolTaken."""
         if self._owner is not None and not isinstance(self.folder, LocalFolder) and self._known_owner() != self._owner:
             raise SpoolTaken(f"another query drains into {self.folder.url} now: one query a spool")
 
@@ -109,7 +113,7 @@ class DrainSpool:
         self._disk.close()
 
     def batches(self) -> dict[int, list[str]]:
-        """The files of each batch, in order."""
+        """Return the files of each batch, in order."""
         found: dict[int, list[str]] = {}
         for name, _ in self.folder.list():
             match = NAME.fullmatch(name)
@@ -120,7 +124,7 @@ class DrainSpool:
     def put(self, batch: int, number: int, drained: list[Drained], written: Callable[[], None]) -> None:
         """Add one file to a batch; it is durable when this returns. `written` is called between write and sync.
 
-        Raises SpoolTaken if the file may be removed before it has been read: then its items must not be confirmed.
+        Raises SpoolTaken if the file may be removed before it is read: then its items must not be confirmed.
         """
         name = f"{batch:012d}.{number:06d}.{secrets.token_hex(8)}.arrow"
         data = encode(drained)
@@ -141,8 +145,9 @@ class DrainSpool:
         self._disk.sync_folder(self.folder.path)
 
     def forget(self, batch: int) -> None:
-        """Remove the batches up to and with this one, and what a killed process has left half written. Raises
-        SpoolTaken."""
+        """Remove the batches up to and including this one, and half-written files of killed processes. Raises
+        SpoolTaken.
+        """
         self._check_owner()
         for name, _ in self.folder.list():
             match = NAME.match(name)
@@ -173,7 +178,7 @@ def _whole(read: Callable[[int, int], bytes], size: int) -> bytes:
 
 
 def encode(drained: list[Drained]) -> bytes:
-    """The items as one Arrow stream."""
+    """Encode the items as one Arrow stream."""
     queues = [queue for _, queue, items in drained for _ in items]
     servers = [server for server, _, items in drained for _ in items]
     items = [item for _, _, each in drained for item in each]

@@ -59,7 +59,7 @@ class JournalSource(DataSource):
 
 
 def columns_of(options: JournalOptions) -> pa.Schema:
-    """The columns of the view. `auto` looks at the folder, because formats differ."""
+    """Return the columns of the view. `auto` reads the folder, because formats differ."""
     if is_archive(options.path):
         from staniel.pipeline.sources import archived
 
@@ -79,8 +79,9 @@ def columns_of(options: JournalOptions) -> pa.Schema:
 
 
 def chosen(columns: pa.Schema, wanted: StructType) -> pa.Schema:
-    """The columns that the user named with .schema(...), or all, in the user's own case. Raises ValueError for others
-    or other types."""
+    """Return the columns that the user named with .schema(...), or all, in the user's own case. Raises ValueError for
+    other names or types.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     asked, types = to_arrow_schema(wanted, timezone="UTC"), {field.name.lower(): field.type for field in columns}
@@ -94,7 +95,7 @@ def chosen(columns: pa.Schema, wanted: StructType) -> pa.Schema:
 
 
 def fitted(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """The columns of a batch that were `chosen`."""
+    """Return the `chosen` columns of a batch."""
     if batch.schema.equals(columns):
         return batch
     found = {name.lower(): batch[name] for name in batch.schema.names}
@@ -102,7 +103,7 @@ def fitted(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
 
 
 class JournalPartition(InputPartition):
-    """One task's share, with all that its task has to know."""
+    """A task's share, with everything that the task needs."""
 
     def __init__(self, path: str, form: str, view: str, parts: list[Part], reading: Reading) -> None:
         super().__init__(parts[0].queue)
@@ -113,15 +114,15 @@ class JournalPartition(InputPartition):
         self.reading = reading
 
     def folder(self) -> Folder:
-        """With the files that the query was planned with."""
+        """Return the folder, pinned to the files that the query was planned with."""
         segments = [each for part in self.parts for each in (*part.segments, *(part.beside or ()))]
         return pinned_to(folder(self.path), FORMATS[self.form](), segments)
 
 
 class JournalReader(DataSourceReader):
-    """Batch reading: the files as they are when the query is planned.
+    """A batch reader of the files as they are when the query is planned.
 
-    Spark keeps the reader and the partitions of a DataFrame's last plan for all of its queries (SPARK-51575). So
+    Spark reuses the reader and the partitions of a DataFrame's last plan for all of its queries (SPARK-51575). So
     nothing may depend on one query: there is no `pushFilters`, see docs/decisions/0024.
     """
 
@@ -131,7 +132,7 @@ class JournalReader(DataSourceReader):
         self.columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Looks again if a file is renamed while it is looked at. Raises Vanished if that happens all the time."""
+        """Plan again if a file is renamed meanwhile. Raises Vanished if that keeps happening."""
         for _ in range(TRIES - 1):
             try:
                 return self._partitions()
@@ -157,11 +158,11 @@ class JournalReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, JournalPartition):
-            return iter(())  # where there are no parts, Spark makes one of its own
+            return iter(())  # without parts, Spark makes a partition of its own
         return then_freeze_imports(self._rows(partition))
 
     def _rows(self, partition: JournalPartition) -> Iterator[pa.RecordBatch]:
-        """Raises Vanished, with what helps."""
+        """Yield the rows of a partition. Raises Vanished, with the remedy."""
         try:
             yield from put_together(
                 batch
@@ -175,7 +176,9 @@ class JournalReader(DataSourceReader):
 
 
 def put_together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows with small batches put together: Spark takes as long for a batch of ten rows as for a thousand."""
+    """Yield the same rows with small batches joined: Spark takes as long for a batch of ten rows as for one of
+    a thousand.
+    """
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -194,7 +197,7 @@ def put_together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def read_part(place: Folder, partition: JournalPartition, part: Part, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The batches of one part of a partition, cut down to `columns`."""
+    """Yield the batches of one part of a partition, with the chosen `columns`."""
     view = FORMATS[partition.form]().view(partition.view)
     for batch in view(place, part, partition.reading):
         check_values(batch, partition.reading.value_bytes_max)

@@ -86,11 +86,11 @@ class JournalOptions:
         )
 
     def check_batch(self) -> None:
-        """Raises ValueError for options that a query does not look at."""
+        """Refuse options that a batch query ignores. Raises ValueError."""
         self.refuse(OF_STREAMS, "streams")
 
     def check_stream(self) -> None:
-        """Raises ValueError for what a stream does not look at."""
+        """Refuse options that a stream ignores. Raises ValueError."""
         if self.view != "ops":
             raise ValueError(f"only the view ops can be streamed, not {self.view}")
         if len(self.paths) > 1:
@@ -98,14 +98,14 @@ class JournalOptions:
         self.refuse(OF_BATCHES, "batch queries; a stream has no end, and is cut by its limits")
 
     def refuse(self, names: set[str], where: str) -> None:
-        """Raises ValueError for one of these options, which are for `where`."""
+        """Refuse these options, which are for `where`. Raises ValueError."""
         for name in sorted(names):
             if self._options.has(name):
                 raise ValueError(f"option {name} of staniel-journal is for {where}: leave it out here")
 
 
 def _check_use(options: Options, view: str) -> None:
-    """Raises ValueError for options that have no effect beside the others."""
+    """Refuse options that have no effect together with the others. Raises ValueError."""
     if options.has("op") and view != "ops":
         raise ValueError(f"option op is for the view ops, not for {view}")
     if options.has("useSummaries") and view != "state":
@@ -115,14 +115,16 @@ def _check_use(options: Options, view: str) -> None:
 
 
 def _paths(options: Options) -> list[str]:
-    """Spark gives several as JSON. Raises ValueError."""
+    """Return the paths. Spark gives several as JSON. Raises ValueError."""
     if not options.has("path") and (several := options.names("paths")):
         return several
     return [options.demand("path", 'the spool folder, as in .load("spool") or .load("s3://bucket/spool")')]
 
 
 def time_ms(options: Options, name: str) -> int | None:
-    """Epoch milliseconds, given as such or as an ISO time; None if not given."""
+    """Return an option's time, given in epoch milliseconds or as an ISO time, in epoch milliseconds; None if
+    not given.
+    """
     if not options.has(name):
         return None
     zone = zone_of(options.text("timeZone")) if options.has("timeZone") else None
@@ -130,10 +132,10 @@ def time_ms(options: Options, name: str) -> int | None:
 
 
 def moment_ms(text: str, what: str, zone: tzinfo | None) -> int:
-    """The same of one text. `what` it is, for the ValueError; `zone`: of times that say none, None: those are refused.
+    """Parse one time; `what` names the option in the ValueError.
 
-    Hours that a change of the clock skips or repeats are taken as Java, so SQL, takes them: with the offset before the
-    change.
+    `zone` is for times without one; None refuses those. An hour that a clock change skips or repeats has the offset
+    before the change, as in Java, and so in SQL.
     """
     text = text.strip()
     if text.lstrip("-").isdigit():
@@ -151,7 +153,7 @@ def moment_ms(text: str, what: str, zone: tzinfo | None) -> int:
 
 
 def zone_of(name: str) -> tzinfo:
-    """The zone of a name that Spark has for it: of a region, or an offset. Raises ValueError."""
+    """Return the zone of a name that Spark accepts: a region, or an offset. Raises ValueError."""
     if match := OFFSET.fullmatch(name):
         sign = -1 if match[1] == "-" else 1
         return timezone(sign * timedelta(hours=int(match[2] or 0), minutes=int(match[3] or 0)))

@@ -1,4 +1,4 @@
-"""Streaming over journals: batch by batch what has been written since the last batch, following rotation.
+"""Streaming over journals: each batch has the records written since the last one. It follows rotation.
 
 Spark's offsets are {queue: {file, at, …}}, see offsets.py. A batch is the bytes between two offsets, so it can be read
 again, and a stream into an idempotent sink is exactly-once.
@@ -43,7 +43,7 @@ LOG = logging.getLogger("staniel.pipeline")
 
 
 class ReadBudget(NamedTuple):
-    """How much one batch may read, of one queue or of all."""
+    """The limits of one batch, for one queue or for all."""
 
     bytes: int
     records: int
@@ -54,8 +54,9 @@ ALL = ReadBudget(EVERYTHING, EVERYTHING, EVERYTHING)
 
 
 class UnreadRange(NamedTuple):
-    """A queue that a batch may go on in: from byte `begin` of its segment `at`, to byte `stop` of segment `last`, which
-    is the place `goal` if that was looked for before."""
+    """The unread range of a queue: from byte `begin` of its segment `at` to byte `stop` of segment `last`. `goal` is
+    the offset there, if it was determined before.
+    """
 
     queue: str
     segments: list[JournalSegment]
@@ -67,7 +68,7 @@ class UnreadRange(NamedTuple):
 
     @property
     def rest(self) -> list[JournalSegment]:
-        """What lies ahead, the first one even if it is empty."""
+        """The segments ahead, the first one even if it is empty."""
         found = list(self.segments[self.at : self.last + 1])
         if found:
             found[-1] = msgspec.structs.replace(found[-1], end=max(found[-1].begin, self.stop))
@@ -76,8 +77,9 @@ class UnreadRange(NamedTuple):
 
 
 def shared(limit: int, sizes: list[int]) -> list[int]:
-    """A limit shared over queues in proportion to what each has, as Spark's Kafka source shares one over partitions:
-    a queue that has something gets 1 at least, so that a busy queue never keeps another one waiting."""
+    """Share a limit among queues in proportion to their sizes, as Spark's Kafka source does among partitions. A queue
+    with anything gets at least 1, so that a busy queue never blocks another one.
+    """
     total = sum(sizes)
     if total <= limit:
         return [EVERYTHING if limit == EVERYTHING else size for size in sizes]
@@ -85,19 +87,19 @@ def shared(limit: int, sizes: list[int]) -> list[int]:
 
 
 class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One stream. It lives in a process on the driver; `read` runs in tasks, on a copy."""
+    """A stream over one folder. It lives in a process on the driver; `read` runs in tasks, on a copy."""
 
     def __init__(self, options: JournalOptions, columns: pa.Schema, replans: bool = False) -> None:
-        """`replans`: the caller plans anew where the pieces are gone."""
+        """Check the options. With `replans`, the caller plans again if the pieces are gone."""
         options.check_stream()
         self.options = options
         self.columns = columns
         self.replans = replans
         self.target: Offset | None = None
-        self.lost: dict[str, int | None] = {}  # what the last offset steps over, by queue: items, None: not known
+        self.lost: dict[str, int | None] = {}  # items that the last offset skips, by queue; None: unknown number
 
     def check(self) -> None:
-        """Raises ValueError if what was asked for is not there, and FolderMissing."""
+        """Check that the requested queues exist. Raises ValueError, FolderMissing."""
         place = folder(self.options.path)
         check_wanted(place, self.options, *look(place, self.options.format))
 
@@ -114,7 +116,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _, _, queues = self._look()
         natural = {each.file: each.begin for segments in whole.values() for each in segments}
         begins = {queue: segments[0] for queue, segments in queues.items() if segments}
-        # The beginning of a file has no bytes before it to be known by: a queue without a place begins with its first.
+        # The beginning of a file has no bytes before it for a fingerprint: a queue without an offset starts there.
         return {
             queue: to_json(offset_in(place, first, first.begin, first.as_of))
             for queue, first in begins.items()
@@ -137,7 +139,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._retry_end_of_batch(start, ReadBudget(*(each or EVERYTHING for each in asked)))
 
     def read_marks(self, queues: Collection[str]) -> dict[str, dict[str, ReadMark]]:
-        """How far the readers of those queues have come that are there still, see FormatAdapter. Raises Vanished."""
+        """Return how far the readers of those queues that still exist have come, see FormatAdapter. Raises Vanished."""
 
         def marks() -> dict[str, dict[str, ReadMark]]:
             place = folder(self.options.path)
@@ -157,11 +159,11 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [PinnedPartitions(some) for some in bundled(pieces, lambda piece: piece.segment.bytes)]
 
     def pieces(self, start: Offset, end: Offset) -> Iterator[PinnedPartition]:
-        """What lies between two offsets, a file or part of one each. Raises DataLoss, Vanished."""
+        """Yield the pieces between two offsets, each a file or a part of one. Raises DataLoss, Vanished."""
         place, form, queues = self._look(bound=False)
         for queue, stop in sorted(end.items()):
             if stop == start.get(queue) or queue not in self.options.queues:
-                continue  # nothing new, or asked for in an earlier run and not in this one
+                continue  # nothing new, or selected in an earlier run and not in this one
             known = from_json(start[queue]) if queue in start else None
             for each in self._between(place, form, queue, queues.get(queue, []), known, from_json(stop)):
                 mark = offset_in(place, each, each.end).mark
@@ -175,10 +177,10 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return then_freeze_imports(put_together(batches))
 
     def commit(self, end: Offset) -> None:
-        """Nothing is kept for a batch, so nothing is released."""
+        """Release nothing: nothing is stored for a batch."""
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: there is nothing to stop."""
 
     def _look(self, bound: bool = True) -> tuple[Folder, FormatAdapter, dict[str, list[JournalSegment]]]:
         place = folder(self.options.path)
@@ -190,11 +192,11 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return place, form, queues
 
     def _retry_end_of_batch(self, start: Offset, budget: ReadBudget) -> Offset:
-        """Where a batch from `start` ends."""
+        """Return where a batch from `start` ends."""
         return self._retry(lambda: self._end_of_batch(start, budget))
 
     def _retry(self, work: Callable[[], T]) -> T:
-        """`work`, again if files change while it is done."""
+        """Run `work`, and again if files change meanwhile."""
         for _ in range(TRIES - 1):
             try:
                 return work()
@@ -227,18 +229,20 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = dict(start)
         if not self.options.fail_on_data_loss and (queues or folder(below(place.url, OWN_FOLDER)).exists()):
             for queue in [queue for queue in start if queue in self.options.queues and not queues.get(queue)]:
-                self.lost[queue] = None  # deleted: what it held at its end is not known
+                self.lost[queue] = None  # deleted: its last contents are unknown
                 del end[queue]
         for unread, limit in zip(found, limits, strict=False):
             reached = self._advance(place, form, unread, ReadBudget(*limit), start)
             if reached is not None:
                 end[unread.queue] = to_json(reached)
             elif unread.queue in self.lost and not any(each.bytes for each in unread.segments):
-                del end[unread.queue]  # rewritten when it was empty: it begins anew, as one that was deleted does
+                del end[unread.queue]  # rewritten while empty: it begins anew, like a deleted one
         return end
 
     def _has_reached(self, queue: str, start: Offset) -> bool:
-        """Whether a stream that ends with what there was has had it of a queue: its files are not looked at then."""
+        """Return True if a stream that ends with the present records has read all of a queue: then its files are not
+        listed.
+        """
         return self.target is not None and queue in start and start[queue] == self.target.get(queue)
 
     def _ahead(
@@ -261,7 +265,9 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _advance(
         self, place: Folder, form: FormatAdapter, unread: UnreadRange, budget: ReadBudget, start: Offset
     ) -> FileOffset | None:
-        """Where the batch ends in this queue; None if nothing was passed. Never the beginning of a file."""
+        """Return where the batch ends in this queue; None if it has nothing. The end is never the beginning of
+        a file.
+        """
         passed = None
         size, records, files = budget
         known = from_json(start[unread.queue]) if unread.queue in start else None
@@ -287,7 +293,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _dated(
         self, place: Folder, form: FormatAdapter, whole: JournalSegment, piece: JournalSegment, known: FileOffset | None
     ) -> JournalSegment:
-        """A piece of a segment, with its `as_of`: the place where a batch went on has it."""
+        """Return a piece of a segment with its `as_of`: the offset where a batch continues has it."""
         if piece.begin == whole.begin:
             return piece
         if known is not None and known.at == piece.begin and known.as_of >= 0:
@@ -299,11 +305,11 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> BatchEnd:
         is_wanted = not segment.live and segment.bytes <= max_bytes
         if is_wanted and max_records == EVERYTHING and not form.has_ids:
-            return BatchEnd(segment.end)  # sealed, and wanted whole: its records need not be looked at for that
+            return BatchEnd(segment.end)  # sealed, and read to its end: no need to find a record boundary
         end = form.boundary(place, segment, max_bytes, max_records)
         self._check_damage(segment, end)
         if not segment.live and (end.end == segment.begin or (is_wanted and end.records < max_records)):
-            return end._replace(end=segment.end)  # a sealed file that ends in damage is passed: the reader says so
+            return end._replace(end=segment.end)  # skip the damaged end of a sealed file: its reader reports it
         return end
 
     def _check_damage(self, segment: JournalSegment, end: BatchEnd) -> None:
@@ -315,7 +321,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _from(
         self, place: Folder, form: FormatAdapter, queue: str, segments: list[JournalSegment], known: FileOffset | None
     ) -> tuple[int, int]:
-        """The segment and byte where reading goes on. Raises DataLoss, or notes what is lost."""
+        """Return the segment and byte where reading continues. Raises DataLoss, or notes the loss."""
         if known is None:
             return 0, segments[0].begin if segments else 0
         at = segment_of(place, form, segments, known)
@@ -341,7 +347,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known: FileOffset | None,
         stop: FileOffset,
     ) -> Iterator[JournalSegment]:
-        """What lies between two places."""
+        """Yield the segments between two offsets."""
         last = segment_of(place, form, segments, stop, is_fresh=True)
         if self.replans and (last is None or self._is_unforeseen(place, form, queue, segments, known)):
             raise Vanished(f"{queue}: its files have changed since the batch was planned")
@@ -362,14 +368,16 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _is_unforeseen(
         self, place: Folder, form: FormatAdapter, queue: str, segments: list[JournalSegment], known: FileOffset | None
     ) -> bool:
-        """Whether the place where a batch begins is gone, and was there when its end was looked for."""
+        """Return True if the offset where a batch begins is gone now, but existed when the batch's end was
+        determined.
+        """
         if known is None or queue in self.lost or segment_of(place, form, segments, known) is not None:
             return False
         return form.missing(place, segments, known.last_id) != 0
 
 
 class PinnedPartitions(InputPartition):
-    """What one task of a stream reads."""
+    """The pieces that one task of a stream reads."""
 
     def __init__(self, pieces: list[PinnedPartition]) -> None:
         super().__init__(pieces[0].value)
@@ -390,12 +398,12 @@ class PinnedPartition(InputPartition):
         return segment
 
     def rows(self, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Raises Vanished if the bytes are gone."""
+        """Yield the rows. Raises Vanished if the bytes are gone."""
         for part in self.inner.parts:
             yield from read_part(self.inner.folder(), self.inner, part, columns)
 
     def read(self, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Raises DataLoss if the bytes are gone and that is to be told."""
+        """Yield the rows. Raises DataLoss if the bytes are gone and the option says to fail."""
         try:
             yield from self.rows(columns)
         except Vanished as gone:

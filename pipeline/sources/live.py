@@ -35,7 +35,7 @@ class LiveSource(DataSource):
         super().__init__(options)
 
     def schema(self) -> str:
-        """Raises ValueError for a table of a catalog: Spark would give its options to no write."""
+        """Return the columns. Raises ValueError for a table of a catalog: Spark would give its options to no write."""
         if options_of_table(self.options) is not None:
             raise ValueError("a live queue is no table of a catalog: use df.write.format('staniel'), or writeStream")
         return ddl(SCHEMA)
@@ -65,7 +65,7 @@ class LiveSource(DataSource):
 
 
 class SpoolPartition(InputPartition):
-    """Files of the spool that one task reads."""
+    """The spool files that one task reads."""
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(names)
@@ -76,18 +76,21 @@ Offset = dict[str, Any]
 
 
 class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are numbers of spooled batches, and the name of the query, by which the spool knows it again. Lives in
-    one process on the driver; `read` runs in tasks, on a copy."""
+    """A stream of spooled batches. An offset is a batch number and the name of the query, by which the spool recognizes
+    it. The stream lives in one process on the driver; `read` runs in tasks, on a copy.
+    """
 
     def __init__(self, options: DrainOptions, columns: pa.Schema) -> None:
         self.options = options
         self.columns = columns
-        self.left = EVERYTHING  # items, until AvailableNow has had what was there
+        self.left = EVERYTHING  # the items that AvailableNow has still to read
         self._drain: Drain | None = None
         self._held: DrainSpool | None = None
 
     def initialOffset(self) -> Offset:
-        """In front of what an earlier query has left in the spool: it was confirmed, so it is nowhere else."""
+        """Return the offset before the batches that an earlier query has left in the spool: they were confirmed, so
+        they are nowhere else.
+        """
         query = secrets.token_hex(8)
         batches = self._own(query, new=True).batches()
         return {"batch": min(batches) - 1 if batches else 0, "query": query}
@@ -96,7 +99,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self.options.items_a_trigger)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Drains the next batch, unless one is there that Spark does not know of yet."""
+        """Return the next batch: one that Spark does not know of yet, or a newly drained one."""
         before = start["batch"]
         spool = self._own(start.get("query", ""))
         waiting = [batch for batch in spool.batches() if batch > before]
@@ -114,8 +117,9 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.left = self._draining(self._spool()).waiting()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The files of the batch `end`, and of any before it: numbers may be missing where two queries have used one
-        spool."""
+        """Plan the files of the batch `end`, and of any before it: numbers may be missing if two queries have used one
+        spool.
+        """
         batches = self._spool().batches()
         if end["batch"] != start["batch"] and end["batch"] not in batches:
             raise SpoolLost(f"batch {end['batch']} is not in {self.options.spool_path}: was the spool cleared?")
@@ -130,11 +134,13 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return then_freeze_imports(fitted(batch, self.columns) for batch in self._spool().read(partition.names))
 
     def commit(self, end: Offset) -> None:
-        """Spark has stored these batches for good. It says so late, which costs disk and nothing else."""
+        """Remove batches that Spark has stored durably. Spark calls this late, which only takes disk space."""
         self._own(end.get("query", "")).forget(end["batch"])
 
     def stop(self) -> None:
-        """Spark does not reliably call this; connections close with the process, and items they hold go back."""
+        """Close the connections. Spark does not reliably call this; else they close with the process. Their
+        items go back.
+        """
         if self._drain is not None:
             self._drain.close()
         if self._held is not None:
@@ -142,7 +148,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._held = None
 
     def _own(self, query: str, *, new: bool = False) -> DrainSpool:
-        """The spool, which this process keeps until it ends. Raises SpoolTaken."""
+        """Return the spool, which this process owns until it ends. Raises SpoolTaken."""
         if self._held is None:
             spool = self._spool()
             spool.__enter__()

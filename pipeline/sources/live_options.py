@@ -29,7 +29,7 @@ WRITING = OF_SERVERS | {
     "appId",
     "maxItemsPerSecond",
 }
-OF_STREAMS = {"checkpointLocation", "queryName"}  # Spark's own, which it hands on
+OF_STREAMS = {"checkpointLocation", "queryName"}  # Spark's own options, which it passes on
 NOT_HERE = {
     **dict.fromkeys(READING - WRITING, "reading"),
     **dict.fromkeys(WRITING - READING, "writing"),
@@ -60,17 +60,19 @@ class LiveOptions:
         self.access = _access(options)
 
     def connect(self, server: str) -> BlockingConnection:
-        """Raises ServerLost, ServerRefused, AccessError."""
+        """Connect to a server. Raises ServerLost, ServerRefused, AccessError."""
         return BlockingConnection(server, self.timeout_s, self.access)
 
     def reach(self) -> None:
-        """Check that all servers answer and let us in, before anything is started. Raises as `connect` does."""
+        """Check, before anything is started, that all servers reply and accept the login. Raises what `connect`
+        raises.
+        """
         for server in self.servers:
             self.connect(server).close()
 
 
 def _access(options: Options) -> Access:
-    """Raises ValueError."""
+    """Return the options for connecting. Raises ValueError."""
     user, token_file = options.text("user"), options.text("tokenFile")
     if bool(user) != bool(token_file):
         raise ValueError("user and tokenFile belong together: the file's first line is the user's token or password")
@@ -84,7 +86,7 @@ def _access(options: Options) -> Access:
 
 
 class DrainOptions(LiveOptions):
-    """Of reading."""
+    """The options for reading."""
 
     KNOWN = READING
 
@@ -103,7 +105,7 @@ class DrainOptions(LiveOptions):
 
 
 class SinkOptions(LiveOptions):
-    """Of writing a stream."""
+    """The options for writing a stream."""
 
     KNOWN = WRITING | OF_STREAMS
 
@@ -127,7 +129,9 @@ class SinkOptions(LiveOptions):
 
 
 class BatchSinkOptions(SinkOptions):
-    """Of writing a table. `batch`: its number among those of `app_id`, where there is a guard; Spark numbers none."""
+    """The options for writing a table. `batch` is its number among those of `app_id`, if there is a guard; Spark does
+    not number batch writes.
+    """
 
     KNOWN = WRITING | {"batchId"}
 

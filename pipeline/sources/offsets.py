@@ -1,9 +1,9 @@
-"""Offsets in the files of a queue that stay valid over rotation, for the checkpoints of streams over journals; and
-folders that show each task the files that the query was planned with.
+"""Offsets in a queue's files that stay valid over rotation, for the checkpoints of streams over journals; and folders
+that show each task the files that the query was planned with.
 
-An offset is a byte of a file. The file is identified by its `id` where the file system has one. Elsewhere (object
-stores) by a fingerprint of the bytes before the offset, if these have something that no other file of the queue has at
-the same place, such as the time of an item; files that begin with plain removals may begin alike.
+An offset is a byte of a file. The file is identified by its `id` if the file system has ids. In object stores, a
+fingerprint of the bytes before the offset identifies it, if these contain anything that no other file of the queue has
+at the same position, such as the time of an item; files that begin with plain removals may be indistinguishable.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from staniel.pipeline.lake.folders import (
     task_host,
 )
 
-PRINT_BYTES = 256  # of the beginning, and of what stands before the place
-WIDE_PRINT_BYTES = 64 << 10  # the same of a file without an id
+PRINT_BYTES = 256  # of the file's beginning, and of the bytes before the offset
+WIDE_PRINT_BYTES = 64 << 10  # the same for a file without an id
 
 
 class DataLoss(Exception):
-    """Records that the stream had not read yet are gone, or may be."""
+    """Records that the stream had not read are gone, or may be."""
 
 
 class FileOffset(Struct, frozen=True, rename={"as_of": "asOf", "last_id": "lastId"}):
-    """Byte `at` of a file whose bytes before it have the print `mark`. `as_of`, `last_id`: see Reach; -1: not known."""
+    """The byte `at` of a file whose bytes before it have the fingerprint `mark`. `as_of`, `last_id`: see BatchEnd; -1:
+    unknown.
+    """
 
     file: str
     at: int
@@ -48,7 +50,7 @@ class FileOffset(Struct, frozen=True, rename={"as_of": "asOf", "last_id": "lastI
 
 
 def offset_in(folder: Folder, segment: JournalSegment, at: int, as_of: int = -1, last_id: int = 0) -> FileOffset:
-    """Raises Vanished if the file is shorter, gone, or another one."""
+    """Return the offset at a byte of a file. Raises Vanished if the file is shorter, gone, or another one."""
     file = folder.open(segment.file)
     try:
         mark = _mark(file, at, PRINT_BYTES if segment.id else WIDE_PRINT_BYTES)
@@ -60,8 +62,9 @@ def offset_in(folder: Folder, segment: JournalSegment, at: int, as_of: int = -1,
 def segment_of(
     folder: Folder, form: FormatAdapter, segments: list[JournalSegment], place: FileOffset, is_fresh: bool = False
 ) -> int | None:
-    """Which of a queue's segments holds the place: under its old name, or renamed since. None: it is gone. `is_fresh`:
-    the place is the end of a batch that is about to be read, so a file of that name is still the same."""
+    """Return which of a queue's segments holds the offset, under its old name or renamed; None if it is gone.
+    `is_fresh`: the offset is the end of a batch about to be read, so a file of that name is still the same.
+    """
     for at in sorted(range(len(segments)), key=lambda at: segments[at].file != place.file):
         segment = segments[at]
         if segment.end < place.at or (place.id and segment.id and place.id != segment.id):
@@ -84,7 +87,7 @@ def segment_of(
 
 
 def _is_known(form: FormatAdapter, file: OpenFile, segment: JournalSegment, place: FileOffset, is_fresh: bool) -> bool:
-    """Whether a file is the one by its bytes alone: they are alike, and either its name says enough too, or they do."""
+    """Return True if a file's bytes identify it: they match, and its name or the bytes themselves rule out others."""
     is_named = segment.file == place.file and (is_fresh or bool(segment.sealed_ms))
     for width in (WIDE_PRINT_BYTES, PRINT_BYTES):  # places of earlier versions have narrow prints
         if _mark(file, place.at, width) == place.mark:
@@ -93,8 +96,9 @@ def _is_known(form: FormatAdapter, file: OpenFile, segment: JournalSegment, plac
 
 
 def pin(folder: Folder, part: Part) -> Part:
-    """The part with prints of the files that may have other bytes when a task comes to read them: all that have no id,
-    and all whose name does not say that they are sealed. Raises Vanished."""
+    """Return the part with fingerprints of the files whose bytes may differ when a task reads them: all without an id,
+    and all whose names do not mark them as sealed. Raises Vanished.
+    """
 
     def pinned(segment: JournalSegment) -> JournalSegment:
         if segment.id and segment.sealed_ms:
@@ -106,7 +110,7 @@ def pin(folder: Folder, part: Part) -> Part:
 
 
 class PinnedFolder:
-    """A folder in which certain files are those that a query was planned with, whatever they are called now."""
+    """A folder in which certain files are those that a query was planned with, under any present name."""
 
     def __init__(self, inner: Folder, form: FormatAdapter, segments: Iterable[JournalSegment]) -> None:
         self.inner, self.url = inner, inner.url
@@ -127,7 +131,7 @@ class PinnedFolder:
         return self.inner.exists()
 
     def open(self, name: str) -> OpenFile:
-        """Raises Vanished too if the file has become another one."""
+        """Open a file. Raises Vanished also if it has become another one."""
         pinned = self._pinned.get(name)
         if pinned is None:
             return self.inner.open(name)
@@ -144,7 +148,7 @@ class PinnedFolder:
         return found
 
     def _open(self, name: str, pinned: JournalSegment) -> OpenFile | None:
-        """The file of this name, if it is the one."""
+        """Return the file of this name if it is the planned one."""
         try:
             file = self.inner.open(name)
         except FolderMissing:
@@ -175,7 +179,7 @@ class PinnedFolder:
 
 
 def pinned_to(folder: Folder, form: FormatAdapter, segments: Iterable[JournalSegment]) -> Folder:
-    """The folder as it is to be read in a query over these segments."""
+    """Return the folder pinned to these segments, for a query over them."""
     return PinnedFolder(folder, form, segments)
 
 

@@ -23,7 +23,7 @@ FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class Options:
-    """The strings of one source. Names are compared as Spark does, without regard to case."""
+    """The options of one source. Names are case-insensitive, as in Spark."""
 
     def __init__(
         self,
@@ -32,8 +32,9 @@ class Options:
         source: str,
         elsewhere: Mapping[str, str] = NOWHERE,
     ) -> None:
-        """`known`: what is used. `elsewhere`: other names, and where each is used instead. Raises ValueError: an option
-        that has no effect would seem to have one."""
+        """Check the names. `known` are the options in use, `elsewhere` other names, and where each is used. Raises
+        ValueError, because an option without effect would seem to have one.
+        """
         self._given = {name.lower(): value for name, value in given.items()}
         self._source = source
         names = {name.lower(): name for name in known}
@@ -73,7 +74,7 @@ class Options:
         return int(value)
 
     def bytes(self, name: str, default: int) -> int:
-        """A size: 1000, 64k, 128m, 1g."""
+        """Return a size: 1000, 64k, 128m, 1g."""
         value = self.text(name, str(default)).strip()
         match = SIZE.fullmatch(value)
         if match is None:
@@ -88,16 +89,16 @@ class Options:
         raise ValueError(f"option {name} is one of {', '.join(each.value for each in type(default))}, not {value!r}")
 
     def names(self, name: str) -> list[str]:
-        """A list, separated by commas, or as JSON: `["one,two", "three"]` are two names, of which one has a comma."""
+        """Return a list, separated by commas, or as JSON: `["one,two", "three"]` are two names, one with a comma."""
         if self.text(name).startswith("["):
             try:
                 return msgspec.json.decode(self.text(name), type=list[str])
             except msgspec.MsgspecError:
-                pass  # a shell pattern may begin so, too
+                pass  # a shell pattern may begin with a bracket too
         return [each.strip() for each in self.text(name).split(",") if each.strip()]
 
     def object(self, name: str) -> dict[str, Any]:
-        """A JSON object. Raises ValueError."""
+        """Return a JSON object. Raises ValueError."""
         try:
             value = json.loads(self.text(name))
         except ValueError as error:
@@ -108,13 +109,13 @@ class Options:
 
 
 def as_option(names: Sequence[str]) -> str:
-    """A list of names as the text of an option, for `Options.names`."""
+    """Return a list of names as the text of an option, for `Options.names`."""
     plain = all(name == name.strip() and "," not in name and not name.startswith("[") for name in names)
     return ",".join(names) if plain else msgspec.json.encode(list(names)).decode()
 
 
 class QueuePatterns:
-    """Which queues are meant: names, shell patterns, or a regular expression over the whole name."""
+    """The selected queues: names, shell patterns, or a regular expression over the whole name."""
 
     def __init__(self, options: Options) -> None:
         self._names = options.names("queue") + options.names("queues")
@@ -128,7 +129,7 @@ class QueuePatterns:
 
     @property
     def named(self) -> bool:
-        """Whether names or patterns were given."""
+        """True if names or patterns were given."""
         return bool(self._names) or self._pattern is not None
 
     def __contains__(self, name: str) -> bool:
@@ -137,7 +138,7 @@ class QueuePatterns:
         return not self._names or any(_means(each, name) for each in self._names)
 
     def unmet(self, names: Iterable[str]) -> list[str]:
-        """What was asked for and none of these queues is meant by, as it was said."""
+        """Return the given names and patterns that match none of these queues."""
         there = list(names)
         if self._pattern is not None and not any(name in self for name in there):
             return [self._pattern.pattern]
@@ -145,5 +146,7 @@ class QueuePatterns:
 
 
 def _means(wanted: str, name: str) -> bool:
-    """A queue's name may look like a pattern, so an equal name matches too."""
+    """Return True if a pattern selects a queue. A queue's name may look like a pattern, so an equal name
+    matches too.
+    """
     return wanted == name or fnmatch.fnmatchcase(name, wanted)

@@ -1,4 +1,4 @@
-"""The plan of a query over journals: which queues and files it reads, and how they are cut into parts for tasks."""
+"""The plan of a query over journals: its queues and files, and how they are split into parts for tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Work = TypeVar("Work")
 
 
 def plan_parts(place: Folder, options: JournalOptions) -> tuple[FormatAdapter, list[Part], Reading]:
-    """The format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
+    """Return the format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
     form, found = look(place, options.format)
     check_log(place)
     place = pinned_to(place, form, chain.from_iterable(found.values()))
@@ -47,7 +47,9 @@ def plan_parts(place: Folder, options: JournalOptions) -> tuple[FormatAdapter, l
 
 
 def check_log(place: Folder) -> None:
-    """Raises ValueError if a power cut has left the journals so that a start of the server changes them."""
+    """Refuse journals that a power cut has left different from the redo log: a start of the server would change them.
+    Raises ValueError.
+    """
     if unlike := unlike_log(SpoolFs(place), ".", OWN_FOLDER):
         path, at = unlike[0]
         where = without_secrets(place.url)
@@ -58,8 +60,9 @@ def check_log(place: Folder) -> None:
 
 
 def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, found: Mapping[str, object]) -> None:
-    """Raises ValueError where zero rows would say that queues are empty which are not there. `found`: see `look`. An
-    empty spool of a server, known by what it keeps beside its journals, is no error."""
+    """Refuse a query whose zero rows would make missing queues look empty, with ValueError. `found`: see `look`. An
+    empty spool of a server, recognized by the server's own folder in it, is no error.
+    """
     where = without_secrets(place.url)
     if not found:
         others = [name for name in FORMATS if name != form.name and look(place, name)[1]]
@@ -80,7 +83,7 @@ def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, fo
 
 
 def no_queue(wanted: str, where: str, there: Iterable[str]) -> str:
-    """The error text for a queue that does not exist."""
+    """Return the error text for a queue that does not exist."""
     names = sorted(there)
     few = ", ".join(names[:NAMES_SHOWN]) + (" ..." if len(names) > NAMES_SHOWN else "")
     return f"there is no queue {wanted} in {where}; there are {few or 'none'}"
@@ -89,7 +92,7 @@ def no_queue(wanted: str, where: str, there: Iterable[str]) -> str:
 def bounded(
     form: FormatAdapter, place: Folder, options: JournalOptions, queue: str, segments: list[JournalSegment]
 ) -> list[JournalSegment]:
-    """A queue's segments between the starting and ending offsets and times that were asked for."""
+    """Return a queue's segments between the requested starting and ending offsets and times."""
     natural, whole = segments, {each.file: each.begin for each in segments}
     if options.ending_ms is not None:
         segments = form.until(place, segments, options.ending_ms)
@@ -111,7 +114,7 @@ def bounded(
 def check_offset(
     form: FormatAdapter, place: Folder, option: str, queue: str, segments: list[JournalSegment], offset: dict[str, Any]
 ) -> None:
-    """Raises ValueError unless a record of the queue begins or ends at the offset."""
+    """Check that a record of the queue begins or ends at the offset. Raises ValueError."""
     file, at = offset["file"], offset["at"]
     if "batch" in offset:
         raise ValueError(f"option {option}: queue {queue}: batches are of archives, and this is a spool")
@@ -125,7 +128,7 @@ def check_offset(
     last = segment.begin
     reading = Reading(False, OnCorrupt.PERMISSIVE)
     for found in form.view("ops")(place, Part(queue, [segment]), reading):
-        is_record = pc.not_equal(found["op"], "listed").fill_null(True)  # those are parts of one
+        is_record = pc.not_equal(found["op"], "listed").fill_null(True)  # listed items are parts of a record
         for start in found.filter(is_record)["offset"].to_pylist():
             if start == at:
                 return
@@ -144,12 +147,12 @@ def _inside(option: str, queue: str, file: str, at: int, near: str) -> str:
 
 
 def dated(form: FormatAdapter, place: Folder, segment: JournalSegment) -> JournalSegment:
-    """A segment that begins within its file, with what its `as_of` is."""
+    """Return a segment that begins within its file, with its `as_of`."""
     return msgspec.structs.replace(segment, as_of=form.as_of(place, segment))
 
 
 def upto(segments: list[JournalSegment], place: dict[str, Any]) -> list[JournalSegment]:
-    """Those before a place. Raises ValueError if its file is gone."""
+    """Return the segments before an offset. Raises ValueError if its file is gone."""
     at = _index(segments, place)
     last = segments[at]
     cut_off = msgspec.structs.replace(last, end=max(last.begin, min(last.end, place["at"])))
@@ -157,7 +160,7 @@ def upto(segments: list[JournalSegment], place: dict[str, Any]) -> list[JournalS
 
 
 def since(segments: list[JournalSegment], place: dict[str, Any]) -> list[JournalSegment]:
-    """Those from a place on. Raises ValueError if its file is gone."""
+    """Return the segments from an offset on. Raises ValueError if its file is gone."""
     at = _index(segments, place)
     first = segments[at]
     cut_off = msgspec.structs.replace(first, begin=min(max(first.begin, place["at"]), first.end))
@@ -165,7 +168,7 @@ def since(segments: list[JournalSegment], place: dict[str, Any]) -> list[Journal
 
 
 def cut(form: FormatAdapter, place: Folder, segments: list[JournalSegment], parts: int) -> list[Part]:
-    """One part a segment; the largest cut up until there are about `parts`."""
+    """Return one part for each segment, with the largest cut until there are about `parts`."""
     segments = [each for each in segments if each.bytes]
     missing = parts - len(segments)
     total = sum(each.bytes for each in segments)
@@ -181,9 +184,9 @@ def cut(form: FormatAdapter, place: Folder, segments: list[JournalSegment], part
 
 
 def bundles(parts: list[Part], count: int) -> list[list[Part]]:
-    """Parts for each task, in order: a task costs as much as reading megabytes, so small files go together.
+    """Return the parts for each task, in order. A task costs as much as reading megabytes, so small files share one.
 
-    `count`: how many tasks are asked for at least; 0: as many as there is work for.
+    `count` is the least number of tasks; 0: as many as there is work for.
     """
     if not count:
         return bundled(parts, lambda part: part.bytes)
@@ -191,8 +194,9 @@ def bundles(parts: list[Part], count: int) -> list[list[Part]]:
 
 
 def bundled(works: list[Work], size: Callable[[Work], int], share: int = TASK_BYTES) -> list[list[Work]]:
-    """Pieces of work for each task, in order, so that a task has `share` bytes at most, or one piece. `size`: how many
-    bytes a piece reads; each opens a file besides."""
+    """Group pieces of work into tasks, in order, so that a task has at most `share` bytes, or one piece. `size` returns
+    the bytes that a piece reads; each also opens a file.
+    """
     found: list[list[Work]] = []
     held = 0
     for work in works:

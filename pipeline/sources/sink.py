@@ -1,7 +1,7 @@
 """Writing to live queues: windows of pipelined sets, waiting while a queue is full, and a guard against repeated
 writes.
 
-At least once. With a guard, only what was in flight is put again when Spark repeats a batch.
+Writes are at least once. With a guard, only items in flight are put again when Spark repeats a batch.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ PAUSE_S, PAUSE_MAX_S = 0.02, 1.0
 
 
 class QueueFull(Exception):
-    """A queue is full, and the option `onFull` says to fail, or it stayed full for too long."""
+    """The queue is full, and the option `onFull` says to fail, or it stayed full for too long."""
 
 
 class TaskReplaced(Exception):
-    """Another attempt of the same task has begun: this one puts nothing more."""
+    """The task has a newer attempt: this one puts nothing more."""
 
 
 class TaskCommit(WriterCommitMessage):
-    """What one task has done. `guard`: the key of the guard that it used, "" without one."""
+    """The result of one task. `guard` is the key of its guard, "" without one."""
 
     def __init__(self, stored: int, dropped: int, skipped: int, guard: str = "") -> None:
         self.stored = stored
@@ -66,7 +66,7 @@ class TaskCommit(WriterCommitMessage):
 
 
 class ItemRow(Struct, frozen=True, gc=False):
-    """One item to put."""
+    """An item to put."""
 
     queue: str
     value: bytes
@@ -75,12 +75,12 @@ class ItemRow(Struct, frozen=True, gc=False):
 
 
 def column_name(name: str) -> str:
-    """The name of a column as it is written here: Spark does not look at the case."""
+    """Return the name of a column in this file's spelling: Spark ignores case."""
     return next((each for each in COLUMNS if each.lower() == name.lower()), name)
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """Raises ValueError for a table that has no items in it."""
+    """Refuse a table without the columns of items. Raises ValueError."""
     names = {column_name(field.name): field.dataType for field in schema.fields}
     if len(names) < len(schema.fields):
         raise ValueError(f"two columns differ in nothing but upper and lower case: {', '.join(schema.names)}")
@@ -100,10 +100,14 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
 
 
 class BatchSink(DataSourceArrowWriter):
-    """`df.write.format("staniel").mode("append")`. Spark may run a task again: see docs/pipeline.md, at least once."""
+    """The sink of `df.write.format("staniel").mode("append")`. Spark may run a task again: see docs/pipeline.md, at
+    least once.
+    """
 
     def __init__(self, options: BatchSinkOptions, schema: StructType) -> None:
-        """Raises ValueError if a later batch has been written: what this one has put is not known any more."""
+        """Check the table. Raises ValueError if a later batch has been written: this one's progress is then
+        forgotten.
+        """
         check_columns(schema, options)
         self.options = options
         if options.batch is not None:
@@ -118,11 +122,11 @@ class BatchSink(DataSourceArrowWriter):
             forget(self.options, messages, self.options.batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Items that were put stay; the guard knows how many."""
+        """Do nothing: items that were put stay, and the guard knows how many."""
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("staniel")`."""
+    """The sink of `df.writeStream.format("staniel")`."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options)
@@ -139,21 +143,21 @@ class StreamSink(DataSourceStreamArrowWriter):
         return put_all(iterator, self.options, RepeatGuard.of(self.options, batch or "", query or ""))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What the guard knows of batches before the last is not asked for any more."""
+        """Forget the guards of batches before the last; they are not needed any more."""
         forget(self.options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Items that were put stay; the guard knows how many."""
+        """Do nothing: items that were put stay, and the guard knows how many."""
 
 
 class RepeatGuard:
-    """How many rows of a task's share the servers have stored, and the digest of these rows, in a small file.
+    """The number of rows of a task's share that the servers have stored, and the digest of these rows, in a small file.
 
-    Spark repeats a streaming batch with the same rows in the same tasks. If the digest of the first rows says that they
-    are the same, they are skipped; if not, all are put. What one query has put to some servers says nothing of another
-    query, nor of other servers: both are part of the key in the file's name. Two tries of a task may be at work at the
-    same time, as where Spark has given up an executor that lives on: the file names the later one, and the earlier one
-    ends before its next window.
+    Spark repeats a streaming batch with the same rows in the same tasks. If the digest of the first rows is the same,
+    they are skipped; if not, all are put. The key in the file's name includes the query and the servers, because
+    neither another query nor other servers have these items. Two attempts of a task may run at the same time, for
+    example if Spark has given up an executor that lives on: the file names the later one, and the earlier one ends
+    before its next window.
     """
 
     def __init__(self, url: str, name: str) -> None:
@@ -166,7 +170,7 @@ class RepeatGuard:
 
     @classmethod
     def of(cls, options: SinkOptions, batch: str, query: str = "") -> RepeatGuard | None:
-        """None if there is no guard, or nothing identifies a repeated batch."""
+        """Return the guard of this task; None if there is none, or nothing identifies a repeated batch."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -180,19 +184,21 @@ class RepeatGuard:
         return self.name.partition(".")[0]
 
     def stored(self) -> tuple[int, str]:
-        """(rows, digest) that an earlier try has stored; from now on that one puts nothing more."""
+        """Return the (rows, digest) that an earlier attempt has stored, and stop that attempt from putting more."""
         known = self._known()
         rows, digest = int(known.get("rows", 0)), str(known.get("digest", ""))
         self._write(rows, digest)
         return rows, digest
 
     def check(self) -> None:
-        """Raises TaskReplaced. A file that is gone was forgotten: the other try has ended, and the next batch, too."""
+        """Check that no newer attempt has begun. Raises TaskReplaced. A missing file was forgotten: the other attempt
+        has ended, and the next batch too.
+        """
         if self._known().get("writer", "" if self._has_written else self.writer) != self.writer:
             raise TaskReplaced("another try of this task puts these rows now")
 
     def note(self, rows: list[ItemRow]) -> None:
-        """Raises TaskReplaced."""
+        """Note stored rows. Raises TaskReplaced."""
         self.check()
         for row in rows:
             self.digest = digest_of(row, self.digest)
@@ -218,28 +224,33 @@ class RepeatGuard:
 
 
 def guard_key(options: SinkOptions, query: str) -> str:
-    """What a guard's file is known by beside batch and task. The order of the servers counts: it decides which of them
-    a queue is put to."""
+    """Return the key of a guard's file beside batch and task. The order of the servers counts: it decides which server
+    gets a queue.
+    """
     said = json.dumps([options.app_id, query, options.servers])
     return blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def digest_of(row: ItemRow, before: str) -> str:
-    """Of a row and all before it. Each part has its length, so that no two different rows give the same bytes."""
+    """Return the digest of a row and all before it. Each part has its length, so that different rows never give the
+    same bytes.
+    """
     queue = row.queue.encode("utf-8", "surrogatepass")
     head = b"%b %d %d %d %d " % (before.encode(), len(queue), len(row.value), row.flags, row.expires_ms)
     return blake2b(head + queue + row.value, digest_size=16).hexdigest()
 
 
 def forget(options: SinkOptions, messages: list[WriterCommitMessage | None], batch: int) -> None:
-    """Remove what is known of batches before `batch`, by the messages of its tasks."""
+    """Remove the guards of batches before `batch`, by the messages of its tasks."""
     if options.guard_path:
         keys = {each.guard for each in messages if isinstance(each, TaskCommit) and each.guard}
         forget_before(options.guard_path, keys, batch)
 
 
 def check_not_past(options: SinkOptions, batch: int) -> None:
-    """Raises ValueError if the guard knows of a later batch than `batch`: those before the last are forgotten."""
+    """Refuse a batch if the guard knows a later one, because the guards of earlier batches are removed. Raises
+    ValueError.
+    """
     key = guard_key(options, "")
     known = [int(parts[1]) for name, _ in folder(options.guard_path).list() if (parts := name.split("."))[0] == key]
     if known and max(known) > batch:
@@ -250,7 +261,7 @@ def check_not_past(options: SinkOptions, batch: int) -> None:
 
 
 def forget_before(guard_path: str, keys: set[str], batch: int) -> None:
-    """Remove the guards of these keys for batches before `batch`, and what a killed task has left half written."""
+    """Remove the guards of these keys for batches before `batch`, and half-written files of killed tasks."""
     place = folder(guard_path)
     for name, _ in place.list():
         parts = name.split(".")
@@ -259,8 +270,8 @@ def forget_before(guard_path: str, keys: set[str], batch: int) -> None:
 
 
 def put_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, guard: RepeatGuard | None) -> TaskCommit:
-    """Put every row of a task. Raises QueueFull, ServerLost, ServerRefused, TaskReplaced: the task failed, and Spark
-    decides.
+    """Put every row of a task. Raises QueueFull, ServerLost, ServerRefused, TaskReplaced: then the task has failed, and
+    Spark decides.
     """
     putter = WindowWriter(options, guard)
     try:
@@ -273,7 +284,7 @@ def put_all(batches: Iterator[pa.RecordBatch], options: SinkOptions, guard: Repe
 
 
 def all_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Iterator[ItemRow]:
-    """Raises ValueError for a row that is no item."""
+    """Yield the rows of all batches. Raises ValueError for a row that is no item."""
     first = 0
     for batch in batches:
         yield from rows_of(batch, options, first)
@@ -281,7 +292,7 @@ def all_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Iterato
 
 
 def rows_of(batch: pa.RecordBatch, options: SinkOptions, first: int) -> Iterator[ItemRow]:
-    """`first`: the number of the batch's first row in its task."""
+    """Yield the rows of a batch. `first` is the number of its first row in its task."""
     batch = batch.rename_columns([column_name(name) for name in batch.schema.names])
     names, rows = batch.schema.names, batch.num_rows
     values = batch["value"].to_pylist()
@@ -318,7 +329,7 @@ def _windows(rows: Iterator[ItemRow], size: int) -> Iterator[list[ItemRow]]:
 
 
 class WindowWriter:
-    """Puts windows of rows. A queue goes to one server of several: the one that its name's checksum picks."""
+    """A writer of windows of rows. With several servers, the checksum of a queue's name picks the one for it."""
 
     def __init__(self, options: SinkOptions, guard: RepeatGuard | None) -> None:
         self.options = options
@@ -332,7 +343,7 @@ class WindowWriter:
             connection.close()
 
     def after_stored(self, rows: Iterator[ItemRow]) -> Iterator[ItemRow]:
-        """The rows that an earlier try has not stored."""
+        """Return the rows that an earlier attempt has not stored."""
         if self.guard is None:
             return rows
         count, wanted = self.guard.stored()
@@ -349,7 +360,7 @@ class WindowWriter:
         return rows
 
     def put(self, rows: list[ItemRow]) -> None:
-        """One window: stored, or dropped where that was asked for, when this returns."""
+        """Put one window. On return its rows are stored, or dropped if the option says so."""
         until = time.monotonic() + self.options.full_timeout_s
         pause_s, left = PAUSE_S, rows
         while left := self._try_if_ours(left):
@@ -371,7 +382,7 @@ class WindowWriter:
         return self._try(rows)
 
     def _try(self, rows: list[ItemRow]) -> list[ItemRow]:
-        """Put each row once; returns those whose queue is full."""
+        """Put each row once. Return those whose queue is full."""
         by_server: dict[str, list[ItemRow]] = {}
         for row in rows:
             by_server.setdefault(self._server(row.queue), []).append(row)

@@ -1,7 +1,7 @@
 """Archiving journals into a lake: Parquet by queue and day, continued at each run.
 
-Tasks write Parquet themselves from the columns that they have decoded. Through Spark's own writer each row crosses a
-socket, becomes a Java row, is sorted by queue and day, and is encoded there: five times the processor time.
+Tasks write Parquet themselves from the columns that they have decoded. In Spark's own writer each row would cross a
+socket, become a Java row, be sorted by queue and day, and be encoded there: five times the processor time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 class ArchiveTask(Struct, frozen=True):
-    """One part of one batch. `day`: where rows go that have no time, and none near them has."""
+    """A part of one batch. `day` is the day of rows without a time and without a row with a time near them."""
 
     out: str
     batch: int
@@ -59,12 +59,12 @@ def archive(
     tell: Tell,
     warn: Callable[[str], None] = LOG.warning,
 ) -> int:
-    """Add what has been written to the journals since the last run; how many rows that were. All records are, from the
-    first on, because what a queue held is told from them.
+    """Add the records written to the journals since the last run. Return the number of rows. The archive has all
+    records from the first on, because the state of a queue is computed from them.
 
-    Exactly once, whatever is killed: see lake.py. Where a journal was packed, rewritten or removed before it was read
-    to its end, the archive goes on with what there is; that is counted in the ledger, and `warn` hears of it. `tell`
-    hears of every batch. Raises what reading raises, and LakeTaken.
+    Each record is added exactly once, whatever is killed: see lake.py. If a journal was packed, rewritten or removed
+    before it was read to its end, the archive continues with the remaining records; the loss is counted in the ledger,
+    and passed to `warn`. `tell` gets every batch. Raises what reading raises, and LakeTaken.
     """
     size = str(TASK_BYTES * spark.sparkContext.defaultParallelism)
     options = JournalOptions({"maxBytesPerTrigger": size, "failOnDataLoss": "false", **given, "path": path})
@@ -82,7 +82,7 @@ def archive(
             try:
                 written = _write(spark, stream, lake, start, end)
             except Vanished:
-                # Of this attempt nothing counts; what is there now is planned anew.
+                # Discard this attempt, and plan again with the files of now.
                 if (misses := misses + 1) >= TRIES:
                     raise
                 continue
@@ -104,12 +104,12 @@ def archive(
             tell({"batch": lake.entry.batch, "rows": rows, "rate": round(some / max(monotonic() - began, 0.001))})
         readers = stream.read_marks(list(start))
         if any(lake.entry.readers.get(queue) != marks for queue, marks in readers.items()):
-            lake.commit(start, [], {}, readers=readers)  # they have read, and nothing was put
+            lake.commit(start, [], {}, readers=readers)  # readers have progressed, and nothing was put
     return rows
 
 
 def _write(spark: SparkSession, stream: JournalStream, lake: Lake, start: Offset, end: Offset) -> list[WrittenPart]:
-    """The files of the next batch. Raises Vanished."""
+    """Write the files of the next batch. Raises Vanished."""
     tasks = [
         ArchiveTask(lake.url, lake.entry.batch + 1, each, stream.columns, _day_of(each, lake.entry.days))
         for each in stream.pieces(start, end)
@@ -119,7 +119,7 @@ def _write(spark: SparkSession, stream: JournalStream, lake: Lake, start: Offset
 
 
 def _gaps(start: Offset, end: Offset, lost: Mapping[str, int | None], entry: LedgerEntry) -> dict[str, Gap]:
-    """What the next batch steps over, added to what was lost before."""
+    """Return the losses of the next batch, added to earlier ones."""
     gone = {queue: items or 0 for queue, items in lost.items() if start.get(queue) != end.get(queue)}
     before = {queue: entry.gaps.get(queue, Gap()) for queue in gone}
     return {
@@ -133,7 +133,7 @@ def _lost(items: int | None) -> str:
 
 
 def write_part(task: ArchiveTask) -> WrittenPart:
-    """What one task does. Raises Vanished if the bytes are gone."""
+    """Write one task's part. Raises Vanished if the bytes are gone."""
     tables = ParquetTables(lake_folder_of(task.out), task.columns, CLOCK, task.batch, task.day)
     try:
         for batch in task.partition.rows(task.columns):
@@ -147,6 +147,8 @@ def write_part(task: ArchiveTask) -> WrittenPart:
 
 
 def _day_of(partition: PinnedPartition, days: Mapping[str, int]) -> int:
-    """A sealed file's records are from its last day or before; those of another from the last day that is known."""
+    """Return the last day of a sealed file, whose records are from that day or before; for another file, the last known
+    day of the queue.
+    """
     segment = partition.segment
     return segment.sealed_ms // DAY_MS if segment.sealed_ms else days.get(segment.queue, 0)

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 
 class Converted(Struct, frozen=True):
-    """One queue. `items`: how many were moved, -1 if it was in that format already; `refusal`: why it was not done;
-    `left`: what could not be read, and where it is kept; `is_whole`: that is nothing but ends that were being written
-    when a server died."""
+    """The result for one queue. `items` were moved, -1: it was in that format already. `refusal` says why it was not
+    converted. `left` says what could not be read, and where it is kept. `is_whole`: nothing was lost except records
+    that were being written when a server died.
+    """
 
     spool: str
     queue: str
@@ -40,13 +41,13 @@ class Converted(Struct, frozen=True):
 
 
 def convert(spark: SparkSession, spools: list[str], queues: list[str], wanted: Format) -> list[Converted]:
-    """What became of each queue that is meant, in order. Every executor must see the folders."""
+    """Convert the selected queues, and return the results in order. Every executor must see the folders."""
     tasks = [(absolute(spool), as_option(queues), wanted, round(time.time() * 1000)) for spool in spools]
     return [found for each in run(spark, tasks, convert_spool) for found in each]
 
 
 def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
-    """One spool. Nothing is changed where it is refused."""
+    """Convert one spool. A refused queue stays unchanged."""
     path, queues, wanted, now_ms = task
     chosen = QueuePatterns(
         Options({"queues": queues} if queues else {}, {"queue", "queues", "queuePattern"}, "convert")

@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 DAY = "day"
 UNKNOWN_DAY = "1970-01-01"
 TRIES = 5
-TOO_SLOW = "failed to connect back"  # Spark gives a worker ten seconds to start; then nothing was read, so go on
-CHECKPOINT, SPOOL = "_checkpoint", "_spool"  # Spark's readers leave out what begins with an underscore
+TOO_SLOW = "failed to connect back"  # a worker took more than Spark's ten seconds to start and read nothing: retry
+CHECKPOINT, SPOOL = "_checkpoint", "_spool"  # Spark's readers ignore names that begin with an underscore
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 def drain(spark: SparkSession, out: str, given: Mapping[str, str], once: bool, tell: Tell) -> int:
-    """Take everything out of live queues into Parquet by queue and day; how many items that were. `tell` hears of every
-    batch. At least once, with the same id when twice: see pipeline/sources/drain.py."""
+    """Move all items of live queues into Parquet by queue and day. Return the number of items. `tell` gets every batch.
+
+    Items are moved at least once, with the same id the second time: see pipeline/sources/drain.py.
+    """
     from pyspark.errors import PySparkException
 
     if NO_QUEUE in DrainOptions({"spoolPath": out, **given}).queues:
@@ -53,7 +55,7 @@ def _start(spark: SparkSession, out: str, given: Mapping[str, str], once: bool) 
 
 
 class BatchProgress:
-    """Reports each batch once, over several starts of one query."""
+    """A reporter that reports each batch once, over several starts of one query."""
 
     def __init__(self, tell: Tell) -> None:
         self.rows = 0

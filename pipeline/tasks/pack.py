@@ -1,8 +1,8 @@
-"""Packing journals that no server has open: the live items of a queue's sealed files go to one file.
+"""Packing journals that no server has open: the remaining items of a queue's sealed files go to one file.
 
 Tasks write new files under temporary names and read them back; the driver, which holds the spool's lock, puts them in
-place. So a task that runs twice, or after its driver has died, changes nothing. What a crash leaves is repaired by the
-server's own recovery, and a new file counts only if recovery finds in it what it finds in the old files.
+place. So a task that runs twice, or after its driver has died, changes nothing. The server's own recovery repairs the
+remains of a crash, and a new file counts only if recovery reads the same from it as from the old files.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ TEMP_NUMBERS = 10**15, 10**16  # numbers of temporary files: those of a server a
 
 
 class SpoolInUse(Exception):
-    """A server has the spool open. It packs by itself and would not know of files replaced by others."""
+    """The spool is open in a server. The server packs by itself and would not notice replaced files."""
 
 
 class PackMismatch(Exception):
-    """What was written in place of a queue's sealed files does not hold what they hold; they are as they were."""
+    """The content of the new file differs from that of a queue's sealed files, which are unchanged."""
 
 
 class Packed(Struct, frozen=True):
-    """What became of one queue's sealed files."""
+    """The result for one queue's sealed files."""
 
     queue: str
     files: int
@@ -67,7 +67,7 @@ class Packed(Struct, frozen=True):
 
 
 class PackTask(Struct, frozen=True):
-    """One queue to be packed. `files`: its sealed ones, by name."""
+    """A queue to be packed. `files` are its sealed ones, by name."""
 
     path: str
     queue: QueueSummary
@@ -82,12 +82,12 @@ class PackTask(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The queue's, as the file system has it."""
+        """The queue's name in the file system."""
         return real_name(self.queue.name)
 
 
 class PackedFiles(Struct, frozen=True):
-    """A file that a task has made, and found to hold what the `files` hold. `number`: the largest of theirs."""
+    """A file that a task has made, with the same content as `files`. `number` is the largest of theirs."""
 
     queue: str
     temp: str
@@ -99,9 +99,10 @@ class PackedFiles(Struct, frozen=True):
 
 
 def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: JournalDialect) -> list[Packed]:
-    """Pack every queue of Kestrel's format with sealed files; others are left alone. Raises SpoolInUse; ValueError for
-    a spool that is not in a local folder, that holds nothing but other formats, or in which a server has work to
-    finish; PackMismatch.
+    """Pack every queue of Kestrel's format with sealed files; others are left alone.
+
+    Raises SpoolInUse; ValueError for a spool that is not in a local folder, that has only other formats, or in which a
+    server has unfinished work; PackMismatch.
     """
     place = folder(path)
     if not isinstance(place, LocalFolder):
@@ -125,7 +126,9 @@ def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Jour
 
 
 def _ready(disk: OsFs, path: str) -> Spool:
-    """The spool, ours alone, and as a start of the server would leave its files. Raises SpoolInUse, ValueError."""
+    """Lock the spool and bring its files into the state that a start of the server would leave. Raises SpoolInUse,
+    ValueError.
+    """
     try:
         spool = Spool(disk, path)
     except Locked as locked:
@@ -142,7 +145,9 @@ def _ready(disk: OsFs, path: str) -> Spool:
 
 
 def _put_in_place(spool: Spool, written: PackedFiles) -> Packed:
-    """The new file for the old ones, as recovery finishes a pack: a crash between two steps is finished by a start."""
+    """Replace the old files by the new one, in the steps in which recovery finishes a pack: after a crash a start
+    finishes it.
+    """
     temp = f"{spool.folder}/{written.temp}"
     if spool.fs.size(temp) != written.size:
         raise PackMismatch(f"{temp} has changed since it was compared; the files of {written.queue} are as they were")
@@ -159,8 +164,8 @@ def _tidy(spool: Spool) -> None:
 
 
 def write_pack(task: PackTask) -> PackedFiles:
-    """What a task does: a file of its own, which holds what the sealed files hold. Raises PackMismatch, and what
-    reading raises; nothing has changed then.
+    """Write a new file with the content of the sealed files. Raises PackMismatch, and what reading raises; then nothing
+    has changed.
     """
     disk, queue = OsFs(), task.queue
     name = temp_name(task.name, secrets.choice(range(*TEMP_NUMBERS)))
@@ -186,7 +191,7 @@ def write_pack(task: PackTask) -> PackedFiles:
 
 
 def create(disk: Fs, path: str) -> File:
-    """A new file. Raises FileExistsError."""
+    """Create a file. Raises FileExistsError."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
     return disk.append(path)
 
@@ -205,8 +210,9 @@ def _write(file: File, pieces: Iterator[bytes]) -> None:
 
 
 def contents(disk: Fs, path: str, queue: str, files: Mapping[str, int]) -> tuple[Any, ...]:
-    """What a server finds in these files as a queue's sealed ones: the number of the last reserve, each open read, how
-    many items there are and a checksum of all of them in order. Raises PackMismatch for what cannot be read."""
+    """Return what a server recovers from these files as a queue's sealed ones: the number of the last reserve, each
+    open read, the number of items and a checksum of all of them in order. Raises PackMismatch for unreadable records.
+    """
     recovered = Recovery(disk, path).recover(queue, Files(queue, dict(files), {}, []), 0, READ_BACK_BYTES)
     if recovered.damages:
         damage = recovered.damages[0]
@@ -227,7 +233,7 @@ def _seen(item: Item) -> bytes:
 
 
 def snapshot(path: str, queue: QueueSummary, dialect: JournalDialect) -> Iterator[bytes]:
-    """The records that make a new queue what this one is: its counter, open reads, items."""
+    """Yield the records that give a new queue the state of this one: its counter, open reads, items."""
     encoder, state = Encoder(dialect), queue.state
     copies = OriginalItems(path)
     try:
@@ -244,13 +250,13 @@ def snapshot(path: str, queue: QueueSummary, dialect: JournalDialect) -> Iterato
 
 
 def _rows(path: str, queue: QueueSummary) -> Iterator[dict[str, Any]]:
-    """Without payloads: each is copied from its own place."""
+    """Yield the rows without payloads: each is copied from its original file."""
     for batch in live_rows(folder(path), queue, False, stand_ins=True):
         yield from batch.select(["file", "offset", "size", "flags", "xid"]).to_pylist()
 
 
 class OriginalItems:
-    """Items as their records have them: times that are no times too."""
+    """A reader of items as they stand in their records, invalid times included."""
 
     def __init__(self, path: str) -> None:
         self._folder = folder(path)

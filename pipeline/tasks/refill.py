@@ -19,11 +19,10 @@ ITEM_OPS = ["add", "add_xid", "continue", "put"]
 
 
 def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, str]) -> DataFrame:
-    """The items of an archive or a spool, in the order in which they were added.
+    """Return the items of an archive or a spool, in the order of adding.
 
-    Only what is still in the queues, unless `view` says `ops`: then every item that was ever added. `parquet`: the
-    files of an archive are read as they are, every item that was ever added; names of queues are text there, whatever
-    they look like.
+    They are the items still in the queues, or with `view` `ops` every item ever added. With `parquet`, the files of an
+    archive are read as they are, every item ever added; names of queues are text there, also if they look like numbers.
     """
     from pyspark.sql import functions as F
 
@@ -39,10 +38,10 @@ def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, 
     if "op" in rows.columns:
         rows = rows.filter(F.col("op").isin(ITEM_OPS))
     if parquet and {"op", "size", "addTime", "expireTime"} <= set(rows.columns):
-        # Archives that earlier versions made have the stand-ins of packs as empty items put at no time.
+        # Archives of earlier versions have the placeholder records of packs as empty items without a time.
         timeless = F.col("addTime").isNull() & F.col("expireTime").isNull()
         rows = rows.filter(~(timeless & (F.coalesce("size", F.lit(0)) == 0)))
-    if "reader" in rows.columns:  # an item is a row for each reader that has not read it, and is put once
+    if "reader" in rows.columns:  # an item has a row for each reader that has not read it, but is put once
         return rows.dropDuplicates(["queue", "id"]).orderBy("queue", "id")
     if "position" in rows.columns:
         return rows.orderBy("queue", F.col("position").asc_nulls_first())
@@ -51,9 +50,12 @@ def items_of(spark: SparkSession, path: str, parquet: bool, given: Mapping[str, 
 
 
 def refill(rows: DataFrame, since: str, until: str, queues: list[str], options: Mapping[str, str], rate: int) -> int:
-    """Put the rows that are meant; how many. `queues`: names or shell patterns, empty for all. One task, so that order
-    and rate hold. Raises ValueError for no time and for a queue that is not there; ServerLost, with nothing put, if one
-    of the servers does not answer; ServerRefused if one does not let us in. Times without a zone are UTC."""
+    """Put the selected rows. Return their number. `queues` has names or shell patterns, empty for all. One task does
+    it, so that order and rate hold.
+
+    Raises ValueError for an invalid time and for an unknown queue; ServerLost, with nothing put, if a server does not
+    reply; ServerRefused if one rejects the login. Times without a zone are UTC.
+    """
     from pyspark.sql import functions as F
 
     SinkOptions(options).reach()

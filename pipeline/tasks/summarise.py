@@ -1,6 +1,6 @@
 """Summaries of whole queues, computed in parallel: one for each segment, then neighbours merged level by level.
 
-A segment with a sidecar is read only if some of it is alive. If a segment's summary depends on the transaction ids
+A segment with a sidecar is read only if some of its items remain. If a segment's summary depends on the transaction ids
 before it, these are counted first; if that is not enough, one task reads the queue in order.
 """
 
@@ -37,7 +37,7 @@ SINGLE_BYTES = 32 << 20  # a queue with less than this is one task: a second pas
 
 
 class SegmentTask(Struct, frozen=True):
-    """One segment to summarise."""
+    """A segment to summarise."""
 
     url: str
     reading: Reading
@@ -46,8 +46,9 @@ class SegmentTask(Struct, frozen=True):
 
 
 def queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed: bool = False) -> list[QueueSummary]:
-    """Every queue under a path; `sealed`: by its sealed files alone. Looks again if files change meanwhile. Raises what
-    reading raises: CorruptJournal, Vanished."""
+    """Return the summary of every queue under a path; with `sealed`, of its sealed files alone. Tries again if files
+    change meanwhile. Raises what reading raises: CorruptJournal, Vanished.
+    """
     for _ in range(TRIES - 1):
         try:
             return _queues_of(spark, path, given, sealed)
@@ -72,7 +73,7 @@ def _queues_of(spark: SparkSession, path: str, given: Mapping[str, str], sealed:
 
 
 def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFrame:
-    """The columns of the view `state`. Tasks get the summaries and read what is alive."""
+    """Return the columns of the view `state`. Tasks get the summaries and read the remaining items."""
     options = JournalOptions({**given, "path": path, "view": "state"})
     if is_archive(options.path):
         read: DataFrame = spark.read.format("staniel-journal").options(**{**given, "view": "state"}).load(path)
@@ -100,8 +101,11 @@ def state_of(spark: SparkSession, path: str, given: Mapping[str, str]) -> DataFr
 def run(
     spark: SparkSession, works: list[Any], work: Callable[[Any], Any], size: Callable[[Any], int] = lambda _: TASK_BYTES
 ) -> list[Any]:
-    """`work` on each of `works`, by the next free worker; the results in order. `size`: how many bytes one reads, so
-    that small ones share a task; else each is a task. Raises Vanished if one of them does."""
+    """Run `work` on each of `works`, in the next free worker. Return the results in order.
+
+    `size` returns the bytes that one reads, so that small ones share a task; without it each is a task. Raises Vanished
+    if one of them does.
+    """
     results = run_each(spark, works, work, size)
     for result in results:
         if isinstance(result, Vanished):
@@ -112,8 +116,9 @@ def run(
 def run_each(
     spark: SparkSession, works: list[Any], work: Callable[[Any], Any], size: Callable[[Any], int]
 ) -> list[Any]:
-    """The same, with a Vanished as the result of one that raised it: to try again would not help it, and others may
-    well have come to their end."""
+    """Run `work` on each of `works`, with a Vanished as the result of one that raised it: trying that one again would
+    not help, and others may have finished.
+    """
     if not works:
         return []
 
@@ -133,7 +138,7 @@ def run_each(
 
 
 def shared_out(spark: SparkSession, works: list[Any], size: Callable[[Any], int]) -> list[list[Any]]:
-    """Pieces of work for each task, as the reader of a view has them, and for each core something."""
+    """Group pieces of work into tasks, as the reader of a view does, with some for each core."""
     total = sum(size(each) + OPEN_BYTES for each in works)
     return bundled(works, size, min(TASK_BYTES, -(-total // spark.sparkContext.defaultParallelism)))
 
@@ -144,7 +149,9 @@ def _in_order(spark: SparkSession, url: str, reading: Reading, parts: list[Part]
 
 
 def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Part]) -> dict[str, QueueSummary]:
-    """Each segment by itself, and again with its counter if it cannot be. Queues that do not fit then are left out."""
+    """Summarise each segment by itself, and again with its counter if it needs that. Queues that still do not fit are
+    left out.
+    """
     tasks = [
         SegmentTask(url, trusting(part.segments, reading), each, UNKNOWN if each.number else EMPTY)
         for part in parts
@@ -170,7 +177,7 @@ def _in_parallel(spark: SparkSession, url: str, reading: Reading, parts: list[Pa
 
 
 def pinned(url: str, segments: Iterable[JournalSegment]) -> Folder:
-    """A folder with the files that a query was planned with."""
+    """Return the folder pinned to the files that a query was planned with."""
     return pinned_to(folder(url), KestrelAdapter(), segments)
 
 
@@ -179,7 +186,9 @@ def _survey(url: str, stretch: Stretch) -> Summarised | None:
 
 
 def _alone(task: SegmentTask) -> Summarised | XidScan | None:
-    """A summary; how the counter moves if that has to be known first; None if the queue before has to be."""
+    """Return a segment's summary; the movement of the counter if the summary needs the counter first; None if it needs
+    the queue before it.
+    """
     segment = task.segment
     place = pinned(task.url, [segment])
     try:
@@ -198,7 +207,7 @@ def _alone(task: SegmentTask) -> Summarised | XidScan | None:
 
 
 def _counters(tasks: list[SegmentTask], first: list[Any]) -> Iterator[tuple[int, int]]:
-    """The segments that have to be read again, with the counter at their beginning."""
+    """Yield the segments to read again, with the counter at their beginning."""
     counter: int | None = 0
     for at, (task, result) in enumerate(zip(tasks, first, strict=True)):
         counter = counter if task.segment.number else 0
@@ -213,7 +222,7 @@ def _counters(tasks: list[SegmentTask], first: list[Any]) -> Iterator[tuple[int,
 
 
 def _stood(name: str, found: list[Any]) -> tuple[QueueSummary, dict[int, Stretch]] | None:
-    """See `stand`; None: the results do not make a queue."""
+    """See `stand`. Return None if the results do not make a queue."""
     if not all(isinstance(each, Summarised) for each in found):
         return None
     try:
@@ -223,7 +232,9 @@ def _stood(name: str, found: list[Any]) -> tuple[QueueSummary, dict[int, Stretch
 
 
 def _live_tasks(queue: QueueSummary) -> Iterator[QueueSummary]:
-    """The queue's live rows as tasks: one a segment that holds some of the line, one for what was handed out."""
+    """Yield the tasks for the queue's remaining rows: one for each segment that holds some of the line, one for
+    delivered items.
+    """
     state = queue.state
     if state.front or state.opens:
         held = State(state.front, state.opens, state.added, state.added, state.listed, 0, {})
@@ -240,7 +251,7 @@ def _live_tasks(queue: QueueSummary) -> Iterator[QueueSummary]:
 
 
 def _live_bytes(queue: QueueSummary) -> int:
-    """How much of its files a task of `_live_tasks` may read."""
+    """Return how many bytes of its files a task of `_live_tasks` may read."""
     return sum(one.segment.bytes for one in queue.found if one.facts.marks)
 
 

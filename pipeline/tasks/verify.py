@@ -1,5 +1,5 @@
-"""Verifying the journals of a fleet: every record of every file, whether the records agree with each other, and the
-checksums that a server has left for sealed files. Nothing is repaired; the server cuts off a torn end when it starts.
+"""Verifying the journals of a fleet: every record of every file, the consistency of the records, and the checksums that
+a server has left for sealed files. Nothing is repaired; the server removes a torn end when it starts.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 class Finding(Struct, frozen=True):
-    """One file. `wrong`: what a reader meets at byte `at`, `unread_bytes` from its end; `torn`: that is no damage;
-    `strays`: records that met nothing: a removal of no item. `flaws`: bytes that are not what was written, None: there
-    are no checksums to tell."""
+    """The result for one file. `wrong` is the damage at byte `at`, with `unread_bytes` from there; `torn`: it is only a
+    torn end. `strays` counts records without effect, such as a removal of no item. `flaws` has bytes that differ from
+    what was written; None: there are no checksums.
+    """
 
     queue: str
     file: str
@@ -45,7 +46,7 @@ class Finding(Struct, frozen=True):
         return (bool(self.wrong) and not self.torn) or bool(self.flaws)
 
     def lines(self) -> Iterator[str]:
-        """What people read of it."""
+        """Yield the lines that people read."""
         state = "damaged" if self.bad else "torn end" if self.torn else "ok"
         strays = f", {self.strays} records met nothing" if self.strays else ""
         yield f"{self.file}: {self.bytes:,} bytes, {self.items:,} items: {state}{strays}"
@@ -56,8 +57,9 @@ class Finding(Struct, frozen=True):
 
 
 def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Finding]:
-    """One finding a file, in order. A queue is in one task. Queues whose files change meanwhile are read again; one
-    that was deleted has none. Raises Vanished if they change all the time."""
+    """Return one finding for each file, in order. A queue is in one task. Queues whose files change meanwhile are read
+    again; a deleted one has no finding. Raises Vanished if files keep changing.
+    """
     options = JournalOptions({**given, "path": path})
     place = folder(options.path)
     form, found = look(place, options.format)
@@ -113,7 +115,7 @@ def _unlike(place: Folder, segment: JournalSegment) -> list[Flaw] | None:
 
 
 def _by_rows(place: Folder, name: str, part: Part, reading: Reading) -> list[Finding]:
-    """For formats without summaries: whatever the view `ops` says of damage."""
+    """Verify a file of a format without summaries: report the damage that the view `ops` finds."""
     view = FORMATS[name]().view("ops")
     findings = []
     for segment in part.segments:

@@ -1,4 +1,5 @@
-"""The Kestrel format on Spark: adapter.py names a queue's files and views, ops.py decodes records into the rows of
-`ops`, queue.py and state.py summarise files for the view `state`, items.py follows every item for the view `items`.
-Records themselves are journal/kestrel/records.py; Spark is not imported here.
+"""The Kestrel format on Spark: adapter.py has a queue's files and views, ops.py decodes records into the rows of `ops`,
+queue.py and state.py summarise files for the view `state`, items.py follows every item for the view `items`.
+
+journal/kestrel/records.py has the records themselves; Spark is not imported here.
 """

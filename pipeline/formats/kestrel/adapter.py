@@ -1,4 +1,4 @@
-"""The adapter of the Kestrel format: which files belong to a queue, and its views. See base.FormatAdapter."""
+"""The adapter of the Kestrel format: the files of a queue, and its views. See base.FormatAdapter."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from staniel.pipeline.lake.folders import Folder
 from staniel.pipeline.lake.lake import ReadMark
 
 EXPIRY_BYTES = 8
-SMALL_BYTES = 16 << 10  # of a file whose records are sooner looked at one by one than made columns of
-TIME_END = {op: HEAD_BYTES[op] - EXPIRY_BYTES for op in (ADDX, ADD_XID)}  # where an item's add time ends in its record
+SMALL_BYTES = 16 << 10  # in smaller files, reading records one by one is faster than making columns
+TIME_END = {op: HEAD_BYTES[op] - EXPIRY_BYTES for op in (ADDX, ADD_XID)}  # the end of an item's add time in its record
 
 SUMMARIES = schema(
     queue=pa.string(),
@@ -51,7 +51,7 @@ SUMMARIES = schema(
 
 
 class KestrelAdapter:
-    """See base.Format."""
+    """The adapter of the Kestrel format, see base.FormatAdapter."""
 
     name = "kestrel"
     by_queue = True
@@ -85,7 +85,7 @@ class KestrelAdapter:
         return kestrel_state.cut_at_time(folder, segments, until_ms)
 
     def cuts(self, folder: Folder, segment: JournalSegment, parts: int) -> list[tuple[int, int]]:
-        """Cuts stand where no SAVE_XID goes before, because those belong to the item behind them."""
+        """Return cuts at records that no SAVE_XID precedes: a SAVE_XID belongs to the item behind it."""
         step = max(segment.bytes // parts, 1)
         cuts: list[tuple[int, int]] = []
         file = folder.open(segment.file)
@@ -106,7 +106,7 @@ class KestrelAdapter:
         return sorted({each for each in cuts if each[0] > segment.begin})
 
     def boundary(self, folder: Folder, segment: JournalSegment, max_bytes: int, max_records: int) -> BatchEnd:
-        """See base.Format. SAVE_XID records at the end are left for the item that they may belong to."""
+        """See base.FormatAdapter. SAVE_XID records at the end are left for the item that they may belong to."""
         file = folder.open(segment.file)
         reach, records = BatchEnd(segment.begin, as_of=segment.as_of), 0
         reader = OpsReader(segment, False)
@@ -146,7 +146,9 @@ class KestrelAdapter:
         return latest
 
     def tells(self, head: bytes) -> bool:
-        """Records of removals, reserves and ends are alike in all files: only an item's add time is not."""
+        """Return True if the head has an item's add time. Records of removals, reserves and ends are the same in all
+        files.
+        """
         at = 0
         while at < len(head) and (size := FIXED_BYTES.get(head[at], 0)):
             at += size
@@ -156,11 +158,11 @@ class KestrelAdapter:
         return {}
 
     def read_marks(self, folder: Folder, queues: Collection[str], reading: Reading) -> dict[str, dict[str, ReadMark]]:
-        """The records say what was taken."""
+        """Return nothing: the records say what was taken."""
         return {}
 
     def is_broken(self, segments: list[JournalSegment]) -> bool:
-        """Files go from the oldest on."""
+        """Return False: files are removed from the oldest on."""
         return False
 
     def missing(self, folder: Folder, segments: list[JournalSegment], last_id: int) -> int | None:
@@ -177,8 +179,9 @@ class KestrelAdapter:
 
 
 def cuttable(found: pa.RecordBatch) -> Any:
-    """How many rows of a batch may be cut off from the rest, rising: not between a SAVE_XID and the item that it may
-    belong to, nor within the items that one record lists."""
+    """Return the numbers of rows at which a batch may be cut, rising: not between a SAVE_XID and the item that it may
+    belong to, nor within the items that one record lists.
+    """
     kinds = found["op"]
     is_saved = np.asarray(pc.equal(kinds, "save_xid"))
     goes_on = np.append(np.asarray(pc.equal(kinds, "listed"))[1:], False)
@@ -186,12 +189,14 @@ def cuttable(found: pa.RecordBatch) -> Any:
 
 
 def newest_ms(found: pa.RecordBatch) -> Any:
-    """`asOf` in ms, 0 where there is none."""
+    """Return `asOf` in ms, 0 for none."""
     return np.asarray(found["asOf"].view(pa.int64()).fill_null(0)) // 1000
 
 
 def files_in_order(files: Files) -> list[str]:
-    """The names in the order of replay: a pack stands for everything that it covers, its own predecessors included."""
+    """Return the names in the order of replay. A pack replaces everything that it covers, its own predecessors
+    included.
+    """
     packs = sorted(files.packs, key=lambda name: (files.packs[name], name))
     covered = files.packs[packs[-1]] if packs else -1
     archives = [name for name in files.archives_in_order() if files.archives[name] > covered]
@@ -199,7 +204,7 @@ def files_in_order(files: Files) -> list[str]:
 
 
 def read_summaries(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """One row a segment, each summarised by itself, or, where only the queue before it tells, after that."""
+    """Yield a row for each segment. Each is summarised by itself or, if that needs the queue before it, after that."""
     rows, in_order = Rows(SUMMARIES), list[Summarised]()
     for at, segment in enumerate(part.segments):
         one, why = summarise_alone(folder, segment, reading)
@@ -217,7 +222,9 @@ def read_summaries(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.
 
 
 def summarise_alone(folder: Folder, segment: JournalSegment, reading: Reading) -> tuple[Summarised | None, str]:
-    """A segment's summary without the segments before it, or why there is none. A queue's first one needs no others."""
+    """Return a segment's summary without the segments before it, or why there is none. A queue's first segment needs no
+    others.
+    """
     try:
         return summarise_file(folder, segment, UNKNOWN if segment.number else EMPTY, reading), ""
     except CounterUnknown:

@@ -1,5 +1,7 @@
-"""The view `state` of a queue from the rows of its records in an archive, with the meaning that records have in
-effect_scan.py. Heads are read in order; values only of row groups in which an item is alive.
+"""The view `state` of a queue from the rows of its records in an archive, with the meaning of records in
+effect_scan.py.
+
+Heads are read in order; values only of row groups with a remaining item.
 """
 
 from __future__ import annotations
@@ -32,8 +34,10 @@ HEADS = [name for name in SCHEMA.names if name not in ("queue", "value")]
 
 
 class RowGroup(NamedTuple):
-    """Rows of one Parquet file that count: the first `rows` of its group `number`. `first`: the number of the first
-    item there, `items`: how many there are, `id_floor`: that of the items before."""
+    """The counted rows of a row group of one Parquet file: the first `rows` of its group `number`.
+
+    `first` is the number of the first item there, `items` the number of items, `id_floor` that of the items before.
+    """
 
     file: ArchivedFile
     number: int
@@ -45,7 +49,7 @@ class RowGroup(NamedTuple):
 
 
 class RowScan(EffectScan):
-    """Follows a queue by the rows of its records."""
+    """A scan of a queue by the rows of its records."""
 
     def __init__(self) -> None:
         super().__init__(EMPTY)
@@ -83,7 +87,7 @@ class RowScan(EffectScan):
 
 
 class ArchivedLife:
-    """A queue from its first record, or from a restart of its journal, on."""
+    """The records of a queue from its first one, or from a restart of its journal."""
 
     def __init__(self) -> None:
         self.scan = RowScan()
@@ -92,7 +96,7 @@ class ArchivedLife:
         self._id_floor = ID_FLOOR_MIN
 
     def read(self, file: ArchivedFile, number: int, rows: pa.RecordBatch) -> None:
-        """The next rows. Raises IncompleteArchive."""
+        """Read the next rows. Raises IncompleteArchive."""
         if not self.groups and rows.num_rows and rows["offset"][0].as_py():
             name, at = rows["file"][0].as_py(), rows["offset"][0].as_py()
             raise IncompleteArchive(
@@ -108,15 +112,16 @@ class ArchivedLife:
 
 
 def read_archived(place: LakeFolder, queue: ArchivedQueue, reading: ArchiveReading) -> Iterator[pa.RecordBatch]:
-    """The queue's contents in delivery order, then the open reads. Raises IncompleteArchive, CorruptJournal; ValueError
-    for an ending that is no place."""
+    """Yield the queue's contents in delivery order, then the open reads. Raises IncompleteArchive, CorruptJournal;
+    ValueError for an ending that is no position.
+    """
     reader = ArchiveReader(place, queue, reading)
     life = reader.replay()
     yield from rows_of(ArchiveFinder(reader, life.groups), queue.queue, apply(life.scan.finish()))
 
 
 class ArchiveReader:
-    """Reads one queue."""
+    """A reader of one queue."""
 
     def __init__(self, place: LakeFolder, queue: ArchivedQueue, reading: ArchiveReading) -> None:
         self.place = place
@@ -124,7 +129,7 @@ class ArchiveReader:
         self.reading = reading
 
     def replay(self) -> ArchivedLife:
-        """The queue since its journal lost records for the last time, as far as it is asked for."""
+        """Replay the queue since its journal last lost records, up to the requested end."""
         files, restarts = self._in_order(), self.queue.restarts
         ending = self.reading.ending
         end = None if ending is None else find_record(self.place, self.queue.queue, files, ending)
@@ -145,7 +150,9 @@ class ArchiveReader:
         return ArchivedLife() if any(batch > before for batch in restarts) else life
 
     def rows(self, parquet: pq.ParquetFile, number: int, names: list[str]) -> pa.RecordBatch:
-        """A row group. Archives of earlier versions have the stand-ins of packs as empty items put at no time."""
+        """Return a row group. Archives of earlier versions have the placeholder records of packs as empty items without
+        a time.
+        """
         columns = pa.schema([SCHEMA.field(name) for name in names])
         table = parquet.read_row_group(number, names).select(names).cast(columns).combine_chunks()
         rows = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=columns)
@@ -162,7 +169,7 @@ class ArchiveReader:
         return open_parquet(self.place, file)
 
     def _in_order(self) -> list[ArchivedFile]:
-        """The files in the order of records. Raises IncompleteArchive if rows are missing."""
+        """Return the files in the order of records. Raises IncompleteArchive if rows are missing."""
         found, count = [], 0
         for file in self.queue.files:
             with self.open(file) as parquet:
@@ -173,8 +180,9 @@ class ArchiveReader:
         return [file for _, file in sorted(found)]
 
     def _first_late(self, rows: pa.RecordBatch) -> int:
-        """The first row that is not to be read, or how many there are: an item that was added too late, the SAVE_XID
-        records that hold its flags, and the record that it is listed in."""
+        """Return the first row after the requested end, or the number of rows: an item that was added too late, the
+        SAVE_XID records that hold its flags, and the record that lists it.
+        """
         count = int(rows.num_rows)
         if self.reading.until_ms is None:
             return count
@@ -190,7 +198,7 @@ class ArchiveReader:
 
 
 class ArchiveFinder:
-    """See state.ItemFinder."""
+    """A finder of items in an archive, see state.ItemFinder."""
 
     def __init__(self, reader: ArchiveReader, groups: list[RowGroup]) -> None:
         self.reader = reader
@@ -234,7 +242,9 @@ class ArchiveFinder:
 
 
 def _place_of(queue: str, name: str) -> tuple[int, int, bool]:
-    """Where a file stands among those of its queue: the current one is last, a pack before what it does not cover."""
+    """Return a file's position among those of its queue: the current one is last, a pack precedes what it does
+    not cover.
+    """
     if name == queue:
         return 1, 0, False
     number, _, kind = name.removeprefix(f"{queue}.").partition(".")

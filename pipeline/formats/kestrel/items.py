@@ -1,4 +1,6 @@
-"""What became of every item of a Kestrel queue: the view `items`. One byte an item while a queue is read."""
+"""The fate of every item of a Kestrel queue: the view `items`. Reading a queue takes one byte of memory for
+each item.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +43,13 @@ ITEMS = schema(
 QUEUED, OPEN, RETURNED, REMOVED, CONFIRMED = range(5)
 STATES = pa.array(["queued", "open", "returned", "done", "done"])
 ENDED_BY = pa.array([None, None, None, "remove", "confirm"], pa.string())
-FATE_BITS, DELIVERIES_MAX = 3, 31  # more deliveries than fit beside the fate are kept apart
+FATE_BITS, DELIVERIES_MAX = 3, 31  # higher counts of deliveries do not fit beside the fate and are in `many`
 
 
 class Tally(EffectScan):
-    """Follows every item of a queue over all of its segments. Slower than a summary: each end is noted."""
+    """A scan that follows every item of a queue over all of its segments. It is slower than a summary: each end
+    is noted.
+    """
 
     def __init__(self, now_ms: int) -> None:
         super().__init__(EMPTY, 0, now_ms)
@@ -78,7 +82,7 @@ class Tally(EffectScan):
         return at
 
     def settle(self) -> None:
-        """Note what is still in the queue."""
+        """Note the items that are still in the queue."""
         for symbol in self._front:
             self._note(symbol, RETURNED)
         for symbol in self._opens.values():
@@ -111,8 +115,9 @@ class Tally(EffectScan):
 
 
 def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """One row an item, in the order of adding. Items that only opcode 8's lists name are not among them, and the
-    stand-ins of packs are none."""
+    """Yield a row for each item, in the order of adding. Items that only lists of opcode 8 name, and placeholder
+    records of packs, are left out.
+    """
     tally = Tally(reading.now_ms)
     for segment in part.segments:
         file = folder.open(segment.file)

@@ -1,7 +1,7 @@
 """Kestrel records as rows: the view `ops`.
 
-Batches are built a column at a time: a loop finds where records start, and numpy gathers the fields. What is not common
-goes to the journal's own decoder.
+Batches are built a column at a time: a loop finds where records start, and numpy gathers the fields. The journal's own
+decoder handles uncommon records.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
 class Found:
-    """Where the records of one piece start, and those that are not of the common shapes, by row."""
+    """The records of one piece: where each starts, and by row those of uncommon shapes."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
@@ -92,21 +92,23 @@ class Found:
 
 
 class OpsReader:
-    """Reads one segment into batches. Memory: a piece of the file and its columns."""
+    """A reader of one segment in batches. Its memory is a piece of the file and its columns."""
 
     def __init__(self, segment: JournalSegment, include_value: bool) -> None:
         self.segment = segment
         self.include_value = include_value
         self.at = segment.begin
-        self.scanned = segment.begin  # behind the last row that was given out
+        self.scanned = segment.begin  # behind the last yielded row
         self._names: list[pa.Array] = []  # the columns of the queue and the file, once a batch had many rows
         self._latest_ms = segment.as_of
-        self.has_stand_ins = False  # whether any was given out
+        self.has_stand_ins = False  # True once one was yielded
         self._saved: list[int] = []  # the xids of the SAVE_XID records that end the batch before, two at most
 
     def batches(self, file: OpenFile) -> Iterator[pa.RecordBatch]:
-        """Raises Corrupt, its `at` an offset of the file, behind the last whole record; Vanished if the file got
-        shorter; ItemTooLarge.
+        """Yield the rows of the segment in batches.
+
+        Raises Corrupt, with `at` an offset of the file behind the last whole record; Vanished if the file got shorter;
+        ItemTooLarge.
         """
         try:
             yield from self._batches(file)
@@ -139,8 +141,9 @@ class OpsReader:
             want = PIECE_BYTES if at else 2 * want
 
     def end(self, file: OpenFile) -> BatchEnd | None:
-        """Where the last whole record ends that may be cut off from the next one, without columns, which cost more than
-        the records of a small file. None: its records are not all in one piece."""
+        """Return the end of the last whole record that may be separated from the next one, without making columns,
+        which take longer than the records of a small file. Return None if its records are not all in one piece.
+        """
         data = file.read(self.at, self.segment.bytes)
         if len(data) < self.segment.bytes:
             raise Vanished(f"only {self.at + len(data)} of {self.segment.end} bytes are left: {GONE}")
@@ -166,7 +169,7 @@ class OpsReader:
         return BatchEnd(self.at + stop if rows else self.segment.begin, error, rows, self._latest_ms)
 
     def _scan(self, data: bytes, at: int, rest_bytes: int, found: Found) -> Corrupt | None:
-        """Find the records of at most one batch; the damage that ends it."""
+        """Find the records of at most one batch. Return the damage that ends it."""
         end, limit = len(data), len(data) + rest_bytes
         end_read = end if self.include_value else limit  # without payloads the last one may reach behind the piece
         full = at + BATCH_BYTES
@@ -190,8 +193,9 @@ class OpsReader:
         return None
 
     def _common(self, data: bytes, at: int, end_read: int, starts: list[int]) -> int:
-        """The records that nearly all are; where one starts that is not, or stands too near to the end. A loop without
-        a call or a second look at the bounds: half of a query's time in Python is spent here."""
+        """Find records of the common kinds. Return where one starts that is uncommon, or too near to the end. The loop
+        makes no call and no second check of the bounds: half of a query's time in Python is spent here.
+        """
         safe, put, fixed, unpack = len(data) - ADDX_HEAD_BYTES, starts.append, FIXED, XID_BODY.unpack_from
         for _ in repeat(None, BATCH_ROWS - len(starts)):
             if at > safe:
@@ -254,7 +258,7 @@ class OpsReader:
         return self._columns(data, ops, starts, bounds, (added_ms, expires_ms), np.where(with_xid, xids, 0), with_xid)
 
     def _mark_stand_ins(self, ops: Numbers, rows: Any) -> None:
-        """Empty items put at the moment 0 are none: a pack has left them in the place of consumed ones."""
+        """Mark empty items put at the time 0: they are placeholder records, which a pack leaves for consumed items."""
         if len(rows):
             self.has_stand_ins = True
             ops[rows] = STAND_IN
@@ -289,7 +293,9 @@ class OpsReader:
         return batch(SCHEMA, found, rows)
 
     def _name_columns(self, rows: int) -> list[pa.Array]:
-        """Made once for the batches of a large file; a small one has few rows, and many of them are read."""
+        """Return the columns of the names. They are made once for a large file; a small one has few rows, and many
+        small files are read.
+        """
         names = self.segment.queue, self.segment.file
         if not SMALL_ROWS < rows <= BATCH_ROWS:
             return [constant(name, rows, TEXT) for name in names]
@@ -297,16 +303,17 @@ class OpsReader:
         return [column.slice(0, rows) for column in self._names]
 
     def _as_of(self, added_ms: Numbers) -> Numbers:
-        """The latest add time so far: records of other kinds have no time, and did not happen before it."""
+        """Return the latest add time so far: records of other kinds have no time, and were written after it."""
         latest: Numbers = np.maximum.accumulate(np.where(added_ms < TIME_MS_MAX, added_ms, 0))
         latest = np.maximum(latest, self._latest_ms)
         self._latest_ms = int(latest[-1])
         return latest
 
     def _flags(self, ops: Numbers, xids: Numbers, has_item: Numbers) -> Numbers:
-        """As journal/kestrel/replay.py finds them: two SAVE_XID directly before an item, the second undoing the first.
+        """Return the flags as journal/kestrel/replay.py finds them: two SAVE_XID directly before an item, the second
+        undoing the first.
 
-        The counter before the first is not known where only a part is read; that it is undone is taken on trust.
+        The counter before the first SAVE_XID is unknown if only a part is read, so the undoing is assumed.
         """
         flags = np.zeros(len(ops), np.int64)
         saves = ops == SAVE_XID
@@ -324,7 +331,7 @@ class OpsReader:
 
 
 def _gather(data: bytes, kind: str, places: Numbers) -> Numbers:
-    """The numbers that start at these bytes, wherever those are."""
+    """Return the numbers that start at these bytes, also unaligned ones."""
     size = np.dtype(kind).itemsize
     if len(data) < size:
         return np.zeros(0, kind)
@@ -333,7 +340,7 @@ def _gather(data: bytes, kind: str, places: Numbers) -> Numbers:
 
 
 def read(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, in order."""
+    """Yield the rows of a part, in order."""
     for segment in part.segments:
         file = folder.open(segment.file)
         try:
@@ -354,7 +361,9 @@ def _segment(folder: Folder, segment: JournalSegment, file: OpenFile, reading: R
 
 
 def without_stand_ins(found: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with nothing said of items where there are none, so that sums and averages do not count them."""
+    """Return the rows with the item columns of placeholder records empty, so that sums and averages do not
+    count them.
+    """
     is_item = pc.not_equal(found["op"], OPS[STAND_IN])
     arrays = [
         pc.if_else(is_item, found[name], None) if name in ("value", "size", "flags") else found[name]

@@ -1,7 +1,6 @@
-"""The summary of a Kestrel queue, from its files, for the view `state`.
+"""The summary of a Kestrel queue from its files, for the view `state`.
 
-A sealed file need not be read if a sidecar that the server left for it says what it does. Without sidecars every file
-is read.
+A sealed file need not be read if the server left a sidecar that describes it. Without sidecars every file is read.
 """
 
 from __future__ import annotations
@@ -41,8 +40,9 @@ TIMES_BYTES = 16  # of a record's head: the add time and the expiry, in front of
 
 
 class Stretch(Struct, frozen=True):
-    """Items of one file that have to be found again: those with numbers (within the file) from `low` up to `high`.
-    Those from `floor` on had no id yet when the sidecars ended."""
+    """The items of one file to find again: those with numbers (within the file) from `low` up to `high`. Those from
+    `floor` on had no id yet when the sidecars ended.
+    """
 
     summarised: Summarised
     low: int
@@ -51,13 +51,14 @@ class Stretch(Struct, frozen=True):
 
 
 def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """The queue's contents in delivery order, then the open reads."""
+    """Yield the queue's contents in delivery order, then the open reads."""
     yield from live_rows(folder, hold(folder, part, reading), reading.include_value)
 
 
 def hold(folder: Folder, part: Part, reading: Reading) -> QueueSummary:
-    """What a queue holds, and where. Where a file is not as its sidecar has it, all are read. Raises what reading does:
-    CorruptJournal, Vanished."""
+    """Return the contents of a queue, and where they are. If a file differs from its sidecar, all files are read.
+    Raises what reading raises: CorruptJournal, Vanished.
+    """
     queue, stretches = stand(part.queue, summarise_queue(folder, part.segments, reading))
     found = {at: survey(folder, stretch) for at, stretch in stretches.items()}
     held = furnish(queue, found)
@@ -65,7 +66,7 @@ def hold(folder: Folder, part: Part, reading: Reading) -> QueueSummary:
 
 
 def summarise_queue(folder: Folder, segments: list[JournalSegment], reading: Reading) -> list[Summarised]:
-    """All segments of a queue in order, each with all that is known before it."""
+    """Return the summaries of all segments of a queue in order, each made with the state before it."""
     found, whole = [], NOTHING
     trusts = trusting(segments, reading).use_summaries
     for segment in segments:
@@ -80,7 +81,7 @@ def summarise_queue(folder: Folder, segments: list[JournalSegment], reading: Rea
 
 
 def _told_after(whole: SegmentEffect, one: Summarised | None) -> SegmentEffect | None:
-    """The queue after a file by its sidecar; None if it has none, or one that does not fit what goes before."""
+    """Return the queue's state after a file by its sidecar; None without a sidecar that fits the state before."""
     try:
         return None if one is None or one.sidecar is None else _onto(whole, one.sidecar)[0]
     except EffectMismatch:
@@ -88,13 +89,15 @@ def _told_after(whole: SegmentEffect, one: Summarised | None) -> SegmentEffect |
 
 
 def trusting(segments: list[JournalSegment], reading: Reading) -> Reading:
-    """How a queue's segments are read: with sidecars only from the queue's first byte on."""
+    """Return how to read a queue's segments: with sidecars only if they begin at the queue's first byte."""
     is_whole = not segments or not (segments[0].number or segments[0].begin)
     return reading if is_whole else replace(reading, use_summaries=False)
 
 
 def described(folder: Folder, segment: JournalSegment) -> Summarised | None:
-    """A segment by its sidecar. None: it is not a whole sealed file, or has no sidecar that fits it."""
+    """Return a segment's summary by its sidecar. None: it is not a whole sealed file, or has no sidecar that
+    fits it.
+    """
     if segment.live or segment.begin:
         return None
     described = load_sidecar(folder, segment.file)
@@ -106,7 +109,7 @@ def described(folder: Folder, segment: JournalSegment) -> Summarised | None:
 
 
 def load_sidecar(folder: Folder, name: str) -> Sidecar | None:
-    """As staniel.journal.kestrel.sidecar.load, from any folder."""
+    """Load a sidecar from any folder, like staniel.journal.kestrel.sidecar.load."""
     data = bytearray()
     try:
         file = folder.open(kestrel_files.sidecar_path(".", name))
@@ -123,8 +126,9 @@ def load_sidecar(folder: Folder, name: str) -> Sidecar | None:
 
 
 def stand(name: str, found: list[Summarised]) -> tuple[QueueSummary, dict[int, Stretch]]:
-    """What a queue holds after segments, and which stretches of them have to be looked at before its items are found,
-    by place in `found`. Raises EffectMismatch."""
+    """Return the contents of a queue after segments, and the stretches of them, by position in `found`, to read before
+    its items are found. Raises EffectMismatch.
+    """
     whole, given, known, alone = NOTHING, Given(), 0, list[SegmentEffect]()
     for at, one in enumerate(found):
         if one.sidecar is None:
@@ -138,7 +142,7 @@ def stand(name: str, found: list[Summarised]) -> tuple[QueueSummary, dict[int, S
 
 
 def merged(summaries: list[SegmentEffect]) -> SegmentEffect:
-    """Neighbours merged, level by level. Raises EffectMismatch."""
+    """Merge neighbours, level by level. Raises EffectMismatch."""
     level = summaries
     while len(level) > 1:
         pairs = [level[at : at + 2] for at in range(0, len(level), 2)]
@@ -147,7 +151,7 @@ def merged(summaries: list[SegmentEffect]) -> SegmentEffect:
 
 
 def _onto(before: SegmentEffect, known: Sidecar) -> tuple[SegmentEffect, Given]:
-    """The queue after a file that has a sidecar, as the server knows it. Raises EffectMismatch."""
+    """Return the queue's state after a file with a sidecar, as the server knows it. Raises EffectMismatch."""
     state, effect = apply(before), known.effect
     checkpoint = follow(checkpoint_of(before), state.counter, effect, known.last_id, known.opens, known.heads)
     whole = whole_at(checkpoint, state.counter if effect.counter is None else effect.counter, state.listed)
@@ -157,8 +161,9 @@ def _onto(before: SegmentEffect, known: Sidecar) -> tuple[SegmentEffect, Given]:
 
 
 def _stretches(queue: QueueSummary, known: int) -> Iterator[tuple[int, Stretch]]:
-    """Of the first `known` segments, those behind which no sidecar tells more: what is alive there, and every item that
-    had no id yet, because ids are made from the add times of all of them."""
+    """Yield the stretches of the first `known` segments that no later sidecar describes: the remaining items, and every
+    item without an id, because ids are made from the add times of all of them.
+    """
     symbols = [*queue.state.front, *queue.state.opens.values()]
     numbers = sorted(symbol.number for symbol in symbols if symbol.origin is Origin.LINE)
     firsts = [0, *accumulate(one.summary.added for one in queue.found)]
@@ -174,8 +179,9 @@ def _stretches(queue: QueueSummary, known: int) -> Iterator[tuple[int, Stretch]]
 
 
 def survey(folder: Folder, stretch: Stretch) -> Summarised | None:
-    """The segment with marks for the items of `stretch` and their id floor, by the heads of records. None: they are not
-    what was summarised, or have times that give no ids. Raises Vanished."""
+    """Return the segment with marks for the items of `stretch` and their id floor, by the heads of records. None: they
+    differ from the summary, or have times that give no ids. Raises Vanished.
+    """
     one = stretch.summarised
     segment, added = one.segment, one.summary.added
     (begin, number), (end, last) = _bounds(one, stretch.low // MARK_EVERY * MARK_EVERY, min(stretch.high, added))
@@ -195,7 +201,9 @@ def survey(folder: Folder, stretch: Stretch) -> Summarised | None:
 
 
 def _bounds(one: Summarised, low: int, high: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The nearest known record boundaries around items `low` to `high`: (byte, items of the file before it) of each."""
+    """Return the nearest known record boundaries around items `low` to `high`, each as (byte, items of the file before
+    it).
+    """
     known = [(at, number * MARK_EVERY) for number, at in enumerate(one.facts.marks)]
     if one.sidecar is not None:
         known = [(at, items) for at, items, _, _ in one.sidecar.index]
@@ -206,20 +214,21 @@ def _bounds(one: Summarised, low: int, high: int) -> tuple[tuple[int, int], tupl
 
 
 class Marker:
-    """Makes the SegmentFacts of a stretch of a file, as an EffectScan does, and the id floor of its items from `floor`
-    on."""
+    """A maker of the SegmentFacts of a stretch of a file, like an EffectScan, and of the id floor of its items from
+    `floor` on.
+    """
 
     def __init__(self, file: OpenFile, number: int, floor: int) -> None:
         self._file = file
         self.number = number  # of the next item, within the file
         self.id_floor = ID_FLOOR_MIN
         skipped = -(-number // MARK_EVERY)
-        self.facts = SegmentFacts([0] * skipped, [ID_FLOOR_MIN] * skipped)  # of blocks that are not asked for
+        self.facts = SegmentFacts([0] * skipped, [ID_FLOOR_MIN] * skipped)  # blocks before the stretch
         self._floor = floor
-        self._saves_from: int | None = None  # where the SAVE_XID records begin that end the batch before
+        self._saves_from: int | None = None  # the start of the SAVE_XID records at the end of the last batch
 
     def read(self, found: pa.RecordBatch) -> bool:
-        """The next records; False if they have times that give no ids."""
+        """Read the next records. Return False if they have times that give no ids."""
         offsets, saves = np.asarray(found["offset"]), np.asarray(pc.equal(found["op"], "save_xid"))
         rows = np.flatnonzero(np.asarray(pc.is_in(found["op"], ITEM_OPS)))
         added_ms = np.asarray(found["addTime"].view(pa.int64()).fill_null(0))[rows] // 1000
@@ -238,20 +247,20 @@ class Marker:
         return True
 
     def _is_timeless(self, at: int) -> bool:
-        """Whether the add time of a record is 0 indeed, and not one that a column cannot show."""
+        """Return True if the add time of a record is really 0, and not one that a column cannot show."""
         head = self._file.read(at, HEAD_BYTES[ADD_XID])
         time_at = HEAD_BYTES[head[0]] - TIMES_BYTES
         return head[0] != ADD and head[time_at : time_at + 8] == NEVER
 
     def _start(self, offsets: np.ndarray, saves: np.ndarray, row: int) -> int:
-        """Where the SAVE_XID records before a row begin; the row itself if there are none."""
+        """Return where the SAVE_XID records before a row begin; the row itself if there are none."""
         while row and saves[row - 1]:
             row -= 1
         return int(offsets[row]) if row or self._saves_from is None else self._saves_from
 
 
 def furnish(queue: QueueSummary, surveyed: dict[int, Summarised | None]) -> QueueSummary | None:
-    """The queue with what was found of its stretches; None if one of them is not what it should be."""
+    """Return the queue with the results for its stretches; None if one of them differs from its summary."""
     found = []
     for at, one in enumerate(queue.found):
         made = surveyed.get(at, one)

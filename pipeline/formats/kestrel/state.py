@@ -41,13 +41,14 @@ STATE = schema(
     file=pa.string(),
     offset=pa.int64(),
 )
-ITEM_OPS = pa.array(["add", "add_xid", "continue", OPS[STAND_IN]])  # what counts in the order of adding
+ITEM_OPS = pa.array(["add", "add_xid", "continue", OPS[STAND_IN]])  # the records counted in the order of adding
 EXACT_ID_MS = 1 << 46  # add times up to here make ids of 64 bits
 
 
 class Summarised(Struct, frozen=True):
-    """A segment, its summary, and how to find its items again. `damage`: why it ends early. `sidecar`: what told all
-    this, if the segment has not been read; where its items are is not known yet then."""
+    """A segment, its summary, and how to find its items again. `damage`: why it ends early. `sidecar`: the source of
+    all this, if the segment has not been read; the positions of its items are then unknown.
+    """
 
     segment: JournalSegment
     summary: SegmentEffect
@@ -57,8 +58,10 @@ class Summarised(Struct, frozen=True):
 
 
 class Given(Struct, frozen=True):
-    """Which ids the server has given, as the last sidecar tells it. `ids`: those of items that have left the line, by
-    number. Items from `floor` on had none yet; `id_floor` is that of the items before. Without sidecars: nothing."""
+    """The ids that the server has given, according to the last sidecar. `ids` has those of items that have left the
+    line, by number. Items from `floor` on had no id yet; `id_floor` is that of the items before. Without sidecars:
+    nothing.
+    """
 
     floor: int = 0
     id_floor: int = ID_FLOOR_MIN
@@ -66,7 +69,7 @@ class Given(Struct, frozen=True):
 
 
 class QueueSummary(Struct, frozen=True):
-    """One queue, summarised. `before`: how many items of its line stand before those that `state` has."""
+    """A summarised queue. `before` counts the items of its line before those of `state`."""
 
     name: str
     found: list[Summarised]
@@ -76,7 +79,9 @@ class QueueSummary(Struct, frozen=True):
 
 
 def summarise_file(folder: Folder, segment: JournalSegment, entry: EntryState, reading: Reading) -> Summarised:
-    """One segment, by the heads of its records. Raises what EffectScan.consume raises, but for damage: see settle."""
+    """Summarise one segment by the heads of its records. Raises what EffectScan.consume raises, except for damage: see
+    handle_damage.
+    """
     file = folder.open(segment.file)
     summariser = EffectScan(entry, segment.begin, reading.now_ms)
     damage = None
@@ -92,22 +97,23 @@ def summarise_file(folder: Folder, segment: JournalSegment, entry: EntryState, r
 def live_rows(
     folder: Folder, queue: QueueSummary, include_value: bool, stand_ins: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a queue's state, from the segments that hold live items. `stand_ins`: those of packs too, which only
-    count where the files that remove them are left out."""
+    """Yield the rows of a queue's state, from the segments that hold remaining items. `stand_ins` includes the
+    placeholder records of packs, which only count if the files that remove them are left out.
+    """
     return rows_of(Finder(folder, queue, include_value), queue.name, queue.state, queue.before, stand_ins)
 
 
 class ItemFinder(Protocol):
-    """Finds a queue's items again by their number in the order of adding, as rows of `ops` with ids."""
+    """A finder of a queue's items by their number in the order of adding, as rows of `ops` with ids."""
 
     def range(self, start: int, stop: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Rows of the items from `start` up to `stop`, in order, each batch with the number of its first."""
+        """Yield rows of the items from `start` up to `stop`, in order, each batch with the number of its first."""
 
     def single(self, numbers: list[int]) -> dict[int, dict[str, Any]]:
-        """Rows of single items, by number."""
+        """Return rows of single items, by number."""
 
     def listed(self) -> dict[int, dict[str, Any]]:
-        """Rows of the items that opcode 8's lists brought, by number."""
+        """Return rows of the items that lists of opcode 8 brought, by number."""
 
 
 def rows_of(
@@ -137,7 +143,7 @@ def rows_of(
             "position": positions,
             "state": constant("queued", count, pa.string()),
             "deliveries": constant(0, count, pa.int32()),
-            "xid": pa.nulls(count, pa.int32()),  # one that came with the item's record is no open read's
+            "xid": pa.nulls(count, pa.int32()),  # an xid in the item's record is no open read's
         }
         made = batch(STATE, {name: rows[name] for name in rows.schema.names if name in STATE.names} | more, count)
         yield made if stand_ins else made.filter(pc.not_equal(rows["op"], OPS[STAND_IN]))
@@ -145,7 +151,7 @@ def rows_of(
 
 
 def _batches(rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    """Rows with values that Java may hold: large ones each in a batch of its own."""
+    """Yield rows with values in batches that Java can hold: each large one in a batch of its own."""
     first = held = 0
     for at, row in enumerate(rows):
         size = len(row.get("value") or b"")
@@ -158,7 +164,7 @@ def _batches(rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
 
 
 class Finder:
-    """Finds items by their number in the order of adding, over all segments of a queue."""
+    """A finder of items by their number in the order of adding, over all segments of a queue."""
 
     def __init__(self, folder: Folder, queue: QueueSummary, include_value: bool) -> None:
         self.folder = folder
@@ -172,14 +178,16 @@ class Finder:
         self.id_floors = id_floors
 
     def range(self, start: int, stop: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Rows of the items from `start` up to `stop`, in order, each batch with the number of its first."""
+        """Yield rows of the items from `start` up to `stop`, in order, each batch with the number of its first."""
         for at, one in enumerate(self.found):
             low, high = max(start, self.firsts[at]), min(stop, self.firsts[at + 1])
             if low < high:
                 yield from self._rows(at, one, low - self.firsts[at], high - self.firsts[at], self.include_value)
 
     def single(self, numbers: list[int]) -> dict[int, dict[str, Any]]:
-        """Rows of single items: the heads between two marks are read once, and the payloads of these items alone."""
+        """Return rows of single items. The heads between two marks are read once, and only the payloads of
+        these items.
+        """
         rows: dict[int, dict[str, Any]] = {}
         blocks: dict[tuple[int, int], list[int]] = {}
         for number in numbers:
@@ -206,7 +214,7 @@ class Finder:
         return rows
 
     def listed(self) -> dict[int, dict[str, Any]]:
-        """Rows of the items that opcode 8's lists brought, by number."""
+        """Return rows of the items that lists of opcode 8 brought, by number."""
         rows: list[dict[str, Any]] = []
         for one in self.found:
             if one.summary.listed:
@@ -217,7 +225,7 @@ class Finder:
     def _rows(
         self, at: int, one: Summarised, low: int, high: int, include_value: bool
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Items `low` to `high` of one segment, each batch with the number of its first over all segments."""
+        """Yield items `low` to `high` of one segment, each batch with the number of its first over all segments."""
         block, first = low // MARK_EVERY, self.firsts[at]
         marks, segment = one.facts.marks, one.segment
         last = -(-high // MARK_EVERY)
@@ -228,7 +236,7 @@ class Finder:
             marks[block],
         )
         if include_value and number < low:
-            # The heads up to the first item alone: its payload is the first that is read.
+            # Read only heads up to the first item, whose payload is the first to be read.
             begin, id_floor = self._skip(segment, begin, end, first + number, low - number, id_floor)
             number = low
         for found in self._batches(segment, begin, end, include_value):
@@ -244,7 +252,7 @@ class Finder:
     def _skip(
         self, segment: JournalSegment, begin: int, end: int, number: int, count: int, id_floor: int
     ) -> tuple[int, int]:
-        """Behind `count` items: where the record after them starts, and the id floor."""
+        """Skip `count` items. Return where the record after them starts, and the id floor."""
         for found in self._batches(segment, begin, end, False):
             places = np.flatnonzero(np.asarray(pc.is_in(found["op"], ITEM_OPS)))
             if len(places) > count:
@@ -259,7 +267,7 @@ class Finder:
         return end, id_floor
 
     def _skip_one(self, segment: JournalSegment, begin: int, end: int) -> int:
-        """Where the record after the one at `begin` starts. Of large items each is a batch."""
+        """Return where the record after the one at `begin` starts. Each large item is a batch."""
         row = 1
         for found in self._batches(segment, begin, end, False):
             if found.num_rows > row:
@@ -272,14 +280,15 @@ class Finder:
         try:
             yield from OpsReader(JournalSegment(segment.queue, segment.file, begin, end), include_value).batches(file)
         except Corrupt:
-            return  # told when the segment was summarised
+            return  # reported when the segment was summarised
         finally:
             file.close()
 
 
 def item_ids(items: pa.RecordBatch, first: int, id_floor: int, floor: int = 0) -> tuple[pa.Array, int]:
-    """The ids that items get when they leave, as queues/line.py makes them, and the id floor behind them. Items before
-    number `floor` have their ids from elsewhere, and `id_floor` is that of theirs."""
+    """Return the ids that items get when they leave, as queues/line.py makes them, and the id floor behind them. Items
+    before number `floor` have their ids from elsewhere, and `id_floor` is theirs.
+    """
     rows = items.num_rows
     if not rows:
         return pa.nulls(0, pa.int64()), id_floor
@@ -293,7 +302,7 @@ def item_ids(items: pa.RecordBatch, first: int, id_floor: int, floor: int = 0) -
 
 
 def cut_at_time(folder: Folder, segments: list[JournalSegment], until_ms: int) -> list[JournalSegment]:
-    """The segments up to the first item that was added after `until_ms`: records have no other time to go by."""
+    """Return the segments up to the first item added after `until_ms`: other records have no time."""
     kept = []
     for segment in segments:
         end = _first_after(folder, segment, until_ms)
@@ -307,12 +316,12 @@ def _first_after(folder: Folder, segment: JournalSegment, until_ms: int) -> int:
     file = folder.open(segment.file)
     reader = OpsReader(segment, False)
     limit = pa.scalar(until_ms * 1000, pa.int64())
-    saves_from: int | None = None  # where the SAVE_XID records begin that end the batch before
+    saves_from: int | None = None  # the start of the SAVE_XID records at the end of the last batch
     try:
         for found in reader.batches(file):
             late = pc.greater(found["addTime"].view(pa.int64()), limit)
             at, kinds = pc.index(late, True).as_py(), found["op"]
-            # The flags of an item stand before it, and the items of a list behind the record that they belong to.
+            # The flags of an item stand before it; the items of a list stand behind its record.
             row = at if at >= 0 else found.num_rows
             while 0 < row < found.num_rows and kinds[row].as_py() == OPS[LISTED]:
                 row -= 1

@@ -1,6 +1,6 @@
 """The adapter of the libkestrel format. See base.FormatAdapter.
 
-Views: `ops`, one row for each item; `readers`, one row for each reader file; `items` and `state`, one row for each item
+The view `ops` has a row for each item; `readers` a row for each reader file; `items` and `state` a row for each item
 and reader.
 """
 
@@ -55,7 +55,7 @@ COMMANDS = {PUT_COMMAND: "put", READ_HEAD_COMMAND: "read_head", READ_DONE_COMMAN
 
 
 class ReaderProgress(Struct):
-    """How far one reader has come: every id up to `head` is confirmed, and those in `done`."""
+    """The progress of one reader: every id up to `head` is confirmed, and those in `done`."""
 
     name: str
     file: str
@@ -67,7 +67,9 @@ class ReaderProgress(Struct):
 
 
 class LibkestrelAdapter:
-    """See base.Format. A queue's segments are its files here; what readers know is looked up."""
+    """The adapter of the libkestrel format, see base.FormatAdapter. A queue's segments are its files; the readers'
+    progress is looked up.
+    """
 
     name = "libkestrel"
     by_queue = True
@@ -103,7 +105,7 @@ class LibkestrelAdapter:
         return kept
 
     def cuts(self, folder: Folder, segment: JournalSegment, parts: int) -> list[tuple[int, int]]:
-        """Segments are small and are not cut."""
+        """Return no cuts: segments are small."""
         return []
 
     def boundary(self, folder: Folder, segment: JournalSegment, max_bytes: int, max_records: int) -> BatchEnd:
@@ -127,7 +129,7 @@ class LibkestrelAdapter:
             return 0
 
     def tells(self, head: bytes) -> bool:
-        """The first item has its id and its time."""
+        """Return True if the head has the first item's id and time."""
         return len(head) > MAGIC_BYTES + TELLING_BYTES and head[MAGIC_BYTES] != 0
 
     def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
@@ -140,11 +142,11 @@ class LibkestrelAdapter:
         return found
 
     def is_broken(self, segments: list[JournalSegment]) -> bool:
-        """Files go from the oldest on."""
+        """Return False: files are removed from the oldest on."""
         return False
 
     def missing(self, folder: Folder, segments: list[JournalSegment], last_id: int) -> int | None:
-        """Ids have no holes, and begin at 1 again where a queue was deleted."""
+        """Return the hole between ids. Ids have no holes, and begin at 1 again after a queue was deleted."""
         try:
             for segment in segments:
                 for row in _records(folder, segment, False):
@@ -168,7 +170,7 @@ class LibkestrelAdapter:
 
 
 def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """One row a PUT."""
+    """Yield a row for each PUT."""
 
     def dated() -> Iterator[dict[str, Any]]:
         for segment in part.segments:
@@ -181,7 +183,7 @@ def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Record
 
 
 def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Every item, for every reader: `done` or `queued`."""
+    """Yield every item, for every reader: `done` or `queued`."""
     readers = readers_of(folder, part, reading) or [ReaderProgress("", "")]
     rows = (
         row | {"reader": reader.name, "state": "done" if reader.has(row["id"]) else "queued"}
@@ -193,7 +195,7 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
 
 
 def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """The items that each reader still has to read, in the order of delivery."""
+    """Yield the items that each reader has not read yet, in the order of delivery."""
     readers = readers_of(folder, part, reading) or [ReaderProgress("", "")]
     positions = dict.fromkeys((reader.name for reader in readers), 0)
 
@@ -209,7 +211,7 @@ def read_state(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
 
 
 def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """One row a reader file."""
+    """Yield a row for each reader file."""
     found = readers_of(folder, part, reading)
     rows = (
         {"queue": part.queue, "reader": each.name, "file": each.file, "head": each.head, "done": sorted(each.done)}
@@ -219,7 +221,7 @@ def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Re
 
 
 def readers_of(folder: Folder, part: Part, reading: Reading) -> list[ReaderProgress]:
-    """The readers of a queue. The last record of a kind counts; a damaged file counts as far as it can be read."""
+    """Return the readers of a queue. The last record of a kind counts; a damaged file counts up to its damage."""
     readers = []
     known = LibkestrelAdapter().beside(folder).get(part.queue, []) if part.beside is None else part.beside
     for segment in known:
@@ -247,7 +249,7 @@ def batches(columns: pa.Schema, rows: Iterator[dict[str, Any]]) -> Iterator[pa.R
 
 
 def _rows(folder: Folder, segment: JournalSegment, reading: Reading, tell: bool = False) -> Iterator[dict[str, Any]]:
-    """The items of a segment; with `tell`, its damage as a row behind them."""
+    """Yield the items of a segment; with `tell`, its damage as a row behind them."""
     try:
         for row in _records(folder, segment, False):
             yield row if reading.include_value else row | {"value": None}
@@ -258,7 +260,7 @@ def _rows(folder: Folder, segment: JournalSegment, reading: Reading, tell: bool 
 
 
 def _records(folder: Folder, segment: JournalSegment, of_reader: bool) -> Iterator[dict[str, Any]]:
-    """Record by record, each with `stop`, where the next one starts. Raises Corrupt, Vanished."""
+    """Yield the records, each with `stop`, where the next one starts. Raises Corrupt, Vanished."""
     file = folder.open(segment.file)
     at, want = segment.begin, PIECE_BYTES
     try:

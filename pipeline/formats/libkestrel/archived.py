@@ -1,4 +1,4 @@
-"""The view `state` of a queue from the rows of its items in an archive, and from how far its readers had come then."""
+"""The view `state` of a queue from the rows of its items in an archive, and from its readers' progress at that time."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ HEADS = [name for name in OPS.names if name not in ("queue", "value")]
 
 
 def read_archived(place: LakeFolder, queue: ArchivedQueue, reading: ArchiveReading) -> Iterator[pa.RecordBatch]:
-    """The items that each reader had still to read when the queue was archived last, in the order of delivery. Raises
-    IncompleteArchive, CorruptJournal; ValueError for an ending that is no place."""
+    """Yield the items that each reader had not read when the queue was last archived, in the order of delivery. Raises
+    IncompleteArchive, CorruptJournal; ValueError for an ending that is no position.
+    """
     if queue.readers is None:
         raise IncompleteArchive(
             f"queue {queue.queue}: the version that made this archive did not note how far its readers had come;"
@@ -48,7 +49,9 @@ def read_archived(place: LakeFolder, queue: ArchivedQueue, reading: ArchiveReadi
 def _items(
     place: LakeFolder, queue: ArchivedQueue, reading: ArchiveReading, readers: list[ReaderProgress]
 ) -> Iterator[dict[str, Any]]:
-    """What some reader has not read, by id, as far as it is asked for. Ids may begin again behind a restart."""
+    """Yield the items that some reader has not read, by id, up to the requested end. Ids may begin again after
+    a restart.
+    """
     files = _in_order(place, queue)
     end = None if reading.ending is None else find_record(place, queue.queue, files, reading.ending)
     restarts = [batch for batch in queue.restarts if end is None or batch <= end.file.batch]
@@ -67,7 +70,7 @@ def _items(
 
 
 def _group(parquet: pq.ParquetFile, number: int, stop: int | None, reading: ArchiveReading) -> tuple[pa.Table, bool]:
-    """The rows of a group without their values, up to `stop`; whether the first that is not there is too late."""
+    """Return the rows of a group without their values, up to `stop`, and True if the first row left out is too late."""
     rows = parquet.read_row_group(number, HEADS).slice(0, stop)
     check_damage(rows, reading.on_corrupt)
     if reading.until_ms is None:
@@ -84,7 +87,7 @@ def _with_values(parquet: pq.ParquetFile, number: int, heads: pa.Table, reading:
 
 
 def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """Rows as read_state has them: times in ms. A row of damage is no item."""
+    """Yield rows in the form of read_state: times in ms. A row of damage is no item."""
     for name in ("addTime", "expireTime"):
         at = rows.schema.get_field_index(name)
         rows = rows.set_column(at, name, pc.divide(rows[name].cast(pa.int64()), 1000))
@@ -92,7 +95,7 @@ def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _in_order(place: LakeFolder, queue: ArchivedQueue) -> list[ArchivedFile]:
-    """The files by batch and first id. Raises IncompleteArchive if rows are missing."""
+    """Return the files by batch and first id. Raises IncompleteArchive if rows are missing."""
     found, count = [], 0
     for file in queue.files:
         with open_parquet(place, file) as parquet:

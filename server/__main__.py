@@ -12,8 +12,8 @@ STARTED_AGAIN = "STANIEL_UTF8_PROCESS"  # the number of a process that has been 
 
 
 def main() -> None:
-    """Run the command line. Signals are held before its code is loaded, which takes a tenth of a second; the version
-    alone is told without it.
+    """Run the command line. Signals are held before its code is loaded, which takes a tenth of a second; `--version`
+    alone is handled without it.
     """
     fill_standard_descriptors()
     use_utf8()
@@ -32,8 +32,8 @@ def main() -> None:
 
 
 def fill_standard_descriptors() -> None:
-    """Open /dev/null where standard input, output or error is closed: otherwise a socket or a journal would get that
-    number, and what a library writes to standard error would go there.
+    """Open /dev/null for a closed standard input, output or error. Otherwise a socket or a journal would get that
+    number, and libraries would write their errors into it.
     """
     for fd in (0, 1, 2):
         try:
@@ -46,8 +46,8 @@ def fill_standard_descriptors() -> None:
 
 
 def use_utf8() -> None:
-    """Start this process again in Python's UTF-8 mode where the locale has another encoding: names of queues are UTF-8
-    on the disk, in configuration files and on the command line, and no environment changes which files those are.
+    """Restart this process in Python's UTF-8 mode if the locale has another encoding: names of queues are UTF-8 on the
+    disk, in configuration files and on the command line, and the environment must not change which files those are.
     """
     encoding = codecs.lookup(sys.getfilesystemencoding()).name
     if sys.flags.utf8_mode or encoding == "utf-8" or os.environ.get(STARTED_AGAIN) == str(os.getpid()):
@@ -61,7 +61,7 @@ def use_utf8() -> None:
 
 
 def say_version() -> None:
-    """As click's option does, whose text this is."""
+    """Print the version in the form of click's option."""
     try:
         print(VERSION_LINE, flush=True)
     except BrokenPipeError:

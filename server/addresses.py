@@ -1,19 +1,19 @@
-"""How many connections each address of the network has, for `max_connections_per_address`.
+"""The number of connections from each network address, for `max_connections_per_address`.
 
-A host of IPv6 commonly has a whole network of 64 bits to choose its addresses from, so that counts as one address.
-Unix sockets have none, and are not counted.
+An IPv6 host commonly chooses its addresses from a whole network of 64 bits, so that network counts as one address.
+Clients of Unix sockets have no address and are not counted.
 """
 
 from __future__ import annotations
 
 import socket
 
-NETWORK_BYTES = 8  # of an address of IPv6: those that its host cannot choose
-MAPPED = bytes(10) + b"\xff\xff"  # an address of IPv4 on a socket of IPv6
+NETWORK_BYTES = 8  # the part of an IPv6 address that its host cannot choose
+MAPPED = bytes(10) + b"\xff\xff"  # an IPv4 address on an IPv6 socket
 
 
 def address_of(client: str) -> str:
-    """What is counted of `192.0.2.1:40712` or `[2001:db8::1]:40712`; "": nothing."""
+    """Return the counted address of `192.0.2.1:40712` or `[2001:db8::1]:40712`; "" if it is not counted."""
     host, colon, _ = client.rpartition(":")
     if not colon or host == "unix":
         return ""
@@ -29,7 +29,7 @@ def address_of(client: str) -> str:
 
 
 class AddressCounts:
-    """Of all connections that are there, handshakes under way among them."""
+    """The counts of all connections, including those with an unfinished handshake."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -38,7 +38,7 @@ class AddressCounts:
         return len(self._counts)
 
     def count(self, client: str) -> int:
-        """How many connections there are from where `client` is."""
+        """Return the number of connections from the client's address."""
         return self._counts.get(address_of(client), 0)
 
     def add(self, client: str) -> None:

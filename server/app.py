@@ -48,13 +48,13 @@ from staniel.server.supervisor import Supervisor
 from staniel.server.sync_thread import close_apart
 
 BACKLOG = 1024
-LOOKS = 48  # at the files that are open, some at a time, when something is wrong with them
-MISPLACED = 3  # exit code: a supervisor that started it again would make a new spool where the old one was
-CLIENTS_MIN = 16  # what a limit of 64 open files leaves them
+LOOKS = 48  # checks of the open files, some at a time, after a failure
+MISPLACED = 3  # exit code: a supervisor that restarts the server would make a new spool in place of the old one
+CLIENTS_MIN = 16  # a limit of 64 open files leaves this many for clients
 
 
 def greeting(bound: BoundSockets, config: Config, summary: RecoverySummary, took_ms: int) -> str:
-    """The line that a start prints."""
+    """Return the line that a start prints."""
     where = ", ".join(("tls:" if sock in bound.secure else "") + own_name(sock) for sock, _ in bound.sockets)
     jobs = f", {summary.jobs} job{'s' * (summary.jobs != 1)}" if config.all_addresses("workq") else ""
     found = f"{summary.queues} queue{'s' * (summary.queues != 1)}, {summary.items} item{'s' * (summary.items != 1)}"
@@ -100,7 +100,7 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
 
 
 def check_file_size(config: Config) -> None:
-    """Raises StartError if files may not become as large as a journal does before it is rotated."""
+    """Check that files may grow as large as a journal does before it is rotated. Raises StartError."""
     most = file_bytes_max()
     queues = config.resolved.values()
     needed = max(max(each.max_memory_bytes, each.default_journal_bytes) for each in queues) + BALLAST_BYTES_MAX
@@ -110,7 +110,9 @@ def check_file_size(config: Config) -> None:
 
 
 def check_network(config: Config, report: EventSink) -> None:
-    """Raises StartError if other machines would be served without being asked who they are, and that is not meant."""
+    """Check that a server open to other machines authenticates its clients, unless the settings allow it without.
+    Raises StartError.
+    """
     if not is_unguarded(config):
         return
     if why := network_refusal(config):
@@ -121,14 +123,16 @@ def check_network(config: Config, report: EventSink) -> None:
 
 
 def check_again(found: dict[str, FileSystemFlaw], config: Config) -> None:
-    """A reload may not bring what would keep a server from starting. Raises ConfigError."""
+    """Refuse a reload of settings with which a server would not start. Raises ConfigError."""
     check_reload(found, config)
     if why := network_refusal(config):
         raise ConfigError("", why)
 
 
 async def open_service(config: Config, broker: Broker, bound: BoundSockets, clients: int, log: ServerLog) -> None:
-    """Recover the spool, then serve until a signal or `shutdown`. `clients`: for how many there are descriptors."""
+    """Recover the spool, then serve until a signal or `shutdown`. `clients` is the number of descriptors for
+    clients.
+    """
     clock = ServerClock()
     broker.wall.begin(clock.read, clock.now_ms())
     began_ms = steady_ms()
@@ -169,7 +173,7 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
 
 
 def secure(broker: Broker) -> Security:
-    """What TLS listeners need, renewed by each reload. Raises ConfigError."""
+    """Return the Security of TLS listeners, which each reload renews. Raises ConfigError."""
     from staniel.server.certificates import Certificates  # loads OpenSSL
 
     certificates = Certificates(broker.config, broker.report)
@@ -193,8 +197,8 @@ def secure(broker: Broker) -> Security:
 
 
 async def run_until_stopped(loop: Loop, hello: str, log: ServerLog, supervisor: Supervisor) -> Exception | None:
-    """Print `hello` once signals are handled, then serve. Returns the failure of the disk, or of memory, that ended it,
-    if one did: raised, a nursery would wrap it.
+    """Print `hello` once signals are handled, then serve. Return the failure of the disk, or of memory, that ended the
+    service, if one did; a nursery would wrap it if it were raised.
     """
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
@@ -216,7 +220,9 @@ async def run_until_stopped(loop: Loop, hello: str, log: ServerLog, supervisor: 
 
 
 def cause(broker: Broker, error: Exception) -> Exception:
-    """What is behind `error`, which ends the server: files that another program has taken away, if it has."""
+    """Return the cause of the `error` that ends the server: files that another program has moved away, if it has, else
+    `error`.
+    """
     try:
         for _ in range(LOOKS):
             broker.spool.look()
@@ -226,8 +232,8 @@ def cause(broker: Broker, error: Exception) -> Exception:
 
 
 async def stop_on_signal(loop: Loop, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """SIGTERM and SIGINT stop the server cleanly; SIGHUP makes it read its configuration again. Signals that come
-    earlier: server/signals.py.
+    """Stop the server cleanly at SIGTERM and SIGINT; reload the configuration at SIGHUP. server/signals.py handles
+    earlier signals.
     """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as received:
         task_status.started()
@@ -240,8 +246,8 @@ async def stop_on_signal(loop: Loop, *, task_status: trio.TaskStatus[None] = tri
 
 
 def run(load: Callable[[], Config], log_format: str = "") -> int:
-    """Serve what `load` says, now and at each reload; the exit code. Every failure is one line that says what to do.
-    `log_format`: of lines before the configuration is known.
+    """Serve the configuration of `load`, called now and at each reload. Return the exit code. Every failure is one line
+    that says what to do. `log_format` is the format of lines before the configuration is known.
     """
     heap.set_thresholds()
     outlet = Outlet(2)
@@ -253,7 +259,7 @@ def run(load: Callable[[], Config], log_format: str = "") -> int:
 
 
 def serve_until_end(load: Callable[[], Config], log: ServerLog) -> int:
-    """The exit code, once the reason for the end is in the log."""
+    """Serve, and return the exit code once the reason for the end is in the log."""
     try:
         trio.run(serve, load, log)
     except (ConfigError, StartError, SpoolError, Locked, JournalFailure, OSError, MemoryError) as error:
@@ -263,7 +269,7 @@ def serve_until_end(load: Callable[[], Config], log: ServerLog) -> int:
 
 
 def last_line(error: Exception) -> str:
-    """What is said of the error that has ended the server, and what to do about it."""
+    """Return the line about the error that has ended the server, and what to do about it."""
     match error:
         case Locked():
             return f"the spool is in use by {error}; stop it, or give another with --spool"
@@ -283,5 +289,5 @@ def last_line(error: Exception) -> str:
 
 
 def say(text: str) -> None:
-    """Print on standard output, if that is open and takes it at once."""
+    """Print on standard output, if it is open and takes the text at once."""
     Outlet(1).write(f"{text}\n".encode("utf-8", "backslashreplace"))

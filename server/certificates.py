@@ -1,5 +1,5 @@
-"""The certificate of [tls], as the SSLContext that new connections are made with: read at the start, and again at every
-reload. What cannot be read is refused, and the one before stays.
+"""The certificate of [tls], as the SSLContext for new connections. It is read at the start and at every reload. An
+unreadable one is refused, and the previous one stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from staniel.server.clock import wall_ms
 from staniel.server.interfaces import Sock
 from staniel.server.tls_socket import TlsSocket, reason
 
-# Of TLS 1.2; those of 1.3 are all of this kind. A key for each connection, and a cipher that authenticates: no CBC,
+# For TLS 1.2; those of 1.3 are all of this kind: a key for each connection, and a cipher that authenticates. No CBC,
 # which testssl.sh lists under LUCKY13.
 CIPHERS_OF_1_2 = "@SECLEVEL=2:ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL"
 # The one group that every client of TLS 1.3 must have (RFC 8446, 9.1). OpenSSL's own list ends in finite fields of 8192
@@ -33,8 +33,8 @@ DER_VERSION, DER_UTC_TIME, DER_LONG = 0xA0, 0x17, 0x80
 
 
 class Certificates:
-    """interfaces.py's Security. `ends_ms`: when the certificate of now expires, epoch milliseconds; None: it does not
-    say that in a form that is known here. Raises ConfigError if there is no context to be made of the settings.
+    """The Security of interfaces.py. `ends_ms` is when the present certificate expires, in epoch milliseconds; None:
+    not in a known form. Raises ConfigError if the settings do not make a context.
     """
 
     def __init__(self, config: Config, report: EventSink) -> None:
@@ -49,15 +49,15 @@ class Certificates:
         return TlsSocket(sock, self._context)
 
     def prepare(self, config: Config) -> None:
-        """Read what a reload wants. Raises ConfigError."""
-        if config.tls.certificate:  # without one there are to be no TLS listeners, from the next start on
+        """Read the certificate of a reload. Raises ConfigError."""
+        if config.tls.certificate:  # without one, the TLS listeners end at the next start
             context = make_context(config.tls)
             ends_ms = end_of(config.tls.certificate)
             self._next = context, config.tls.handshake_timeout_ms, ends_ms
             self._warn(config.tls, ends_ms)
 
     def take_over(self) -> None:
-        """From now on. Connections that are there keep what they have."""
+        """Use the prepared certificate from now on. Existing connections keep theirs."""
         if self._next is not None:
             (self._context, self.timeout_ms, self.ends_ms), self._next = self._next, None
 
@@ -69,14 +69,14 @@ class Certificates:
 
 
 def make_context(tls: TlsSettings) -> ssl.SSLContext:
-    """TLS 1.2 and newer. Raises ConfigError."""
+    """Return a context for TLS 1.2 and newer. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(CIPHERS_OF_1_2)
     context.set_ecdh_curve(GROUP)
-    # A client that asks for a renegotiation is told no; one that resumes would keep what an old certificate allowed.
-    # By TLS 1.2 a session can still be resumed by its number, for two hours: Python has no switch for OpenSSL's memory
-    # of those. It is the context's, so it ends with a reload.
+    # Renegotiations are refused; a resumed session would keep the permissions of an old certificate. In TLS 1.2 a
+    # session can still be resumed by its number for two hours: Python cannot switch off OpenSSL's memory of sessions,
+    # which belongs to the context and so ends with a reload.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0
@@ -105,7 +105,7 @@ def _read_key(context: ssl.SSLContext, tls: TlsSettings) -> None:
 
 
 def _why_unusable(tls: TlsSettings, error: OSError | ValueError) -> str:
-    """OpenSSL does not say which of the files it is that it cannot read, nor why."""
+    """Return why a certificate and key are unusable: OpenSSL says neither which file nor why."""
     where = f"{tls.certificate} and {tls.key}" if tls.key else tls.certificate
     why = f"no certificate with its key, unencrypted, in {where}"
     if not isinstance(error, ssl.SSLError) or error.reason:
@@ -125,8 +125,8 @@ def _why_unusable(tls: TlsSettings, error: OSError | ValueError) -> str:
 
 
 def end_of(path: str) -> int | None:
-    """When the first certificate in a file of PEM expires, epoch milliseconds: the server's own. None if that cannot be
-    found. Not by OpenSSL: Python shows a certificate only to those who have verified it.
+    """Return when the first certificate in a PEM file, the server's own, expires, in epoch milliseconds; None if
+    unknown. OpenSSL is no help: Python shows a certificate only after verifying it.
     """
     try:
         with open(path, encoding="latin-1") as file:
@@ -149,7 +149,7 @@ def end_of(path: str) -> int | None:
 
 
 def _element(der: bytes, at: int) -> tuple[int, int, int]:
-    """Its tag, where its content begins and where it ends. Raises IndexError."""
+    """Return an element's tag, and where its content begins and ends. Raises IndexError."""
     size, begin = der[at + 1], at + 2
     if size & DER_LONG:
         begin += size & ~DER_LONG

@@ -1,4 +1,6 @@
-"""The socket of a client, as the hub uses it. Compiled, client_socket.pyx takes its place: its calls cost less."""
+"""The socket of a client, as the hub uses it. The compiled build uses client_socket.pyx instead, whose calls
+cost less.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,22 @@ if TYPE_CHECKING:
 
 
 def client_socket(sock: socket.socket) -> socket.socket:
-    """A non-blocking socket with `recv`, `send`, `fileno`, `shutdown` and `close`: the socket itself has them."""
+    """Return a non-blocking socket with `recv`, `send`, `fileno`, `shutdown` and `close`: here the socket itself."""
     return sock
 
 
 def channel_of(sock: Sock) -> Sock:
-    """What a connection reads from and writes to: compiled, of one class for all kinds of sockets."""
+    """Return the object from which a connection reads and to which it writes: in the compiled build of one class for
+    all kinds of sockets.
+    """
     return sock
 
 
 def send_pieces(channel: Sock, pieces: list[bytes], size_max: int) -> int:
-    """Send all pieces, of which there is one at least, in one call, and keep of them what the socket did not take: one
-    piece, mostly none.
+    """Send all pieces, at least one, in one call, and keep of them what the socket did not take: one piece, mostly
+    none.
 
-    Returns the number of bytes sent, or -1 if the pieces are longer than `size_max` together: nothing was sent then.
+    Return the number of bytes sent, or -1 if the pieces are longer than `size_max` together: then nothing was sent.
     Raises BlockingIOError, OSError.
     """
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -37,5 +41,5 @@ def send_pieces(channel: Sock, pieces: list[bytes], size_max: int) -> int:
 
 
 def plain_socket(sock: object) -> socket.socket | None:
-    """The system's socket below a client's, for its options; None in a simulated world."""
+    """Return the system's socket below a client's, for its options; None in a simulated world."""
     return sock if isinstance(sock, socket.socket) else None

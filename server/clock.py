@@ -1,7 +1,7 @@
-"""The server's clock: epoch milliseconds that pass evenly and never step.
+"""The server's clock: epoch milliseconds that advance evenly and never step.
 
-It begins with the wall's time and follows the clock of the time since the machine's start, which goes on while the
-machine sleeps. The wall may be set meanwhile: `broker/wall_clock.py` notes that.
+The clock starts with the wall clock's time and follows the time since the machine's boot, which also advances while the
+machine sleeps. The wall clock may be set meanwhile: `broker/wall_clock.py` notes that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def steady_ms() -> int:
 
 
 class ServerClock:
-    """`now_ms` is server time; `read` what the machine's clocks show."""
+    """A clock: `now_ms` is server time; `read` returns the machine's clocks."""
 
     def __init__(self) -> None:
         try:
@@ -39,12 +39,14 @@ class ServerClock:
         return _clock_ns(_SINCE_BOOT) // 1_000_000 + self._ahead_ms
 
     def read(self) -> ClockReading:
-        """Both clocks at one moment. Of some readings the closest two are taken: the process may be stopped between."""
+        """Read both clocks at one moment. The quickest of several readings counts: the process may be stopped between
+        the two.
+        """
         tries = [self._read_once() for _ in range(READINGS_MAX)]
         return min(tries, key=lambda found: found[0])[1]
 
     def _read_once(self) -> tuple[int, ClockReading]:
-        """(nanoseconds that it took, the reading)."""
+        """Return (nanoseconds that the reading took, the reading)."""
         before_ns = _clock_ns(_SINCE_BOOT)
         now_ms = wall_ms()
         return _clock_ns(_SINCE_BOOT) - before_ns, ClockReading(now_ms, before_ns // 1_000_000, self._boot)

@@ -1,6 +1,6 @@
-"""One client's socket: its state, the replies that wait for the disk or for the socket, and how bytes leave.
+"""A client's socket: its state, the replies that wait for the disk or for the socket, and the sending of bytes.
 
-Requests are executed by the session; the hub decides when to read and write.
+The session executes requests; the hub decides when to read and write.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from staniel.protocol.limits import Limits
 from staniel.server.client_socket import channel_of, send_pieces
 from staniel.server.interfaces import Sock
 
-UNSENT_BYTES_MAX = 1 << 20  # with more than this to be sent, nothing new is executed until the client has read some
+UNSENT_BYTES_MAX = 1 << 20  # beyond this, nothing new is executed until the client has read some replies
 READ_BYTES_MIN = 8 << 10  # the buffer of one read; it grows for clients that fill it
 READ_BYTES_MAX = 512 << 10
-# Given to a socket in one turn: the kernel copies it while all other clients wait. Less than UNSENT_BYTES_MAX, because
-# `send_held` does not set the poller's events: it is for clients that are read from.
+# The bytes given to a socket in one turn: the kernel copies them while all other clients wait. Less than
+# UNSENT_BYTES_MAX, because `send_held` does not set the poller's events: it serves only clients that are read from.
 SEND_BYTES_MAX = 256 << 10
 LONG_BYTES = 64 << 10  # a longer reply may have to let others go first
-UNREAD_BYTES_MAX = 256 << 10  # with more than this behind a wait, a client is not read from until the wait ends
+UNREAD_BYTES_MAX = 256 << 10  # beyond this behind a wait, a client is not read from until the wait ends
 READABLE_OR_ENDED = select.EPOLLIN | select.EPOLLRDHUP
 ENDED = select.EPOLLRDHUP
 NOT_ANSWERED, WAITS_FOR_SYNC = -1, -2  # returned by `answer_now` instead of a number of bytes
@@ -32,13 +32,15 @@ _NOT_ANSWERED, _WAITS_FOR_SYNC = NOT_ANSWERED, WAITS_FOR_SYNC
 
 
 class ConnectionState(Enum):
-    """What is still done for a client. `CONNECTION_TRANSITIONS` has what may follow, `POLL_EVENTS` what is watched."""
+    """The remaining work for a client. `CONNECTION_TRANSITIONS` has the states that may follow, `POLL_EVENTS` the
+    watched events.
+    """
 
     OPEN = "open"  # requests are read and executed
-    PEER_ENDED = "peer ended"  # the client has sent its last byte; what it has asked for is still executed
+    PEER_ENDED = "peer ended"  # the client has sent its last byte; its requests are still executed
     FLUSHING = "flushing"  # the same, nothing more is executed; closed once all replies have left
-    DRAINING = "draining"  # we hang up: nothing more is executed; our side is shut once all replies have left
-    LINGERING = "lingering"  # our side is shut; what still arrives is read and dropped, so that no reset overtakes the
+    DRAINING = "draining"  # we disconnect: nothing more is executed; our side is shut once all replies have left
+    LINGERING = "lingering"  # our side is shut; further bytes are read and dropped, so that no reset overtakes the
     # last reply
     CLOSED = "closed"
 
@@ -68,9 +70,11 @@ POLL_EVENTS = {
 
 
 class Connection:
-    """`held` are replies that wait for the disk, oldest first, of `held_bytes` together; `unsent` is what the socket
-    has not taken yet, and if that is long, the first piece of it. `changed` collects connections whose pending bytes
-    are to be counted again.
+    """A client's connection.
+
+    `held` has replies that wait for the disk, oldest first, of `held_bytes` together; `unsent` is data that the socket
+    has not taken yet, or if it is long, the first piece of it. `changed` collects connections whose pending bytes must
+    be counted again.
     """
 
     __slots__ = (
@@ -99,7 +103,7 @@ class Connection:
         self.sock = sock
         self.fd = sock.fileno()
         self.session = session
-        self.events = READABLE_OR_ENDED  # that the poller watches
+        self.events = READABLE_OR_ENDED  # watched by the poller
         self.state = OPEN
         self.held: deque[tuple[int, bytes]] = deque()
         self.held_bytes = 0
@@ -110,12 +114,12 @@ class Connection:
         self._parser = parser
         self._channel = channel_of(sock)
         self.unread_bytes = 0
-        self.active_ms = 0  # when something was last read
-        self.has_read = False  # since its time-out was last set, of what is sent to it
+        self.active_ms = 0  # the time of the last read
+        self.has_read = False  # the client has read some reply since its time-out was last set
         self._changed = changed
         self.alarm: TimerOwner | None = None  # the idle or the linger time-out
         self.read_bytes = READ_BYTES_MIN
-        # It has once sent all that one read takes, or much before its first read, or requests for more than one turn.
+        # The client has once filled a read, or sent much before its first read, or requests for more than one turn.
         self.sends_much = False
 
     def enter(self, state: ConnectionState) -> None:
@@ -124,8 +128,8 @@ class Connection:
         self.state = state
 
     def serve(self, now_ms: int) -> int:
-        """Read once and execute what has arrived. Returns the number of bytes, 0 at the end of the stream, -1 if there
-        was nothing to read after all.
+        """Read once and execute what has arrived. Return the number of bytes, 0 at the end of the stream, -1 if nothing
+        had arrived.
         """
         try:
             data = self._channel.recv(self.read_bytes)
@@ -145,20 +149,22 @@ class Connection:
                 session.execute(requests, now_ms)
                 if session.backlog:
                     self.unread_bytes += size
-                    self.sends_much = True  # more than a turn has time for
+                    self.sends_much = True  # its requests exceed a turn's time
                 if self._parser.pending_bytes:
                     self._changed[self] = None  # the next request has begun in the same read
             else:
                 self._changed[self] = None
-                # A body behind a wait is no backlog before it is whole.
+                # An unfinished body behind a wait is no backlog yet.
                 if session.backlog or session.state is not READY:
                     self.unread_bytes += size
         return size
 
     def answer_now(self, durable: int) -> int:
-        """The common cases in one step: the socket takes all replies, or all of them wait for the disk, or there are
-        none. Returns how many bytes were sent, WAITS_FOR_SYNC, or NOT_ANSWERED: then `collect` and `send` do the rest.
-        Raises OSError when the client is gone.
+        """Handle the common cases in one step: the socket takes all replies, or all of them wait for the disk, or there
+        are none.
+
+        Return the number of bytes sent, WAITS_FOR_SYNC, or NOT_ANSWERED: then `collect` and `send` do the rest. Raises
+        OSError if the client is gone.
         """
         session = self.session
         if self.unsent or session.backlog or self.state is not OPEN:
@@ -196,14 +202,14 @@ class Connection:
         return _NOT_ANSWERED
 
     def send_held(self, durable: int) -> bool:
-        """After a sync, in the common case: the socket takes all that was held. False if it is not so; then nothing was
-        done. Raises OSError when the client is gone.
+        """Send all held replies after a sync, if the socket takes them: the common case. Return False otherwise; then
+        nothing was done. Raises OSError if the client is gone.
         """
         held = self.held
         if self.unsent or held[-1][0] > durable or self.state is not OPEN or self.held_bytes > _SEND_BYTES_MAX:
             return False
         if self.session.backlog:
-            return False  # it may have waited for this
+            return False  # the backlog may have waited for this sync
         data = held[0][1] if len(held) == 1 else b"".join([data for _, data in held])
         try:
             sent = self._channel.send(data)
@@ -220,7 +226,7 @@ class Connection:
         return True
 
     def collect(self, durable: int) -> bool:
-        """Take the session's replies; whether some of them must wait for the disk."""
+        """Take the session's replies. Return True if some of them must wait for the disk."""
         session = self.session
         out = session.out
         if out:
@@ -234,7 +240,7 @@ class Connection:
         return bool(self.held)
 
     def release(self, durable: int) -> bool:
-        """Move what the disk has caught up with from `held` to `unsent`; whether something is still held."""
+        """Move replies that are durable now from `held` to `unsent`. Return True if some are still held."""
         held = self.held
         ready = []
         while held and held[0][0] <= durable:
@@ -258,8 +264,8 @@ class Connection:
         self._rest_bytes -= len(self.unsent)
 
     def send(self) -> int:
-        """Give the socket what it takes, within bounds; how many bytes that were. Raises OSError when the client is
-        gone.
+        """Send as much as the socket takes, up to the limit. Return the number of bytes. Raises OSError if the client
+        is gone.
         """
         total = 0
         while self.unsent and total < SEND_BYTES_MAX:
@@ -286,48 +292,47 @@ class Connection:
         broker.unsent.left(self.session, sent)
 
     def limit(self, limits: Limits) -> None:
-        """Other limits, for what the client says from now on."""
+        """Change the limits for the client's further bytes."""
         self._parser.limit(limits)
 
     @property
     def begun_bytes(self) -> int:
-        """Of a request that has not ended."""
+        """The bytes of an unfinished request."""
         return self._parser.pending_bytes
 
     @property
     def owed_bytes(self) -> int:
-        """All that is kept for this client. A view of the end of a reply keeps the whole of it in memory."""
+        """The bytes stored for this client. A view of the end of a reply keeps the whole reply in memory."""
         unsent = self.unsent
         whole = unsent.obj if isinstance(unsent, memoryview) else unsent
         assert isinstance(whole, bytes)
-        asked = max(self.unread_bytes, self.begun_bytes)  # what has begun behind a wait is among the unread
+        asked = max(self.unread_bytes, self.begun_bytes)  # a request begun behind a wait counts as unread too
         return self.held_bytes + len(whole) + self._rest_bytes + asked
 
     @property
     def unsent_bytes(self) -> int:
-        """What the socket has not taken yet."""
+        """The bytes that the socket has not taken yet."""
         return len(self.unsent) + self._rest_bytes
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing has been read from it yet."""
+        """True if nothing has been read from it yet."""
         return not self.active_ms
 
     @property
     def may_begin(self) -> bool:
-        """Whether the client has to go on with a request that it has begun."""
+        """True if the client must continue a request that it has begun."""
         return self.begun_bytes > 0 and self.session.state is READY and not self.session.backlog
 
     @property
     def may_continue(self) -> bool:
-        """Whether the session may go on with its backlog: it must not pile up replies that the client does not read."""
+        """True if the session may continue with its backlog: replies that the client does not read must not pile up."""
         return self.session.wants_turn and self._has_send_space
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to be executed: we hang up, or the client has, and nothing of it is left to do.
-
-        A client that has closed its side while it waits for an item is taken for gone: it could not be told apart.
+        """True if nothing more is to be executed: we disconnect, or the client has, and no work for it is left. A
+        client that has closed its side while it waits for an item counts as gone: both look the same.
         """
         if self.state is OPEN:
             return self.session.state is SessionState.CLOSING
@@ -337,12 +342,12 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the client has to say something: it waits neither for an item nor for the disk."""
+        """True if the client must send next: it waits neither for an item nor for the disk."""
         return self.session.state is READY and not self.session.backlog and self.owes_nothing
 
     @property
     def wanted_events(self) -> int:
-        """What the poller is to watch. A client that has sent or is owed too much is not read from."""
+        """The events that the poller must watch. A client that has sent or is owed too much is not read from."""
         events = POLL_EVENTS[self.state]
         if events and not (self.unread_bytes < UNREAD_BYTES_MAX and self._has_send_space):
             events = ENDED
@@ -350,17 +355,17 @@ class Connection:
 
     @property
     def _has_send_space(self) -> bool:
-        """Whether there may be further replies, before those that are there have left."""
+        """True if further replies may be made before the present ones have left."""
         return len(self.unsent) + self._rest_bytes + self.held_bytes < UNSENT_BYTES_MAX
 
     @property
     def is_long(self) -> bool:
-        """Whether the kernel takes its time to copy what is to be sent."""
+        """True if the kernel takes long to copy the data to be sent."""
         return len(self.unsent) + self._rest_bytes + self.session.out_bytes > LONG_BYTES
 
     @property
     def owes_answers(self) -> bool:
-        """Whether something has been answered that has not left."""
+        """True if some reply has not left."""
         return bool(self.unsent or self.held or self.session.out)
 
     @property
@@ -369,7 +374,7 @@ class Connection:
 
 
 def gathered(pieces: list[bytes]) -> list[bytes]:
-    """The same bytes in few pieces: what is long stays as it is, what is short between two long ones is joined."""
+    """Return the same bytes in few pieces: long pieces stay, short ones between two long ones are joined."""
     if len(pieces) == 1:
         return [pieces[0]]
     if sum(map(len, pieces)) <= SEND_BYTES_MAX:

@@ -1,5 +1,5 @@
-"""What the file systems of a server's folders are known to do to its promises: looked at when it starts, and before a
-reload asks more of them.
+"""The known flaws of the file systems of a server's folders, checked at the start, and before a reload promises
+more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INSIST = "say that it is meant with [server] trust_file_system = true or --trust
 
 
 def flaws(config: Config, fs: OsFs, environment: Mapping[str, str]) -> dict[str, FileSystemFlaw]:
-    """By folder, of the spool and of a command log outside it. Nothing where the system does not tell."""
+    """Return the flaws by folder, of the spool and of a command log outside it; none if the system does not tell."""
     folders = {config.server.spool: "spool"}
     if config.all_addresses("workq") and config.workq.cmdlog_path:
         folders.setdefault(config.workq.cmdlog_path, "command log")
@@ -33,14 +33,14 @@ def flaws(config: Config, fs: OsFs, environment: Mapping[str, str]) -> dict[str,
 
 
 def promises_syncs(config: Config) -> bool:
-    """Whether any queue, or the jobs, are to survive a power cut, but for the last moments."""
+    """Return True if any queue, or the jobs, must survive a power cut, except for the last moments."""
     if config.all_addresses("workq") and config.workq.cmdlog_sync != "os":
         return True
     return any(queue.keep_journal and queue.sync_ms != SYNC_OS for queue in config.resolved.values())
 
 
 def why_not(config: Config, found: dict[str, FileSystemFlaw]) -> str:
-    """Why what `config` promises cannot be kept; empty if nothing is known against it, or it is meant."""
+    """Return why the promises of `config` cannot be kept; empty if no flaw is known, or the settings accept it."""
     if config.server.trust_file_system or not promises_syncs(config):
         return ""
     wrong = [f"{folder} cannot keep what is promised: {flaw.text}" for folder, flaw in found.items() if flaw.breaks]
@@ -48,13 +48,13 @@ def why_not(config: Config, found: dict[str, FileSystemFlaw]) -> str:
 
 
 def check_file_systems(config: Config, found: dict[str, FileSystemFlaw]) -> None:
-    """Raises StartError."""
+    """Check the file systems at a start. Raises StartError."""
     if why := why_not(config, found):
         raise StartError(why)
 
 
 def check_reload(found: dict[str, FileSystemFlaw], config: Config) -> None:
-    """Raises ConfigError."""
+    """Check the file systems at a reload. Raises ConfigError."""
     if why := why_not(config, found):
         raise ConfigError("sync_journal", why)
 

@@ -1,27 +1,27 @@
-"""When CPython's garbage collector runs: no pause grows with what the queues hold, nor with how many there are.
+"""The schedule of CPython's garbage collector: no pause grows with the size or number of queues.
 
-Items and requests are freed by reference counting; only cycles wait for the collector (a deleted queue, above all). A
-full collection visits every item of every line and some eighty objects of each queue, 20 ns each: 0.1 s for five
-million items, 50 ms for 30,000 queues. So there is none by itself. When no request waits, what is new since the
-last such moment is looked at, if that is little, and then frozen: not looked at again. Deleted queues among what is
-frozen are found once there are so many of them that a look at everything pays.
+Reference counting frees items and requests; only cycles wait for the collector, above all deleted queues. A full
+collection visits every item of every line and some eighty objects of each queue, 20 ns each: 0.1 s for five million
+items, 50 ms for 30,000 queues. So no full collection runs by itself. When no request waits, the objects that are new
+since the last such moment are collected, if they are few, and then frozen: not visited again. Deleted queues among the
+frozen objects are collected once there are so many that a full collection pays.
 """
 
 from __future__ import annotations
 
 import gc
 
-YOUNG = 5_000  # new containers before a look at the youngest: well under 1 ms
-YOUNGER = 5  # such looks before one at the middle generation: 25,000 objects at most
+YOUNG = 5_000  # new containers before a collection of the youngest: well under 1 ms
+YOUNGER = 5  # such collections before one of the middle generation: 25,000 objects at most
 NEVER = 1 << 30
 EVERY_MS = 60_000
-LOOKS_MAX = 10  # at the middle generation since the last quiet moment: what they passed on is seen through in 5 ms
+LOOKS_MAX = 10  # middle collections since the last quiet moment: their survivors are collected in 5 ms
 DELETED_MIN = 10_000  # queues; some 60 MB
 HELD_BYTES_MAX = 16 << 20  # an item weighs 128 bytes at least: 130,000 of them, 3 ms
 
 
 class GcPolicy:
-    """Controls the garbage collector of this process."""
+    """A controller of the garbage collector of this process."""
 
     def __init__(self) -> None:
         self._due_ms = 0
@@ -29,19 +29,19 @@ class GcPolicy:
         self._deleted = 0
 
     def disable(self) -> None:
-        """Switch the collector off for recovery: nothing that it builds is garbage, and collections double its time."""
+        """Switch the collector off for recovery, which creates no garbage and would take twice as long with it."""
         gc.disable()
 
     def enable(self) -> None:
-        """Recovery is over: freeze what it has built, and switch the collector on."""
+        """Freeze the objects that recovery has built, and switch the collector on."""
         gc.freeze()
         self._looks = _middle_looks()
         gc.set_threshold(YOUNG, YOUNGER, NEVER)
         gc.enable()
 
     def idle(self, held_bytes: int, deleted: int, now_ms: int) -> None:
-        """Collect, if it is time, while no request waits. `held_bytes`: of items in memory; `deleted`: how many queues
-        have been deleted since the start.
+        """Collect, if it is time, while no request waits. `held_bytes` counts items in memory; `deleted` the queues
+        deleted since the start.
         """
         if now_ms < self._due_ms or held_bytes > HELD_BYTES_MAX:
             return
@@ -58,5 +58,5 @@ class GcPolicy:
 
 
 def _middle_looks() -> int:
-    """How often the middle generation has been collected."""
+    """Return how often the middle generation has been collected."""
     return int(gc.get_stats()[1]["collections"])

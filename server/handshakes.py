@@ -1,8 +1,8 @@
-"""Clients that are not clients yet: their TLS handshakes, a few in each turn.
+"""TLS handshakes of clients, a few in each turn.
 
-Only once a handshake is done is there a connection with a session; until then a socket costs what is bounded here. A
-handshake takes up to a millisecond of OpenSSL's time, as much as a hundred requests: a crowd that connects must not
-stand before the clients that are there.
+A connection with a session exists only after the handshake; until then a socket's cost is bounded here. A handshake
+takes up to a millisecond of OpenSSL's time, as much as a hundred requests: a crowd of new clients must not delay the
+connected ones.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from staniel.server.hub import Hub
     from staniel.server.listener import Listener
 
-# With a certificate and all above it a client sends 5 KB, and OpenSSL takes 100 KB of certificates.
+# A client's certificate chain has some 5 KB, and OpenSSL accepts 100 KB.
 HANDSHAKE_BYTES_MAX = 128 << 10
 READ_BYTES = 16 << 10
-# Begun and not ended. An honest client takes two round trips: where there are more, the oldest have stopped.
+# Unfinished ones. An honest client takes two round trips: if there are more, the oldest have stopped.
 HANDSHAKES_MAX = 1024
-TURN_NS = 2_000_000  # for all of them in one turn, and the one that goes beyond it
-WORK = 5_000  # of a step, as timers count it: some ten steps a turn, whatever a clock says
+TURN_NS = 2_000_000  # all steps of one turn; the last one may exceed it
+WORK = 5_000  # a step in the timers' unit: some ten steps a turn, whatever the clock
 
 
 class Handshake:
-    """One of them. `heard_ms`: when the client last said something, or had room for what is said to it."""
+    """A handshake. `heard_ms` is when the client last sent bytes, or took some."""
 
     def __init__(self, owner: Handshakes, sock: SecureSock, name: str, listener: Listener, timeout_ms: int) -> None:
         self.owner = owner
@@ -45,7 +45,7 @@ class Handshake:
 
 
 class Handshakes:
-    """All of a hub. `done` and `refused` count."""
+    """All handshakes of a hub. `done` and `refused` count them."""
 
     def __init__(self, hub: Hub, report: EventSink) -> None:
         self._hub = hub
@@ -59,7 +59,7 @@ class Handshakes:
         return len(self._under_way)
 
     def time_out(self, handshake: Handshake, now_ms: int) -> None:
-        """The time is over, but for a client that has just been heard, or has yet to be."""
+        """End a handshake that timed out, unless its client has just sent something, or its bytes are still unread."""
         if self._hub.heard_ms < handshake.due_ms:
             self._timers.set(handshake, now_ms)
             return
@@ -73,7 +73,7 @@ class Handshakes:
         self.refuse(handshake, "no end of the handshake within [tls] handshake_timeout", now_ms)
 
     def begin(self, listener: Listener, security: Security, plain: Sock, name: str, now_ms: int) -> None:
-        """A client has connected."""
+        """Begin the handshake of a new client."""
         try:
             sock = security.wrap(plain)
         except OSError as error:
@@ -95,7 +95,7 @@ class Handshakes:
         self._timers.set(handshake, handshake.due_ms)
 
     def close(self) -> None:
-        """The server stops."""
+        """Close all handshakes when the server stops."""
         for handshake in list(self._under_way.values()):
             self._forget(handshake)
             handshake.sock.close()
@@ -106,7 +106,7 @@ class Handshakes:
         self._timers.soon(self)
 
     def due(self, now_ms: int) -> int:
-        """A turn's share of those that can go on. Returns the work."""
+        """Continue the handshakes that can continue, up to a turn's share of time. Return the work done."""
         hub, work = self._hub, 0
         until_ns = hub.elapsed_ns() + TURN_NS
         while self._ready and (not work or hub.elapsed_ns() < until_ns):
@@ -146,7 +146,7 @@ class Handshakes:
                 self.refuse(handshake, f"cannot watch its socket: {error.strerror}", now_ms)
 
     def refuse(self, handshake: Handshake, why: str, now_ms: int) -> None:
-        """Log why, and hang up."""
+        """Log why, and disconnect."""
         self._tell(handshake.listener, handshake.name, why, now_ms)
         self._forget(handshake)
         self._hub.discard(handshake.sock, handshake.name)

@@ -1,7 +1,8 @@
-"""Owns all client sockets. One turn: read every ready socket, execute, write each journal once, send the replies.
+"""The hub, which owns all client sockets. One turn: read every ready socket, execute, write each journal once, send the
+replies.
 
 Fairness and back-pressure are decided here: which clients are read, executed and written in this turn, and which in a
-later one. The poller, sockets, threads and clock are handed in (interfaces.py): the real ones, or the simulator's.
+later one. The poller, sockets, threads and clock are passed in (interfaces.py): the real ones, or the simulator's.
 """
 
 from __future__ import annotations
@@ -44,38 +45,38 @@ from staniel.server.sync_latency import ONE_JOURNAL_NS, SEVERAL_JOURNALS_NS, Syn
 from staniel.server.timeouts import IdleTimeout, LingerTimeout, LoginTimeout
 
 LINGER_MS = 2000
-LOGIN_BYTES_MAX = 64 << 10  # of a request before that, and of those that come in the same packet
+LOGIN_BYTES_MAX = 64 << 10  # a request before the login, and requests in the same packet
 READABLE = select.EPOLLIN
 GONE = select.EPOLLHUP | select.EPOLLERR
-SHARE_NS = 4_000_000  # of a turn, for reading and going on with backlogs; for closing
-LEAST_SHARE_NS = SHARE_NS // 4  # for going on with backlogs, however long reading has taken
-FREE_SHARE_NS = 250_000  # beyond that it matters which clients send much
-CROWDED_TURN_NS = 400_000  # a turn is to take while it leaves out some: a client that has just asked waits for the
-# rest of one, and for its own
+SHARE_NS = 4_000_000  # a turn's time for reading and for backlogs; also for closing
+LEAST_SHARE_NS = SHARE_NS // 4  # the least time for backlogs, however long reading has taken
+FREE_SHARE_NS = 250_000  # a longer turn postpones clients that send much
+CROWDED_TURN_NS = 400_000  # the time of a turn that leaves out clients: a new request waits for the rest of one turn
+# and for its own
 CROWDED_READ_BYTES = 256 << 10
-CLOCK_CHECK_BYTES = 16 << 10  # read and answered between two looks at the clock: some 20 us
+CLOCK_CHECK_BYTES = 16 << 10  # read and sent between two readings of the clock: some 20 us
 CLOCK_CHECK_CLIENTS = 8  # or this many clients served, however little they send
 # Compiled, C numbers (hub.pxd). A client counts as this many bytes, so that one counter serves both bounds.
 _CLOCK_CHECK_BYTES, _CLIENT_BYTES = CLOCK_CHECK_BYTES, CLOCK_CHECK_BYTES // CLOCK_CHECK_CLIENTS
-FEW = 4  # so many that send much are no crowd
-FEW_REPLIES = 16  # more of them in one turn, and others will have asked for something before a sync has ended
-EVENTS_PER_TURN = 1023  # more are told in the next turns: not to be told does not mean not to be ready
-FIRST_BYTES_MAX = 1 << 10  # a client that begins with more is read after those that ask for something short
-WRITERS_PER_TURN = 8  # of those that are slow to read their replies
-SAMPLES_MAX = 64  # answers that are timed at once: a disk that hangs holds them all
+FEW = 4  # this many clients that send much are no crowd
+FEW_REPLIES = 16  # with more in one turn, other clients will send requests before a sync has ended
+EVENTS_PER_TURN = 1023  # the next turns get further events: a client without one may be ready too
+FIRST_BYTES_MAX = 1 << 10  # a client that begins with more is read after those with short requests
+WRITERS_PER_TURN = 8  # clients that are slow to read their replies
+SAMPLES_MAX = 64  # replies timed at once: a disk that hangs holds them all
 SENT_BYTES_PER_TURN = 512 << 10  # then only short replies leave: the kernel copies the long ones while all clients wait
 
 
 class Hub:
-    """Serves a broker's clients: `turn` by turn until `is_stopping`, then `close`.
+    """A server of a broker's clients: `turn` by turn until `is_stopping`, then `close`.
 
-    `_postponed`: descriptors that the last turn had no time for, in order. `_read_queue`: clients that send much,
-    and so wait behind the others to be read, the longest first. `_backlogged`: sessions with more requests.
-    `_holding`: connections with replies that wait for the disk.
+    `_postponed` has descriptors that the last turn had no time for, in order. `_read_queue` has clients that send much
+    and so are read after the others, the longest-waiting first. `_backlogged` has sessions with more requests.
+    `_holding` has connections with replies that wait for the disk.
     """
 
     def __init__(self, broker: Broker, machine: Machine, clients_max: int) -> None:
-        """`clients_max`: how many the system has descriptors for."""
+        """Make a hub. `clients_max` is the number of descriptors for clients."""
         self.broker = broker
         self.clock = machine.clock
         self.addresses = AddressCounts()
@@ -95,12 +96,12 @@ class Hub:
         self._poller.register(self._task_thread.fd, select.EPOLLIN)
         self._connections: dict[int, Connection] = {}
         self._of_session: dict[Session, Connection] = {}
-        self._handlers: dict[int, Callable[[int], None]] = {  # of what the poller watches beside clients
+        self._handlers: dict[int, Callable[[int], None]] = {  # for watched descriptors that are no client's
             self._sync_thread.fd: self._on_sync_ready,
             self._task_thread.fd: self._on_task_ready,
         }
         self._listeners: list[Listener] = []
-        self._active: list[Connection] = []  # to be answered in this turn
+        self._active: list[Connection] = []  # their replies are sent in this turn
         self._backlogged: dict[Connection, None] = {}
         self._holding: dict[Connection, None] = {}
         self.handshakes = Handshakes(self, broker.report)
@@ -108,19 +109,19 @@ class Hub:
         self._tracked = self._pending.tracked
         self._dropped: list[Sock] = []  # closed at the end of the turn
         self._postponed: dict[int, int] = {}
-        self._is_cut = False  # perhaps more are ready than this turn was told of
+        self._is_cut = False  # more clients may be ready than this turn has events for
         self.heard_ms = 0
-        """All that clients said before has been read, but of those that are postponed."""
+        """All bytes that clients sent before this time have been read, except those of postponed clients."""
         self._turn_ms = self._round_ms = self._heard_in_rounds_ms = self._looks_left = 0
         self._read_queue: OrderedDict[int, int] = OrderedDict()
-        self._queue_read_ns = self._rest_ns = 0  # when the last of `_read_queue` was read, and what followed took
+        self._queue_read_ns = self._rest_ns = 0  # when `_read_queue` was last read, and how long the rest took
         self._group = broker.group
         self._counters = broker.counters
         self._latency_of_one = SyncLatency(ONE_JOURNAL_NS)
         self._latency_of_several = SyncLatency(SEVERAL_JOURNALS_NS)
         self._latencies = broker.latencies
         self._sample_due_ns = self._delivery_due_ns = 0
-        # Answers that are timed: where to, their batch, since when.
+        # Replies that are timed: (histogram, batch, begin).
         self._sampled: list[tuple[Histogram, int, int]] = []
         self._sync: Sync | None = None  # in the thread
         self._stopping = False
@@ -134,7 +135,7 @@ class Hub:
         security: Security | None = None,
         reserve: Reserve = Reserve.NONE,
     ) -> None:
-        """Accept clients from a listening socket; with `security` under TLS."""
+        """Accept clients from a listening socket; with `security`, under TLS."""
         listener = Listener(self, acceptor, protocol, self._limits(), self.broker.report, security, reserve)
         self._listeners.append(listener)
         self._handlers[acceptor.fileno()] = listener.on_ready
@@ -144,7 +145,7 @@ class Hub:
         return Limits(config.server.max_line_bytes, config.item_bytes_max)
 
     def _on_reload(self, now_ms: int) -> None:
-        """The configuration has been read again. Its limits hold for the clients that are there, too."""
+        """Apply a reloaded configuration. Its limits also hold for connected clients."""
         limits, timeout_ms = self._limits(), self.broker.config.server.client_timeout_ms
         self._limit_connections()
         self._resume_listeners()
@@ -153,11 +154,11 @@ class Hub:
             listener.limits = limits
         for connection in self._connections.values():
             if connection.session.state is CLOSING:
-                self._active.append(connection)  # its user is gone
+                self._active.append(connection)  # its user was removed
             is_stranger = connection.session.rights is STRANGER
             connection.limit(of_strangers(limits) if is_stranger else limits)
             if is_stranger or not timeout_ms:
-                continue  # a time-out that is no longer configured does nothing when it is due
+                continue  # a removed time-out does nothing when it fires
             if connection.alarm is None:
                 self._set_idle_timeout(connection, now_ms)
             elif isinstance(connection.alarm, IdleTimeout):
@@ -172,11 +173,13 @@ class Hub:
         timeout.restart(now_ms)
 
     def sockets(self) -> Iterable[Sock]:
-        """Those of all clients."""
+        """Return the sockets of all clients."""
         return [connection.sock for connection in self._connections.values()]
 
     def _limit_connections(self) -> None:
-        """What is kept for operators is kept of the system's descriptors, too; of few, a part."""
+        """Set the limits of connections. The operators' reserve also comes out of the system's descriptors; if these
+        are few, only a part of it.
+        """
         server = self.broker.config.server
         self.reserved_connections = min(server.reserved_connections, self._clients_max // 8)
         room = self._clients_max - Reserve.SPOOL * self.reserved_connections
@@ -184,12 +187,12 @@ class Hub:
         self.broker.limits.max_connections = self.max_connections
 
     def has_room(self, reserve: Reserve = Reserve.NONE) -> bool:
-        """Whether another client may be accepted, where `reserve` is kept for it."""
+        """Return True if another client may be accepted, given the listener's reserve."""
         room = self.max_connections + reserve * self.reserved_connections
         return len(self._connections) + len(self.handshakes) < room
 
     def has_many(self, client: str, reserve: Reserve) -> bool:
-        """Whether no other client may come from where `client` is."""
+        """Return True if the client's address has reached its limit of connections."""
         limit = self.broker.config.server.max_connections_per_address
         return limit is not None and self.addresses.count(client) >= limit + reserve * self.reserved_connections
 
@@ -202,7 +205,7 @@ class Hub:
         now_ms: int,
         certificate: tuple[str, ...] = (),
     ) -> None:
-        """Serve a new client; `certificate`: the names in it, if it has shown one."""
+        """Serve a new client. `certificate` has the names in its certificate, if it has shown one."""
         session = self.broker.connect(protocol, name, certificate, now_ms)
         if session.rights is STRANGER:
             limits = of_strangers(limits)
@@ -231,8 +234,8 @@ class Hub:
     def admit_secure(
         self, sock: SecureSock, name: str, listener: Listener, certificate: tuple[str, ...], now_ms: int
     ) -> None:
-        """Serve a client whose handshake is done. What it has asked may have come with the end of it: nothing but a
-        read would tell.
+        """Serve a client whose handshake is done. Its first request may have come with the end of the handshake, which
+        only a read can show.
         """
         self.admit(sock, name, listener.protocol, listener.limits, now_ms, certificate)
         connection = self._connections.get(sock.fileno())
@@ -240,14 +243,14 @@ class Hub:
             self._read(connection, now_ms)
 
     def discard(self, sock: Sock, client: str) -> None:
-        """Close a socket that has become no client's. There is room for another."""
+        """Close a socket that did not become a client's; it makes room for another."""
         self.addresses.remove(client)
         self.close_soon(sock)
         self._resume_listeners()
 
     def close_soon(self, sock: Sock) -> None:
-        """At the end of the turn. Closed now, its descriptor could be the next client's, and what this turn's events
-        say of it with it.
+        """Close a socket at the end of the turn. Closed now, its descriptor could become the next client's, and this
+        turn's events would be taken for that client's.
         """
         self._dropped.append(sock)
 
@@ -259,12 +262,12 @@ class Hub:
         return self._elapsed_ns()
 
     def watch_fd(self, fd: int, mask: int, on_ready: Callable[[int], None]) -> None:
-        """Watch what is neither a client's nor a listener's. Raises OSError."""
+        """Watch a descriptor that is neither a client's nor a listener's. Raises OSError."""
         self._handlers[fd] = on_ready
         self._poller.register(fd, mask)
 
     def watch_fd_for(self, fd: int, mask: int) -> None:
-        """Raises OSError."""
+        """Change the watched events. Raises OSError."""
         self._poller.modify(fd, mask)
 
     def unwatch_fd(self, fd: int) -> None:
@@ -272,7 +275,7 @@ class Hub:
         self._unregister(fd)
 
     def _unregister(self, fd: int) -> None:
-        """Stop watching. Where epoll_ctl(2) fails, closing the descriptor has the same effect."""
+        """Stop watching. If epoll_ctl(2) fails, closing the descriptor has the same effect."""
         try:
             self._poller.unregister(fd)
         except OSError:
@@ -284,7 +287,7 @@ class Hub:
         self._active.append(connection)
 
     def watch(self, listener: Listener) -> None:
-        """Raises OSError."""
+        """Watch a listener. Raises OSError."""
         try:
             self._poller.register(listener.acceptor.fileno(), select.EPOLLIN)
         except FileExistsError:
@@ -297,7 +300,7 @@ class Hub:
             self.broker.timers.set(listener, until_ms)
 
     def stop(self) -> None:
-        """There is to be no further turn."""
+        """Stop after this turn."""
         self._stopping = True
 
     @property
@@ -306,15 +309,15 @@ class Hub:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the next turn may wait for an event or for `next_ms`."""
+        """True if the next turn may wait for an event or for `next_ms`."""
         return not self._backlogged and not self.broker.unsettled
 
     def next_ms(self) -> int:
-        """When a turn has something to do, if no event comes before."""
+        """Return when a turn has work, if no event comes before."""
         return self.broker.next_ms()
 
     def reload(self) -> None:
-        """Read the configuration again, between two turns. What is wrong with it has been reported."""
+        """Reload the configuration, between two turns. The broker has reported any error in it."""
         now_ms = self.clock.now_ms()
         try:
             self.broker.reload(now_ms)
@@ -326,11 +329,11 @@ class Hub:
         self.broker.audit.note_signal("reload", "SIGHUP", now_ms)
 
     def close(self) -> None:
-        """Stop accepting, answer every waiting client, leave every journal synced, close every socket."""
+        """Stop accepting, reply to every waiting client, sync every journal, close every socket."""
         now_ms = self.clock.now_ms()
         for listener in self._listeners:
             close_quietly(listener.acceptor)
-        self._listeners.clear()  # a connection that is dropped from here on makes no room
+        self._listeners.clear()  # a connection dropped from here on makes no room for another
         if self._sync is not None:
             self._end_sync(self._sync_thread.wait(), now_ms)
         self.broker.shutdown(now_ms)
@@ -343,7 +346,7 @@ class Hub:
         self._poller.close()
 
     def _send_last(self, connection: Connection) -> None:
-        """Give the socket all that it takes, and close it: no other client has to be served any more."""
+        """Send all that the socket takes, and close it: there is no other client to serve any more."""
         connection.collect(self.broker.group.durable)
         connection.release(self.broker.group.gathering)
         left = -1
@@ -358,7 +361,7 @@ class Hub:
     # a turn
 
     def turn(self, events: list[tuple[int, int]]) -> None:
-        """Serve what is ready now, once. What there is no time for is still ready, and comes first, in the next."""
+        """Serve what is ready now, once. Clients for which there is no time come first in the next turn."""
         now_ms = self.clock.now_ms()
         self.heard_ms, self._turn_ms = self._turn_ms, now_ms
         if len(events) >= EVENTS_PER_TURN:
@@ -378,7 +381,7 @@ class Hub:
         if now_ns >= self._sample_due_ns and events:
             events = self._serve_sampled(events, now_ns, now_ms)
         until_ns = now_ns + FREE_SHARE_NS
-        unchecked_bytes = 0  # served since the last look at the clock
+        unchecked_bytes = 0  # served since the last reading of the clock
         for fd, _ in events:
             connection = connections.get(fd)
             if connection is None:
@@ -387,7 +390,7 @@ class Hub:
                 read += size
                 active.append(connection)
                 if group.pending_bytes > group.commit_above_bytes:
-                    broker.commit(now_ms)  # the ballast must cover whatever is not yet written
+                    broker.commit(now_ms)  # the ballast must cover all unwritten bytes
                 unchecked_bytes += _CLIENT_BYTES + size + connection.session.out_bytes
                 if unchecked_bytes < _CLOCK_CHECK_BYTES and not connection.sends_much:
                     continue
@@ -418,7 +421,7 @@ class Hub:
             self._end_turn(bool(queued), now_ms)
 
     def _end_turn(self, has_queued: bool, now_ms: int) -> None:
-        """Do what only some turns need, when every answer has left."""
+        """Do what only some turns need, when every reply has left."""
         if self._pending.changed:
             self._pending.count_changed(now_ms)
         if self._sampled:
@@ -433,8 +436,8 @@ class Hub:
             self._task_thread.start(task)
 
     def _count_full_look(self) -> None:
-        """Perhaps more are ready. The kernel tells of those first that it has not told of for longest: so many looks
-        later all are known that were ready before this one.
+        """Count a poll that returned its maximum: more clients may be ready. The kernel first reports those that it has
+        not reported for longest; so after enough polls all clients are known that were ready before this one.
         """
         before_ms, self.heard_ms = self.heard_ms, self._heard_in_rounds_ms
         if not self._looks_left:
@@ -446,8 +449,8 @@ class Hub:
             self.heard_ms = self._heard_in_rounds_ms = self._round_ms
 
     def _serve_sampled(self, events: list[tuple[int, int]], now_ns: int, now_ms: int) -> list[tuple[int, int]]:
-        """Serve the first client alone, so that it is known what it has asked for, and time its answer. Returns the
-        other events that this turn has time for.
+        """Serve the first client alone, so that its request is known, and time its reply. Return the other events that
+        this turn has time for.
         """
         self._sample_due_ns = now_ns + SAMPLE_NS
         at = next((at for at, (fd, _) in enumerate(events) if fd in self._connections), -1)
@@ -469,7 +472,7 @@ class Hub:
         return left
 
     def _settle(self, now_ns: int, now_ms: int) -> None:
-        """Go on with sessions whose wait has ended. An item that one of them has waited for is timed."""
+        """Resume sessions whose wait has ended. The item of one of them is timed."""
         broker = self.broker
         first = broker.woken[0]
         if now_ns < self._delivery_due_ns or not first.has_delivery or len(self._sampled) > SAMPLES_MAX:
@@ -484,7 +487,7 @@ class Hub:
         self._sampled.append((self._latencies.deliveries, first.batch, now_ns))
 
     def _end_samples(self) -> None:
-        """Those whose answers have left in this turn."""
+        """End the samples whose replies have left in this turn."""
         durable, now_ns = self._group.durable, self._elapsed_ns()
         for histogram, batch, began_ns in self._sampled:
             if batch <= durable:
@@ -492,9 +495,12 @@ class Hub:
         self._sampled = [each for each in self._sampled if each[1] > durable]
 
     def _prioritize(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], dict[int, int]]:
-        """Events to serve at once, the postponed ones first, and apart from them those of clients that are read last:
-        those with pending bytes (one with an unfinished request sends as much as we read) and, if there was no time
-        for all, clients that send much. Hundreds of them must not stand before one with whole, short requests.
+        """Return the events to serve at once, the postponed ones first, and apart from them those of clients to read
+        last.
+
+        Clients to read last are those with pending bytes (one with an unfinished request sends as much as we read) and,
+        if there was no time for all, clients that send much. Hundreds of them must not delay one with whole, short
+        requests.
         """
         late, self._postponed = self._postponed, {}
         queue, pressing, connections = self._read_queue, self._pending.pressing, self._connections
@@ -526,12 +532,12 @@ class Hub:
         self._active.extend([connections[fd] for fd in writers[:WRITERS_PER_TURN]])
         self._postpone(writers[WRITERS_PER_TURN:])
         if not queued and not self._is_cut:
-            queue.clear()  # what they had sent has been read in another way
+            queue.clear()  # their bytes have been read in another way
         queue.update(queued)
         return front, queued
 
     def _sends_much(self, fd: int) -> bool:
-        """As far as is known; before the first read, by what has arrived."""
+        """Return True if the client is known to send much; before the first read, by its received bytes."""
         connection = self._connections[fd]
         if connection.is_new and not connection.sends_much:
             try:
@@ -541,7 +547,9 @@ class Hub:
         return connection.sends_much
 
     def _read_short(self, events: list[tuple[int, int]], until_ns: int, now_ms: int) -> None:
-        """The turn is long already: clients that send much wait for the next; others are served until `until_ns`."""
+        """Read short requests late in a turn: clients that send much wait for the next; others are served until
+        `until_ns`.
+        """
         for at, (fd, _) in enumerate(events):
             if self._elapsed_ns() > until_ns:
                 self._postpone([event[0] for event in events[at:]])
@@ -555,8 +563,8 @@ class Hub:
                 self._read(connection, now_ms)
 
     def _read_queued(self, ready: dict[int, int], until_ns: int, began_ns: int, now_ms: int) -> None:
-        """Read once from each of `ready`, in the order of the queue, until `until_ns`; at least from one, and for a
-        quarter of the time that others have had.
+        """Read once from each of `ready`, in the order of the queue, until `until_ns`; at least from one, and for at
+        least a quarter of the time that others have had.
         """
         queue, now_ns = self._read_queue, self._elapsed_ns()
         until_ns = max(until_ns, now_ns + min(now_ns - began_ns, SHARE_NS) // 4)
@@ -577,21 +585,21 @@ class Hub:
             if connection.state is not CLOSED:
                 self._pending.changed[connection] = None  # perhaps nothing is pending any more
             if connection.state is not OPEN or self._elapsed_ns() > until_ns:
-                break  # to give back what was kept for one that leaves is a turn's work
+                break  # returning a leaving client's open reads is a turn's work
         self._queue_read_ns = self._elapsed_ns()
 
     def is_postponed(self, fd: int) -> bool:
-        """Whether a client's descriptor is ready, and there has been no time for it since."""
+        """Return True if a client's descriptor is ready, and there has been no time for it since."""
         return fd in self._read_queue or fd in self._postponed
 
     def _postpone(self, fds: Iterable[int]) -> None:
-        """To the next turn."""
+        """Postpone descriptors to the next turn."""
         for fd in fds:
             self._postponed.setdefault(fd, len(self._postponed))
 
     def _run_backlogs(self, began_ns: int, now_ms: int) -> None:
-        """One after the other, in what reading has left of this turn. A client that has been served goes behind the
-        others if there is no time for all.
+        """Run the backlogs one after the other, in the rest of this turn. If there is no time for all, those served go
+        behind the others.
         """
         until_ns = max(began_ns + SHARE_NS, self._elapsed_ns() + LEAST_SHARE_NS)
         waiting = list(self._backlogged)
@@ -627,7 +635,7 @@ class Hub:
             self._pending.changed.update(dict.fromkeys([each for each in active if each in tracked]))
 
     def _answer_with_items(self, now_ms: int) -> None:
-        """As `_answer_all`; and some replies carry items that go back to their queues if the reply cannot leave."""
+        """Send replies like `_answer_all`, some with items that return to their queues if the reply cannot leave."""
         handed = self.broker.unsent
         new, handed.new = handed.new, {}
         for session in new:
@@ -640,14 +648,14 @@ class Hub:
                 handed.pop(session)
 
     def _notify(self, fd: int, now_ms: int) -> None:
-        """An event that is no client's. There is no handler if the client has been dropped earlier in this turn."""
+        """Handle an event that is no client's. It has no handler if its client was dropped earlier in this turn."""
         handler = self._handlers.get(fd)
         if handler is not None:
             handler(now_ms)
 
     def _serve_rare(self, events: list[tuple[int, int]], now_ms: int) -> list[tuple[int, int]]:
-        """Serve all events but plain readability; returns the rest. Clients that leave while they wait come first: what
-        the others put in this turn must not be handed to them.
+        """Serve all events except plain readability; return the rest. Clients that leave while they wait come first:
+        items that others put in this turn must not go to them.
         """
         rare = [event for event in events if event[1] != READABLE]
         waiting: list[tuple[Connection, int]] = []
@@ -659,7 +667,7 @@ class Hub:
             elif connection.session.state is PARKED:
                 waiting.append((connection, mask))
                 if mask & (GONE | ENDED):
-                    connection.session.leave_queue()  # nor what one of them had open to another
+                    connection.session.leave_queue()  # so that its neighbour's returned item does not go to it either
             else:
                 others.append((connection, mask))
         for connection, mask in waiting:
@@ -680,14 +688,14 @@ class Hub:
         elif mask & select.EPOLLIN:
             self._read(connection, now_ms)
             if mask & ENDED and connection.session.state is PARKED:
-                self._on_peer_end(connection, now_ms)  # gone already: nothing must be handed to it meanwhile
+                self._on_peer_end(connection, now_ms)  # gone already: it must get no item meanwhile
         elif mask & ENDED:
             self._on_early_end(connection, now_ms)
         if mask & select.EPOLLOUT:
             self._active.append(connection)
 
     def _read(self, connection: Connection, now_ms: int) -> int:
-        """Returns how many bytes were read; not more than 0 if there were none."""
+        """Read from a client. Return the number of bytes; 0 or less if there were none."""
         size = connection.serve(now_ms)
         if not size:
             self._on_peer_end(connection, now_ms)
@@ -709,7 +717,7 @@ class Hub:
             self._backlogged.pop(connection, None)
 
     def _resume(self, session: Session, now_ms: int) -> None:
-        """A parked session has gone on: it has something to say, and perhaps more to do."""
+        """Continue with a parked session that has resumed: it has a reply, and perhaps more requests."""
         connection = self._of_session.get(session)
         if connection is not None:
             connection.active_ms = now_ms
@@ -720,14 +728,16 @@ class Hub:
                 self._resume_reading(connection, now_ms)
 
     def _resume_reading(self, connection: Connection, now_ms: int) -> None:
-        """All that has been read of this client is done. `Connection.answer_now` does not set the events."""
+        """Read from a client again after all its bytes are processed. `Connection.answer_now` does not set the
+        events.
+        """
         connection.unread_bytes = 0
         if connection.events != READABLE_OR_ENDED:
             self._watch(connection, now_ms)
 
     def _answer(self, connection: Connection, durable: int, now_ms: int, *, may_send: bool = True) -> int:
-        """Send what may leave, keep the rest, and watch for what the connection needs next. Returns how many bytes the
-        socket took. Raises OSError. Without `may_send` the connection comes early in the next turn.
+        """Send what may leave, keep the rest, and watch for the connection's next events. Return the number of bytes
+        that the socket took. Raises OSError. Without `may_send` the connection comes early in the next turn.
         """
         if connection.state is CLOSED:
             return 0
@@ -764,7 +774,7 @@ class Hub:
             self._drop_unwatched(connection, error, now_ms)
 
     def _drop_unwatched(self, connection: Connection, error: OSError, now_ms: int) -> None:
-        """The poller cannot watch a client's socket: that client is lost, and no other."""
+        """Drop a client whose socket the poller cannot watch. Only this client is lost."""
         why = f"cannot watch its socket: {error.strerror}; {UNWATCHED_HINT}"
         self.broker.client_events(Level.WARNING, "client.dropped", now_ms, client=connection.session.address, why=why)
         self.drop(connection, now_ms)
@@ -772,14 +782,14 @@ class Hub:
     # the end of a connection
 
     def _on_early_end(self, connection: Connection, now_ms: int) -> None:
-        """A client that is not read from just now has sent its last byte, perhaps behind much that is unread."""
+        """Note that a client which is not being read has closed its side, perhaps behind many unread bytes."""
         if connection.session.state is PARKED:
             self._on_peer_end(connection, now_ms)
             return
         self._watch_for(connection, connection.events & ~ENDED, now_ms)
 
     def _on_peer_end(self, connection: Connection, now_ms: int) -> None:
-        """The client has sent its last byte. What it has asked for is still done, unless it would have to wait."""
+        """Handle the end of a client's stream. Its requests are still executed, unless they would have to wait."""
         if connection.state is not OPEN:
             self.drop(connection, now_ms)
             return
@@ -791,7 +801,7 @@ class Hub:
             self._backlogged[connection] = None
 
     def _finish(self, connection: Connection, now_ms: int) -> None:
-        """All replies have left: close, or shut our side and wait until the client has closed its own."""
+        """Close after all replies have left, or shut our side and wait until the client has closed its own."""
         if connection.state is FLUSHING:
             self.drop(connection, now_ms)
             return
@@ -807,13 +817,13 @@ class Hub:
         self.broker.timers.set(connection.alarm, now_ms + LINGER_MS)
 
     def _forget_alarm(self, connection: Connection) -> None:
-        """It would keep the connection in memory until it is due."""
+        """Drop the connection's timer, which would keep it in memory until it is due."""
         if connection.alarm is not None:
             self.broker.timers.drop(connection.alarm)
             connection.alarm = None
 
     def drop(self, connection: Connection, now_ms: int) -> None:
-        """Close at once; what the client has open goes back."""
+        """Close at once; the client's open reads go back."""
         if connection.state is CLOSED:
             return
         connection.enter(CLOSED)
@@ -839,7 +849,7 @@ class Hub:
     # the disk
 
     def _run_sync(self, sync: Sync, now_ms: int) -> None:
-        """At once if the disk has been fast lately and there is little to do meanwhile, else beside the turns."""
+        """Run a sync: at once if the disk has been fast lately and little else is to do, else beside the turns."""
         latency = self._latency_of_one if len(sync.files) == 1 else self._latency_of_several
         is_crowded = sync.redo is not None and self._sync_thread.is_cheap and len(self._active) > FEW_REPLIES
         if sync.is_plain and latency.is_brief and not is_crowded:
@@ -861,7 +871,7 @@ class Hub:
             self._end_sync(sync, now_ms)
 
     def _end_sync(self, sync: Sync, now_ms: int) -> None:
-        """A sync in the thread has ended."""
+        """Finish a sync that the thread has run."""
         assert sync is self._sync
         self._latencies.syncs.add(self._sync_thread.took_ns)
         if sync.is_plain:
@@ -872,7 +882,7 @@ class Hub:
         self._release_held(now_ms)
 
     def _release_held(self, now_ms: int) -> None:
-        """Replies that have waited for the disk may leave."""
+        """Send replies that have waited for the disk."""
         durable = self.broker.group.durable
         written_max = self._counters.bytes_written + SENT_BYTES_PER_TURN
         for connection in list(self._holding):
@@ -891,32 +901,34 @@ class Hub:
                 if not connection.session.has_delivery:
                     self.drop(connection, now_ms)
                     continue
-                connection.release(durable)  # sending again ends it, once it has its item
+                connection.release(durable)  # the next send fails and drops it, once it has its item
                 del self._holding[connection]
             self._active.append(connection)
 
     def _on_task_ready(self, now_ms: int) -> None:
-        """A task has ended."""
+        """Finish a task that has ended."""
         task = self._task_thread.finished()
         if task is not None:
             self.broker.finish_task(task, now_ms)
 
     def _wait_for_sync(self, sync: Sync) -> None:
-        """A turn has to write to the redo log, which `sync` is writing to. It ends as usual afterwards."""
+        """Wait for a sync that is writing to the redo log, because this turn must write to it. The sync ends as usual
+        afterwards.
+        """
         if sync is self._sync:
             self._sync_thread.join()
 
     def _wait_for(self, task: BackgroundTask) -> None:
-        """The server stops."""
+        """Wait for a task when the server stops."""
         ended = self._task_thread.wait()
         assert ended is task
 
 
 def of_strangers(limits: Limits) -> Limits:
-    """Of clients that have to say who they are, and have not."""
+    """Return the limits of unauthenticated clients."""
     return Limits(limits.line_bytes_max, min(limits.item_bytes_max, LOGIN_BYTES_MAX), may_log_in=True)
 
 
 def behind(fd: int, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Those that follow the one of this descriptor."""
+    """Return the events behind the one of this descriptor."""
     return events[[event[0] for event in events].index(fd) + 1 :]

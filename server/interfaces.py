@@ -1,6 +1,6 @@
 """The poller, sockets, threads and clock that a hub uses. machine.py has the real ones, sim/hub/ simulated ones.
 
-Nothing here blocks but `Worker.wait`, which only a stop calls, and `Worker.join`, for a file name that is used again
+No method blocks except `Worker.wait`, which only a stop calls, and `Worker.join`, for a file name that is used again
 while the redo log is being written.
 """
 
@@ -17,7 +17,7 @@ class Clock(Protocol):
 
 
 class Poller(Protocol):
-    """Which descriptors are ready, as epoll has it: level-triggered, errors and hang-ups always reported. Each call
+    """A set of watched descriptors, like epoll: level-triggered; errors and hang-ups are always reported. Each call
     raises OSError.
     """
 
@@ -36,7 +36,7 @@ class Sock(Protocol):
     def fileno(self) -> int: ...
 
     def recv(self, count: int, /) -> bytes:
-        """b"" at the end of the stream. Raises BlockingIOError, OSError."""
+        """Return received bytes, b"" at the end of the stream. Raises BlockingIOError, OSError."""
 
     def send(self, data: bytes | memoryview, /) -> int: ...
 
@@ -50,7 +50,7 @@ class Closable(Protocol):
 
 
 def close_quietly(sock: Closable) -> None:
-    """Close a socket. close(2) releases the descriptor even where it reports an error."""
+    """Close a socket. close(2) releases the descriptor even if it reports an error."""
     try:
         sock.close()
     except OSError:
@@ -58,7 +58,7 @@ def close_quietly(sock: Closable) -> None:
 
 
 class ClientRefused(Exception):
-    """A client that has connected is not served, and its socket is closed; the text says why."""
+    """A client is refused after connecting, and its socket is closed; the text says why."""
 
     def __init__(self, client: str, why: str) -> None:
         super().__init__(why)
@@ -66,37 +66,39 @@ class ClientRefused(Exception):
 
 
 class HandshakeError(OSError):
-    """A client has not become one under TLS; the text says why."""
+    """A TLS handshake failed; the text says why."""
 
 
 class SecureSock(Sock, Protocol):
-    """A client's socket under TLS. `read_bytes`: encrypted ones, during the handshake."""
+    """A client's socket under TLS. `read_bytes` counts encrypted bytes during the handshake."""
 
     read_bytes: int
 
     def handshake(self, count: int, /) -> bool:
-        """Go on with it, reading `count` bytes at most; whether it is done. Raises HandshakeError, OSError."""
+        """Continue the handshake, reading at most `count` bytes. Return True once it is done. Raises HandshakeError,
+        OSError.
+        """
 
     @property
     def wants_write(self) -> bool:
-        """Whether something waits for the socket to take it."""
+        """True if encrypted bytes wait for the socket."""
 
     def names(self) -> tuple[str, ...]:
-        """What the client's certificate calls it; none without one. Raises HandshakeError."""
+        """Return the names in the client's certificate; none without one. Raises HandshakeError."""
 
 
 class Security(Protocol):
-    """What makes sockets secure ones. `timeout_ms`: of a handshake."""
+    """A factory of TLS sockets. `timeout_ms` is the time-out of a handshake."""
 
     @property
     def timeout_ms(self) -> int: ...
 
     def wrap(self, sock: Sock) -> SecureSock:
-        """With the certificate of now."""
+        """Put TLS on a socket, with the present certificate."""
 
 
 class Acceptor(Protocol):
-    """A listening socket. `name`: its address, for the log."""
+    """A listening socket. `name` is its address, for the log."""
 
     @property
     def name(self) -> str: ...
@@ -104,15 +106,15 @@ class Acceptor(Protocol):
     def fileno(self) -> int: ...
 
     def accept(self) -> tuple[Sock, str]:
-        """A client's socket, ready for use, and the client's address. Raises BlockingIOError; ClientRefused; OSError,
-        where the system call on the listening socket fails.
+        """Return a client's socket, ready for use, and the client's address. Raises BlockingIOError; ClientRefused;
+        OSError if the system call on the listening socket fails.
         """
 
     def close(self) -> None: ...
 
 
 class Runnable(Protocol):
-    """`run` calls nothing but what releases the interpreter."""
+    """A task whose `run` calls only functions that release the interpreter."""
 
     def run(self) -> None: ...
 
@@ -121,8 +123,8 @@ E = TypeVar("E", bound=Runnable)
 
 
 class Worker(Protocol[E]):
-    """Runs one task at a time beside the turns. `fd` becomes readable when the task has ended. `took_ns`: the duration
-    of the last one. `is_cheap`: a sync of the redo log takes nothing from the turns meanwhile.
+    """A runner of one task at a time beside the turns. `fd` becomes readable when the task has ended. `took_ns` is the
+    duration of the last one. `is_cheap`: a sync of the redo log takes no time from the turns meanwhile.
     """
 
     fd: int
@@ -132,20 +134,20 @@ class Worker(Protocol[E]):
     def start(self, task: E) -> None: ...
 
     def finished(self) -> E | None:
-        """The task that has ended since the last call, if one has. Raises what it raised."""
+        """Return the task that has ended since the last call, if any. Raises what it raised."""
 
     def wait(self) -> E:
-        """Block until the task that was started has ended, and return it. For the stop of the server alone."""
+        """Block until the started task has ended, and return it. Only for the stop of the server."""
 
     def join(self) -> None:
-        """Block until the task that was started has run. `finished` returns it afterwards."""
+        """Block until the started task has run. `finished` returns it afterwards."""
 
     def close(self) -> None:
         """End the thread once it is idle."""
 
 
 class Machine(Protocol):
-    """What a hub is given. `syncs` runs the syncs that replies wait for, `tasks` the work on the disk that no reply
+    """The outside world of a hub. `syncs` runs the syncs that replies wait for, `tasks` the disk work that no reply
     waits for.
     """
 
@@ -161,13 +163,13 @@ class Machine(Protocol):
     def tasks(self) -> Worker[BackgroundTask]: ...
 
     def now_ns(self) -> int:
-        """A monotonic clock, for durations."""
+        """Return the time of a monotonic clock, for durations."""
 
     def elapsed_ns(self) -> int:
-        """The same; read for every client that is served."""
+        """Return the same time; called for every client served."""
 
     def step_ns(self) -> int:
-        """The same; read within what one client has asked for."""
+        """Return the same time; called during one client's requests."""
 
     def waiting_bytes(self, fd: int) -> int:
-        """How many bytes have arrived at a client's socket and were not read."""
+        """Return how many received bytes of a client's socket are unread."""

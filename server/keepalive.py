@@ -1,8 +1,8 @@
-"""TCP keep-alive, against hosts that have vanished (power, network) without closing their connections.
+"""TCP keep-alive, for hosts that have vanished (power, network) without closing their connections.
 
-Keepalive probes a host of which nothing is heard; TCP_USER_TIMEOUT bounds how long what was sent may go without an
-acknowledgement. Linux counts a closed window against that bound, too, although the host answers every probe: it would
-end a client that merely reads slowly. So the bound is lifted for such clients.
+Keepalive probes a silent host; TCP_USER_TIMEOUT limits how long sent data may stay unacknowledged. Linux also counts a
+closed window against that limit, although the host answers every probe, so it would disconnect a client that merely
+reads slowly. So the limit is lifted for such clients.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 CHECKS_A_TIMEOUT = 4
 SLICE = 200  # connections checked before the hub runs again: under a millisecond
-# The kernel's struct tcp_info: unanswered probes; segments that are not acknowledged; bytes that could not be sent yet.
+# The kernel's struct tcp_info: unanswered probes, unacknowledged segments, unsent bytes.
 INFO = Struct("=3xB20xI116xI")
-PROBES_MIN = 2  # one may be on its way
+PROBES_MIN = 2  # one may be in flight
 
 
 def configure(sock: socket.socket, keepalive_ms: int, user_timeout_ms: int) -> None:
-    """Set what each connection that `sock` accepts inherits. 0: the system's own. Raises OSError."""
+    """Set the options that each accepted connection inherits from `sock`. 0: the system's default. Raises OSError."""
     if keepalive_ms:
         seconds = keepalive_ms // 1000
         idle, every = seconds - seconds // 2, max(1, seconds // 12)
@@ -39,7 +39,7 @@ def configure(sock: socket.socket, keepalive_ms: int, user_timeout_ms: int) -> N
 
 
 def adjust_user_timeout(sock: socket.socket, user_timeout_ms: int) -> None:
-    """Lift the bound from a client that does not read and whose host answers, and put it back on all others. Raises
+    """Lift the limit for a client that does not read and whose host answers, and restore it for all others. Raises
     OSError.
     """
     probes, unacknowledged, unsent = INFO.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO.size))

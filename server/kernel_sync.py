@@ -1,8 +1,9 @@
-"""The write of a batch to the redo log as a request to the kernel (Linux AIO), where that is all a Sync is about.
+"""The write of a batch to the redo log as a request to the kernel (Linux AIO), for a Sync that consists of nothing
+else.
 
-A thread of ours has to get the interpreter back after the sync, against a hub that is busy in it: with a hundred
-clients that was a dozen changes of hands for each sync. The kernel's own worker needs none, and says through the same
-eventfd that it has ended. io_uring would do as well, but containers often forbid it; AIO they allow.
+After its sync, a thread of ours must get the interpreter back from a busy hub: with a hundred clients that took a dozen
+switches for each sync. The kernel's own worker needs none, and signals its end through the same eventfd. io_uring would
+work too, but containers often forbid it; they allow AIO.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CALLS = {  # by machine: io_setup, io_destroy, io_getevents, io_submit
 
 
 class Iocb(ctypes.Structure):
-    """struct iocb of a little-endian machine."""
+    """The struct iocb of a little-endian machine."""
 
     _fields_ = (
         ("data", ctypes.c_uint64),
@@ -47,8 +48,8 @@ class Iocb(ctypes.Structure):
 
 
 class KernelSync:
-    """At most one request at a time; `flag`, an eventfd, is raised when it has ended. Raises OSError if this kernel or
-    machine cannot do that.
+    """A writer with at most one request at a time; the eventfd `flag` is raised when it has ended. Raises OSError if
+    this kernel or machine cannot do that.
     """
 
     def __init__(self, flag: int) -> None:
@@ -63,15 +64,15 @@ class KernelSync:
         self._call(self._setup, 1, ctypes.byref(self._context))
 
     def start(self, region: OsRegion) -> None:
-        """Have what is staged written to `region`, and on the disk. Raises OSError: then nothing has been started."""
+        """Start to write the staged bytes to `region`, durably. Raises OSError: then nothing has been started."""
         request = self._request
         request.fd, request.offset, request.bytes = region.direct_fd, region.staged_at, region.staged_bytes
         request.buffer = ctypes.addressof(ctypes.c_char.from_buffer(region.staged))
         self._call(self._submit, self._context, 1, self._requests)
 
     def result(self) -> int | None:
-        """Waits for the end; 0, an errno, or None if it must be done otherwise: not all has been written, or the device
-        cannot do it so.
+        """Wait for the end. Return 0, an errno, or None if the caller must write another way: some bytes are not
+        written, or the device does not support it.
         """
         self._call(self._get_events, self._context, 1, 1, self._event, None)
         result = int.from_bytes(self._event.raw[EVENT_RESULT_AT : EVENT_RESULT_AT + 8], "little", signed=True)
@@ -91,12 +92,12 @@ class KernelSync:
 
 
 class SyncWorker(WorkerThread[Sync]):
-    """Runs syncs: by the kernel if one is about the redo log alone, otherwise in the thread."""
+    """A runner of syncs: the kernel runs one of the redo log alone, the thread all others."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.is_cheap = True
-        self._region: OsRegion | None = None  # to which the kernel is writing
+        self._region: OsRegion | None = None  # the one that the kernel is writing to
         self._task: Sync | None = None
         self._error: BaseException | None = None
         self._began_ns = 0
@@ -140,7 +141,7 @@ class SyncWorker(WorkerThread[Sync]):
             self._end()
 
     def _end(self) -> None:
-        """The kernel has written the batch: the rest of the task is ours."""
+        """Finish the task after the kernel has written the batch."""
         if self._region is None:
             return
         assert self._kernel is not None and self._task is not None

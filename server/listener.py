@@ -1,7 +1,7 @@
-"""A listening socket: accepts connections, and pauses when there is no room for more.
+"""A listening socket that accepts connections, and pauses if there is no room for more.
 
-A part of the process's file descriptors is never given to clients, so that a flood of connections cannot stop a journal
-from being opened.
+Some of the process's file descriptors are never given to clients, so that a flood of connections cannot prevent the
+opening of a journal.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from staniel.server.interfaces import Acceptor, ClientRefused, Security, Sock
 if TYPE_CHECKING:
     from staniel.server.hub import Hub
 
-ACCEPTS_PER_TURN = 8  # of each address: 0.1 ms each; the others are accepted in the next turns
+ACCEPTS_PER_TURN = 8  # per listener: 0.1 ms each; others are accepted in the next turns
 PAUSE_MS = 200
 FIRST_BYTES = 64 << 10
 OUT_OF_FILES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 FORBIDDEN = frozenset((errno.EACCES, errno.EPERM))
-# Errors that accept(2) passes on from the pending connection, which is gone with them: the next one may be sound.
+# Errors of the pending connection, which accept(2) passes on and drops: the next one may be sound.
 OF_ONE_CLIENT = frozenset((
     errno.ECONNABORTED, errno.ENETDOWN, errno.EPROTO, errno.ENOPROTOOPT, errno.EHOSTDOWN, errno.ENONET,
     errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EINTR,
@@ -33,8 +33,8 @@ UNWATCHED_HINT = "see fs.epoll.max_user_watches and the machine's memory"
 
 
 class Reserve(IntEnum):
-    """How often `reserved_connections` a listener's clients may have beyond `max_connections`. A flood of the
-    operators' ports does not shut out who asks by the spool's socket.
+    """A listener's share beyond `max_connections`, in multiples of `reserved_connections`. A flood of the operators'
+    ports does not exclude a client of the spool's socket.
     """
 
     NONE = 0
@@ -43,7 +43,7 @@ class Reserve(IntEnum):
 
 
 class Listener:
-    """One address. `security`: of TLS, where that is spoken. `watched`: whether the poller watches it."""
+    """A listener on one address. `security` is set for TLS. `watched`: the poller watches it."""
 
     def __init__(
         self,
@@ -98,20 +98,22 @@ class Listener:
                 self.hub.admit(sock, name, self.protocol, self.limits, now_ms)
 
     def _refuse(self, sock: Sock, name: str, now_ms: int) -> None:
-        """Too many come from where this client is. It is told, if its protocol can say so before a request."""
+        """Refuse a client whose address has too many connections. It gets an error if its protocol can send one before
+        a request.
+        """
         limit = "max_connections_per_address"
         self.hub.broker.limits.tell(limit, now_ms, client=name, address=self.acceptor.name)
         try:
             if self.security is None and (words := self.protocol.farewell(f"too many connections ({limit})")):
                 sock.send(words)
                 sock.shutdown(socket.SHUT_WR)
-                sock.recv(FIRST_BYTES)  # what is not read would take the words back
+                sock.recv(FIRST_BYTES)  # unread bytes would cause a reset, which discards the error
         except OSError:
-            pass  # it has gone, or has said nothing yet
+            pass  # the client is gone, or has sent nothing yet
         self.hub.close_soon(sock)
 
     def resume(self) -> None:
-        """Watch for connections, again, if one may be accepted."""
+        """Watch for connections again, if one may be accepted."""
         if self.watched or not self.hub.has_room(self.reserve):
             return
         try:
@@ -127,7 +129,7 @@ class Listener:
         self.resume()
 
     def _pause_after(self, error: OSError, now_ms: int) -> None:
-        """`accept` failed, and would fail again at once."""
+        """Pause after a failed `accept`, which would fail again at once."""
         why = error.strerror or str(error)
         if error.errno in OUT_OF_FILES:
             self.hub.broker.limits.count("open_files")

@@ -1,5 +1,5 @@
-"""Events as lines on standard error, one each, quiet by default: time, level, event, then `name=value` pairs; or all of
-that as JSON. No line blocks the caller (outlet.py).
+"""The log: a line on standard error for each event, quiet by default: time, level, event, then `name=value` pairs; or
+the same as JSON. No line blocks the caller (outlet.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AGAIN_S = 0.1
 
 
 class LineFormatter(logging.Formatter):
-    """logfmt: values with blanks, quotes or line ends are written as JSON strings."""
+    """A formatter of logfmt: values with blanks, quotes or line ends are written as JSON strings."""
 
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
@@ -39,7 +39,7 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(LineFormatter):
-    """One JSON object: time, level, event, then the fields. Numbers and truths stay what they are."""
+    """A formatter of JSON objects: time, level, event, then the fields. Numbers and booleans keep their types."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, object] = getattr(record, "fields", {})
@@ -55,7 +55,7 @@ def _plain(value: object) -> object:
 
 
 def _encodable(text: str) -> str:
-    """Names of files may hold bytes that are no UTF-8."""
+    """Make a text encodable: file names may hold bytes that are no UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -67,13 +67,13 @@ def _value(value: object) -> str:
 
 
 class OutletHandler(logging.Handler):
-    """Writes lines to an outlet. Where systemd reads them, each begins with its priority, as sd-daemon(3) has it."""
+    """A handler that writes lines to an outlet. For systemd each line begins with its priority, see sd-daemon(3)."""
 
     def __init__(self, outlet: Outlet, form: str) -> None:
         super().__init__()
         self.setFormatter(FORMATTERS[form]())
         self._outlet = outlet
-        self._told = 0  # of the lines that were dropped
+        self._told = 0  # dropped lines that were reported
         self.has_priorities = bool(os.environ.get("JOURNAL_STREAM")) and not os.isatty(outlet.fd)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -81,7 +81,7 @@ class OutletHandler(logging.Handler):
         self.tell_dropped()
 
     def tell_dropped(self) -> None:
-        """A line about lines that were dropped, once there is room for it."""
+        """Write a line about dropped lines, once there is room for it."""
         left_out = self._outlet.dropped - self._told
         if left_out and not self._outlet.is_holding:
             self._told = self._outlet.dropped
@@ -97,7 +97,7 @@ class OutletHandler(logging.Handler):
 
 
 class ServerLog:
-    """The log on standard error. `report` writes a line of it."""
+    """The log on standard error. `report` writes a line."""
 
     def __init__(self, outlet: Outlet, form: str = "") -> None:
         self.outlet = outlet
@@ -106,8 +106,8 @@ class ServerLog:
         self._logger = logging.getLogger("staniel")
 
     def open(self, level: str, form: str) -> None:
-        """Everything from `level` ("debug", "info", "warning", "error") upwards is written, in the `form` that one of
-        FORMATTERS is called after.
+        """Write all lines from `level` ("debug", "info", "warning", "error") upwards, in the `form` of that name in
+        FORMATTERS.
         """
         self._form = form
         self._logger.setLevel(level.upper())
@@ -122,7 +122,7 @@ class ServerLog:
         self._logger.log(LEVELS[level], event, extra={"fields": fields})
 
     def complain(self, text: str) -> None:
-        """Write why the server ends or does not start: a line of JSON where lines are, else one for people."""
+        """Write why the server ends or does not start: in a JSON log as JSON, else as a line for people."""
         handler = self._handler or self._open(self._form or "logfmt")
         if self._form == "json":
             record = logging.LogRecord("staniel", logging.ERROR, "", 0, "server.failed", None, None)
@@ -133,7 +133,7 @@ class ServerLog:
         self.outlet.write(f"{start}staniel: {_encodable(text)}\n".encode())
 
     async def keep_writing(self) -> None:
-        """Write what is held once its reader goes on, until cancelled."""
+        """Write held lines when their reader continues, until cancelled."""
         outlet = self.outlet
         try:
             while True:
@@ -144,7 +144,7 @@ class ServerLog:
                 try:
                     await trio.lowlevel.wait_writable(outlet.fd)
                 except OSError:
-                    pass  # what epoll cannot watch is tried now and then
+                    pass  # epoll cannot watch it: try now and then
                 outlet.flush()
                 if self._handler is not None:
                     self._handler.tell_dropped()

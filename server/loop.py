@@ -1,7 +1,7 @@
-"""Runs the hub under trio: poll, run a turn, wait when there is nothing to do.
+"""The loop that runs the hub under trio: poll, run a turn, wait if there is nothing to do.
 
-Sockets are polled with one epoll descriptor, and that is all trio ever waits for: a task, or even a cancel scope, for
-each request would cost more than serving it does (see docs/decisions/0001).
+All sockets are in one epoll descriptor, the only thing that trio waits for: a task, or even a cancel scope, for each
+request would cost more than serving it (see docs/decisions/0001).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TURNS_A_CHECKPOINT = 32  # under load trio's other tasks (signals) run after so 
 
 
 class Loop:
-    """Drives a hub on its machine."""
+    """A driver of a hub on its machine."""
 
     def __init__(self, hub: Hub, machine: SystemMachine, gc_policy: GcPolicy) -> None:
         self.hub = hub
@@ -29,17 +29,17 @@ class Loop:
         self._wait_scope = trio.CancelScope()
 
     def stop(self) -> None:
-        """Leave `run` after this turn; from any task."""
+        """Leave `run` after this turn. Any task may call it."""
         self.hub.stop()
         self._wait_scope.cancel()
 
     def reload(self) -> None:
-        """Read the configuration again; from any task. The next turn follows at once."""
+        """Reload the configuration in a turn that follows at once. Any task may call it."""
         self.hub.reload()
         self._wait_scope.cancel()
 
     async def run(self) -> None:
-        """Serve until stopped. Raises JournalFailure: nothing unacknowledged has been answered then."""
+        """Serve until stopped. Raises JournalFailure: then no unacknowledged change has been replied to."""
         hub, poller = self.hub, self._machine.poller
         turns = 0
         while not hub.is_stopping:

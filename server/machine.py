@@ -23,7 +23,7 @@ RESERVED_FILES = 64  # listeners, poller, lock, ballast, folders, logs
 
 
 class SystemMachine:
-    """`poller` and the threads live until the hub closes them."""
+    """The real machine. `poller` and the threads live until the hub closes them."""
 
     now_ns = elapsed_ns = step_ns = staticmethod(perf_counter_ns)  # a method of ours would take twice as long
 
@@ -38,7 +38,7 @@ class SystemMachine:
 
 
 class ListeningSocket:
-    """A bound socket that listens. `uids`: whose programs may connect; None: all that can."""
+    """A bound socket that listens. `uids` are the users whose programs may connect; None: all."""
 
     def __init__(self, sock: socket.socket, uids: frozenset[int] | None = None) -> None:
         sock.setblocking(False)
@@ -53,7 +53,7 @@ class ListeningSocket:
         return self._sock.fileno()
 
     def accept(self) -> tuple[Sock, str]:
-        """A client's socket and its name. Raises BlockingIOError, ClientRefused, OSError."""
+        """Return a client's socket and its name. Raises BlockingIOError, ClientRefused, OSError."""
         sock, _ = self._sock.accept()
         name = peer_name(sock)
         try:
@@ -74,8 +74,8 @@ class ListeningSocket:
 
 
 def own_name(sock: socket.socket) -> str:
-    """Where a socket listens, as the configuration has it: `192.0.2.1:22133`, `[::1]:22133`, `unix:/run/staniel`. An
-    abstract name begins with @, as other programs show it.
+    """Return a socket's listening address as in the configuration: `192.0.2.1:22133`, `[::1]:22133`,
+    `unix:/run/staniel`. An abstract name begins with @, as other programs show it.
     """
     name = sock.getsockname()
     if isinstance(name, bytes):
@@ -87,7 +87,7 @@ def own_name(sock: socket.socket) -> str:
 
 
 def peer_name(sock: socket.socket) -> str:
-    """The client's address, for the log: `192.0.2.1:40712`, `[::1]:40712`, `unix:pid=7,uid=0`."""
+    """Return the client's address for the log: `192.0.2.1:40712`, `[::1]:40712`, `unix:pid=7,uid=0`."""
     try:
         if sock.family == socket.AF_UNIX:
             pid, uid, _ = credentials(sock)
@@ -99,7 +99,7 @@ def peer_name(sock: socket.socket) -> str:
 
 
 def file_bytes_max() -> int:
-    """The limit on the size of a file, raised as far as the system allows; -1: there is none."""
+    """Raise the limit on the size of a file as far as the system allows. Return it; -1: no limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft != hard:
         try:
@@ -110,7 +110,7 @@ def file_bytes_max() -> int:
 
 
 def raise_file_limit() -> tuple[int, int]:
-    """Raise the limit as far as the system allows. Returns how many journals and how many clients may be open."""
+    """Raise the limit as far as the system allows. Return how many journals and how many clients may be open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     granted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
     try:

@@ -1,5 +1,5 @@
-"""Lines for standard error, which may be a pipe without a reader: no write blocks. What cannot be written is kept in a
-bounded buffer, and what does not fit there is dropped and counted.
+"""Lines for standard error, which may be a pipe without a reader: no write blocks. Lines that cannot be written are
+kept in a bounded buffer; if it is full, they are dropped and counted.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable
 
 HELD_BYTES_MAX = 256 << 10
-PIECE_BYTES = select.PIPE_BUF  # of a pipe that is ready for more, this much can be written without waiting
-LAST_WAIT_S = 1.0  # for a reader, once the process ends
+PIECE_BYTES = select.PIPE_BUF  # a writable pipe takes this much without blocking
+LAST_WAIT_S = 1.0  # the wait for a reader when the process ends
 
 
 class Outlet:
-    """One descriptor. `dropped`: lines that were not written because the buffer was full. `on_held` is called when a
-    line has been kept: `flush` is to be called once `fd` can be written to.
+    """A writer to one descriptor. `dropped` counts lines lost because the buffer was full. `on_held` is called when a
+    line is kept: call `flush` once `fd` is writable.
     """
 
     def __init__(self, fd: int) -> None:
@@ -41,19 +41,19 @@ class Outlet:
             self._sock = socket.socket(fileno=os.dup(fd))  # journald's
         elif stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
             try:
-                # A description of our own: O_NONBLOCK on the shared one would surprise the other programs that have it.
+                # An open file of our own: O_NONBLOCK on the shared one would surprise other programs that have it open.
                 self.fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-            except OSError:  # another user's: write only what the kernel says it takes
+            except OSError:  # another user's: write only as much as the kernel takes
                 self._polled = select.poll()
                 self._polled.register(fd, select.POLLOUT)
 
     @property
     def is_holding(self) -> bool:
-        """Whether lines wait for a reader."""
+        """True if lines wait for a reader."""
         return bool(self._held)
 
     def write(self, line: bytes) -> None:
-        """Write a line, or keep it behind those that wait."""
+        """Write a line, or keep it behind the waiting ones."""
         if self._held:
             self.flush()
         if self._held_bytes + len(line) > HELD_BYTES_MAX:
@@ -90,7 +90,7 @@ class Outlet:
                 held.popleft()
 
     def close(self) -> None:
-        """Give a reader a last moment to take what is held."""
+        """Wait a last moment for a reader of the held lines."""
         until = time.monotonic() + LAST_WAIT_S
         flag = select.poll()
         if self.fd >= 0:
@@ -112,7 +112,7 @@ class Outlet:
 
 
 class OutletStream(io.TextIOBase):
-    """A text stream over an outlet, in place of sys.stderr: neither a traceback nor a warning may block either."""
+    """A text stream over an outlet, in place of sys.stderr, so that neither a traceback nor a warning blocks."""
 
     def __init__(self, outlet: Outlet, fd: int) -> None:
         self._outlet, self._fd = outlet, fd
@@ -132,4 +132,4 @@ class OutletStream(io.TextIOBase):
 
 
 def nothing() -> None:
-    """No reader is waited for: the next line tries again."""
+    """Do nothing, as the default of `on_held`: the next line tries again."""

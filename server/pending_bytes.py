@@ -1,8 +1,8 @@
-"""Memory that connections hold: requests that have begun and not ended, and replies that the client does not read.
+"""The memory that connections hold: unfinished requests, and replies that the client does not read.
 
-Beyond `max_pending_size_total` the clients that hold most are dropped, and those that make no progress for
-`stall_timeout`. A client whose requests come whole and whose replies leave at once costs
-nothing: only the others are counted.
+Beyond `max_pending_size_total` the clients that hold most are dropped; so are clients without progress for
+`stall_timeout`. A client whose requests come whole and whose replies leave at once costs nothing: only others are
+counted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from staniel.server.connection import LONG_BYTES, Connection
 if TYPE_CHECKING:
     from staniel.server.hub import Hub
 
-COUNTS = 4  # of all connections in one stall_timeout
-CUTS_PER_TURN = 8  # each gives back what the client had open, and up to megabytes of memory
-MORE_CUTS_PER_TURN = 32  # once it is a quarter too much: the limit comes before the delay of all clients
+COUNTS = 4  # full counts in one stall_timeout
+CUTS_PER_TURN = 8  # each returns the client's open reads, and frees up to megabytes of memory
+MORE_CUTS_PER_TURN = 32  # a quarter above the limit: then the limit is more important than the clients' delay
 
 
 class Pending(Struct):
-    """What one connection holds. `since_ms`: when `unsent_bytes` or `begun_bytes` was last seen to change."""
+    """The memory of one connection. `since_ms` is when `unsent_bytes` or `begun_bytes` was last seen to change."""
 
     held_bytes: int
     unsent_bytes: int
@@ -33,13 +33,13 @@ class Pending(Struct):
 
     @property
     def is_pressing(self) -> bool:
-        """Whether it is more than short replies that wait for the disk, as those of any client that puts do."""
+        """True if it holds more than short replies that wait for the disk, which any client that puts has."""
         return bool(self.begun_bytes or self.unsent_bytes) or self.held_bytes > LONG_BYTES
 
 
 class PendingBytes:
-    """`changed`: connections to be counted at the end of this turn. `tracked`: those that held something when last
-    counted. `pressing`: the descriptors of those with more than short replies that wait for the disk.
+    """The memory of all connections. `changed` has those to count at the end of this turn; `tracked` those that held
+    bytes at the last count; `pressing` the descriptors of those with more than short replies that wait for the disk.
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -49,10 +49,10 @@ class PendingBytes:
         self.tracked: dict[Connection, Pending] = {}
         self.pressing: set[int] = set()
         self._is_armed = False
-        self._count_all_ms = 0  # when all are to be counted
+        self._count_all_ms = 0  # the time of the next full count
 
     def count_changed(self, now_ms: int) -> None:
-        """Count what has changed. If the total is too much, drop those that hold most, until it is not."""
+        """Count what has changed. If the total exceeds the limit, drop the clients that hold most until it does not."""
         for connection in self.changed:
             self._count(connection, now_ms)
         self.changed.clear()
@@ -66,7 +66,9 @@ class PendingBytes:
         return self._hub.broker.config.server.max_pending_bytes
 
     def _cut_largest(self, now_ms: int) -> None:
-        """Until the total is within the limit, or that was a turn's work: what is left to cut follows in the next."""
+        """Drop the largest clients until the total is within the limit or a turn's work is done; the next turn
+        continues.
+        """
         tracked, limit = self.tracked, self._limit_bytes
         cuts = CUTS_PER_TURN if self.total_bytes <= limit + limit // 4 else MORE_CUTS_PER_TURN
         largest = nlargest(cuts, tracked, key=lambda connection: tracked[connection].held_bytes)
@@ -80,7 +82,7 @@ class PendingBytes:
             self._hub.broker.timers.set(self, now_ms)
 
     def forget(self, connection: Connection) -> None:
-        """The connection is closed."""
+        """Forget a closed connection."""
         self.changed.pop(connection, None)
         self.pressing.discard(connection.fd)
         pending = self.tracked.pop(connection, None)
@@ -91,7 +93,7 @@ class PendingBytes:
             self._is_armed = False
 
     def due(self, now_ms: int) -> None:
-        """Go on with what there was no time for, and from time to time count all."""
+        """Continue the drops that exceeded a turn, and from time to time count all connections."""
         self._is_armed = False
         if now_ms >= self._count_all_ms:
             self._cut_stuck(now_ms)
@@ -101,9 +103,9 @@ class PendingBytes:
             self._cut_largest(now_ms)
 
     def _cut_stuck(self, now_ms: int) -> None:
-        """Drop clients that have made no progress for too long, though they could have."""
+        """Drop clients that have made no progress for too long, although they could have."""
         timeout_ms = self._hub.broker.config.server.stall_timeout_ms
-        heard_ms = self._hub.heard_ms  # what was said later is perhaps not read yet
+        heard_ms = self._hub.heard_ms  # later bytes may be unread
         for connection in list(self.tracked):
             self._count(connection, now_ms)
             pending = self.tracked.get(connection)
@@ -112,7 +114,7 @@ class PendingBytes:
                 self._cut(connection, "no progress in a request, or in reading a reply, for stall_timeout", now_ms)
 
     def count_all_soon(self, now_ms: int) -> None:
-        """Other limits hold from now on: count in the next turn."""
+        """Count all connections in the next turn, because the limits have changed."""
         self._count_all_ms = now_ms
         if self.tracked:
             self._is_armed = True
@@ -137,7 +139,7 @@ class PendingBytes:
         if known is None:
             self.tracked[connection] = pending = Pending(held, unsent, begun, now_ms)
         else:
-            # One that waits, or is not read from, or is postponed, could not have got on.
+            # A client that waits, or is not read from, or is postponed, could not have made progress.
             moved = (unsent, begun) != (known.unsent_bytes, known.begun_bytes)
             is_stuck = not moved and (unsent > 0 or connection.may_begin) and not self._hub.is_postponed(connection.fd)
             since_ms = known.since_ms if is_stuck else now_ms

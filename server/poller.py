@@ -1,4 +1,4 @@
-"""The poller that tells which sockets are ready. Compiled, poller.pyx takes its place."""
+"""The poller that reports ready sockets. The compiled build uses poller.pyx instead."""
 
 from __future__ import annotations
 

@@ -10,17 +10,17 @@ from staniel.broker.operations.process import ProcessFigures
 
 PAGE_BYTES = resource.getpagesize()
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-START_TICKS_AT = 19  # among the fields behind the command's name: the 22nd of all
+START_TICKS_AT = 19  # the index behind the command's name: field 22 in all
 
 
 class ProcessReader:
-    """Reads them anew for each scrape: 40 us."""
+    """A reader of the figures, called for each scrape: 40 us."""
 
     def __init__(self) -> None:
         self._started_s = _started_s()
 
     def __call__(self) -> ProcessFigures | None:
-        """None where there is no /proc."""
+        """Return the figures, None on a system without /proc."""
         try:
             with open("/proc/self/statm", "rb") as file:
                 virtual, resident = file.read().split()[:2]
@@ -38,12 +38,14 @@ class ProcessReader:
 
 
 def _open_fds() -> int:
-    """Since Linux 6.2 the size of the folder is their number; reading it takes 3 ms with 10,000 clients."""
+    """Return the number of open files. Since Linux 6.2 the size of the folder is that number; reading the folder takes
+    3 ms with 10,000 clients.
+    """
     return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1
 
 
 def _started_s() -> float:
-    """By the system's uptime: the time since 1970 at which it was booted is shifted when the clock is set."""
+    """Return the start time by the system's uptime: the boot time since 1970 shifts when the clock is set."""
     try:
         with open("/proc/self/stat", "rb") as file:
             ticks = int(file.read().rpartition(b")")[2].split()[START_TICKS_AT])

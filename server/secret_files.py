@@ -1,4 +1,4 @@
-"""Files of secrets that every user of the machine can read: named at the start and at each reload, and to operators."""
+"""Secret files that every user of the machine can read: reported at the start and at each reload, and to operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from staniel.broker.events import Level
 
 
 def watch_secrets(broker: Broker) -> None:
-    """From now on."""
+    """Report exposed secret files now and at each reload."""
     look(broker)
     reloaded = broker.reloaded
 
@@ -35,7 +35,7 @@ def mend(path: str) -> str:
 
 
 def exposed_files(config: Config) -> list[str]:
-    """By what the files themselves allow. One that is gone meanwhile is none."""
+    """Return the exposed files, by their own mode. A missing file is not reported."""
     users = config.users.values()
     named = [config.admin.token_file, *(user.token_file for user in users), *(user.password_file for user in users)]
     if config.tls.certificate:

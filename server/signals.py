@@ -1,6 +1,6 @@
-"""Signals that arrive before the hub's own receiver is there, and while the server ends.
+"""Signals that arrive before the hub's own receiver exists, and while the server ends.
 
-`hold` comes first in the process, `begin_service` when the hub's own receiver is there. Only the standard library's
+The process calls `hold` first, and `begin_service` when the hub's own receiver exists. Only the standard library's
 lightest modules are imported here: by default SIGHUP, SIGUSR1 and SIGUSR2 end a process, and loading the server takes a
 few tenths of a second.
 """
@@ -16,7 +16,7 @@ from types import FrameType
 
 class Phase(Enum):
     STARTING = "starting"
-    SERVING = "serving"  # and ending: when the receiver leaves, signals come here again
+    SERVING = "serving"  # and ending: when the receiver has closed, signals come here again
 
 
 class _Held:
@@ -25,7 +25,7 @@ class _Held:
 
 
 def hold() -> None:
-    """From now on SIGHUP is remembered, SIGTERM and SIGINT end a start cleanly, SIGUSR1 and SIGUSR2 mean nothing."""
+    """Hold signals: remember SIGHUP, end a start cleanly at SIGTERM and SIGINT, ignore SIGUSR1 and SIGUSR2."""
     signal.signal(signal.SIGHUP, _remember)
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
@@ -34,7 +34,7 @@ def hold() -> None:
 
 
 def begin_service() -> bool:
-    """The receiver handles signals now. Whether SIGHUP came before: the configuration is to be read again."""
+    """Leave signals to the receiver. Return True if SIGHUP came before: then the configuration must be reloaded."""
     _Held.phase = Phase.SERVING
     return _Held.reload_wanted
 
@@ -44,15 +44,15 @@ def _remember(number: int, frame: FrameType | None) -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """Leave on the spot: whatever a start was doing, the next one finds the spool as a crash would leave it. Raising an
-    exception instead would do so in the middle of trio.
+    """Exit on the spot: the next start finds the spool as after a crash, whatever this one was doing. An exception
+    instead would be raised in the middle of trio.
     """
     if _Held.phase is not Phase.STARTING:
         return
     flag = select.poll()
     flag.register(2, select.POLLOUT)
     try:
-        if flag.poll(0):  # a pipe without a reader must not keep it from ending
+        if flag.poll(0):  # a pipe without a reader must not prevent the end
             os.write(2, f"staniel: stopped by {signal.Signals(number).name} before it served\n".encode())
     except OSError:
         pass  # standard error is closed

@@ -1,8 +1,8 @@
-"""Binds TCP and Unix sockets, and locks the paths of Unix sockets.
+"""The binding of TCP and Unix sockets, and locks for the paths of Unix sockets.
 
-A path can be bound again once its file is removed, so a second server would take it away from one that lives. Each
-path has a lock file beside it, `PATH.lock`, which is held for the life of the server and stays behind when it is gone:
-a lock on a file that others may remove guards nothing.
+A path can be bound again once its file is removed, so a second server would take it from a living one. Each path has a
+lock file beside it, `PATH.lock`, which is locked for the life of the server and stays afterwards: a lock on a file that
+others may remove guards nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from staniel.server.spool_socket import socket_address
 PORT_HINT = "choose another with --port, or stop the program that has it"
 PATH_HINT = "choose another path, or stop the program that listens there"
 SHORTER_HINT = "give a shorter one in `listen`, in /run for example"
-PATH_BYTES_MAX = 107  # of a Unix socket: 108 in the kernel's struct, one of them for its end
+PATH_BYTES_MAX = 107  # a Unix socket's path: the kernel's struct has 108 bytes, one for its end
 HTTP_LIBRARY = "h11: pip install 'h11>=0.16,<1'"
 THRIFT_EXTRA = "an extra: pip install 'staniel[thrift]'"
 LOCK_SUFFIX = ".lock"
@@ -38,8 +38,8 @@ class StartError(Exception):
 
 
 class BoundSockets:
-    """A bound socket, not yet listening, for every address of a configuration: memcache first, then text, workq, admin
-    and thrift. `sockets` pairs each with what is spoken there; those in `secure` speak it under TLS. Raises StartError.
+    """The bound sockets, not yet listening, of every address of a configuration: memcache first, then text, workq,
+    admin and thrift. `sockets` pairs each with its protocol; those in `secure` use TLS. Raises StartError.
     """
 
     def __init__(self, config: Config) -> None:
@@ -66,7 +66,7 @@ class BoundSockets:
         self.close()
 
     def close(self) -> None:
-        """Close what is open, and remove the Unix sockets that are still the ones bound here."""
+        """Close the sockets, and remove the Unix sockets that are still the ones bound here."""
         for sock, _ in self.all():
             sock.close()
         for path, identity in self._paths:
@@ -80,12 +80,12 @@ class BoundSockets:
         self.sockets, self.of_spool, self._paths, self._locks = [], None, [], []
 
     def all(self) -> list[tuple[socket.socket, ProtocolSpec]]:
-        """With the one of the spool, if there is one."""
+        """Return all sockets, with the spool's if there is one."""
         return [*self.sockets, self.of_spool] if self.of_spool is not None else list(self.sockets)
 
     def _open(self, config: Config, name: str, load: Callable[[], ProtocolSpec], needs: str = "") -> None:
-        """Bind a listener's addresses, if it has any: only then is its protocol loaded. `needs`: what it has to have
-        installed, for the message where that is missing.
+        """Bind a listener's addresses, if it has any: only then its protocol is loaded. `needs` names what must be
+        installed, for the message if it is missing.
         """
         addresses = config.addresses(name)
         of_tls = config.tls_addresses(name)
@@ -108,8 +108,8 @@ class BoundSockets:
                 self.secure.add(sock)
 
     def open_for_spool(self, folder: str) -> OSError | None:
-        """The operators' socket of the spool whose own folder this is, and which this process has locked. Why not, if
-        it cannot be bound.
+        """Bind the operators' socket of the spool whose own folder this is; this process has locked it. Return the
+        reason if it cannot be bound.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
@@ -135,7 +135,7 @@ class BoundSockets:
             _remove_left_socket(path)
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
             try:
-                # The file is made with these rights less the umask, and never has more than it is to have.
+                # The file is created with this mode less the umask, so it never has more permissions than it should.
                 os.fchmod(sock.fileno(), mode)
                 sock.bind(path)
                 self._paths.append((path, _identity(path)))
@@ -151,7 +151,9 @@ class BoundSockets:
 
 
 def _bind_all(address: TcpAddress, config: Config) -> list[socket.socket]:
-    """A socket for each address that the host has: `localhost` is one of each family, as programs try either first."""
+    """Return a socket for each address of the host: `localhost` has one of each family, because programs try
+    either first.
+    """
     if address.host != LOCALHOST:
         return [_bind(address, config)]
     first = _bind(TcpAddress("127.0.0.1", address.port), config)
@@ -166,7 +168,7 @@ def _bind_all(address: TcpAddress, config: Config) -> list[socket.socket]:
 
 
 def _has_pair(address: TcpAddress, config: Config) -> bool:
-    """Whether another listener has an address of IPv4 with the same port, so that this one is IPv6's alone."""
+    """Return True if another listener has an IPv4 address with the same port, so that this one must be IPv6 only."""
     everything = [each for name in LISTENERS for each in config.all_addresses(name)]
     others = [each for each in everything if isinstance(each, TcpAddress) and ":" not in each.host]
     return address.port != 0 and any(each.port == address.port for each in others)
@@ -192,7 +194,7 @@ def _bind(address: TcpAddress, config: Config) -> socket.socket:
 
 
 def _remove_left_socket(path: str) -> None:
-    """Remove the socket of a server that has ended. Raises OSError; BlockingIOError if a server listens there."""
+    """Remove the socket of an ended server. Raises OSError; BlockingIOError if a server listens there."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return  # bind says that the name is taken

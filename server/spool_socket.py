@@ -1,9 +1,9 @@
-"""The operators' socket of a spool: how it is called, and who may use it.
+"""The operators' socket of a spool: its name, and its permissions.
 
-It is an abstract Unix socket, so nothing stands in the spool that programs which copy folders stumble over, and a copy
-of a spool is never taken for the spool. Its name is made of the device and inode of the spool's own folder. No file's
-rights say who may connect to such a name, and any program can take it: so both ends ask the kernel who the other is.
-Abstract names are those of a network namespace: a container has its own. Source: unix(7).
+It is an abstract Unix socket, so the spool has no file that confuses programs which copy folders, and a copy of a spool
+is never mistaken for the spool. Its name is made of the device and inode of the spool's own folder. Such a name has no
+file permissions, and any program can take it: so both ends ask the kernel for the identity of the other. Abstract names
+belong to a network namespace: a container has its own. Source: unix(7).
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import socket
 import struct
 import sys
 
-UCRED = struct.Struct("iII")  # what SO_PEERCRED gives: pid, uid, gid
+UCRED = struct.Struct("iII")  # the result of SO_PEERCRED: pid, uid, gid
 ROOT = 0
 
 
 def socket_address(folder: str) -> bytes:
-    """Of the spool whose own folder this is. Raises OSError if there is none, or where there are no such sockets."""
+    """Return the address for the spool whose own folder this is. Raises OSError if the folder is missing, or the system
+    has no such sockets.
+    """
     if sys.platform != "linux":
         raise OSError(errno.EOPNOTSUPP, "abstract Unix sockets are Linux's alone")
     found = os.stat(folder)
@@ -27,18 +29,18 @@ def socket_address(folder: str) -> bytes:
 
 
 def credentials(sock: socket.socket) -> tuple[int, int, int]:
-    """(pid, uid, gid) of the process at the other end, as it was when it connected or began to listen."""
+    """Return (pid, uid, gid) of the process at the other end, as it was when it connected or began to listen."""
     pid, uid, gid = UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))
     return pid, uid, gid
 
 
 def allowed_clients() -> frozenset[int]:
-    """The uids whose programs a server serves there."""
+    """Return the uids whose programs a server serves there."""
     return frozenset((os.geteuid(), ROOT))
 
 
 def distrust(sock: socket.socket, folder: str) -> str:
-    """Why the server that `sock` is connected to is not to be asked by this process; empty if it may be. Raises
+    """Return why this process must not trust the server that `sock` is connected to; empty if it may. Raises
     OSError.
     """
     _, uid, _ = credentials(sock)

@@ -1,5 +1,5 @@
-"""How far a start is, for commands and the supervisor: a server that recovers its spool serves no clients yet, so it
-writes that behind its name in the spool's lock file, which only the process that holds the lock has written.
+"""The progress of a start, for commands and the supervisor. A server that recovers its spool serves no clients yet, so
+it writes its progress behind its name in the spool's lock file, which only the holder of the lock writes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
 WRITE_EVERY_MS = 500
 LINE_BYTES = 160
-LOCK_BYTES_MAX = 1000  # of the file: who holds it, and this line
-REMAINING_AFTER_MS = 1000  # before that a speed says little
+LOCK_BYTES_MAX = 1000  # the file: its holder, and this line
+REMAINING_AFTER_MS = 1000  # before that the speed is not meaningful
 
 
 class StartState(Struct, frozen=True):
-    """Bytes are those of journal files; all 0 before the first is looked at. `elapsed_ms`: since they are read."""
+    """The progress of a start. Bytes are those of journal files; all 0 before the first file. `elapsed_ms` counts from
+    the first read.
+    """
 
     bytes: int
     all_bytes: int
@@ -32,7 +34,7 @@ class StartState(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """`40 % of 12,345 MB read, 3 of 10 queues, about 25 s left`; "" while nothing is known."""
+        """The progress as `40 % of 12,345 MB read, 3 of 10 queues, about 25 s left`; "" while nothing is known."""
         if not self.all_queues:
             return ""
         percent = 100 * self.bytes // max(1, self.all_bytes)
@@ -46,7 +48,7 @@ class StartState(Struct, frozen=True):
 
 
 class StartNotice:
-    """A progress callback for recovery. `lock_path`: of the lock file, held by this process. `tell` gets each text."""
+    """A progress callback for recovery. `lock_path` is the lock file, held by this process. `tell` gets each text."""
 
     def __init__(self, lock_path: str, steady_ms: Callable[[], int], tell: Callable[[str], None]) -> None:
         self._steady_ms = steady_ms
@@ -83,7 +85,7 @@ class StartNotice:
             self.end()  # a start does not depend on it
 
     def end(self) -> None:
-        """The server serves: its lock file says who it is, and no more."""
+        """Erase the progress: the server serves, and its lock file only names it."""
         if self._fd < 0:
             return
         try:
@@ -95,7 +97,7 @@ class StartNotice:
 
 
 def read_lock(data: bytes) -> tuple[str, StartState | None]:
-    """(who holds a lock file with this content, how far its start is; None if it does not start)."""
+    """Return (the holder of a lock file with this content, the progress of its start; None if it does not start)."""
     holder, _, line = data.decode("utf-8", "replace").partition("\n")
     if not line.strip():
         return holder.strip(), None

@@ -1,5 +1,5 @@
-"""What systemd is told of a server: that it serves, that it stops, and now and then that it is alive. Nothing, where
-another program has started it. Source: sd_notify(3), sd_watchdog_enabled(3).
+"""The notifications to systemd: the server serves, stops, and regularly that it is alive. Without systemd nothing is
+sent. Source: sd_notify(3), sd_watchdog_enabled(3).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import trio
 
 
 class Supervisor:
-    """`environment`: what the supervisor has given the process with the number `pid`."""
+    """A sender of notifications. `environment` is what the supervisor gave the process with the number `pid`."""
 
     def __init__(self, environment: Mapping[str, str], pid: int) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
@@ -22,7 +22,7 @@ class Supervisor:
         self.watchdog_s = int(period_us) / 1e6 if self._address and is_ours and period_us.isdecimal() else 0.0
 
     def tell(self, *assignments: str) -> None:
-        """A supervisor that does not listen, or has too much to read, stops no server."""
+        """Send assignments. A supervisor that does not listen, or has too much to read, does not stop the server."""
         if not self._address:
             return
         try:
@@ -33,8 +33,8 @@ class Supervisor:
             pass
 
     async def stay_alive(self) -> None:
-        """Twice in the time after which the supervisor takes the process for dead. This runs between turns: a hub that
-        hangs says nothing.
+        """Report twice in each watchdog period that the process is alive. It runs between turns, so a hanging hub
+        reports nothing.
         """
         while self.watchdog_s:
             self.tell("WATCHDOG=1")

@@ -1,7 +1,7 @@
-"""How long the disk takes for a sync, as far as the last ones tell: whether the hub waits for it at once.
+"""The recent duration of syncs, which decides whether the hub waits for a sync itself.
 
-Handing a sync to the thread and back costs some 50 microseconds and a fight for the interpreter; a disk that answers
-within a few hundred is better waited for at once, as redis does. A slow one is not.
+Handing a sync to the thread and back costs some 50 microseconds and a fight for the interpreter; for a disk that syncs
+within a few hundred it is better to wait at once, as redis does. For a slow disk it is not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SyncLatency:
         return self._average_ns < self._brief_ns
 
     def add(self, duration_ns: int) -> None:
-        """A sync has taken so long."""
+        """Add the duration of a sync."""
         if duration_ns > 4 * self._brief_ns:
             self._average_ns = 4 * duration_ns
         else:

@@ -1,5 +1,5 @@
-"""A thread that runs blocking calls on the disk, one at a time, and signals the hub's poller through an eventfd;
-and one that closes a file.
+"""A thread that runs blocking calls on the disk, one at a time, and signals the hub's poller through an eventfd; and
+one that closes a file.
 
 A thread of our own and an eventfd cost a third of a trip through a pool of worker threads, and every durable reply pays
 for that.
@@ -19,12 +19,12 @@ from typing import Generic
 
 from staniel.server.interfaces import E
 
-CLOSING_NICE = 10  # as of the background tasks
+CLOSING_NICE = 10  # the same as for background tasks
 
 
 class WorkerThread(Generic[E]):
-    """`fd` becomes readable when the task that was started has ended. `nice`: the thread's priority, which also holds
-    for what the kernel does for its tasks.
+    """A worker thread. `fd` becomes readable when the started task has ended. `nice` is the thread's priority, which
+    also holds for the kernel's work for its tasks.
     """
 
     def __init__(self, name: str, nice: int = 0) -> None:
@@ -32,7 +32,7 @@ class WorkerThread(Generic[E]):
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._started: SimpleQueue[E | None] = SimpleQueue()
         self._done: SimpleQueue[tuple[E, BaseException | None]] = SimpleQueue()
-        self.took_ns = 0  # by the last task
+        self.took_ns = 0  # the duration of the last task
         self.is_cheap = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         try:
@@ -46,7 +46,7 @@ class WorkerThread(Generic[E]):
         self._started.put(task)
 
     def finished(self) -> E | None:
-        """The task that has ended since the last call, if one has. Raises what it raised."""
+        """Return the task that has ended since the last call, if any. Raises what it raised."""
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
@@ -57,14 +57,14 @@ class WorkerThread(Generic[E]):
         return task
 
     def wait(self) -> E:
-        """Block until the task that was started has ended, and return it."""
+        """Block until the started task has ended, and return it."""
         self.join()
         task = self.finished()
         assert task is not None
         return task
 
     def join(self) -> None:
-        """Block until the task that was started has ended; it is still to be `finished`."""
+        """Block until the started task has ended; `finished` must still be called."""
         flag = select.poll()
         flag.register(self.fd, select.POLLIN)
         flag.poll()
@@ -91,8 +91,8 @@ class WorkerThread(Generic[E]):
 
 
 def _be_nice(nice: int) -> None:
-    """On Linux each thread has its own priority. One that is nicer already, as the process is, may not take that
-    back.
+    """Lower this thread's priority: on Linux each thread has its own. A thread that is nicer already, like its process,
+    may not be allowed to raise it.
     """
     own = threading.get_native_id()
     try:
@@ -102,8 +102,8 @@ def _be_nice(nice: int) -> None:
 
 
 def close_apart(fd: int) -> None:
-    """Close the descriptor of a file that is gone with that, in a thread that ends then: the thread of the background
-    tasks may be busy for long, and the disk may need the room.
+    """Close the last descriptor of a removed file in a thread that then ends: the thread of the background tasks may be
+    busy for long, and the disk may need the room.
     """
     try:
         start_new_thread(_close_nicely, (fd,))  # a Thread would be waited for until it runs

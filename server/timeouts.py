@@ -1,8 +1,8 @@
-"""Time-outs of a connection: the client says or reads nothing for too long, or does not close its side.
+"""The time-outs of a connection: the client sends or reads nothing for too long, or does not close its side.
 
-`due` is called by the broker's timers. What a client said in time may still be unread when its time is over: a server
-that is stopped between a look at its sockets and its clock (SIGSTOP, a virtual machine that is moved) goes on with the
-clock. So a time is over when all has been read that was said in it, `Hub.heard_ms`: a turn later, if need be.
+The broker's timers call `due`. Bytes that a client sent in time may still be unread at its deadline: a server that is
+stopped between a poll and a look at its clock (SIGSTOP, a virtual machine that is moved) continues with the clock. So a
+client times out only when all bytes sent before the deadline have been read, `Hub.heard_ms`: a turn later, if needed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from staniel.server.hub import Hub
 
 
-LOGIN_MS = 10_000  # for a client to say who it is, where it has to
-RENEWALS_MAX = 3  # a handshake is of three messages at most, and a login of fewer
+LOGIN_MS = 10_000  # the time for a client to authenticate
+RENEWALS_MAX = 3  # a handshake has at most three messages, a login fewer
 
 
 class Grace:
-    """How long a client may take to get in: `timeout_ms`, and as much again after what it says in that time, up to
-    RENEWALS_MAX times. A server that stands still (a slow disk, SIGSTOP) hears late what was said in time.
+    """The time for a client to get in: `timeout_ms`, and as much again after each sign of life in that time, up to
+    RENEWALS_MAX times. A stalled server (a slow disk, SIGSTOP) reads late what was sent in time.
     """
 
     __slots__ = ("_renewals", "_timeout_ms")
@@ -32,15 +32,15 @@ class Grace:
         self._renewals = 0
 
     def until_ms(self, heard_ms: int) -> int:
-        """The time is over: until when there is more, or a moment that has passed. `heard_ms`: when something was last
-        read of the client.
+        """Return the next deadline after one has passed, or a past moment if there is none. `heard_ms` is when the
+        client's bytes were last read.
         """
         self._renewals += 1
         return heard_ms + self._timeout_ms if self._renewals <= RENEWALS_MAX else 0
 
 
 class LingerTimeout:
-    """A client that does not close its side in time is dropped."""
+    """A time-out that drops a client which does not close its side in time."""
 
     def __init__(self, connection: Connection, drop: Callable[[Connection, int], None]) -> None:
         self.connection = connection
@@ -51,7 +51,7 @@ class LingerTimeout:
 
 
 class LoginTimeout:
-    """A client that has not said in time who it is is hung up on."""
+    """A time-out that disconnects a client which has not authenticated in time."""
 
     def __init__(self, connection: Connection, hub: Hub, now_ms: int) -> None:
         self.connection = connection
@@ -77,28 +77,29 @@ class LoginTimeout:
 
 
 class IdleTimeout:
-    """Disconnects a client that sends nothing for `client_timeout` while it waits for nothing.
-    A client that reads none of its replies for so long is dropped, between one time-out and two after it has stopped.
+    """A time-out that disconnects a client which sends nothing for `client_timeout` while it waits for nothing.
+
+    A client that reads none of its replies is dropped between one and two time-outs after it has stopped.
     """
 
     def __init__(self, connection: Connection, hub: Hub, now_ms: int) -> None:
         self.connection = connection
         self._hub = hub
-        self._had_unsent = False  # when the time-out was last set
+        self._had_unsent = False  # there were unsent bytes when the time-out was last set
         self._since_ms = self._due_ms = now_ms  # the client's time counts from here
 
     def restart(self, now_ms: int) -> None:
-        """Set the time-out anew."""
+        """Restart the time-out."""
         connection = self.connection
         self._had_unsent, connection.has_read = bool(connection.unsent), False
         if not self._is_idle:
-            self._since_ms = now_ms  # what it waits for is ours to deliver
+            self._since_ms = now_ms  # the client waits for us
         self._due_ms = self._active_ms + self._hub.broker.config.server.client_timeout_ms
         self._hub.broker.timers.set(self, self._due_ms)
 
     @property
     def _is_idle(self) -> bool:
-        """Whether the client has to say something, and has not said what there was no time to read."""
+        """True if the client must send next, and has no unread bytes left for lack of time."""
         return self.connection.is_idle and not self._hub.is_postponed(self.connection.fd)
 
     @property

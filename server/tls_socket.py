@@ -1,8 +1,8 @@
 """A client's socket under TLS: the calls of a plain one (interfaces.py), with OpenSSL between two buffers in memory.
 
-The hub, connections and sessions see plain bytes and never learn of it. Nothing blocks and there is no thread: what
-OpenSSL wants to say waits in memory until the socket takes it. A socket that has been read holds nothing back: what
-has arrived is decrypted at once, because the poller only tells of what is still in the kernel.
+The hub, connections and sessions see plain bytes only. Nothing blocks and there is no thread: OpenSSL's output waits in
+memory until the socket takes it. After a read the socket holds nothing back: received bytes are decrypted at once,
+because the poller only reports bytes that are still in the kernel.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 from staniel.server.interfaces import HandshakeError, Sock
 
-RECORD_BYTES_MAX = 16 << 10  # of plain bytes in one record; RFC 8446, 5.1
-OVERHEAD_BYTES = 1 << 10  # what is read more than is asked for: headers and tags of as many records
+RECORD_BYTES_MAX = 16 << 10  # plain bytes of one record; RFC 8446, 5.1
+OVERHEAD_BYTES = 1 << 10  # read beyond the requested count: headers and tags of as many records
 # Encrypted together.
 SEND_BYTES_MAX = 4 * RECORD_BYTES_MAX
-# Of answers that TLS itself gives (key updates, alerts), to a client that asks for them and reads none.
+# The limit of TLS's own replies (key updates, alerts) that a client requests and does not read.
 CONTROL_BYTES_MAX = 64 << 10
-# Records that carry nothing for us: a key update takes as long as an answered request, and libraries send one in
-# millions of records. So many may come at once, and one more for each so many records that carry something.
+# Records without data: a key update takes as long as a request, and libraries send one in millions of records. The
+# first number may come at once, and one more for each RECORDS_PER_EMPTY records with data.
 EMPTY_RECORDS_MAX, RECORDS_PER_EMPTY = 32, 1024
 RECORD_HEADER_BYTES = 5
 NAME_KINDS = ("DNS", "email", "URI")
@@ -32,16 +32,16 @@ UNREADABLE = "its certificate holds text that is no UTF-8"
 
 
 class RecordEnds:
-    """Where records end in what has arrived. Their headers are not encrypted."""
+    """A finder of the ends of records in received bytes. Their headers are not encrypted."""
 
     __slots__ = ("_header", "_left")
 
     def __init__(self) -> None:
-        self._header = b""  # the part of one that has arrived
-        self._left = 0  # bytes of the record that has begun, which are still to come
+        self._header = b""  # the arrived part of a header
+        self._left = 0  # bytes of the unfinished record that are still to come
 
     def find(self, data: bytes) -> list[int]:
-        """The ends in `data`, which follows what was given before."""
+        """Return the ends in `data`, which follows the data of earlier calls."""
         size, shift = len(data), len(self._header)
         if shift:
             data = self._header + data
@@ -63,7 +63,7 @@ class RecordEnds:
 
 
 class TlsSocket:
-    """The server's side of one connection. `below`: the plain socket."""
+    """The server's side of one connection. `below` is the plain socket."""
 
     __slots__ = (
         "_arrived",
@@ -87,15 +87,15 @@ class TlsSocket:
         self.read_bytes = 0  # encrypted ones, during the handshake
         self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._arrived, self._leaving, server_side=True)
-        self._encrypted: bytes | memoryview = b""  # what the socket has not taken
-        # (where it ends, counted back from the end of `_encrypted`; its plain bytes) of each record that has not left.
+        self._encrypted: bytes | memoryview = b""  # bytes that the socket has not taken
+        # (its end, counted back from the end of `_encrypted`; its plain bytes) of each record that has not left.
         self._records: deque[tuple[int, int]] = deque()
-        self._left_bytes = 0  # plain bytes of records that have left, and were not told yet
+        self._left_bytes = 0  # plain bytes of records that have left and are not reported yet
         self._ends = RecordEnds()
         self._is_shaken = False  # the handshake is done
-        self._rest = b""  # what has come with the end of the handshake
+        self._rest = b""  # bytes that came with the end of the handshake
         self._empty_records = 0  # counted in shares of RECORDS_PER_EMPTY
-        self._heard_all = False  # the client has said that nothing more follows, or what it says makes no sense
+        self._heard_all = False  # the client has ended its stream, or sent unreadable bytes
         self._said_all = False  # our side is shut
 
     def fileno(self) -> int:
@@ -104,8 +104,9 @@ class TlsSocket:
     # the handshake
 
     def handshake(self, count: int) -> bool:
-        """Go on with it, reading `count` bytes at most; whether it is done. Raises HandshakeError, OSError; then the
-        socket is of no use, but the client has been told why if it could be.
+        """Continue the handshake, reading at most `count` bytes. Return True once it is done.
+
+        Raises HandshakeError, OSError; then the socket is unusable, but the client has received the reason if possible.
         """
         try:
             data = self.below.recv(count)
@@ -126,7 +127,7 @@ class TlsSocket:
         return is_done
 
     def _shake(self, data: bytes) -> bool:
-        """Record by record: what follows the last one is for `recv`. Raises SSLError."""
+        """Run the handshake record by record: bytes behind the last one are for `recv`. Raises SSLError."""
         if self._is_shaken:
             self._rest += data
             return True
@@ -144,12 +145,12 @@ class TlsSocket:
 
     @property
     def wants_write(self) -> bool:
-        """Whether something waits for the socket to take it."""
+        """True if encrypted bytes wait for the socket."""
         return bool(self._encrypted)
 
     def names(self) -> tuple[str, ...]:
-        """What the client's certificate calls it: common name, DNS names, addresses; none without one. It was signed by
-        `client_ca`, or the handshake would have failed. Raises HandshakeError.
+        """Return the names in the client's certificate: common name, DNS names, addresses; none without one.
+        `client_ca` has signed it, or the handshake would have failed. Raises HandshakeError.
         """
         try:
             found: Any = self._tls.getpeercert() or {}
@@ -162,11 +163,11 @@ class TlsSocket:
     # the stream
 
     def recv(self, count: int, /) -> bytes:
-        """All that has arrived, about `count` bytes at most; b"" at the end of the stream, announced or not. Raises
-        BlockingIOError; other OSErrors for what is no TLS.
+        """Return received bytes, about `count` at most; b"" at the end of the stream, announced or not. Raises
+        BlockingIOError; other OSErrors for bytes that are no TLS.
         """
         if self._said_all:
-            return self.below.recv(count)  # what is still said is not heard
+            return self.below.recv(count)  # dropped by the caller, so it need not be decrypted
         if self._heard_all:
             return b""
         data, self._rest = self._rest, b""
@@ -187,8 +188,8 @@ class TlsSocket:
         return self._nothing()
 
     def _take(self, data: bytes) -> list[bytes]:
-        """Decrypt it, a few records at a time, so that a client that sends too many empty ones is noticed before
-        OpenSSL has worked on all of them. Raises ConnectionResetError.
+        """Decrypt `data`, a few records at a time, so that a client that sends too many empty ones is noticed before
+        OpenSSL has processed all of them. Raises ConnectionResetError.
         """
         ends, pieces, begin = self._ends.find(data), list[bytes](), 0
         view = memoryview(data)
@@ -221,29 +222,30 @@ class TlsSocket:
         except ssl.SSLWantReadError:
             return
         except ssl.SSLError:
-            pass  # what follows cannot be read, nor trusted
+            pass  # further bytes are unreadable, or not to be trusted
         self._heard_all = True
         if pieces:
             self._have_end_told()
 
     def _have_end_told(self) -> None:
-        """The poller is to wake us once more: what was read with the end of the stream comes first."""
+        """Make the poller wake us once more: bytes read together with the end of the stream come first."""
         try:
             self.below.shutdown(socket.SHUT_RD)
         except OSError:
-            pass  # gone: that wakes us, too
+            pass  # the client is gone, which also wakes us
 
     def _answer(self) -> None:
-        """What TLS itself has to say goes out, or waits for the next `send`."""
+        """Send TLS's own messages, or leave them to the next `send`."""
         self._try_to_send()
-        # Behind what the socket is taking there is nothing else: replies are encrypted once that has left.
+        # No replies are among the pending bytes: they are encrypted only when earlier bytes have left.
         if self._leaving.pending > CONTROL_BYTES_MAX:
             raise ConnectionResetError(errno.ECONNRESET, "it asks for TLS's own answers and reads none")
 
     def send(self, data: bytes | memoryview, /) -> int:
-        """How many bytes have left, in whole records: the client can read no part of one. What was given and has not
-        left must be given again, as the first bytes of the next call: 0 says so, too. Raises BlockingIOError if nothing
-        of this has been taken, OSError.
+        """Send bytes, and return how many have left, in whole records: the client cannot read a part of one.
+
+        Bytes that have not left must be given again, as the first bytes of the next call, also after 0. Raises
+        BlockingIOError if none of these bytes has been taken, OSError.
         """
         size, view = len(data), memoryview(data)
         try:
@@ -269,7 +271,7 @@ class TlsSocket:
         return told
 
     def _encrypt(self, data: memoryview) -> None:
-        """All that was encrypted before has left."""
+        """Encrypt bytes. Everything encrypted before has left."""
         ends, at = [], 0
         while at < len(data):
             count = self._tls.write(data[at : at + RECORD_BYTES_MAX])
@@ -278,7 +280,7 @@ class TlsSocket:
         self._records.extend([(self._leaving.pending - end, count) for end, count in ends])
 
     def _flush(self) -> None:
-        """Raises BlockingIOError if the socket does not take all, OSError."""
+        """Send the encrypted bytes. Raises BlockingIOError if the socket does not take all, OSError."""
         while True:
             if not self._encrypted:
                 if not self._leaving.pending:
@@ -293,14 +295,14 @@ class TlsSocket:
                 raise BlockingIOError(errno.EAGAIN, "the socket is full")
 
     def _try_to_send(self) -> None:
-        """What cannot leave now waits. The client may be gone already."""
+        """Send what the socket takes; the rest waits. The client may be gone already."""
         try:
             self._flush()
         except OSError:
             pass
 
     def shutdown(self, how: int, /) -> None:
-        """Say that nothing more follows, and shut our side. Raises OSError."""
+        """Send close_notify, and shut our side. Raises OSError."""
         self._say_goodbye()
         self.below.shutdown(how)
 
@@ -309,7 +311,7 @@ class TlsSocket:
         self.below.close()
 
     def _say_goodbye(self) -> None:
-        """close_notify, if the stream is whole and the socket takes it."""
+        """Send close_notify, if the stream is whole and the socket takes it."""
         if self._said_all:
             return
         self._said_all = True
@@ -318,12 +320,12 @@ class TlsSocket:
         try:
             self._tls.unwrap()
         except (OSError, ValueError):
-            pass  # the client has not said it yet, or there was no handshake
+            pass  # the client has not sent its own yet, or there was no handshake
         self._try_to_send()
 
 
 def reason(error: ssl.SSLError) -> str:
-    """In a few words, for the log."""
+    """Return an SSL error in a few words, for the log."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
     if error.reason:

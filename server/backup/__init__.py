@@ -1,7 +1,7 @@
-"""Backups: copies of a spool at one moment. Several are in one place, which has each file's bytes once.
+"""Backups: copies of a spool at one moment. A store holds several, with each file's bytes only once.
 
-`manifest` says what a backup is, `store` where they are (`folder_store`, `s3_store`), `source` where the files come
-from, a running server or a spool at rest; `take`, `restore` and `check` are what is done with them, `tidy` removes what
-nothing needs; `adopt` makes a spool of another server's folder. The commands are in server/cli. No server imports this:
-a backup is copied by the command.
+`manifest` describes a backup, `store` the places for backups (`folder_store`, `s3_store`), `source` the origin of the
+files: a running server or a spool at rest. `take`, `restore` and `check` work on backups, `tidy` removes unneeded data;
+`adopt` makes a spool from another server's folder. The commands are in server/cli. The server does not import this
+package: the command copies the files.
 """

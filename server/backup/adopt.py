@@ -1,7 +1,7 @@
 """A new spool from the folder of another server: Kestrel's, libkestrel's or workq's. The folder is only read.
 
-First it is surveyed: every record is read. Then its files are copied as they are, and a recovery, the one with which a
-server starts, reads the copies. The items of each queue must be as many as the survey has found.
+First a survey reads every record. Then the files are copied unchanged, and a recovery, the one of a server's start,
+reads the copies. It must find as many items in each queue as the survey did.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ TROUBLES = ("journal.unreadable", "cmdlog.unreadable", "queue.blocked")
 
 
 class OldQueue(Struct, frozen=True):
-    """A queue, or all jobs of one name. `open_items`: of `items`, those that clients held; they are ready again."""
+    """A queue, or all jobs of one name. `open_items` of its `items` were open reads of clients; they are ready
+    again.
+    """
 
     name: str
     items: int
@@ -53,7 +55,7 @@ class OldFlaw(Struct, frozen=True):
 
 class OldJournal(Struct, frozen=True):
     """The files under one name: of a queue in Kestrel's format, of a queue and its children in libkestrel's, or a
-    command log, whose `queues` are names of jobs. `why_not`: no server can serve it; its files are copied all the same.
+    command log, whose `queues` are names of jobs. `why_not`: no server can serve them; they are copied anyway.
     """
 
     name: str
@@ -75,8 +77,8 @@ class OldJournal(Struct, frozen=True):
 
 
 class Survey(Struct):
-    """What a folder has. `left_alone`: names that are no journals. `files`: those that are copied, and their names in
-    the new spool; `marks`: by which a change of them is known.
+    """The contents of a folder. `left_alone` has names that are no journals. `files` maps the copied files to their
+    names in the new spool; `marks` has the size and time of each, by which a change is detected.
     """
 
     folder: str
@@ -92,7 +94,7 @@ class Survey(Struct):
 
 
 def survey(folder: str, now_ms: int, progress: Progress) -> Survey:
-    """Raises BackupError: it is no such folder, or a server uses it."""
+    """Read the whole folder. Raises BackupError: it is no such folder, or a server uses it."""
     fs = OsFs()
     try:
         if not os.path.isdir(folder):
@@ -149,13 +151,13 @@ def _is_temporary(name: str) -> bool:
 
 
 def _marks(folder: str, names: dict[str, str]) -> dict[str, tuple[int, int]]:
-    """Raises OSError."""
+    """Return size and time of change of each file. Raises OSError."""
     found = {name: os.stat(f"{folder}/{name}") for name in names}
     return {name: (status.st_size, status.st_mtime_ns) for name, status in found.items()}
 
 
 def _refuse_unfinished(fs: OsFs, folder: str) -> None:
-    """Raises BackupError: what a server of ours has left there is more than the journals. Raises OSError."""
+    """Refuse a folder in which a server of ours has left more than journals. Raises BackupError, OSError."""
     if not os.path.isdir(f"{folder}/{OWN_FOLDER}"):
         return
     left = unfinished_work(fs, folder)
@@ -165,7 +167,7 @@ def _refuse_unfinished(fs: OsFs, folder: str) -> None:
 
 
 def _refuse_used(fs: OsFs, folder: str) -> None:
-    """Raises BackupError if a server uses the folder, as far as this user can see. Raises OSError."""
+    """Refuse a folder that a server uses, as far as this user can see. Raises BackupError, OSError."""
     path = f"{folder}/{workq_files.APPEND_LOCK}"
     if os.path.exists(path) and os.access(path, os.W_OK):
         try:
@@ -188,7 +190,7 @@ def _command(pid: str) -> str:
 
 
 class Adopted(Struct, frozen=True):
-    """What a recovery has found in the copy. `differences`: queues that hold more or less than the old files."""
+    """The result of a recovery of the copy. `differences` names queues with more or fewer items than the old files."""
 
     queues: int
     items: int
@@ -197,7 +199,9 @@ class Adopted(Struct, frozen=True):
 
 
 def adopt(found: Survey, target: str, now_ms: int, progress: Progress) -> Adopted:
-    """Copy what was surveyed into a new spool, and prove it. Raises BackupError: then there is no spool at `target`."""
+    """Copy the surveyed files into a new spool, and verify it. Raises BackupError: then there is no spool at
+    `target`.
+    """
     old, new = os.path.realpath(found.folder), os.path.realpath(target)
     if f"{new}/".startswith(f"{old}/") or f"{old}/".startswith(f"{new}/"):
         raise BackupError(f"{target} and {found.folder} lie within each other: give a folder elsewhere")
@@ -240,7 +244,7 @@ def _copy(found: Survey, name: str, path: str, spool: NewSpool, progress: Progre
 
 
 def _refuse_changed(found: Survey) -> None:
-    """Raises BackupError."""
+    """Check that no file has changed since the survey. Raises BackupError."""
     changed = list(found.files)[:1]
     with suppress(OSError):
         now = _marks(found.folder, found.files)
@@ -250,7 +254,7 @@ def _refuse_changed(found: Survey) -> None:
 
 
 class ProvingFs(OsFs):
-    """The files as they are, but that a copy which is not finished counts as a spool."""
+    """A disk on which an unfinished copy counts as a spool."""
 
     def __init__(self, target: str) -> None:
         super().__init__()
@@ -261,7 +265,7 @@ class ProvingFs(OsFs):
 
 
 def _prove(found: Survey, target: str, now_ms: int) -> Adopted:
-    """Start on the copy as a server does, without sockets, and count. Raises BackupError."""
+    """Start on the copy like a server without sockets, and count. Raises BackupError."""
     wanted = {each.name: each.items for one in found.journals if one.name != JOBS for each in one.queues}
     jobs = sum(each.items for each in found.journals if each.name == JOBS)
     has_jobs = any(each.name == JOBS for each in found.journals)

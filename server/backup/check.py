@@ -1,4 +1,4 @@
-"""Whether all bytes of backups are there, and are those that were copied."""
+"""The check that all bytes of backups exist and are unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from staniel.server.backup.store import Progress, Store, data_name
 
 
 class Fault(Struct, frozen=True):
-    """What is wrong with a backup. `file`: of the spool; empty if it is all of it."""
+    """A flaw of a backup. `file` is a file of the spool; empty for the whole backup."""
 
     backup: str
     file: str
@@ -21,7 +21,7 @@ class Fault(Struct, frozen=True):
 
 
 class Checked(Struct):
-    """So much was read; each piece once, however many backups have it."""
+    """The amount read; each piece counts once, even if several backups use it."""
 
     backups: int = 0
     pieces: int = 0

@@ -1,4 +1,4 @@
-"""Backups in a folder of this machine, or of what is mounted there. One process at a time writes to it."""
+"""Backups in a folder of this machine, or of a file system mounted there. One process at a time writes to it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from staniel.server.backup.store import MARKER, LocalFile, Progress, Stored, dat
 
 PIECE_BYTES = 1 << 20
 LOCK, TEMPORARY = "lock", "unfinished"
-# Files get their names once they are on the disk; one sync serves so many.
+# Files get their names once they are synced; one sync serves so many.
 PENDING_FILES_MAX, PENDING_BYTES_MAX = 1_000, 1 << 30
 OURS = (LOCK, TEMPORARY, "lost+found")
 
 
 class FolderStore:
-    """See Store. `writes`: makes the folder if need be, and locks it."""
+    """A Store in a folder. With `writes` it makes the folder if needed, and locks it."""
 
     quiet_ms = 0  # the lock keeps others out
 
@@ -51,7 +51,7 @@ class FolderStore:
             raise BackupError(f"{holder} makes a backup in {self.where}: wait for it") from None
         self._fs.make_folder(f"{self._folder}/{TEMPORARY}")
         for name, _ in self._fs.list(f"{self._folder}/{TEMPORARY}"):
-            if name.isdigit():  # of one that was killed
+            if name.isdigit():  # left by a killed process
                 self._fs.remove(f"{self._folder}/{TEMPORARY}/{name}")
 
     def names(self, prefix: str) -> dict[str, Stored]:
@@ -108,7 +108,7 @@ class FolderStore:
             return checksum, True
 
     def _has(self, name: str, size: int) -> bool:
-        """Whether these bytes are there; what has lost some is written anew."""
+        """Return True if these bytes are stored; a file of another size is written again."""
         try:
             return self._fs.size(name) == size
         except FileNotFoundError:
@@ -135,7 +135,7 @@ class FolderStore:
         return hashed.hexdigest()
 
     def _settle(self) -> None:
-        """Give what was copied its names, once it is on the disk: what has a name is whole, whatever happens."""
+        """Sync the copied files, then give them their names: a file with its name is whole, whatever happens."""
         if not self._pending:
             return
         self._fs.sync_all(self._folder)
@@ -164,7 +164,7 @@ class FolderStore:
                     pass
 
     def abort_uploads(self, before_ms: int) -> None:
-        """There are none."""
+        """Do nothing: a folder has no uploads."""
 
     def close(self) -> None:
         self._fs.close()

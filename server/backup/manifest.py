@@ -1,5 +1,5 @@
-"""What a backup is: its files by name, length and checksum, and what is to be known about it. One JSON file each, with
-a checksum of its own; without it the bytes that were copied are no backup.
+"""The manifest of a backup: its files by name, length and checksum, and facts about the backup. Each is one JSON file
+with a checksum of its own; without it the copied bytes are no backup.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHA256_LETTERS = 64
 
 
 class BackupError(Exception):
-    """It cannot be done; one line says why, and what to do."""
+    """The operation failed; one line says why, and what to do."""
 
 
 class FilePart(Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,8 +30,8 @@ class FilePart(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BackedUpFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of the spool: its parts one behind the other, of which each was new in some backup. `known_by`: the
-    device, the inode and the time of change that it had, so that the next backup knows it without reading it.
+    """A file of the spool: its parts in order, each of which was new in some backup. `known_by` is the device, the
+    inode and the time of change that the file had, so that the next backup recognizes it without reading it.
     """
 
     name: str
@@ -44,9 +44,9 @@ class BackedUpFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """One backup, of the moment `made_at_ms`. `origin`: the host and the folder of the spool. `was_running`: a server
-    held the files; else none had the spool, and `queues`, `items` and `jobs` were not counted, -1. `sync`: what queues
-    promise unless `other_syncs` names them. `copied_bytes`: that no earlier backup had.
+    """A backup of the moment `made_at_ms`. `origin` is the host and the folder of the spool. `was_running`: a server
+    held the files; else no server had the spool open, and `queues`, `items` and `jobs` were not counted, -1. `sync` is
+    the queues' sync policy unless `other_syncs` names them. `copied_bytes` counts bytes that no earlier backup had.
     """
 
     format: int
@@ -68,8 +68,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
 
 def new_id(made_at_ms: int, taken: set[str], origin: str = "") -> str:
-    """A name for a backup, by its time: they sort as they were made. `origin`: of which spool, where those of another
-    may be made in the same second and not be seen.
+    """Return a name for a backup, by its time, so that names sort by age. `origin` names the spool, for stores in which
+    a backup of another spool may be made in the same second without being seen.
     """
     moment = datetime.fromtimestamp(made_at_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
     if origin:
@@ -82,7 +82,9 @@ def new_id(made_at_ms: int, taken: set[str], origin: str = "") -> str:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """A line, and the checksum of it. Names of files need not be UTF-8, so letters beyond ASCII are escaped."""
+    """Encode a manifest: a line, and its checksum. File names need not be UTF-8, so letters beyond ASCII are
+    escaped.
+    """
     fields = msgspec.to_builtins(structs.replace(manifest, files=[]))
     fields["files"] = [
         structs.asdict(each) | {"parts": [structs.asdict(part) for part in each.parts]} for each in manifest.files
@@ -92,7 +94,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes) -> Manifest:
-    """Raises BackupError: it is damaged, or of another version."""
+    """Decode a manifest. Raises BackupError: it is damaged, or of another version."""
     line, _, checksum = data.partition(b"\n")
     if sha256(line).hexdigest().encode() != checksum.strip():
         raise BackupError("it is damaged: its checksum does not match")

@@ -1,6 +1,4 @@
-"""A new spool from a backup. Until all of it is on the disk, a mark in it keeps servers off; what is refused leaves
-nothing behind.
-"""
+"""A new spool from a backup. Until all of it is durable, a mark in it keeps servers away; a refused one is removed."""
 
 from __future__ import annotations
 
@@ -23,12 +21,12 @@ from staniel.server.backup.store import Progress, Store, data_name
 
 VERSION = "version"
 SPARE_BYTES = 1 << 20
-CARRIED = (Work.TRANSFERS, Work.OPERATION)  # what backups hold all of
+CARRIED = (Work.TRANSFERS, Work.OPERATION)  # unfinished work that backups hold completely
 
 
 class NewSpool:
-    """A folder that is becoming a spool: new, empty, or left unfinished by an earlier try. Locked, and marked until
-    `finish`. Raises BackupError.
+    """A folder that is becoming a spool: new, empty, or left unfinished by an earlier attempt. It is locked, and marked
+    until `finish`. Raises BackupError.
     """
 
     def __init__(self, folder: str, size: int) -> None:
@@ -68,7 +66,7 @@ class NewSpool:
             raise BackupError(f"{locked.holder or 'another process'} has {self.folder} open") from None
 
     def open_again(self) -> None:
-        """After `close`, to go on with what is there. Raises BackupError."""
+        """Open the spool again after `close`, to continue with its files. Raises BackupError."""
         self.fs = OsFs()
         try:
             self._lock()
@@ -76,7 +74,7 @@ class NewSpool:
             raise failure(error, self.folder) from error
 
     def _clear(self) -> None:
-        """What an earlier try has left: it came into an empty folder."""
+        """Remove the files of an earlier attempt, which began with an empty folder."""
         for folder, kept in ((self.folder, (OWN_FOLDER, "lost+found")), (self.own, (LOCK, VERSION))):
             for name in os.listdir(folder):
                 path = f"{folder}/{name}"
@@ -84,7 +82,7 @@ class NewSpool:
                     shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
 
     def finish(self) -> None:
-        """All of it is there: make it a spool. Raises BackupError."""
+        """Make the complete copy a spool. Raises BackupError."""
         try:
             for folder in self._rooms:
                 if not os.listdir(folder):
@@ -97,7 +95,7 @@ class NewSpool:
             raise failure(error, self.folder) from error
 
     def _give_to_owner(self) -> None:
-        """Root copies for the owner of the folder, whose server is to write to it."""
+        """Give the files that root has copied to the owner of the folder, whose server must write to them."""
         found = os.stat(self.folder)
         if os.geteuid() or not found.st_uid:
             return
@@ -106,8 +104,8 @@ class NewSpool:
                 os.chown(f"{folder}/{name}", found.st_uid, found.st_gid, follow_symlinks=False)
 
     def remove(self) -> None:
-        """Nothing is left of it but a folder that was there before; what is marked as whole stays. The mark goes last.
-        Raises OSError.
+        """Remove everything except a folder that existed before. A spool marked as complete stays. The mark is removed
+        last. Raises OSError.
         """
         if not is_unfinished(self.folder):
             return
@@ -123,8 +121,8 @@ class NewSpool:
 
 @contextmanager
 def removed_if_refused(spool: NewSpool) -> Iterator[None]:
-    """A BackupError removes what has been copied, which may be what the disk is full of; or it says that this is left.
-    Any other error is raised as one.
+    """Remove the copied files after a BackupError, because they may have filled the disk; or say that they remain. Any
+    other error is raised as a BackupError.
     """
     try:
         yield
@@ -139,7 +137,7 @@ def removed_if_refused(spool: NewSpool) -> Iterator[None]:
 
 
 def refuse_used(folder: str) -> None:
-    """Raises BackupError: there is something in the folder that must stay. Raises OSError."""
+    """Refuse a folder whose contents must stay, with BackupError. Raises OSError."""
     if not os.path.lexists(folder):
         return
     if not os.path.isdir(folder):
@@ -150,7 +148,9 @@ def refuse_used(folder: str) -> None:
 
 
 def is_unfinished(folder: str) -> bool:
-    """Whether the folder has the mark of a copy that was interrupted, or nothing but what is made before that mark."""
+    """Return True if the folder has the mark of an interrupted copy, or only the files that are made before
+    that mark.
+    """
     try:
         with open(f"{folder}/{OWN_FOLDER}/{VERSION}", "rb") as file:
             return file.read(100).strip() == UNFINISHED.encode()
@@ -163,8 +163,9 @@ def is_unfinished(folder: str) -> bool:
 
 
 def restore(store: Store, manifest: Manifest, folder: str, progress: Progress) -> list[Unfinished]:
-    """Write a backup into a new or empty folder; what was under way then, and goes on when a server starts on it.
-    Raises BackupError: then what was written is removed.
+    """Write a backup into a new or empty folder. Return the unfinished work in it, which a server's start continues.
+
+    Raises BackupError: then the written files are removed.
     """
     spool = NewSpool(folder, manifest.bytes)
     try:
@@ -179,8 +180,8 @@ def restore(store: Store, manifest: Manifest, folder: str, progress: Progress) -
 
 
 def _look_at_unfinished(spool: NewSpool) -> list[Unfinished]:
-    """What the new spool has to go on with. Raises BackupError: something of it is not in a backup, or not known here:
-    without it items would be in two queues, or in none.
+    """Return the unfinished work of the new spool. Raises BackupError if a backup does not hold all parts of it, or
+    this version does not know it: without them items would be in two queues, or in none.
     """
     try:
         left = unfinished_work(spool.fs, spool.folder)
@@ -208,7 +209,7 @@ def _write(store: Store, file: BackedUpFile, spool: NewSpool, progress: Progress
 
 
 def _append(store: Store, part: FilePart, made: File, progress: Progress) -> bool:
-    """Whether the bytes are those that were copied. Raises OSError."""
+    """Append the bytes of a part. Return True if they are the copied ones. Raises OSError."""
     hashed, size = sha256(), 0
     for piece in store.pieces(data_name(part.sha256)):
         hashed.update(piece)

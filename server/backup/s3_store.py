@@ -1,5 +1,5 @@
-"""Backups in a bucket of S3, or of what speaks its protocol. Keys, region and end point come from where boto3 looks for
-them: the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …), ~/.aws, the machine's role.
+"""Backups in a bucket of S3, or of another server with its protocol. boto3 finds keys, region and end point in the
+environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …), ~/.aws, or the machine's role.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.store import LocalFile, Progress, Stored, data_name, stored_data
 
 PIECE_BYTES = 1 << 20
-PART_BYTES = 64 << 20  # of an upload; S3 takes 10,000 of them
+PART_BYTES = 64 << 20  # a part of an upload; S3 takes 10,000 parts
 REMOVED_AT_ONCE = 1_000
 DAY_MS = 86_400_000
 MISSING = "s3:// needs boto3: pip install 'staniel[s3]'"
 
 
 class S3Store:
-    """See Store. `place`: //BUCKET/PREFIX."""
+    """A Store in a bucket. `place` is //BUCKET/PREFIX."""
 
-    quiet_ms = DAY_MS  # nothing keeps a second process out: it may be about to use what it has just stored
+    quiet_ms = DAY_MS  # there is no lock: a second process may be about to use data that it has just stored
 
     def __init__(self, place: str) -> None:
         try:
@@ -42,7 +42,7 @@ class S3Store:
         self._transfer = TransferConfig(
             multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, use_threads=False
         )
-        self._known: dict[str, int] | None = None  # the lengths of what is there, by checksum
+        self._known: dict[str, int] | None = None  # the lengths of stored data, by checksum
         with self._told():
             self._client: Any = boto3.client("s3")
 
@@ -75,7 +75,7 @@ class S3Store:
             self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=data)
 
     def add(self, file: LocalFile, progress: Progress) -> tuple[str, bool]:
-        """Reads the file twice: an object has its name, the checksum, from the beginning on."""
+        """Store a file. It is read twice, because an object needs its name, the checksum, from the beginning."""
         if self._known is None:
             self._known = {checksum: stored.bytes for checksum, stored in stored_data(self).items()}
         with self._told(), open(file.path, "rb") as opened:
@@ -98,7 +98,7 @@ class S3Store:
                     raise BackupError(f"cannot remove objects from {self.where}: {why}")
 
     def abort_uploads(self, before_ms: int) -> None:
-        """Uploads in parts: what came of them is paid for."""
+        """Abort uploads in parts: their stored parts cost money."""
         with self._told():
             pages = self._client.get_paginator("list_multipart_uploads")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
@@ -120,7 +120,7 @@ class S3Store:
 
 
 class FileBytes:
-    """Some bytes of an open file as a file: it may grow meanwhile."""
+    """A range of an open file as a file object; the file may grow meanwhile."""
 
     def __init__(self, opened: Any, file: LocalFile, progress: Progress) -> None:
         self._opened, self._file, self._progress = opened, file, progress
@@ -145,7 +145,7 @@ class FileBytes:
         return self._at
 
     def close(self) -> None:
-        """Whatever opened the file closes it."""
+        """Do nothing: the opener closes the file."""
 
 
 def _checksum(body: FileBytes) -> str:

@@ -1,5 +1,5 @@
-"""Where a backup's files come from: a running server, which holds them as long as we are connected to it, or a spool
-that no server has.
+"""The source of a backup's files: a running server, which holds them while we are connected to it, or a spool that no
+server has open.
 """
 
 from __future__ import annotations
@@ -34,27 +34,29 @@ START_ONCE = "start a server on it once, then stop it, or back up while it runs"
 
 
 class SourceFile(Struct, frozen=True):
-    """`name`: within the spool; `local`: where its bytes are."""
+    """A file to back up: `name` within the spool, `local` where its bytes are."""
 
     name: str
     local: LocalFile
 
 
 class BackupSource(Protocol):
-    """`held`: what is known of the moment."""
+    """The source of a backup. `held` describes its moment."""
 
     held: HeldFiles
     files: list[SourceFile]
     was_running: bool
 
     def check(self) -> None:
-        """All of it was there to the end. Raises BackupError."""
+        """Check that all files were held until now. Raises BackupError."""
 
     def close(self) -> None: ...
 
 
 class RunningSource:
-    """What a server holds for us. `answer`: of its admin listener, whose lines name the files. Raises BackupError."""
+    """The files that a server holds for us. `answer` is the reply of its admin listener, whose lines name them. Raises
+    BackupError.
+    """
 
     was_running = True
 
@@ -84,7 +86,7 @@ class RunningSource:
         return SourceFile(name, LocalFile(path, size))
 
     def check(self) -> None:
-        """Raises BackupError if the server is gone: what it held may have been another's meanwhile."""
+        """Check that the server still runs: files of an ended one may have changed meanwhile. Raises BackupError."""
         from ssl import SSLWantReadError  # OpenSSL takes 30 ms to load
 
         self._sock.setblocking(False)
@@ -104,8 +106,8 @@ class RunningSource:
 
 
 class RestingSource:
-    """A spool that no server has, locked against them. `jobs`: the folder of its command log, if that lies elsewhere.
-    Raises BackupError.
+    """A spool that no server has open, locked against servers. `jobs` is the folder of its command log, if that is
+    elsewhere. Raises BackupError.
     """
 
     was_running = False
@@ -147,10 +149,10 @@ class RestingSource:
                 raise
 
     def check(self) -> None:
-        """The lock has kept servers off."""
+        """Do nothing: the lock has kept servers away."""
 
     def note(self, made: BackupMade) -> None:
-        """In the spool, for the server that is started on it. Raises OSError."""
+        """Note the backup in the spool, for the next server that starts on it. Raises OSError."""
         write(self._fs, path_in(f"{self.held.spool}/{OWN_FOLDER}"), made)
 
     def close(self) -> None:
@@ -158,12 +160,12 @@ class RestingSource:
 
 
 def is_spool(folder: str) -> bool:
-    """Whether a server has used the folder as its spool."""
+    """Return True if a server has used the folder as its spool."""
     return os.path.isfile(f"{folder}/{OWN_FOLDER}/version")
 
 
 def _refuse_unfinished(spool: str) -> None:
-    """Raises BackupError: what the files say is not all that they hold, or not right yet. Raises OSError."""
+    """Refuse a spool whose files are not complete by themselves. Raises BackupError, OSError."""
     own = f"{spool}/{OWN_FOLDER}"
     with open(f"{own}/version", encoding="utf-8", errors="replace") as file:
         found = file.read(100).strip()
@@ -172,5 +174,5 @@ def _refuse_unfinished(spool: str) -> None:
     for left in unfinished_work(OsFs(), spool):
         if left.work is Work.CONVERSION:
             raise BackupError(f"a conversion in {spool} is not finished: finish `staniel journal convert` first")
-        if left.work is not Work.TRANSFERS:  # those are in the copy, too, and its start finishes them
+        if left.work is not Work.TRANSFERS:  # transfers are in the copy too, and its start finishes them
             raise BackupError(f"{left.work.value} of {spool}: {START_ONCE}")

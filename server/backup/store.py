@@ -1,9 +1,9 @@
-"""Where backups are: a folder, or a bucket of an object store. Both have the same names in them:
+"""The places for backups: a folder, or a bucket of an object store. Both use the same names:
 
-staniel-backup         says that this is a place of backups, and of which format
-backups/ID.json        a backup's manifest, written last
-data/HH/SHA256         the bytes of files, under their checksum; HH are its first two digits
-running/ID             a backup that is being made, or was when its process ended
+staniel-backup   marks a place for backups, and its format
+backups/ID.json  a backup's manifest, written last
+data/HH/SHA256   the bytes of files, under their checksum; HH are its first two digits
+running/ID       an unfinished backup: in progress, or interrupted
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from staniel.server.backup.manifest import BackupError, Manifest, decode, is_sha
 MARKER, MARKER_TEXT = "staniel-backup", b"staniel-backup 1\n"
 BACKUPS, DATA, RUNNING = "backups/", "data/", "running/"
 Progress = Callable[[int], None]
-"""Called with how many more bytes have been read or written."""
+"""A callback with the number of bytes read or written since the last call."""
 
 
 class Stored(Struct, frozen=True):
-    """Something in a store. `changed_at_ms` 0: not known."""
+    """An entry of a store. `changed_at_ms` 0: unknown."""
 
     bytes: int
     changed_at_ms: int = 0
@@ -37,33 +37,33 @@ class LocalFile(Struct, frozen=True):
 
 
 class Store(Protocol):
-    """What a place of backups can do. All of it raises BackupError."""
+    """The methods of a place for backups. All of them raise BackupError."""
 
     where: str
-    """As messages name it."""
+    """The store's name in messages."""
     quiet_ms: int
-    """What nothing needs is left alone for so long: another process may be about to."""
+    """The age that unneeded data must have to be removed: another process may be about to use it."""
 
     def names(self, prefix: str) -> dict[str, Stored]:
-        """By name, everything whose name begins with `prefix`."""
+        """Return all entries by name whose names begin with `prefix`."""
 
     def read(self, name: str) -> bytes | None:
-        """All of something small; None: there is none."""
+        """Return the whole content of a small entry; None if there is none."""
 
     def pieces(self, name: str) -> Iterator[bytes]: ...
 
     def write(self, name: str, data: bytes) -> None:
-        """Something small, as a whole; with it everything that was added is there for good."""
+        """Write a small entry as a whole. On return everything added before is durable too."""
 
     def add(self, file: LocalFile, progress: Progress) -> tuple[str, bool]:
-        """The checksum of a file under which its bytes are stored from now on, and whether that is news. It may be
-        durable only after the next `write`.
+        """Store a file's bytes. Return their checksum, and True if they were new. They may be durable only after the
+        next `write`.
         """
 
     def remove(self, names: list[str]) -> None: ...
 
     def abort_uploads(self, before_ms: int) -> None:
-        """End what was begun before then to be stored, and shows in no list."""
+        """Abort uploads begun before then, which no list shows."""
 
     def close(self) -> None: ...
 
@@ -73,13 +73,13 @@ def data_name(checksum: str) -> str:
 
 
 def ids(store: Store) -> list[str]:
-    """All backups, the oldest first."""
+    """Return the ids of all backups, the oldest first."""
     names = [name.removeprefix(BACKUPS) for name in store.names(BACKUPS)]
     return sorted(name.removesuffix(".json") for name in names if name.endswith(".json") and "/" not in name)
 
 
 def load(store: Store, backup_id: str) -> Manifest:
-    """Raises BackupError."""
+    """Return a backup's manifest. Raises BackupError."""
     data = store.read(f"{BACKUPS}{backup_id}.json")
     if data is None:
         raise BackupError(f"there is no backup {backup_id} in {store.where}; `staniel backup list` shows them")
@@ -90,13 +90,13 @@ def load(store: Store, backup_id: str) -> Manifest:
 
 
 def stored_data(store: Store) -> dict[str, Stored]:
-    """By checksum, all bytes of files that the store has."""
+    """Return all stored bytes of files by checksum."""
     found = {name.rpartition("/")[2]: stored for name, stored in store.names(DATA).items()}
     return {checksum: stored for checksum, stored in found.items() if is_sha256(checksum)}
 
 
 def check_marker(store: Store) -> None:
-    """Raises BackupError: this is no place of backups."""
+    """Check that this is a place for backups. Raises BackupError."""
     found = store.read(MARKER)
     if found is None:
         raise BackupError(f"{store.where} has no backups: name the place that `staniel backup` was given")
@@ -107,7 +107,7 @@ def check_marker(store: Store) -> None:
 
 
 def prepare(store: Store) -> None:
-    """See to it that the store is one for backups. Raises BackupError: it holds something else."""
+    """Make the store one for backups if it is empty. Raises BackupError: it holds something else."""
     if store.read(MARKER) is None:
         if any(store.names("")):
             raise BackupError(f"{store.where} holds something that is no backup: give a new place, or an empty one")
@@ -116,7 +116,7 @@ def prepare(store: Store) -> None:
 
 
 def open_store(text: str, *, writes: bool) -> Store:
-    """`text`: a path, file:PATH or s3://BUCKET/PREFIX. Raises BackupError."""
+    """Open the store that a path, file:PATH or s3://BUCKET/PREFIX names. Raises BackupError."""
     scheme, colon, rest = text.partition(":")
     if colon and scheme.lower() == "s3":
         from staniel.server.backup.s3_store import S3Store

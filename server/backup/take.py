@@ -1,4 +1,4 @@
-"""Making a backup: what no earlier one has is copied, then the manifest is written."""
+"""The making of a backup: data that no earlier one has is copied, then the manifest is written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from staniel.server.backup.tidy import tidy
 
 NO_NEWS = -1
 PIECE_BYTES = 1 << 20
-PARTS_MAX = 50  # then a file that grows slowly is copied whole again
+PARTS_MAX = 50  # beyond this a slowly growing file is copied whole again
 GROWN_BYTES_MIN = 1 << 20  # a smaller file is not worth a second part
 
 
@@ -27,14 +27,16 @@ class Known:
         self._files = {file.known_by[:2]: file for file in files}
 
     def whole(self, size: int, known_by: tuple[int, int, int]) -> BackedUpFile | None:
-        """The file with this inode, length and time of change. It is not read again. Journals only grow, so an equal
-        length would do.
+        """Return the file with this inode, length and time of change; it is not read again. Journals only grow, so an
+        equal length would be enough.
         """
         found = self._files.get(known_by[:2])
         return found if found is not None and (found.bytes, found.known_by) == (size, known_by) else None
 
     def beginning(self, size: int, known_by: tuple[int, int, int]) -> BackedUpFile | None:
-        """What may be the beginning of a file that has grown. It is to be compared: an inode is used again."""
+        """Return a file that may be the beginning of one that has grown. Compare its bytes, because inodes are
+        reused.
+        """
         found = self._files.get(known_by[:2])
         if found is None or not GROWN_BYTES_MIN <= found.bytes < size or len(found.parts) >= PARTS_MAX:
             return None
@@ -42,14 +44,14 @@ class Known:
 
 
 def take(store: Store, source: BackupSource, steady_ms: Callable[[], int], progress: Progress) -> Manifest:
-    """Raises BackupError: then there is no such backup, and the next one makes use of what was copied."""
+    """Make a backup. Raises BackupError: then there is no such backup, and the next one uses the copied data."""
     began_ms = steady_ms()
     held = source.held
     origin = f"{socket.gethostname()}:{os.path.realpath(held.spool)}"
     earlier = stores.ids(store)
     backup_id = new_id(held.made_at_ms, {*earlier, *_unfinished(store)}, origin if store.quiet_ms else "")
     if _unfinished(store):
-        with suppress(BackupError):  # a manifest that cannot be read: `staniel backup verify` tells
+        with suppress(BackupError):  # an unreadable manifest: `staniel backup verify` reports it
             tidy(store, held.made_at_ms)
     store.write(f"{stores.RUNNING}{backup_id}", b"")
     known = _known(store, earlier, origin)
@@ -59,7 +61,7 @@ def take(store: Store, source: BackupSource, steady_ms: Callable[[], int], progr
         try:
             found, news_bytes = _back_up(store, each, known, progress)
         except BackupError:
-            source.check()  # that the server is gone is the better reason
+            source.check()  # if the server has ended, its error is the better one
             raise
         files.append(found)
         copied_files += news_bytes != NO_NEWS
@@ -91,7 +93,9 @@ def take(store: Store, source: BackupSource, steady_ms: Callable[[], int], progr
 
 
 def _refuse_removed(store: Store, files: list[BackedUpFile]) -> None:
-    """No lock keeps a second process from removing what this one has found there. Raises BackupError."""
+    """Check that another process has not removed data that this one has found stored: no lock prevents it. Raises
+    BackupError.
+    """
     there = stores.stored_data(store)
     if not all(part.sha256 in there for file in files for part in file.parts):
         raise BackupError(f"another process has removed parts of backups from {store.where}: make the backup again")
@@ -102,12 +106,12 @@ def _unfinished(store: Store) -> list[str]:
 
 
 def _known(store: Store, earlier: list[str], origin: str) -> Known:
-    """The files of the newest backup of the same spool, without those whose bytes are missing."""
+    """Return the files of the newest backup of the same spool, without those whose bytes are missing."""
     for backup_id in reversed(earlier):
         try:
             manifest = stores.load(store, backup_id)
         except BackupError:
-            continue  # `staniel backup verify` tells
+            continue  # `staniel backup verify` reports it
         if manifest.origin == origin:
             sizes = {checksum: stored.bytes for checksum, stored in stores.stored_data(store).items()}
             whole = [each for each in manifest.files if all(sizes.get(one.sha256) == one.bytes for one in each.parts)]
@@ -116,7 +120,7 @@ def _known(store: Store, earlier: list[str], origin: str) -> Known:
 
 
 def _back_up(store: Store, file: SourceFile, known: Known, progress: Progress) -> tuple[BackedUpFile, int]:
-    """The file in the backup, and how many of its bytes are news; -1: none."""
+    """Return the file's entry in the backup, and how many of its bytes are new; -1: none."""
     local = file.local
     try:
         status = os.stat(local.path)
@@ -136,7 +140,7 @@ def _back_up(store: Store, file: SourceFile, known: Known, progress: Progress) -
 
 
 def _begins_with(local: LocalFile, parts: list[FilePart], progress: Progress) -> bool:
-    """Whether the file begins with these bytes. Raises OSError."""
+    """Return True if the file begins with these parts. Raises OSError."""
     with open(local.path, "rb") as file:
         for part in parts:
             hashed, left = sha256(), part.bytes

@@ -1,4 +1,4 @@
-"""Removing backups, and what no backup needs."""
+"""Removing backups, and data that no backup needs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from staniel.server.backup.store import Store, data_name
 
 
 def tidy(store: Store, now_ms: int) -> int:
-    """Remove what interrupted runs have left; how many bytes that frees. Raises BackupError: also if a manifest cannot
-    be read, because what it needs is not known then. While another process makes a backup, nothing: it may need what no
-    backup needs yet.
+    """Remove the remains of interrupted runs. Return the number of freed bytes.
+
+    Raises BackupError, also if a manifest cannot be read, because the data that it needs is then unknown. While another
+    process makes a backup nothing is removed: it may use data that no backup needs yet.
     """
     before_ms = now_ms - store.quiet_ms
     running = store.names(stores.RUNNING)
@@ -27,6 +28,6 @@ def tidy(store: Store, now_ms: int) -> int:
 
 
 def remove(store: Store, ids: list[str], now_ms: int) -> int:
-    """Remove backups, and what they alone needed. Raises BackupError."""
+    """Remove backups, and the data that only they needed. Raises BackupError."""
     store.remove([f"{stores.BACKUPS}{backup_id}.json" for backup_id in ids])
     return tidy(store, now_ms)

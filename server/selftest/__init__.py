@@ -1,3 +1,3 @@
-"""`staniel selftest`: whether a disk and a machine are fit for a spool, found out on them. Each file holds checks that
-give findings; nothing here prints, and nothing outside the folder that is given is written to.
+"""The checks of `staniel selftest`: do a disk and a machine suit a spool? They run on the disk itself. Each file holds
+checks that return findings; none prints, and none writes outside the given folder.
 """

@@ -1,4 +1,4 @@
-"""A real server of this program, started by the self-test on a folder of its own, and a client of it."""
+"""A real server of this program, started by the self-test on a folder of its own, and a client for it."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ journal_format = "libkestrel"
 [queues.plain]
 max_memory_size = "1GB"
 """
-"""Small files, so that a few seconds see them sealed, packed and removed. `plain` stays one file."""
+"""The settings: small files, so that a few seconds see them sealed, packed and removed. `plain` stays one file."""
 
 
 class ChildFailed(Exception):
-    """The server did not start; the text holds what it said."""
+    """The server did not start; the text holds its output."""
 
 
 class Child:
-    """`folder` gets the settings and the spool. The process dies with this one."""
+    """A server process. `folder` gets the settings and the spool. It dies with this process."""
 
     def __init__(self, folder: str, config: str = CONFIG, setup: Callable[[], None] | None = None) -> None:
         self.folder = folder
@@ -61,7 +61,7 @@ class Child:
             file.write(config)
 
     def start(self) -> None:
-        """Raises ChildFailed."""
+        """Start the server. Raises ChildFailed."""
         command = [sys.executable, "-m", "staniel", "serve", "--config", f"{self.folder}/staniel.toml"]
         with open(f"{self.folder}/log", "ab") as log:
             self._process = process = subprocess.Popen(
@@ -82,16 +82,16 @@ class Child:
             self._setup()
 
     def said(self) -> str:
-        """What it wrote to its log, in all its lives."""
+        """Return the log of all its runs."""
         with open(f"{self.folder}/log", errors="replace") as file:
             return file.read()
 
     def kill(self) -> None:
-        """As `kill -9`; nothing if it does not run."""
+        """Kill it like `kill -9`; do nothing if it does not run."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """As an operator does it; the exit code."""
+        """Stop it as an operator does. Return the exit code."""
         return self._end(signal.SIGTERM)
 
     def limit(self, kind: int, most: int) -> None:
@@ -100,7 +100,7 @@ class Child:
         resource.prlimit(self._process.pid, kind, (most, most))
 
     def wait(self) -> int:
-        """The exit code, once it has ended by itself."""
+        """Wait until it ends by itself. Return the exit code."""
         return self._end(0)
 
     def _end(self, number: int) -> int:
@@ -119,12 +119,12 @@ class Child:
             process.stdout.close()
 
     def client(self) -> ProbeClient:
-        """Raises OSError."""
+        """Return a connected client. Raises OSError."""
         return ProbeClient(self.port)
 
 
 class ProbeClient:
-    """One connection, for the memcache protocol."""
+    """A connection, for the memcache protocol."""
 
     def __init__(self, port: int) -> None:
         self._sock = socket.create_connection(("127.0.0.1", port), ANSWER_S_MAX)
@@ -135,18 +135,18 @@ class ProbeClient:
         self._sock.close()
 
     def send(self, data: bytes) -> None:
-        """Raises OSError."""
+        """Send bytes. Raises OSError."""
         self._sock.sendall(data)
 
     def line(self) -> bytes:
-        """The next line; b"" once the server has ended."""
+        """Return the next line; b"" once the server has ended."""
         try:
             return self._stream.readline().rstrip(b"\r\n")
         except OSError:
             return b""
 
     def item(self, queue: str) -> bytes | None:
-        """A plain get, which takes the item for good; None: the queue is empty. Raises OSError."""
+        """Take an item with a plain get; None if the queue is empty. Raises OSError."""
         self.send(b"get %b\r\n" % queue.encode())
         head = self.line()
         if head == b"END":
@@ -160,7 +160,7 @@ class ProbeClient:
         return data[:size]
 
     def drain(self, queue: str) -> list[bytes]:
-        """Every item, in order. Raises OSError."""
+        """Take every item, in order. Raises OSError."""
         found = []
         while (item := self.item(queue)) is not None:
             found.append(item)

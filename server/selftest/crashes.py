@@ -1,5 +1,5 @@
-"""A real server on the disk in question: killed again and again under load, its files torn, its writes and syncs made
-to fail. Each time everything that it has answered must be there once.
+"""A real server on the tested disk: killed repeatedly under load, its files torn, its writes and syncs made to fail.
+After each, every acknowledged item must be there once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ QUEUE_OF_CUTS = "plain"
 
 
 def crash(folder: str, seconds: float, random: Random) -> Iterator[CheckResult]:
-    """Each of them in a folder of its own below `folder`. Raises OSError: the disk fails."""
+    """Run each crash in a folder of its own below `folder`. Raises OSError: the disk fails."""
     if not has_room_for_crashes(folder):
         need = f"{human_size(CRASH_BYTES_MIN)} and {CRASH_FILES_MIN} files"
         yield warning(UNTRIED, f"not tried: the servers of this test take up to {need}", ROOM)
@@ -67,7 +67,7 @@ def crash(folder: str, seconds: float, random: Random) -> Iterator[CheckResult]:
 
 
 class Books:
-    """What was answered. An item is `NUMBER:` and letters that follow from its number."""
+    """The record of replies. An item is `NUMBER:` and letters that follow from its number."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -77,7 +77,7 @@ class Books:
         self.wrong: list[str] = []
 
     def compare(self, queue: str, found: list[bytes]) -> None:
-        """Hold what a queue has after a start against what was answered; all of it is handed out by that."""
+        """Compare a queue's items after a start with the replies; the comparison takes them all."""
         numbers = [number_of(item) for item in found]
         there = set(numbers)
         damaged = sum(number < 0 for number in numbers)
@@ -101,13 +101,13 @@ def item_for(number: int) -> bytes:
 
 
 def number_of(item: bytes) -> int:
-    """-1: not what was put."""
+    """Return an item's number; -1 if it is not an item that was put."""
     head = item.partition(b":")[0]
     return int(head) if head.isdigit() and item == item_for(int(head)) else -1
 
 
 def kills(folder: str, seconds: float, random: Random) -> CheckResult:
-    """Raises ChildFailed, OSError."""
+    """Kill a server under load again and again. Raises ChildFailed, OSError."""
     books, lives = Books(), 0
     answered = 0
     until_s = time.monotonic() + seconds
@@ -131,7 +131,9 @@ def kills(folder: str, seconds: float, random: Random) -> CheckResult:
 
 
 def live(child: Child, books: Books, seconds: float) -> int:
-    """Put, take and close until the time is over; then kill it with requests in flight. How much was answered."""
+    """Put, take and close for some seconds; then kill the server with requests in flight. Return the number of
+    replies.
+    """
     answered, until_s = 0, time.monotonic() + seconds
     client = child.client()
     while True:
@@ -165,7 +167,7 @@ def _put(queue: str, number: int) -> bytes:
 
 
 def torn_files(folder: str, random: Random) -> CheckResult:
-    """Copies of a journal, cut where a power cut may cut it. Raises ChildFailed, OSError."""
+    """Recover copies of a journal, cut at places where a power cut may cut it. Raises ChildFailed, OSError."""
     child = Child(f"{folder}/whole")
     child.start()
     try:
@@ -199,7 +201,7 @@ def torn_files(folder: str, random: Random) -> CheckResult:
 
 
 def failed_write(folder: str) -> CheckResult:
-    """A limit on the size of files stands for a disk that is full for good. Raises ChildFailed, OSError."""
+    """Let a write fail: a limit on the size of files simulates a disk that stays full. Raises ChildFailed, OSError."""
 
     def ignore_limit_signal() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -238,7 +240,7 @@ def failed_write(folder: str) -> CheckResult:
 
 
 class Failing(OsFs):
-    """A disk of which every sync of a journal fails, once that is switched on."""
+    """A disk on which every sync of a journal fails once `is_failing` is set."""
 
     is_failing = False
 
@@ -247,7 +249,7 @@ class Failing(OsFs):
 
 
 class FailingFile:
-    """A File."""
+    """A file of that disk."""
 
     def __init__(self, file: File, fs: Failing) -> None:
         self._file, self._fs = file, fs
@@ -271,7 +273,7 @@ class FailingFile:
 
 
 def failed_sync(folder: str) -> CheckResult:
-    """The server's own code on this disk, with a sync that fails; then a start of the real one. Raises ChildFailed,
+    """Run the server's own code on this disk with a failing sync, then start a real server. Raises ChildFailed,
     OSError.
     """
     child, fs = Child(folder), Failing()

@@ -1,4 +1,4 @@
-"""What a check has found, and what all of it together means for the sync policy."""
+"""The results of checks, and their consequence for the sync policy."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Verdict(Enum):
 
 
 class CheckResult(Struct, frozen=True):
-    """One line. `text` says what was found and what that means, `advice` what to do about it. `breaks_syncs`: a sync
-    is not to be relied on; everything else may be sound.
+    """A line of the report. `text` has the result and its meaning, `advice` what to do about it. `breaks_syncs`: syncs
+    are not reliable; everything else may be sound.
     """
 
     name: str
@@ -40,13 +40,13 @@ def fail(name: str, text: str, advice: str, *, breaks_syncs: bool = False) -> Ch
 
 
 def conclusion(found: list[CheckResult]) -> str:
-    """The last line: which `sync_journal` the folder is fit for."""
+    """Return the last line: the `sync_journal` policies that the folder suits."""
     failed = [each for each in found if each.verdict is Verdict.FAIL]
     names = dict.fromkeys(each.name for each in failed if not each.breaks_syncs)
     if names:
         return f"not fit for a spool: {', '.join(names)}"
     if any(each.name == UNTRIED for each in found):
-        return f"{_fitness(found)}; no crash was tried, for want of room"
+        return f"{_fitness(found)}; no crash was tried, for lack of room"
     return _fitness(found)
 
 

@@ -1,4 +1,4 @@
-"""The folder's file system, how long its syncs take, what it can do, and what the machine has for a server."""
+"""The checks of the folder's file system, of its syncs and abilities, and of the machine's resources for a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from staniel.server.selftest.findings import CheckResult, Verdict, fail, ok, war
 SUSPICIOUS_SYNC_MS = 0.015
 SLOW_SYNC_MS = 20.0
 SYNC_FILE_BYTES_MAX = 8 << 20  # begun anew then, so that a long test does not fill the disk
-CRASH_BYTES_MIN = 4 * BALLAST_BYTES_MAX  # what the servers of crashes.py need: reserves, journals and a copy
+CRASH_BYTES_MIN = 4 * BALLAST_BYTES_MAX  # for the servers of crashes.py: reserves, journals and a copy
 CRASH_FILES_MIN = 200
 FULL = (errno.ENOSPC, errno.EDQUOT)
 ROOM = "make room on this disk (see df and df -i), then run it again"
@@ -35,7 +35,7 @@ PLUG = "only a power cut can tell: staniel selftest DIR --write, pull the plug, 
 
 
 def look(folder: str, seconds: float, environment: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Every check of this file, in `folder`, which is removed afterwards by the caller. On a full disk those that
+    """Run every check of this file in `folder`, which the caller removes afterwards. On a full disk the checks that
     write are left out. Raises OSError: the disk was filled meanwhile, or fails.
     """
     fs = OsFs()
@@ -53,12 +53,12 @@ def look(folder: str, seconds: float, environment: Mapping[str, str]) -> Iterato
 
 
 def no_room(error: OSError) -> CheckResult:
-    """The disk, or the user's share of it, is so full that nothing can be made on it."""
+    """Report that the disk, or the user's quota, is so full that no file can be made on it."""
     return fail("space", f"nothing more can be written: {error.strerror}", ROOM)
 
 
 def has_room_for_crashes(folder: str) -> bool:
-    """Raises OSError."""
+    """Return True if the servers of crashes.py have room. Raises OSError."""
     status = os.statvfs(folder)
     has_inodes = not status.f_files or status.f_favail >= CRASH_FILES_MIN  # some file systems do not count them
     return has_inodes and status.f_bavail * status.f_frsize >= CRASH_BYTES_MIN
@@ -90,7 +90,7 @@ def _space(folder: str, fs: OsFs) -> CheckResult:
 
 
 def _took_ms(work: Callable[[], object], seconds: float) -> list[float]:
-    """How long each of some calls took; at least eight."""
+    """Return the duration of each of some calls, at least eight, sorted."""
     until_s, found = time.monotonic() + seconds, list[float]()
     while len(found) < 8 or time.monotonic() < until_s:
         began_ns = time.perf_counter_ns()
@@ -150,7 +150,7 @@ def _judged_sync(took_ms: list[float]) -> CheckResult:
 
 
 def _open_through(path: str) -> int:
-    """-1: the file system cannot write past the page cache."""
+    """Open a file for writing past the page cache; return -1 if the file system does not support it."""
     try:
         return os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT | os.O_DSYNC)
     except OSError:
@@ -158,7 +158,7 @@ def _open_through(path: str) -> int:
 
 
 def _abilities(folder: str, fs: OsFs) -> CheckResult:
-    """What packs, backups, the reserve and the redo log ask of a file system."""
+    """Check what packs, backups, the reserve and the redo log need of a file system."""
     path, missing, hard = f"{folder}/able", list[str](), list[str]()
     try:
         fs.allocate(path, 1 << 20)

@@ -1,5 +1,5 @@
-"""The power-cut test, in two steps: numbers are put and shown once they are answered, until the plug is pulled; then
-the folder is looked at. Only this can tell whether a disk lies about its cache. As diskchecker.pl does it.
+"""The power-cut test, in two steps: numbers are put and printed once they are acknowledged, until the plug is pulled;
+then the folder is verified. Only this shows whether a disk lies about its cache. diskchecker.pl works the same way.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SEE = "compare it with the last number on the terminal of --write, or give that 
 
 
 def write(folder: str, tell: Callable[[int], None], is_over: Callable[[], bool]) -> None:
-    """Put numbers from 1 on, and `tell` the highest that was answered, until the machine loses power or it `is_over`.
+    """Put numbers from 1 on, and `tell` the highest acknowledged one, until the machine loses power or `is_over`.
     Raises ChildFailed, OSError.
     """
     place = f"{folder}/{FOLDER}"
@@ -59,7 +59,9 @@ def write(folder: str, tell: Callable[[int], None], is_over: Callable[[], bool])
 
 
 def verify(folder: str, acknowledged: int | None) -> CheckResult:
-    """What is there after the power cut. Nothing is removed, so it can be asked again. Raises ChildFailed, OSError."""
+    """Verify the numbers after the power cut. Nothing is removed, so the check can be repeated. Raises ChildFailed,
+    OSError.
+    """
     place = f"{folder}/{FOLDER}"
     if not os.path.isdir(f"{place}/spool"):
         raise OSError(f"{place} is not there: begin with --write")
@@ -79,7 +81,7 @@ def verify(folder: str, acknowledged: int | None) -> CheckResult:
 
 
 def judged(found: list[int], acknowledged: int | None) -> CheckResult:
-    """`found`: the numbers that are there, in their order, -1 for an item that was never put."""
+    """Judge the numbers found, in their order, with -1 for an item that was never put."""
     last = len(found)
     if not (last or acknowledged):
         return warning("power cut", "nothing is there: no number was acknowledged", "begin again with --write")

@@ -16,7 +16,7 @@ CEILINGS = {
     "src": 0,
     "pipeline": 0,
     "bench": 321,
-    "server": 394,
+    "server": 134,
     "broker": 703,
     "journal": 712,
     "queues": 224,

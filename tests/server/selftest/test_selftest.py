@@ -103,7 +103,7 @@ def test_a_small_disk_is_fit_but_no_crash_is_tried_on_it(tmp_path: Path) -> None
         said = selftest(str(disk.folder), "--seconds", "2", "--json", wrapper=disk.wrapper)
     *found, last = map(json.loads, said.stdout.splitlines())
     assert said.returncode == 0 and found[-1]["name"] == "crashes" and "64 MB" in found[-1]["text"]
-    assert last["text"].endswith("no crash was tried, for want of room")
+    assert last["text"].endswith("no crash was tried, for lack of room")
 
 
 @pytest.mark.programs("unshare", "nsenter", "mount")
@@ -113,7 +113,7 @@ def test_a_disk_of_few_files_is_no_place_for_crashes(tmp_path: Path) -> None:
         said = selftest(str(disk.folder), "--seconds", "1", "--json", wrapper=disk.wrapper)
     *found, last = map(json.loads, said.stdout.splitlines())
     assert said.returncode == 0 and said.stderr == "" and "200 files" in found[-1]["text"]
-    assert last["text"].endswith("no crash was tried, for want of room")
+    assert last["text"].endswith("no crash was tried, for lack of room")
 
 
 @pytest.mark.parametrize("error", [SpoolError("cannot use it"), ChildFailed("no"), OSError(28, "No space left")])

@@ -13,6 +13,10 @@ from pathlib import Path
 from random import Random
 
 SECTOR_BYTES = 512
+NAMING = (b"set", b"get", b"lease")
+"""Requests that say which queue they are about. Each client has one of its own, and begins with one of these."""
+REQUESTS = (*NAMING, b"add", b"complete", b"delete")
+ANSWERS = (b"STORED\r\n", b"END\r\n", b"+OK", b"-TIMEOUT\r\n")
 
 Write = tuple[int, bytes | None]
 """Where, and what; None: the file was cut there."""
@@ -79,6 +83,7 @@ class Recording:
     """
 
     def __init__(self, path: Path, root: str) -> None:
+        self.path = path
         self.raw = path.read_bytes()
         self.root = root
         self.names: dict[str, RecordedFile] = {}
@@ -199,12 +204,14 @@ class Recording:
     def _on_R(self, rest: str, data: bytes) -> None:
         fd = int(rest.split()[0])
         words = data.split()
-        if words and words[0] in (b"set", b"get"):
-            queue = self._client.setdefault(fd, words[1].decode())
-            self.asked[queue] = self.asked.get(queue, 0) + 1
+        if not words or words[0] not in REQUESTS:
+            return  # more of a request
+        if words[0] in NAMING:
+            self._client[fd] = words[1].decode()  # the descriptor may have been another client's before
+        queue = self._client[fd]
+        self.asked[queue] = self.asked.get(queue, 0) + 1
 
     def _on_S(self, rest: str, data: bytes) -> None:
         queue = self._client.get(int(rest.split()[0]))
         if queue is not None:
-            answered = data.count(b"STORED\r\n") + data.count(b"END\r\n")
-            self.answers[queue] = self.answers.get(queue, 0) + answered
+            self.answers[queue] = self.answers.get(queue, 0) + sum(map(data.count, ANSWERS))

@@ -572,10 +572,9 @@ class Disk:
 
     def trip(self, verb: str, path: str) -> None:
         """Fail, if this step is to fail."""
-        if self._faults:  # seldom, and this is asked at every step
-            fault = self._fault(verb, path)
-            if fault is not None:
-                raise _os_error(fault.errno, path)
+        fault = self._fault(verb, path)
+        if fault is not None:
+            raise _os_error(fault.errno, path)
 
     def _fault(self, verb: str, path: str) -> Fault | None:
         for fault in self._faults:

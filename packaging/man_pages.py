@@ -60,7 +60,7 @@ def list_of(rows: list[tuple[str, str]]) -> str:
 
 def page(name: str, command: click.Command, context: click.Context) -> str:
     """Return the roff of one command. `name` has hyphens in place of blanks."""
-    short = command.get_short_help_str(200).rstrip(".").replace("`", "").removeprefix("Staniel, ")
+    short = command.get_short_help_str(200).rstrip(".").replace("`", "")
     usage = " ".join(command.collect_usage_pieces(context))
     parts = [
         '.\\" Made from the help of the commands by packaging/man_pages.py: do not edit.\n',

@@ -1,4 +1,3 @@
-"""The `staniel` command: options, what is printed, exit codes. Reading, verifying and converting journals is done in
-journal/tools/ and the formats' rooms; a running server loads nothing from here but the progress display. `top/` is
-`staniel top`, the full screen.
+"""The `staniel` command: options, output, exit codes. journal/tools/ and the formats' folders read, verify and convert
+journals; a running server loads only the progress display from here. `top/` is `staniel top`, the full screen.
 """

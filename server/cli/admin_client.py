@@ -1,6 +1,6 @@
-"""A client of the admin listener: one request a connection, over the socket of a spool or over TCP.
+"""A client of the admin listener: one request for each connection, over the socket of a spool or over TCP.
 
-Nothing is sent twice: another way to the server is tried only as long as none could be opened.
+No request is sent twice: another address of the server is tried only while no connection could be opened.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from staniel.server.spool_socket import distrust, socket_address
 from staniel.server.start_notice import LOCK_BYTES_MAX, StartState, read_lock
 
 CONNECT_S_MAX = 5.0
-SPOOL_LOCK = "lock"  # in the own folder of a spool; it names who holds it
-ERROR_BYTES_MAX = 300  # of what another program answers
+SPOOL_LOCK = "lock"  # in the own folder of a spool; it names its holder
+ERROR_BYTES_MAX = 300  # of another program's reply
 OTHER_VERSION = "the server's answer is not what this version of the command knows; use the one of the server's version"
 NO_STANIEL = "what answers there is not the admin listener of a Staniel"
 
 
 class AdminError(Exception):
-    """Nothing came of a request: one line, why and what to do. `status`: of the reply over HTTP, 0 if there is none."""
+    """A failed request: one line says why, and what to do. `status` is that of the HTTP reply, 0 without one."""
 
     def __init__(self, why: str, status: int = 0) -> None:
         super().__init__(why)
@@ -41,11 +41,11 @@ class AdminError(Exception):
 
 
 class Unreachable(AdminError):
-    """No server could be asked."""
+    """No server could be reached."""
 
 
 class NotTrusted(OSError):
-    """A server answers, and what it shows under TLS is not accepted."""
+    """The server's certificate is not accepted."""
 
 
 class SpoolAddress(Struct, frozen=True):
@@ -55,8 +55,8 @@ class SpoolAddress(Struct, frozen=True):
 
 
 class TlsAddress(Struct, frozen=True):
-    """A port under TLS. `shows`: the file with the certificate that the server must show, as its configuration has it;
-    "": one that an authority vouches for, and the host's.
+    """A port under TLS. `shows` is the file with the certificate that the server must show, named in its configuration;
+    "": one of the host, signed by a trusted authority.
     """
 
     host: str
@@ -68,7 +68,7 @@ AdminAddress: TypeAlias = SpoolAddress | TcpAddress | TlsAddress | UnixAddress
 
 
 class TlsFiles(Struct, frozen=True):
-    """Files in PEM: whose certificates are trusted ("": the system's authorities), and what this client shows."""
+    """Files in PEM: the trusted authorities ("": the system's), and the client's own certificate and key."""
 
     ca: str = ""
     certificate: str = ""
@@ -76,7 +76,7 @@ class TlsFiles(Struct, frozen=True):
 
 
 class Answer(dict[str, Any]):
-    """What the server says of a change. A field that is not there is that of another version: AdminError."""
+    """The server's reply to a change. A missing field means another version: AdminError."""
 
     def __init__(self, found: object) -> None:
         super().__init__(found if isinstance(found, dict) else {})
@@ -86,8 +86,8 @@ class Answer(dict[str, Any]):
 
 
 class AdminClient:
-    """`addresses` are ways to one server, the best first. `token`: what it asks for over TCP; b"" for none. `tls`: for
-    those under TLS. An answer may take `timeout_s`, from one piece of it to the next. All that is asked raises
+    """A client of one server. `addresses` are ways to reach it, the best first. `token` is sent over TCP; b"" for none.
+    `tls` is for addresses under TLS. `timeout_s` is the longest wait for a piece of a reply. Every request raises
     AdminError.
     """
 
@@ -100,11 +100,11 @@ class AdminClient:
         self._tls = tls or TlsFiles()
 
     def get(self, path: str, also_good: Collection[int] = (), **query: object) -> Any:
-        """The JSON of an answer; its status is 200 or one of `also_good`."""
+        """Return the JSON of a reply with status 200 or one of `also_good`."""
         return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, b"", also_good)
 
     def begin(self, method: str, path: str, body: dict[str, object] | None = None) -> Answer:
-        """Begin an operation; the reply comes at once and has its id, or is its result if it was no long one."""
+        """Begin an operation. The reply comes at once and has its id, or its result if it was short."""
         wanted = {"prefer": "respond-async"}
         return Answer(self._ask(method, path, json.dumps(body or {}).encode(), (202,), wanted))
 
@@ -112,7 +112,7 @@ class AdminClient:
         return Answer(self._ask("POST", path, json.dumps(body or {}).encode(), ()))
 
     def store(self, path: str, item: bytes, **query: object) -> Answer:
-        """POST an item byte by byte."""
+        """Store an item byte by byte with POST."""
         return Answer(self._ask("POST", f"{path}?{urlencode(query)}", item, (), {"content-type": RAW}))
 
     def delete(self, path: str, body: dict[str, object] | None = None) -> Answer:
@@ -120,7 +120,7 @@ class AdminClient:
 
     @contextmanager
     def stream(self, path: str, silent_s_max: float) -> Iterator[http.client.HTTPResponse]:
-        """An answer that has no end, to be read as it comes; a TimeoutError once nothing has for so long."""
+        """Yield an endless reply, to be read as it comes. Raises TimeoutError after `silent_s_max` without data."""
         connection, address = self._connect()
         connection.sock.settimeout(silent_s_max)
         try:
@@ -133,12 +133,14 @@ class AdminClient:
             connection.close()
 
     def where(self) -> str:
-        """The server as messages name it."""
+        """Return the server's name in messages."""
         return describe(self._addresses[0])
 
     @contextmanager
     def kept(self) -> Iterator[Callable[[str, dict[str, object]], Answer]]:
-        """A POST that is made on one connection each time it is called: what that has open goes back when it ends."""
+        """Yield a POST on one connection for all its calls: open reads of the connection return to their queues when it
+        ends.
+        """
         connection, address = self._connect()
         connection.auto_open = 0
         headers = self._headers(address) | {"connection": "keep-alive"}
@@ -181,7 +183,7 @@ class AdminClient:
             try:
                 connection.request(method, path, body, headers)
             except (BrokenPipeError, ConnectionResetError):
-                pass  # a body that is too large: the server has answered, and reads no more of it
+                pass  # the body is too large: the server has replied, and reads no more of it
             answer = connection.getresponse()
             status, found = answer.status, answer.read()
         except TimeoutError:
@@ -196,7 +198,7 @@ class AdminClient:
         return self._read(status, found, address, also_good)
 
     def follow(self, path: str) -> tuple[http.client.HTTPResponse, socket.socket]:
-        """POST, and an answer that goes on: it is read from the first, whose end ends the second, too."""
+        """Send a POST, and return a reply that continues, and its socket. Closing the reply ends both."""
         connection, address = self._connect()
         try:
             connection.request("POST", path, b"{}", self._headers(address))
@@ -231,7 +233,7 @@ class AdminClient:
         raise AdminError(text, status)
 
     def _connect(self) -> tuple[http.client.HTTPConnection, AdminAddress]:
-        """The first way that is open."""
+        """Connect to the first address that accepts."""
         failures: list[str] = []
         for address in self._addresses:
             connection = _connection(address, min(CONNECT_S_MAX, self._timeout_s), self._tls)
@@ -247,14 +249,14 @@ class AdminClient:
 
 
 class SpoolConnection(http.client.HTTPConnection):
-    """To the server of a spool, if it is to be trusted with a request."""
+    """A connection to the server of a spool, if the server is trusted."""
 
     def __init__(self, spool: str, timeout_s: float) -> None:
         super().__init__("staniel", timeout=timeout_s)
         self._folder = os.path.join(spool, OWN_FOLDER)
 
     def connect(self) -> None:
-        """Raises OSError; PermissionError with the reason if the other end is another user's."""
+        """Connect. Raises OSError; PermissionError with the reason if the other end belongs to another user."""
         address = socket_address(self._folder)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -269,8 +271,8 @@ class SpoolConnection(http.client.HTTPConnection):
 
 
 class SocketConnection(http.client.HTTPConnection):
-    """Over a Unix socket, which is reached through its folder's descriptor: its path may be longer than the system
-    takes.
+    """A connection over a Unix socket, reached through its folder's descriptor, because its path may exceed the
+    system's limit.
     """
 
     def __init__(self, folder: str, name: str, timeout_s: float) -> None:
@@ -293,7 +295,7 @@ class SocketConnection(http.client.HTTPConnection):
 
 
 def _connection(address: AdminAddress, timeout_s: float, tls: TlsFiles) -> http.client.HTTPConnection:
-    """Raises AdminError if a file for TLS cannot be used."""
+    """Return an unopened connection. Raises AdminError for an unusable file for TLS."""
     match address:
         case TlsAddress():
             from staniel.server.cli.tls_client import secure_connection  # OpenSSL takes 30 ms to load
@@ -320,7 +322,7 @@ def _spelled(address: TcpAddress | TlsAddress | UnixAddress) -> str:
 
 
 def queue_path(name: str, *parts: str) -> str:
-    """The path of a queue's, with any letters in its name."""
+    """Return the path of a queue in the API, for any letters in its name."""
     return "/".join(["/api/queues", quote(name, safe="", errors="surrogateescape"), *parts])
 
 
@@ -351,20 +353,20 @@ def _unreachable(address: AdminAddress, error: Exception) -> str:
 
 
 def _is_tls(error: Exception) -> bool:
-    """Whether the port is open, and the handshake failed."""
+    """Return True if the port is open, but the handshake failed."""
     from ssl import SSLError
 
     return isinstance(error, SSLError)
 
 
 def starts(spool: str) -> StartState | None:
-    """How far the start of the server of this spool is; None if none starts."""
+    """Return the progress of the start of this spool's server; None if none is starting."""
     return _holder(spool)[1]
 
 
 def _holder(spool: str) -> tuple[str, StartState | None]:
-    """What has the spool open, by its lock file, and how far its start is; ("", None) if nothing has, or that cannot be
-    known. The lock itself is not touched: a server that starts at this moment must get it.
+    """Return the holder of the spool, by its lock file, and the progress of its start; ("", None) if there is none, or
+    it is unknown. The lock itself is not touched: a server that starts at this moment must get it.
     """
     try:
         with open(os.path.join(spool, OWN_FOLDER, SPOOL_LOCK), "rb") as file:

@@ -1,4 +1,6 @@
-"""`staniel adopt`: what would become of an old server's folder, and a new spool from it. server/backup does it."""
+"""The command `staniel adopt`: a survey of an old server's folder, and a new spool from it. server/backup does
+the work.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ class CannotAdopt(click.ClickException):
 @click.command("adopt")
 @click.argument("old", metavar="OLD_SPOOL")
 @click.argument("new", metavar="NEW_SPOOL", required=False)
-@click.option("--dry-run", is_flag=True, help="Say what would become of it, and copy nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the result of the survey, and copy nothing.")
 @json_option
 def adopt_folder(old: str, new: str | None, dry_run: bool, as_json: bool) -> None:
     """Make a new spool from a folder of Kestrel's, libkestrel's or workq's journals.
 
-    Every record of OLD_SPOOL is read; nothing in it is changed, and the old server must be stopped. The files are
-    copied to NEW_SPOOL, which must be new or empty, and recovered there as a server does when it starts: each queue
-    must then hold as many items as the old files do. Exit code 0: so it is; 1: something cannot be read, and a line
+    Every record of OLD_SPOOL is read; the folder is not changed, and the old server must be stopped. The files are
+    copied to NEW_SPOOL, which must be new or empty, and recovered there as at a server's start: each queue must then
+    hold as many items as in the old files. Exit code 0: all of it was adopted; 1: something cannot be read, and a line
     says what; 2: nothing was adopted.
     """
     tolerate()
@@ -56,7 +58,7 @@ def adopt_folder(old: str, new: str | None, dry_run: bool, as_json: bool) -> Non
 
 
 def _run(old: str, new: str | None, as_json: bool) -> bool:
-    """Whether something is lost. Raises BackupError."""
+    """Run the command. Return True if something is lost. Raises BackupError."""
     moment_ms = now_ms()
     ticker = Ticker("read", steady_ms, sys.stderr)
     try:

@@ -1,4 +1,4 @@
-"""`staniel backup` and `staniel restore`: options, progress, and how results are printed; server/backup does it."""
+"""The commands `staniel backup` and `staniel restore`: options, progress and output; server/backup does the work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from staniel.server.cli.text import counted, human_size, printable, table, toler
 DAMAGED, NOT_CHECKED = 1, 2  # exit codes of verify, as those of `journal verify`
 TAKE = "take"
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-which_option = click.option("--backup", "backup_id", metavar="ID", help="Which one.  [default: the newest]")
+which_option = click.option("--backup", "backup_id", metavar="ID", help="The backup to restore.  [default: the newest]")
 
 
 class NotChecked(click.ClickException):
@@ -39,7 +39,7 @@ class NotChecked(click.ClickException):
 
 
 class BackupGroup(click.Group):
-    """`backup DEST` is `backup take DEST`: only the other commands are called by name."""
+    """A group in which `backup DEST` means `backup take DEST`: only the other commands are called by name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         names = [*self.commands, *ctx.help_option_names]
@@ -55,7 +55,7 @@ class BackupGroup(click.Group):
 def backup() -> None:
     """Back up a spool, also while its server runs.
 
-    `staniel backup DEST` copies what DEST does not have yet: DEST is a folder (a path, file:PATH) or
+    `staniel backup DEST` copies the data that DEST does not have yet: DEST is a folder (a path, file:PATH) or
     s3://BUCKET/PREFIX, and holds any number of backups. `staniel backup take --help` lists its options.
     """
     tolerate()
@@ -97,11 +97,11 @@ def now_ms() -> int:
 @click.argument("dest")
 @click.pass_obj
 def take_one(live: Live, dest: str) -> None:
-    """Back up a running server, or a spool that no server has, to DEST.
+    """Back up a running server, or a spool that no server has open, to DEST.
 
     DEST is a path, file:PATH or s3://BUCKET/PREFIX. All queues are backed up as they were at one moment; everything
-    that was answered before is in it. Files that DEST has from earlier backups of the spool are not copied again.
-    Run it where the spool is, as a user that may read it. It may be interrupted at any time.
+    acknowledged before is included. Files that DEST has from earlier backups of the spool are not copied again. Run it
+    on the spool's machine, as a user that may read the spool. It may be interrupted at any time.
     """
     with _told(), _store(_checked(dest, live), writes=True) as store:
         source = _source(live)
@@ -118,14 +118,14 @@ def take_one(live: Live, dest: str) -> None:
 
 
 def _absolute(dest: str) -> str:
-    """As `staniel backup` takes it from any folder."""
+    """Return DEST in a form that works in any working folder."""
     if dest.lower().startswith("s3:"):
         return dest
     return os.path.abspath(dest.partition(":")[2] if dest.lower().startswith("file:") else dest)
 
 
 def _note(live: Live, source: BackupSource, made: BackupMade) -> str:
-    """Tell the server, or its spool, that the backup is whole; why that did not go, else empty."""
+    """Tell the server, or its spool, that the backup is complete. Return why that failed, else ""."""
     try:
         if isinstance(source, RestingSource):
             source.note(made)
@@ -139,7 +139,7 @@ def _note(live: Live, source: BackupSource, made: BackupMade) -> str:
 
 
 def _checked(dest: str, live: Live) -> str:
-    """Raises BackupError: within the spool a copy would be lost with it."""
+    """Return DEST. Raises BackupError for a place within the spool, where the copy would be lost with it."""
     path = dest.partition(":")[2] if dest.lower().startswith("file:") else dest
     if live.spool and not dest.lower().startswith("s3:"):
         inside, spool = os.path.realpath(path), os.path.realpath(live.spool)
@@ -149,7 +149,7 @@ def _checked(dest: str, live: Live) -> str:
 
 
 def _source(live: Live) -> BackupSource:
-    """Raises BackupError, AdminError."""
+    """Return the source: the running server, or the spool at rest. Raises BackupError, AdminError."""
     try:
         return RunningSource(*live.client.follow("/api/backup"))
     except Unreachable:
@@ -184,7 +184,7 @@ def _told_of(manifest: Manifest, where: str) -> str:
 @click.argument("source")
 @json_option
 def list_all(source: str, as_json: bool) -> None:
-    """List the backups in SOURCE, the newest last. NEW is what it has that no earlier one had.
+    """List the backups in SOURCE, the newest last. NEW counts the bytes that no earlier backup had.
 
     Exit code 1: some of them cannot be used, and a line says why; the others are listed.
     """
@@ -229,7 +229,7 @@ def _print_list(found: list[Manifest], as_json: bool) -> None:
 def verify(source: str, backup_id: str | None, as_json: bool) -> None:
     """Read all bytes of the backups in SOURCE and compare their checksums.
 
-    Exit code 0: all of it is as it was copied; 1: something is not, and a line says what; 2: not all was verified.
+    Exit code 0: all bytes are as copied; 1: some are not, and a line says which; 2: not all could be verified.
     """
     ticker = Ticker("verified", steady_ms, sys.stderr)
     total, faults = checks.Checked(), 0
@@ -262,10 +262,10 @@ def verify(source: str, backup_id: str | None, as_json: bool) -> None:
 
 @backup.command("prune")
 @click.argument("source")
-@click.option("--keep", required=True, type=click.IntRange(1), metavar="N", help="How many of the newest stay.")
+@click.option("--keep", required=True, type=click.IntRange(1), metavar="N", help="Keep this many of the newest.")
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
 def prune(source: str, keep: int, is_sure: bool) -> None:
-    """Remove all but the newest backups in SOURCE, and what no backup needs."""
+    """Remove all backups in SOURCE except the newest ones, and data that no backup needs."""
     with _told(), _store(source, writes=True) as store:
         gone = stores.ids(store)[:-keep]
         if gone:
@@ -286,7 +286,8 @@ def restore(source: str, spool: str, backup_id: str | None, as_json: bool) -> No
     """Make a new spool from a backup in SOURCE.
 
     SPOOL must be new, or an empty folder; root gives the files to that folder's owner. Every file is compared with its
-    checksum. Until all of it is on the disk no server starts on SPOOL; after an interruption, do it again.
+    checksum. Until the spool is complete and synced no server starts on it; after an interruption, run the command
+    again.
     """
     tolerate()
     with _told(), _store(source) as store:

@@ -1,5 +1,5 @@
-"""The commands that change what is in the queues of a running server: one queue, several, or those whose names fit a
-pattern. Each says first how many items that is about, and is about no more than that.
+"""The commands that change the contents of queues of a running server: one queue, several, or those whose names match a
+pattern. Each first shows the number of affected items, and never affects more.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from staniel.server.cli.live import COMMANDS, COUNT, YES, Callback, a_queue, che
 from staniel.server.cli.live_command import Live, complete_queue, confirm, convert
 from staniel.server.cli.text import counted, human_size, printable
 
-CONFLICT = 409  # the reply's status if there is more than was shown
-BAD_REQUEST = 400  # its status if what is asked is wrong, whatever the queue
+CONFLICT = 409  # the reply's status if there are more items than were shown
+BAD_REQUEST = 400  # its status for a request that is wrong for every queue
 WILD = "*?["
 HOME = "the queues that they came from"
 WHERE = click.option(
     "--where",
     multiple=True,
     metavar="TERM",
-    help="Only items that meet TERM, as of `find`; with several, all of them.",
+    help="Only items that match TERM, as in `find`; with several, all of them.",
 )
 
 
 class QueuePart(Struct, frozen=True):
-    """What an operation is about in one queue: so many items of those that were shown. `error`: why they could not be
-    counted; then nothing is done there.
+    """The part of an operation in one queue: its number of items, among those shown. `error` is why they could not be
+    counted; then the queue is skipped.
     """
 
     queue: str
@@ -56,8 +56,10 @@ def queues_named(name: str = "queues", metavar: str = "QUEUE...") -> Callable[[C
 
 
 def _resolve(live: Live, names: tuple[str, ...], besides: str = "") -> dict[str, QueueSnapshot | None]:
-    """The queues of these names and patterns, each once, with what is known of them. A queue whose name is the pattern
-    itself is that one. `besides`: what no pattern is to stand for. Raises AdminError.
+    """Return the queues of these names and patterns, each once, with its snapshot if known.
+
+    A queue whose name equals the pattern is that one alone. `besides` is a queue that no pattern matches. Raises
+    AdminError.
     """
     if not _is_wild(names):
         return dict.fromkeys(names)
@@ -79,13 +81,13 @@ def _is_wild(names: tuple[str, ...]) -> bool:
 
 
 def _uncounted(names: tuple[str, ...]) -> list[QueuePart]:
-    """For what need not be shown: the server is asked once a queue."""
+    """Return the parts of an operation that need not show counts, without asking the server."""
     return [QueuePart(name, 0) for name in dict.fromkeys(names)]
 
 
 def _parts(live: Live, names: tuple[str, ...], where: tuple[str, ...], besides: str = "") -> list[QueuePart]:
-    """What an operation on these queues is about. One that cannot be asked keeps no other one back. Raises AdminError
-    if none can.
+    """Return the parts of an operation. A queue whose count fails does not stop the others. Raises AdminError
+    if all fail.
     """
     parts: list[QueuePart] = []
     errors: list[str] = []
@@ -103,7 +105,7 @@ def _parts(live: Live, names: tuple[str, ...], where: tuple[str, ...], besides: 
 
 
 def _part(live: Live, name: str, known: QueueSnapshot | None, where: tuple[str, ...]) -> QueuePart:
-    """What it is about in one queue. Raises AdminError."""
+    """Return the part in one queue. Raises AdminError."""
     if where:
         found = convert(live.client.post(queue_path(name, "find"), {"where": where, "limit": 0}), Matches)
         return QueuePart(found.queue, found.found, found.found_bytes)
@@ -112,7 +114,7 @@ def _part(live: Live, name: str, known: QueueSnapshot | None, where: tuple[str, 
 
 
 def _described(parts: list[QueuePart], count: Callable[[QueuePart], int]) -> str:
-    """ "7 items of 2 queues (a 3, b 4)"; of one queue "3 items of a"."""
+    """Return "7 items of 2 queues (a 3, b 4)"; for one queue "3 items of a"."""
     counted_ones = [part for part in parts if not part.error]
     if len(counted_ones) == 1:
         return f"{counted(count(counted_ones[0]), 'item')} of {printable(counted_ones[0].queue)}{_left_out(parts)}"
@@ -122,13 +124,13 @@ def _described(parts: list[QueuePart], count: Callable[[QueuePart], int]) -> str
 
 
 def _left_out(parts: list[QueuePart]) -> str:
-    """Which queues nothing is done in, and why: ", but none of c (there is no queue c)"."""
+    """Return the skipped queues, and why: ", but none of c (there is no queue c)"."""
     each = ", ".join([f"{printable(part.queue)} ({part.error})" for part in parts if part.error])
     return f", but none of {each}" if each else ""
 
 
 def _fail(errors: list[str]) -> None:
-    """Tell them all. Raises AdminError with the last one, if there is one."""
+    """Print all errors but the last, which is raised as AdminError."""
     for each in errors[:-1]:
         click.echo(f"Error: {each}", err=True)
     if errors:
@@ -142,8 +144,8 @@ def _for_each(
     tell: Callable[[QueuePart, Answer], None],
     rest: str = "",
 ) -> None:
-    """`do` it in each queue, also if it fails in another one; exit code 1 if it did in any. `rest`: before the reason
-    why an operation has ended early.
+    """Call `do` for each queue, also after a failure in another one; exit with code 1 if any failed. `rest` precedes
+    the reason why an operation has ended early.
     """
     answers: list[dict[str, object]] = []
     failed: list[str] = []
@@ -172,14 +174,14 @@ def _for_each(
 
 @live("purge")
 @queues_named()
-@click.option("--no-undo", is_flag=True, help="Remove them at once and for good.")
+@click.option("--no-undo", is_flag=True, help="Remove them at once, without undo.")
 @WHERE
 @YES
 def purge(live: Live, queues: tuple[str, ...], no_undo: bool, where: tuple[str, ...], is_sure: bool) -> None:
-    """Remove every item that waits in QUEUE; what clients hold stays, and so does what comes after the question.
+    """Remove every waiting item from QUEUE; open reads stay, and so do items that are put after the question.
 
-    QUEUE may be a pattern such as 'mail*'. `undo` brings the items back, for as long as the server keeps them: it says
-    until when.
+    QUEUE may be a pattern such as 'mail*'. `undo` brings the items back, for as long as the server keeps them: the
+    output says until when.
     """
     if no_undo and where:
         raise click.UsageError("--no-undo goes with whole queues: a purge by --where can always be undone")
@@ -213,12 +215,12 @@ def _tell_undo(live: Live, found: Answer) -> None:
 
 @live("undo")
 @click.argument("number", metavar="[ID]", required=False, type=click.IntRange(1))
-@click.option("--forget", is_flag=True, help="Have it be impossible to undo ID from now on.")
+@click.option("--forget", is_flag=True, help="Delete what is kept to undo ID.")
 def undo(live: Live, number: int | None, forget: bool) -> None:
-    """Take purge, delete, move or redrive ID back; without ID, list what can be undone.
+    """Undo purge, delete, move or redrive ID; without ID, list the operations that can be undone.
 
-    What was removed comes back to the end of its queue. What was moved, and still waits where it was moved to, goes
-    back to where it came from. The items keep the times when they were put and when they expire.
+    Removed items return to the end of their queue. Moved items that still wait in the target return to their source.
+    The items keep their put times and expiry times.
     """
     if number is None:
         if forget:
@@ -237,7 +239,7 @@ def undo(live: Live, number: int | None, forget: bool) -> None:
 
 
 def _tell_missing(found: Answer) -> None:
-    """Of a move: what did not come back."""
+    """Print which items of an undone move did not return."""
     if found.get("open"):
         click.echo(f"{counted(found['open'], 'item')} open with clients: undo again when they are back")
     if found.get("gone"):
@@ -280,7 +282,7 @@ def move(
 ) -> None:
     """Move items from the head of one queue to the end of another.
 
-    FROM may be several queues, and patterns such as 'mail*', which do not stand for TO. No crash loses or doubles an
+    FROM may be several queues, and patterns such as 'mail*', which do not match TO. No crash loses or duplicates an
     item on its way.
     """
     parts = _parts(live, from_queues, where, besides=to_queue)
@@ -289,7 +291,7 @@ def move(
 
 @live("redrive")
 @queues_named()
-@click.option("--to", "to_queue", default="", help="Where to.  [default: the queue whose dead letters these are]")
+@click.option("--to", "to_queue", default="", help="The target.  [default: the queue whose dead letters these are]")
 @COUNT
 @WHERE
 @YES
@@ -299,8 +301,8 @@ def redrive(
     """Move dead letters from QUEUE back to where they came from.
 
     Without --to they go to the queue whose dead_letter_queue QUEUE is. If several queues share QUEUE, each item goes to
-    the queue that it left, and there is no undo. An item that does not say which queue that is ends it. QUEUE may be a
-    pattern such as 'dead-*'.
+    the queue that it left, and there is no undo. An item that does not name that queue ends the operation. QUEUE may be
+    a pattern such as 'dead-*'.
     """
     to = f"to {printable(to_queue)}" if to_queue else "back to where they came from"
     parts = _parts(live, queues, where, besides=to_queue)
@@ -342,10 +344,10 @@ def _move(
 @click.option("--client", "number", type=click.IntRange(0), help="Every open read of this client; see `clients`.")
 @YES
 def abort(live: Live, queue: str | None, xid: int | None, is_all: bool, number: int | None, is_sure: bool) -> None:
-    """Give open reads back: their items are at the head again. `open` shows them.
+    """Abort open reads: their items return to the head of the queue. `open` shows them.
 
-    Their client is not told and may still be working, so its work may be done twice. With --all, if more are open than
-    were shown when you answer, none is given back.
+    The client is not told and may still be working, so its work may be done twice. With --all, if more reads are open
+    than were shown when you confirm, none is aborted.
     """
     if (queue is None) == (number is None) or (queue is not None and (xid is None) == (not is_all)):
         raise click.UsageError("expected QUEUE XID, QUEUE --all, or --client NUMBER")
@@ -368,14 +370,14 @@ def abort(live: Live, queue: str | None, xid: int | None, is_all: bool, number: 
 
 @live("delete")
 @queues_named()
-@click.option("--no-undo", is_flag=True, help="Delete it at once and for good.")
+@click.option("--no-undo", is_flag=True, help="Delete it at once, without undo.")
 @YES
 def delete(live: Live, queues: tuple[str, ...], no_undo: bool, is_sure: bool) -> None:
     """Delete QUEUE, with its items and its files.
 
-    QUEUE may be a pattern such as 'mail*'. `undo` makes a queue again with the items that waited in it, also those that
-    came after the question; what clients hold is gone. With --no-undo you are asked again if more items are there than
-    were shown.
+    QUEUE may be a pattern such as 'mail*'. `undo` makes the queue again with the items that waited in it, also those
+    put after the question; items of open reads are lost. With --no-undo you are asked again if the queue has more items
+    than were shown.
     """
     parts = _uncounted(queues) if is_sure and not _is_wild(queues) else _parts(live, queues, ())
     asks_again = no_undo and not is_sure
@@ -421,7 +423,7 @@ def delete(live: Live, queues: tuple[str, ...], no_undo: bool, is_sure: bool) ->
 @click.option("--gets", is_flag=True, help="Only gets.")
 @click.option("--puts", is_flag=True, help="Only puts.")
 def pause(live: Live, queues: tuple[str, ...], gets: bool, puts: bool) -> None:
-    """Hold back gets from QUEUE and puts into it, or one of them.
+    """Pause gets from QUEUE and puts into it, or one of them.
 
     QUEUE may be a pattern such as 'mail*'. Gets find the queue empty, puts are refused. A pause survives a restart.
     """
@@ -433,7 +435,7 @@ def pause(live: Live, queues: tuple[str, ...], gets: bool, puts: bool) -> None:
 @click.option("--gets", is_flag=True, help="Only gets.")
 @click.option("--puts", is_flag=True, help="Only puts.")
 def resume(live: Live, queues: tuple[str, ...], gets: bool, puts: bool) -> None:
-    """Let gets and puts of QUEUE go on, or one of them.
+    """Resume gets and puts of QUEUE, or one of them.
 
     QUEUE may be a pattern such as 'mail*'.
     """

@@ -1,5 +1,5 @@
-"""`staniel config …`: whether a configuration file is right, what it amounts to, and where a running server differs.
-The first two need no server.
+"""The commands `staniel config …`: check a configuration file, show its settings with all defaults, and compare it with
+a running server. The first two need no server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from staniel.server.cli.text import counted, printable, tolerate
 
 @click.group()
 def config() -> None:
-    """Check a configuration file, show what it amounts to."""
+    """Check a configuration file, or show its settings with all defaults."""
     tolerate()
 
 
@@ -47,9 +47,10 @@ def _load(path: str) -> Config:
 @config.command()
 @click.argument("path", metavar="FILE")
 def check(path: str) -> None:
-    """Say whether a server would start with FILE, and if not, which line or key is wrong. Exit code 0: it would.
+    """Say whether a server would start with FILE, and if not, which line or key is wrong. Exit code 0: it would start.
 
-    It would also with what a warning is about: files of secrets that others can read, settings without an effect.
+    It would also start with files and settings that a warning names: secret files that others can read, settings
+    without effect.
     """
     found = _load(path)
     try:
@@ -68,7 +69,7 @@ def check(path: str) -> None:
 
 
 def _doubts(found: Config) -> Iterator[str]:
-    """What a server starts with, and is hardly meant."""
+    """Yield the settings with which a server starts, but which are probably a mistake."""
     for path in secret_files.exposed_files(found):
         yield f"every user of this machine can read {path}: {secret_files.mend(path)}"
     has_tls = any(found.tls_addresses(name) for name in LISTENERS)
@@ -87,11 +88,9 @@ def _doubts(found: Config) -> Iterator[str]:
 
 @config.command()
 @click.argument("path", metavar="[FILE]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(path: str | None, as_json: bool) -> None:
-    """Print all settings, with the defaults for what FILE does not say and what queues inherit: a FILE that means the
-    same.
-    """
+    """Print all settings, with the defaults of missing ones and inherited ones of queues: an equivalent FILE."""
     lines = list(_as_toml(_load(path) if path is not None else defaults("")))
     if as_json:
         import tomllib
@@ -130,7 +129,7 @@ def _section(name: str, kind: type[Struct], settings: Struct, left_out: set[str]
 
 
 def _shown(kind: SettingKind, value: object) -> str:
-    """All of it: a kind's own `show` is for messages, and cuts what is long."""
+    """Return the whole value: a kind's own `show` is for messages, and shortens long ones."""
     if isinstance(value, str) and value:
         return quoted(value)
     if value and isinstance(value, tuple) and all(isinstance(each, str | TcpAddress | UnixAddress) for each in value):
@@ -139,7 +138,7 @@ def _shown(kind: SettingKind, value: object) -> str:
 
 
 def _as_written(kind: SettingKind, value: object) -> str:
-    """As a file would say what a server answers: "16MB", where that is 16777216."""
+    """Return the server's value in the syntax of a file: "16MB" for 16777216."""
     if isinstance(value, bool) or value is None:  # None: a server that has no such setting
         return json.dumps(value)
     if isinstance(value, str):
@@ -151,10 +150,11 @@ def _as_written(kind: SettingKind, value: object) -> str:
 @click.argument("config", metavar="FILE")
 @click.pass_obj
 def diff(live: Live, config: str) -> None:
-    """Show where the settings of a running server's queues differ from FILE, as after an edit without a reload.
+    """Show where the settings of a running server's queues differ from FILE, for example after an edit without a
+    reload.
 
     The server is that of FILE's spool or [admin] address unless options name another. Exit code 0: there is no
-    difference. 1: there are some, or no server could be asked, or FILE is wrong.
+    difference. 1: there are differences, or no server could be reached, or FILE is wrong.
     """
     wanted = _load(config)
     names = {each["name"] for each in convert(live.client.get("/api/queues"), list[dict[str, Any]])}

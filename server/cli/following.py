@@ -1,5 +1,5 @@
-"""Following an operation of a running server to its end. It belongs to the server: however long it takes, no reply has
-to wait for it, and it goes on when the command is ended.
+"""The wait for an operation of a running server. The operation belongs to the server: no reply waits for it, however
+long it takes, and it continues when the command is ended.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from staniel.server.cli.live_command import Live, convert
 from staniel.server.cli.progress import CLEAR
 from staniel.server.cli.text import human_duration, printable
 
-FIRST_LOOK_S, LOOK_S = 0.02, 0.25  # from one look to the next; the first ones follow sooner
-QUIET_S = 0.5  # what has ended by then shows no progress
-UNREACHABLE_S_MAX = 60.0  # a server that starts again goes on with its operations
+FIRST_LOOK_S, LOOK_S = 0.02, 0.25  # the first and the usual interval of polls
+QUIET_S = 0.5  # an operation that ends within this time shows no progress
+UNREACHABLE_S_MAX = 60.0  # a restarted server continues its operations
 
 Result = Callable[[OperationView], dict[str, Any]]
 
@@ -28,7 +28,7 @@ def _undo(view: OperationView) -> dict[str, Any]:
     return {"undo": view.undo, "undo_until_at_ms": view.undo_until_at_ms}
 
 
-# The results of operations as replies that wait for the end have them.
+# The results of operations, in the form of replies that wait for their end.
 
 
 def purged(view: OperationView) -> dict[str, Any]:
@@ -49,10 +49,10 @@ def returned(view: OperationView) -> dict[str, Any]:
 
 
 def carried_out(live: Live, method: str, path: str, body: dict[str, object], result: Result) -> Answer:
-    """Begin an operation and wait for its end. Returns its result. Raises AdminError if nothing was done."""
+    """Begin an operation and wait for its end. Return its result. Raises AdminError if nothing was done."""
     found = live.client.begin(method, path, body)
     if "state" not in found:
-        return found  # it was no long one
+        return found  # the operation was short
     view = convert(dict(found), OperationView)
     try:
         view = _end(live, view)
@@ -84,7 +84,7 @@ def _end(live: Live, view: OperationView) -> OperationView:
 
 
 def _look(live: Live, view: OperationView) -> OperationView:
-    """How far it is. A server that is started again meanwhile is waited for."""
+    """Return the progress of an operation. Waits for a server that is restarted meanwhile."""
     until_s = time.monotonic() + UNREACHABLE_S_MAX
     while True:
         try:
@@ -109,7 +109,7 @@ def _bar(view: OperationView) -> Bar:
 
 
 def progress_text(view: OperationView) -> str:
-    """ "move: 128 of 300 items, 75,000 items/s, 2 s left"."""
+    """Return "move: 128 of 300 items, 75,000 items/s, 2 s left"."""
     left = f", {human_duration(view.remaining_ms)} left" if view.remaining_ms >= 0 else ""
     held = f", waits: {printable(view.why)}" if view.state is OperationState.PAUSED else ""
     rate = f"{view.rate_per_second:,} items/s"
@@ -117,7 +117,7 @@ def progress_text(view: OperationView) -> str:
 
 
 class PlainBar:
-    """A line that changes."""
+    """A progress line that changes in place."""
 
     def show(self, view: OperationView) -> None:
         self._print(f"{CLEAR}{progress_text(view)}")
@@ -131,7 +131,7 @@ class PlainBar:
 
 
 class RichBar:
-    """A bar of rich's, the extra `top`."""
+    """A progress bar of rich, the extra `top`."""
 
     def __init__(self, view: OperationView) -> None:
         from rich.console import Console

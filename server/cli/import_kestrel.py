@@ -1,5 +1,5 @@
-"""`staniel config import-kestrel`: a configuration of Kestrel's as one of ours, and a line for each thing in it that
-has no place here.
+"""The command `staniel config import-kestrel`: it converts a configuration of Kestrel's to ours, and prints a line for
+each setting without an equivalent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REASONS = {
     "max_journal_overflow": "Kestrel 2.0's; what it says is in max_journal_size",
     "admin": ADMIN,
 }
-# What Kestrel does where its file says nothing, and we do not.
+# Kestrel's defaults that differ from ours.
 OTHER_DEFAULTS = {
     "server": {
         "host": '"0.0.0.0"', "max_open_transactions": "1", "expiration_timer_frequency": '"none"',
@@ -57,11 +57,11 @@ OTHER_DEFAULTS = {
     "default": {"sync_journal": '"os"', "max_item_size": '"none"'},
 }  # fmt: skip
 Note = Callable[[int, str, str], None]
-"""Called with a line, what stands there, and why it is not carried over."""
+"""A callback with a line number, a setting, and why it is not carried over."""
 
 
 class Setting(Struct, frozen=True):
-    """`value` as TOML, `comment` behind it."""
+    """A setting of the new file: `value` as TOML, `comment` behind it."""
 
     value: str
     comment: str = ""
@@ -72,14 +72,18 @@ class OwnFolder(Exception):
 
 
 class Misfit(Exception):
-    """A value that the setting cannot have; the text says why."""
+    """The value is invalid for the setting; the text says why."""
 
 
 class Import:
-    """`sections` in the order in which they are written; `note` is told what they do not have."""
+    """A conversion. `sections` are in the order of the new file; `note` is called for each setting without an
+    equivalent.
+    """
 
     def __init__(self, note: Note, spool: str = SPOOL, *, is_open: bool = False) -> None:
-        """`spool`: of the new server. `is_open`: other machines are served without users, as Kestrel does."""
+        """Begin a conversion. `spool` is that of the new server. `is_open`: it serves other machines without users, as
+        Kestrel does.
+        """
         self._note = note
         self._spool = spool
         self._may_open = is_open
@@ -87,7 +91,7 @@ class Import:
         self.sections |= {"admin": {}, "default": {}}
         self.sections["server"]["spool"] = Setting(quoted(spool))
         self.aliases: dict[str, str] = {}
-        self._host = ""  # Kestrel's, if other machines reach it, and are not to reach ours yet
+        self._host = ""  # Kestrel's host, if it serves other machines and our server does not yet
         self._overflow: int | None = None  # times max_journal_size, in files of Kestrel 2.0
 
     def run(self, assignments: list[Assignment]) -> None:
@@ -110,7 +114,9 @@ class Import:
         self._guard_network(assignments)
 
     def _guard_network(self, assignments: list[Assignment]) -> None:
-        """Kestrel serves every machine that reaches it; our server wants to hear that this is meant."""
+        """Guard the network: Kestrel serves every machine that reaches it; our server requires that as an explicit
+        setting.
+        """
         host = self.sections["server"].get("host")
         if host is None or is_loopback(host.value.strip('"')):
             return
@@ -127,7 +133,7 @@ class Import:
         self.sections["server"]["host"] = Setting('"127.0.0.1"')
 
     def _guard_admin(self, assignments: list[Assignment]) -> None:
-        """Kestrel's admin port is open to all; ours wants a token beyond loopback."""
+        """Guard the admin port: Kestrel's is open to all; ours requires a token beyond loopback."""
         host, port = self.sections["server"].get("host"), self.sections["admin"].pop("port", None)
         if port is None:
             return
@@ -160,7 +166,7 @@ class Import:
         self.sections[section][key] = setting
 
     def _adopt(self, each: Assignment) -> None:
-        """Kestrel's folder is never served: two servers would write to its files. Raises OwnFolder."""
+        """Replace Kestrel's folder by our spool: two servers must not write to the same files. Raises OwnFolder."""
         old = str(each.value)
         if os.path.realpath(old) == os.path.realpath(self._spool):
             raise OwnFolder(old)
@@ -206,7 +212,9 @@ class Import:
                 self._note(each.line, each.path, str(misfit))
 
     def _old_sizes(self, value: Value, fields: list[Assignment]) -> dict[str, Setting]:
-        """In Kestrel 2.0 max_journal_size was what default_journal_size is now, and so many times of it the most."""
+        """Convert the sizes of Kestrel 2.0, whose max_journal_size is now default_journal_size, and whose limit was a
+        multiple of it.
+        """
         here = next((each.value for each in fields if each.path == "maxJournalOverflow"), self._overflow)
         times = here if isinstance(here, int) else OVERFLOW_DEFAULT
         size = value.bytes if isinstance(value, Size) else value
@@ -253,7 +261,7 @@ class Import:
 
 
 def _overflow_of(assignments: list[Assignment]) -> int | None:
-    """Kestrel 2.0's maxJournalOverflow of all queues; None: the file is of a later version."""
+    """Return Kestrel 2.0's maxJournalOverflow of all queues; None: the file is of a later version."""
     said: int | None = None
     for each in assignments:
         if each.path == "default.maxJournalOverflow" and isinstance(each.value, int):
@@ -273,7 +281,7 @@ def _snake(name: str) -> str:
 
 
 def _setting_of(section: str, key: str, value: Value) -> Setting:
-    """Raises Misfit."""
+    """Convert a value to a setting. Raises Misfit."""
     kind = keys_of(SECTIONS[section.partition(".")[0]])[key].kind
     plain = _plain(key, kind.word, value)
     try:
@@ -284,7 +292,7 @@ def _setting_of(section: str, key: str, value: Value) -> Setting:
 
 
 def _plain(key: str, word: str, value: Value) -> object:
-    """A value as TOML has it. Raises Misfit."""
+    """Convert a value to TOML. Raises Misfit."""
     if key == "sync_journal" and isinstance(value, bool | Nothing):
         return "always" if value is True else "os"  # Kestrel 2.0 had a flag
     match value:
@@ -320,17 +328,19 @@ def _duration(key: str, ms: float) -> str:
 
 @click.command("import-kestrel")
 @click.argument("path", metavar="FILE.scala")
-@click.option("--spool", "-s", default=SPOOL, show_default=True, metavar="DIR", help="Of the new server: for `adopt`.")
-@click.option("--open-network", is_flag=True, help="Serve other machines without asking who they are, as Kestrel does.")
+@click.option(
+    "--spool", "-s", default=SPOOL, show_default=True, metavar="DIR", help="The new server's spool, for `adopt`."
+)
+@click.option("--open-network", is_flag=True, help="Serve other machines without authentication, as Kestrel does.")
 def import_kestrel(path: str, spool: str, open_network: bool) -> None:
     """Write a configuration of Kestrel 2 as one of Staniel's to standard output.
 
-    It serves a copy of Kestrel's folder, which `staniel adopt` makes, and 127.0.0.1 alone, unless --open-network is
-    given: a server starts with it as it is.
+    The new configuration serves a copy of Kestrel's folder, which `staniel adopt` makes, on 127.0.0.1 alone, unless
+    --open-network is given: a server starts with it unchanged.
 
-    What has no place in it is named on standard error, with its line. What Kestrel does where its file says nothing,
-    and Staniel does not, stands in it as comments. Exit code 0: all of it was carried over; 1: something was not; 2:
-    the file cannot be read.
+    Settings without an equivalent are named on standard error, with their lines. Defaults of Kestrel that differ from
+    Staniel's are comments in the new file. Exit code 0: everything was carried over; 1: something was not; 2: the file
+    cannot be read.
     """
     notes = list[tuple[int, str, str]]()
     try:

@@ -1,6 +1,5 @@
-"""`staniel journal …`: looking into journal files, and moving a queue to another format, for which no server may run.
-
-Options, and how rows are printed; each format's room has a dumper.
+"""The commands `staniel journal …`, which inspect journal files or move a queue to another format; no server may run
+for the latter. Options and the output of rows; each format has a dumper.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from staniel.server.cli.verify import verify
 LOCKS = (workq_files.APPEND_LOCK, workq_files.READ_LOCK)  # beside a command log's segments
 PAYLOADS = ("none", "text", "hex", "base64")
 
-# A format: whether a file's first bytes are its own, and what reads the rest. The last one takes what is left.
+# The formats: a test of a file's first bytes, and the dumper. The last format accepts every other file.
 FORMATS: list[tuple[Callable[[bytes], bool], Callable[[bytes], Dumper]]] = [
     (lambda magic: magic in (SEGMENT_MAGIC, READER_MAGIC), LibkestrelDumper),
     (lambda magic: True, lambda magic: KestrelDumper()),
@@ -46,7 +45,7 @@ FORMATS: list[tuple[Callable[[bytes], bool], Callable[[bytes], Dumper]]] = [
 
 
 class Span(Struct, frozen=True):
-    """FROM:TO, both included; either may be missing."""
+    """A range FROM:TO, both included; either may be missing."""
 
     low: int | None
     high: int | None
@@ -68,7 +67,7 @@ class SpanType(click.ParamType[Span]):
 
 
 class DumpOptions(Struct, frozen=True):
-    """Which rows are printed, and how."""
+    """The selection of rows, and how they are printed."""
 
     ops: frozenset[str]
     ids: Span | None
@@ -87,7 +86,7 @@ class DumpOptions(Struct, frozen=True):
 
 @click.group()
 def journal() -> None:
-    """Look into journal files, verify them, or change their format."""
+    """Inspect journal files, verify them, or change their format."""
     tolerate()
 
 
@@ -100,8 +99,8 @@ for each in (verify, stats, history, at, repair, damaged):
 @click.option("--queue", "-Q", "queues", multiple=True, help="Of a spool, only this queue's files. May be repeated.")
 @click.option("--op", "ops", multiple=True, help="Only these records: ADD, PUT, HEAD, … May be repeated.")
 @click.option("--ids", type=SpanType(), help="Only records of these ids or xids.")
-@click.option("--at", type=SpanType(), help="Only records that begin in these bytes (0x… is read too).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line and record.")
+@click.option("--at", type=SpanType(), help="Only records that begin in these bytes (0x… too).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each record.")
 @click.option("--payload", type=click.Choice(PAYLOADS), default="none", show_default=True, help="Show items' data.")
 @click.option("--quiet", "-q", is_flag=True, help="Totals only.")
 def dump(
@@ -114,10 +113,10 @@ def dump(
     payload: str,
     quiet: bool,
 ) -> None:
-    """Print the records of journal files, whatever their format.
+    """Print the records of journal files of any format.
 
-    A file that cannot be read to its end is printed as far as it goes; the exit code is then 1. A torn end of the
-    file that is written to is said to be one, and is no error: the next start cuts it off.
+    A file that cannot be read to its end is printed up to the damage; the exit code is then 1. A torn end of the file
+    being written is named, and is no error: the next start removes it.
     """
     options = DumpOptions(frozenset(op.upper() for op in ops), ids, at, as_json, payload, quiet)
     fs = OsFs()
@@ -132,17 +131,18 @@ def dump(
 
 @journal.command()
 @click.argument("path", metavar="SPOOL", type=click.Path(exists=True, file_okay=False))
-@click.option("--queue", "-Q", "queues", multiple=True, required=True, help="Which queue. May be repeated.")
+@click.option("--queue", "-Q", "queues", multiple=True, required=True, help="The queue. May be repeated.")
 @click.option("--to", "wanted", required=True, type=click.Choice([each.value for each in Format]), help="The format.")
 def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
     """Move a queue and its fan-out children to another journal format.
 
-    The server must not run. The new files are read back before they replace the old ones, which are kept in the
-    spool's .staniel folder. It may be interrupted at any time: then the queue is what it was, or what it is to be.
-    What cannot be read of a damaged file is kept, and named.
-    Afterwards set journal_format of the queue, so that new fan-out children are what you expect.
+    The server must not run. The new files are read back before they replace the old ones, which are kept in the spool's
+    .staniel folder. It may be interrupted at any time: then the queue has either its old or its new format. Unreadable
+    parts of a damaged file are kept, and named.
 
-    Exit code 0: the queues are in that format; 1: they are, but for what could not be read; 2: refused, or cut off.
+    Afterwards set journal_format of the queue, so that new fan-out children get the same format.
+
+    Exit code 0: the queues are in that format; 1: they are, except for unreadable parts; 2: refused, or interrupted.
     """
     try:
         spool = Spool(OsFs(), path)
@@ -161,7 +161,9 @@ def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
 
 
 def _convert(spool: Spool, queue: str, wanted: Format) -> bool:
-    """Whether all of the old files could be read, but for ends that were being written when a server died."""
+    """Convert a queue. Return True if the old files could be read completely, except for ends that were being written
+    when a server died.
+    """
 
     def tell(what: str, done: int, total: int) -> None:
         click.echo(printable(f"{queue}: {what}, {done:,} of {total:,} items"), err=True)
@@ -180,7 +182,7 @@ def _convert(spool: Spool, queue: str, wanted: Format) -> bool:
 
 
 def _files(fs: Fs, path: str, queues: frozenset[str]) -> Iterator[str]:
-    """The file itself, or those of a spool folder in order of their names."""
+    """Yield the file itself, or the files of a spool folder in order of their names."""
     try:
         names = [name for name, regular in fs.list(path) if regular and name not in LOCKS]
     except NotADirectoryError:
@@ -196,7 +198,7 @@ def _queue_of(file_name: str) -> str:
 
 
 def dump_file(fs: Fs, path: str, options: DumpOptions) -> bool:
-    """Print one file; whether all of it could be read."""
+    """Print one file. Return True if it could be read completely."""
     try:
         if workq_dump.is_cmdlog(fs, path):
             return _dump_cmdlog(fs, path, options)
@@ -216,7 +218,7 @@ def dump_file(fs: Fs, path: str, options: DumpOptions) -> bool:
 
 
 def _dump_cmdlog(fs: Fs, path: str, options: DumpOptions) -> bool:
-    """A segment of workq's command log: its records say everything by name."""
+    """Print a segment of workq's command log, whose records name their fields."""
     count = size = 0
     whole = True
     for record in workq_dump.dump_segment(fs, path):
@@ -241,7 +243,7 @@ def _dump_cmdlog(fs: Fs, path: str, options: DumpOptions) -> bool:
 
 
 def _dump_redo_log(fs: Fs, path: str, options: DumpOptions) -> bool:
-    """One file of the redo log, by batches. Those of `--at` are told by where their batch begins."""
+    """Print one file of the redo log, by batches. `--at` selects records by the beginning of their batch."""
     batches = records = 0
     for line in dump_log(fs, path):
         is_batch = line["op"] == "BATCH"
@@ -325,7 +327,7 @@ def _as_json(path: str, row: Row, options: DumpOptions) -> str:
 
 
 def _payload(data: bytes, form: str, *, is_shown: bool = False) -> str:
-    """`is_shown`: on a terminal, perhaps, which obeys what it is sent."""
+    """Encode a payload. `is_shown`: for a terminal, which would execute control sequences in it."""
     if form == "text" and is_shown:
         return printable_bytes(data)
     if form == "hex":

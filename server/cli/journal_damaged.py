@@ -1,4 +1,6 @@
-"""`staniel journal damaged`: the copies of what starts could not read, and the removal of those that were looked at."""
+"""The command `staniel journal damaged`: copies of parts that starts could not read, and their removal after an
+inspection.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from staniel.server.cli.text import counted, human_duration, human_size, printab
 
 
 class CopyAge(click.ParamType[int]):
-    """A duration, in ms."""
+    """A parameter type: a duration, in ms."""
 
     name = "age"
 
@@ -33,15 +35,15 @@ class CopyAge(click.ParamType[int]):
 @click.option(
     "--older-than", "age_ms", type=CopyAge(), default="0ms", help="Only copies of at least this age: 7d, 12h."
 )
-@click.option("--remove", "is_removal", is_flag=True, help="Remove those that are listed.")
+@click.option("--remove", "is_removal", is_flag=True, help="Remove the listed copies.")
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
 @json_option
 def damaged(spool: str, names: tuple[str, ...], age_ms: int, is_removal: bool, is_sure: bool, as_json: bool) -> None:
-    """List the copies in SPOOL of what starts could not read, and remove those that were looked at.
+    """List the copies in SPOOL of parts that starts could not read, and remove those you no longer need.
 
-    A start copies a torn or damaged piece to .staniel/damaged before it cuts it off. A copy is named after its file,
-    the first byte and the length; nothing reads it again. A server may be using the spool. Exit code 0: done; 1: not
-    all that was to be removed could be; 2: there is no such copy, or the folder cannot be read.
+    A start copies a torn or damaged piece to .staniel/damaged before it cuts the piece off. A copy is named after its
+    file, the first byte and the length; no program reads it again. A server may be using the spool. Exit code 0: done;
+    1: some copies could not be removed; 2: there is no such copy, or the folder cannot be read.
     """
     fs, folder = OsFs(), damaged_folder(spool.rstrip("/") or "/")
     found = [each for each in _copies(fs, folder) if each[2] >= age_ms and (not names or each[0] in names)]
@@ -62,7 +64,7 @@ def damaged(spool: str, names: tuple[str, ...], age_ms: int, is_removal: bool, i
 
 
 def _copies(fs: OsFs, folder: str) -> list[tuple[str, int, int]]:
-    """(name, bytes, age in ms) of each, the oldest first."""
+    """Return (name, bytes, age in ms) of each copy, the oldest first."""
     found = []
     try:
         for name, is_file in fs.list(folder):
@@ -76,7 +78,7 @@ def _copies(fs: OsFs, folder: str) -> list[tuple[str, int, int]]:
 
 
 def _remove(fs: OsFs, folder: str, names: list[str]) -> bool:
-    """Whether all of them are gone."""
+    """Remove copies. Return True if all of them are gone."""
     is_whole = True
     for name in names:
         try:

@@ -1,5 +1,6 @@
-"""`staniel journal stats`, `history` and `at`: what a queue's files tell, whether or not a server has them open.
-Nothing is changed. Options, moments, and how findings are printed; journal/tools reads the files.
+"""The commands `staniel journal stats`, `history` and `at`: facts from a queue's files, which a server may have open.
+
+Nothing is changed. Options, times and output; journal/tools reads the files.
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ spool_option = click.option(
     type=click.Path(exists=True, file_okay=False),
     help="The spool, or the folder of a command log.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON, an object a line.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 
 
 class CannotRead(click.ClickException):
-    """There is nothing to tell: told apart from damage by the exit code."""
+    """An error for having nothing to show; its exit code differs from that for damage."""
 
     exit_code = 2
 
 
 class Moment(click.ParamType[int]):
-    """A time in ms since 1970, or NOW: as late as the files are read."""
+    """A parameter type: a time in ms since 1970, or NOW, the time of the reading."""
 
     name = "moment"
 
@@ -81,7 +82,7 @@ def now_ms() -> int:
 
 @contextmanager
 def reading(folder: str, what: str) -> Iterator[tuple[ReadSource, Ticker]]:
-    """A source, and its progress; what goes wrong is one line."""
+    """Yield a source, and its progress; errors become one line."""
     fs, folder = OsFs(), folder.rstrip("/") or "/"
     ticker = Ticker(what, lambda: monotonic_ns() // 1_000_000, sys.stderr)
     try:
@@ -100,7 +101,7 @@ def reading(folder: str, what: str) -> Iterator[tuple[ReadSource, Ticker]]:
 
 
 def tell_flaws(folder: str, flaws: Iterable[FileFlaw]) -> bool:
-    """A line for each on standard error; whether one of them is damage."""
+    """Print a line for each flaw on standard error. Return True if one of them is damage."""
     is_damaged = False
     for each in flaws:
         click.echo(printable(each.flaw.describe(f"{folder}/{each.file}")), err=True)
@@ -122,7 +123,7 @@ def flaws_as_json(flaws: Iterable[FileFlaw]) -> list[dict[str, object]]:
 
 
 def moment_text(at_ms: int | None) -> str:
-    """UTC, to the millisecond."""
+    """Return a time in UTC, to the millisecond."""
     if at_ms is None:
         return "-"
     try:
@@ -139,11 +140,11 @@ def moment_text(at_ms: int | None) -> str:
 @click.option("--queue", "-Q", "queues", multiple=True, help="Only this queue. May be repeated.")
 @json_option
 def stats(folder: str, queues: tuple[str, ...], as_json: bool) -> None:
-    """Show what the journals of SPOOL hold: of each queue its files, records, items and their ages, and how large the
-    files would be if they held only what is still needed.
+    """Show the contents of the journals of SPOOL: for each queue its files, records, items and their ages, and the size
+    of the files if they held only what is still needed.
 
     SPOOL is a spool, or the folder of a workq command log. A server may be using it. Exit code 0; 1: something is
-    damaged, and is told on standard error; 2: there is nothing to show.
+    damaged, and named on standard error; 2: there is nothing to show.
     """
     is_damaged, count = False, 0
     with reading(folder, "read") as (source, ticker):
@@ -217,11 +218,11 @@ def _line_text(name: str, line: LineStats, found: QueueStats) -> str:
 @spool_option
 @json_option
 def history(queue: str, item_id: str, folder: str, as_json: bool) -> None:
-    """Tell the life of one item of QUEUE: when it was added, opened, aborted, closed, by which file, byte and record.
+    """Show the life of one item of QUEUE: when it was added, opened, aborted, closed, with file, byte and record.
 
-    ID is, in Kestrel's format, the place of the record that added it, FILE:BYTE, or xid=NUMBER for all that was open
-    under that number; in libkestrel's format the item's number; in a command log the job's id. `staniel journal at`
-    and `dump` show them. A server may be using the spool. Exit code 0; 1: a file is damaged; 2: no such item.
+    ID is, in Kestrel's format, the position of the record that added the item, FILE:BYTE, or xid=NUMBER for everything
+    opened under that number; in libkestrel's format the item's number; in a command log the job's id. `staniel journal
+    at` and `dump` show them. A server may be using the spool. Exit code 0; 1: a file is damaged; 2: no such item.
     """
     with reading(folder, "read") as (source, ticker):
         found = history_tool.history(source, queue, item_id)
@@ -277,17 +278,17 @@ def _when(event: Event) -> str:
 @click.argument("moment", type=Moment())
 @click.argument("queue")
 @spool_option
-@click.option("--jobs", is_flag=True, help="The jobs of that name, where a queue is called so, too.")
+@click.option("--jobs", is_flag=True, help="Show the jobs of that name, if a queue has it too.")
 @click.option("--limit", "-n", default=LIMIT_DEFAULT, show_default=True, type=click.IntRange(min=0), help="0: all.")
 @click.option("--payload", type=click.Choice(PAYLOADS), default="text", show_default=True, help="How items are shown.")
 @json_option
 def at(moment: int, queue: str, folder: str, jobs: bool, limit: int, payload: str, as_json: bool) -> None:
-    """Show what QUEUE held at MOMENT, as far as its files can tell.
+    """Show the contents of QUEUE at MOMENT, as far as its files record them.
 
     MOMENT is 2026-11-23T10:00:00 (UTC, or with a zone), seconds or milliseconds since 1970, 2h (ago), or now. A command
-    log has the time of everything; the other formats have the times of additions alone. An item that may have been gone
-    by then is shown as "perhaps", and lines at the end say what the files cannot tell. A server may be using the spool.
-    Exit code 0; 1: a file is damaged; 2: no such queue.
+    log has the time of every event; the other formats only have the times of additions. An item that may have been
+    removed by then is shown as "perhaps", and lines at the end name what the files do not record. A server may be using
+    the spool. Exit code 0; 1: a file is damaged; 2: no such queue.
     """
     with reading(folder, "read") as (source, ticker):
         read_ms = now_ms()

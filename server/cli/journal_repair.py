@@ -1,6 +1,6 @@
-"""`staniel journal repair`: a copy of a spool, or of some files, without what cannot be read of them.
+"""The command `staniel journal repair`: a copy of a spool, or of some files, without their unreadable parts.
 
-Options, locks, and how losses are printed; journal/tools/repair.py does it.
+Options, locks, and the output of losses; journal/tools/repair.py does the work.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from staniel.server.cli.verify import lock
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="SPOOL|FILE...")
-@click.option("--to", "target", required=True, type=click.Path(), metavar="DIR", help="New, or an empty folder.")
+@click.option("--to", "target", required=True, type=click.Path(), metavar="DIR", help="A new or empty folder.")
 @json_option
 def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
     """Write a repaired copy of SPOOL, or of journal FILEs of one folder, to DIR, and list what is lost.
 
-    Nothing is changed where it is read, which no server may have open. What a start would serve is in the copy, and
+    The originals are not changed, and no server may have them open. The copy holds what a start would serve, and
     `staniel journal verify` finds nothing wrong with it. DIR needs room for the files, and for those of the largest
-    queue once more. Exit code 0: all of it could be read, but for torn ends; 1: something is lost, and said; 2: there
+    queue once more. Exit code 0: everything could be read, except torn ends; 1: something is lost, and named; 2: there
     is no copy, or only a part of one.
     """
     fs, target = OsFs(), target.rstrip("/") or "/"
@@ -69,7 +69,7 @@ def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
 
 
 def _named(paths: tuple[str, ...]) -> tuple[str, frozenset[str] | None]:
-    """The folder, and which of its files; None: all."""
+    """Return the folder, and the names of its files; None: all."""
     if len(paths) == 1 and os.path.isdir(paths[0]):
         return paths[0].rstrip("/") or "/", None
     folders = {os.path.dirname(path) or "." for path in paths}
@@ -100,7 +100,7 @@ def _tell(folder: str, found: Repaired, as_json: bool) -> None:
 
 
 def _clear(target: str) -> None:
-    """The folder of work, and those that are of no use in a copy that is no spool."""
+    """Remove the working folder, and empty folders."""
     own = f"{target}/{OWN_FOLDER}"
     shutil.rmtree(f"{own}/repair", ignore_errors=True)
     for folder in (f"{own}/segments", own, target):

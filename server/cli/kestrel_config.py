@@ -1,7 +1,7 @@
-"""Reads what Kestrel's configuration files consist of: assignments in a `new KestrelConfig { … }`.
+"""A reader of Kestrel's configuration files: assignments in a `new KestrelConfig { … }`.
 
-They are Scala, so any program may stand in them. This knows literals, units, lists and `new … { … }`; what is something
-else is `Unknown`, with its line, and reading goes on behind it.
+They are Scala, so any program may stand in them. The reader knows literals, units, lists and `new … { … }`; anything
+else is `Unknown`, with its line, and reading continues behind it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ UNITS_OF_SIZE = {
 
 
 class ScalaError(Exception):
-    """It is no configuration of Kestrel's; the text says why."""
+    """The file is no configuration of Kestrel; the text says why."""
 
 
 class Token(Struct, frozen=True):
-    """`kind`: "string", "number", "name", "sign", "end" (of a line), "" behind the last one."""
+    """A token. `kind`: "string", "number", "name", "sign", "end" (of a line), "" behind the last one."""
 
     kind: str
     text: str
@@ -60,11 +60,11 @@ class Word(Struct, frozen=True):
 
 
 class Nothing(Struct, frozen=True):
-    """None, or no limit."""
+    """The value None, or no limit."""
 
 
 class Unknown(Struct, frozen=True):
-    """Something that is not understood."""
+    """A value that the reader does not understand."""
 
 
 class Assignment(Struct, frozen=True):
@@ -74,7 +74,7 @@ class Assignment(Struct, frozen=True):
 
 
 class Made(Struct, frozen=True):
-    """`new NAME { … }`: what is assigned in it."""
+    """An object `new NAME { … }`, with its assignments."""
 
     name: str
     fields: list[Assignment]
@@ -85,7 +85,7 @@ Value: TypeAlias = str | bool | int | float | Duration | Size | Word | Nothing |
 
 
 def read_config(text: str) -> list[Assignment]:
-    """What the file assigns, in its order. Raises ScalaError."""
+    """Return the assignments of the file, in order. Raises ScalaError."""
     parser = ScalaParser(tokens_of(text))
     parser.find_config()
     return parser.block()
@@ -101,7 +101,9 @@ def tokens_of(text: str) -> list[Token]:
 
 
 class ScalaParser:
-    """Recursive descent. A method that reads an expression returns Unknown, and stands anywhere, if it cannot."""
+    """A recursive-descent parser. A method that cannot read an expression returns Unknown and leaves its position
+    undefined.
+    """
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
@@ -110,7 +112,7 @@ class ScalaParser:
         self._broken = False
 
     def find_config(self) -> None:
-        """Go behind the `{` of `new KestrelConfig {`. Raises ScalaError."""
+        """Skip to behind the `{` of `new KestrelConfig {`. Raises ScalaError."""
         while self._next.kind:
             if self._take("new") and self._qualified().rpartition(".")[2] == "KestrelConfig" and self._take("{"):
                 return
@@ -119,7 +121,7 @@ class ScalaParser:
         raise ScalaError("there is no `new KestrelConfig { … }` in it: expected a configuration of Kestrel 2")
 
     def block(self) -> list[Assignment]:
-        """What is assigned up to the `}` that ends the block, which is taken. Raises ScalaError."""
+        """Return the assignments up to the `}` that ends the block, which is consumed. Raises ScalaError."""
         found = list[Assignment]()
         while not self._take("}"):
             token = self._next
@@ -168,7 +170,7 @@ class ScalaParser:
         return Unknown()
 
     def _skip_statement(self) -> None:
-        """To its end: that of its line, unless brackets are open there."""
+        """Skip to the end of the statement: that of its line, unless brackets are open there."""
         depth = 0
         while True:
             token = self._next
@@ -263,7 +265,7 @@ class ScalaParser:
         return Made(name.rpartition(".")[2], fields, line)
 
     def _rest_of_list(self) -> list[Value]:
-        """Behind a bracket, up to the one that closes it."""
+        """Return the elements behind an opening bracket, up to the closing one."""
         found = list[Value]()
         self._skip_ends()
         while not self._broken and not self._take(")"):
@@ -279,7 +281,7 @@ class ScalaParser:
         return found
 
     def _qualified(self) -> str:
-        """A name with dots; empty if there is none."""
+        """Return a name with dots; empty if there is none."""
         parts = list[str]()
         while self._next.kind == "name":
             parts.append(self._step().text.strip("`"))
@@ -306,7 +308,7 @@ class ScalaParser:
         return True
 
     def _take_later(self, text: str) -> bool:
-        """The same, also on a later line."""
+        """Take a token like `_take`, also on a later line."""
         begin = self._at
         self._skip_ends()
         if self._take(text):

@@ -1,5 +1,5 @@
-"""The commands on a running server. Each asks the admin listener once or twice, and prints what it says; what they do
-is done there. Those that destroy say first how much, and do no more than that.
+"""The commands on a running server. Each sends the admin listener one or two requests, and prints the replies; the
+server does the work. Destructive commands first show how much they affect, and never affect more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from staniel.server.cli.live_command import NOT_READY, Live, LiveCommand, comple
 from staniel.server.cli.text import PipeReader, counted, human_duration, human_size, printable, printable_bytes, table
 
 COMMANDS: dict[str, click.Command] = {}
-PAGE_ITEMS = 1000  # of the listener's lists
+PAGE_ITEMS = 1000  # entries in a page of the listener's lists
 TAKEN_AT_ONCE = 16
 SHOWN_BYTES = 200
 TEXT, HEX, RAW = "text", "hex", "raw"
@@ -35,7 +35,7 @@ Callback = Callable[..., Any]
 
 
 def live(name: str) -> Callable[[Callback], click.Command]:
-    """Make a function a command of this file's; it gets its Live first."""
+    """Return a decorator that makes a function a command of this file; the function gets its Live first."""
 
     def make(function: Callback) -> click.Command:
         made = click.command(name, cls=LiveCommand)(click.pass_obj(function))
@@ -75,12 +75,12 @@ YES = click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
 
 
 @live("queues")
-@click.option("--prefix", default="", help="Only queues whose names begin so.")
+@click.option("--prefix", default="", help="Only queues whose names begin with this.")
 def queues(live: Live, prefix: str) -> None:
-    """List the queues: what they hold, how old it is, who has it.
+    """List the queues: their items, ages and clients.
 
-    AGE is that of the oldest item that can be handed out. OPEN counts items in clients' hands, WAITING clients that
-    wait for an item, UNSYNCED what a power cut could still take.
+    AGE is that of the oldest item ready for delivery. OPEN counts items open in clients, WAITING clients that wait for
+    an item, UNSYNCED the bytes that a power cut could still lose.
     """
     found = live.client.get("/api/queues", prefix=prefix)
     if live.tell_json(found):
@@ -114,7 +114,7 @@ def echo_table(heads: tuple[str, ...], rows: list[list[str]], *left: str) -> Non
 @live("peek")
 @a_queue()
 @click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(1), help="How many items.")
-@click.option("--offset", default=0, show_default=True, type=click.IntRange(0), help="How many to leave out.")
+@click.option("--offset", default=0, show_default=True, type=click.IntRange(0), help="How many to skip.")
 @click.option("--format", "form", type=click.Choice([TEXT, HEX, "json"]), default=TEXT, show_default=True)
 @click.option(
     "--bytes",
@@ -127,9 +127,9 @@ def echo_table(heads: tuple[str, ...], rows: list[list[str]], *left: str) -> Non
 def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes: int) -> None:
     """Show the items of QUEUE from its head on; nothing is taken.
 
-    A + after the data says that there is more of it. Below a dead letter, or an item that expired in another queue,
-    stands its past: where it comes from, why and when it left, how often it was delivered there, when it was put, and
-    the last client that it was delivered to. --format json is the same as --json.
+    A + after the data means that more of it follows. Below a dead letter, or an item that expired in another queue,
+    stands its past: its queue, why and when it left, how often it was delivered there, when it was put, and the last
+    client that got it. --format json is the same as --json.
     """
     path = queue_path(queue, "items")
     found = live.client.get(path, offset=offset, limit=min(count, PAGE_ITEMS), bytes=shown_bytes)
@@ -155,22 +155,24 @@ def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes
 
 @live("find")
 @a_queue()
-@click.option("--where", multiple=True, metavar="TERM", help="What an item must meet; with several, all of them.")
+@click.option("--where", multiple=True, metavar="TERM", help="A condition for items; with several, all of them.")
 @click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(0), help="How many to show.")
 @click.option("--format", "form", type=click.Choice([TEXT, HEX]), default=TEXT, show_default=True)
 @click.option("--bytes", "shown_bytes", default=SHOWN_BYTES, show_default=True, type=click.IntRange(0, BYTES_MAX))
 def find(live: Live, queue: str, where: tuple[str, ...], count: int, form: str, shown_bytes: int) -> None:
-    """Find the items of QUEUE that meet each TERM; nothing is taken. `move`, `redrive` and `purge` take the same TERMs.
+    """Find the items of QUEUE that match each TERM; nothing is taken.
+
+    `move`, `redrive` and `purge` take the same TERMs.
 
     \b
     text~timeout           these letters anywhere in the payload
     regex~'"user": 7\\b'   an expression (RE2; needs the extra `regex`)
-    age>1h  size>=10KB     since the put; of the payload
-    tries>=3               how often it was handed out
-    origin=work            a dead letter's: the queue that it left
-    reason=dead            and why
-    position=0-99          from the head on, which is 0
-    id=ID,ID               as ID shows it
+    age>1h  size>=10KB     the time since the put; the size of the payload
+    tries>=3               the number of deliveries
+    origin=work            the queue that a dead letter left
+    reason=dead            the reason why it left
+    position=0-99          positions from the head on, which is 0
+    id=ID,ID               ids, as in the column ID
     """
     body: dict[str, object] = {"where": where, "limit": count, "bytes": shown_bytes}
     answer = live.client.post(queue_path(queue, "find"), body)
@@ -204,7 +206,7 @@ def _item_row(item: ItemView, form: str) -> list[str]:
 
 
 def past_line(past: PastView) -> str:
-    """The past of an item, in a line."""
+    """Return the past of an item, in a line."""
     said = (
         f"{past.reason} in {printable(past.origin)} at {moment(past.left_at_ms)}, "
         f"delivered {counted(past.deliveries, 'time')}"
@@ -221,7 +223,7 @@ def _bytes_of(encoding: str, data: str) -> bytes:
 @live("open")
 @a_queue()
 def open_reads(live: Live, queue: str) -> None:
-    """Show who holds which items of QUEUE, and since when; the oldest first."""
+    """Show the open reads of QUEUE, their clients and times; the oldest first."""
     found = _pages(live, queue_path(queue, "open"))
     if live.tell_json(found):
         return
@@ -242,7 +244,7 @@ def open_reads(live: Live, queue: str) -> None:
 
 
 def moment(at_ms: int) -> str:
-    """UTC, as in the log and in the commands that read files; `journal at` takes it as it stands."""
+    """Return a time in UTC, as in the log and in the commands that read files; `journal at` accepts it."""
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
@@ -250,7 +252,7 @@ def moment(at_ms: int) -> str:
 
 
 def _pages(live: Live, path: str) -> list[Any]:
-    """All of a list that the server gives in pages."""
+    """Return all of a list that the server gives in pages."""
     found: list[Any] = []
     while True:
         page = convert(live.client.get(path, offset=len(found), limit=PAGE_ITEMS), list[Any])
@@ -263,7 +265,7 @@ def _pages(live: Live, path: str) -> list[Any]:
 def clients(live: Live) -> None:
     """List the connections, the oldest first.
 
-    NUMBER is what `abort --client` takes. BACKLOG counts requests that were read and are not executed yet.
+    `abort --client` takes a NUMBER. BACKLOG counts requests that were read and are not executed yet.
     """
     found = _pages(live, "/api/clients")
     if live.tell_json(found):
@@ -286,9 +288,9 @@ def clients(live: Live) -> None:
 
 @live("health")
 def health(live: Live) -> None:
-    """Say whether clients are served, what is not as it should be, and what mends it.
+    """Say whether clients are served, what is wrong, and what to do about it.
 
-    Exit code 0: nothing is refused, warnings or not. 3: some requests are refused, or all. 1: no answer.
+    Exit code 0: all requests are accepted, with or without warnings. 3: some requests are refused, or all. 1: no reply.
     """
     found = live.client.get("/health/ready", also_good=(503,))
     shown = convert(found, Health)
@@ -306,8 +308,8 @@ def health(live: Live) -> None:
 def status(live: Live, wanted: str | None) -> None:
     """Show the server, or change its status.
 
-    up: everything is served. writeavoid: too, and clients are asked to write elsewhere. readonly: puts are refused.
-    quiescent: gets are, too. A status survives a restart.
+    up: everything is served. writeavoid: everything too, and clients are asked to write elsewhere. readonly: puts are
+    refused. quiescent: gets are refused too. A status survives a restart.
     """
     if wanted is not None:
         found = live.client.post("/api/status", {"status": wanted})
@@ -338,10 +340,10 @@ def status(live: Live, wanted: str | None) -> None:
 @live("audit")
 @click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(1, KEPT), help="How many entries.")
 def audit(live: Live, count: int) -> None:
-    """Show what was done to queues and the server, and who did it; the newest last.
+    """Show the operations on queues and the server, and their clients; the newest last.
 
-    RESULT begun: it was going on when the line was written; one of the same ID with its result follows, unless it was
-    cut off. The files are SPOOL/.staniel/audit and audit.1.
+    RESULT begun: the operation was running when the line was written; a line of the same ID with its result follows,
+    unless it was interrupted. The files are SPOOL/.staniel/audit and audit.1.
     """
     found = live.client.get("/api/audit", limit=count)
     if live.tell_json(found):
@@ -374,11 +376,11 @@ def _audit_row(entry: AuditEntry) -> list[str]:
 @live("put")
 @a_queue()
 @click.argument("data", required=False, metavar="[DATA|-]")
-@click.option("--expires", metavar="30s|5m|2h", callback=_check_duration, help="When the item is to expire.")
+@click.option("--expires", metavar="30s|5m|2h", callback=_check_duration, help="The time until the item expires.")
 def put(live: Live, queue: str, data: str | None, expires: int) -> None:
     """Store one item in QUEUE: DATA, or all of standard input, byte by byte.
 
-    It may have as many bytes as max_item_size of QUEUE allows, 16 MB if nothing else is configured.
+    It may have up to max_item_size of QUEUE, by default 16 MB.
     """
     payload = _read_input(data is None) if data in (None, "-") else os.fsencode(data or "")
     found = live.client.store(queue_path(queue, "put"), payload, expires_in_ms=expires)
@@ -395,13 +397,13 @@ def _read_input(is_implied: bool) -> bytes:
 
 @live("get")
 @a_queue()
-@click.option("--count", "-n", type=click.IntRange(1), help="How many items at most; each gets an end of line.")
+@click.option("--count", "-n", type=click.IntRange(1), help="At most so many items; a line end follows each.")
 @click.option("--format", "form", type=click.Choice([TEXT, HEX, RAW]), help="[default: text on a terminal, else raw]")
 def get(live: Live, queue: str, count: int | None, form: str | None) -> None:
     """Take items from the head of QUEUE, and print them.
 
-    Without -n it is one, printed byte by byte and with nothing added. Exit code 1: there was none. An item is removed
-    once it is printed, and, on a pipe, read: what a full disk or a reader that has gone did not take stays in QUEUE.
+    Without -n one item is printed byte by byte, with nothing added. Exit code 1: there was none. An item is removed
+    once it is printed and, on a pipe, read: an item that a full disk or a closed pipe did not take stays in QUEUE.
     """
     form = form or (TEXT if sys.stdout is not None and sys.stdout.isatty() else RAW)
     wanted, taken = count or 1, 0
@@ -433,7 +435,7 @@ def get(live: Live, queue: str, count: int | None, form: str | None) -> None:
 
 
 def _why_nothing(row: Answer, queue: str) -> str:
-    """Why a get took nothing: a pause hides what waits, and so do clients that hold all of it."""
+    """Return why a get took nothing: the queue is empty or paused, or clients have all its items open."""
     name = printable(queue)
     if row["paused"] in ("gets", "all"):
         held = counted(row["items"], "item")
@@ -452,7 +454,7 @@ def _print_items(items: list[bytes], form: str, with_ends: bool) -> None:
 
 @live("reload")
 def reload(live: Live) -> None:
-    """Have the server read its configuration again."""
+    """Make the server read its configuration again."""
     found = live.client.post("/api/reload")
     later = printable(str(found["only_after_restart"]))
     live.tell(found, "reloaded" + (f"; only a restart takes over {later}" if later else ""))
@@ -461,7 +463,7 @@ def reload(live: Live) -> None:
 @live("stop")
 @YES
 def stop(live: Live, is_sure: bool) -> None:
-    """Stop the server as SIGTERM does: what it has acknowledged is kept."""
+    """Stop the server as SIGTERM does: everything acknowledged is kept."""
     if not is_sure:
         server = convert(live.client.get("/api/server"), ServerView)
         clients = max(0, server.connections - 1)  # without this one

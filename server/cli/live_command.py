@@ -1,5 +1,5 @@
-"""What the commands on a running server share: how they find it, how they show JSON, how they ask before they destroy,
-and how everything that goes wrong becomes one line and an exit code.
+"""The parts that all commands on a running server share: they find it, print JSON, ask before destructive changes, and
+turn every error into one line and an exit code.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ T = TypeVar("T")
 
 
 class Unsure(click.ClickException):
-    """Neither a terminal nor --yes says that it is meant."""
+    """The command needs a terminal for its question, or --yes."""
 
     exit_code = WRONG_USE
 
 
 class Live:
-    """One call of a command: the server, and how its answers are to be shown. `spool`: its folder, if that was said,
-    and `jobs`: that of its command log, if it lies elsewhere.
+    """A call of a command: the server, and the output format. `spool` is its folder, if given, and `jobs` that of its
+    command log, if it is elsewhere.
     """
 
     def __init__(self, client: AdminClient, as_json: bool, spool: str = "", jobs: str = "") -> None:
@@ -55,7 +55,7 @@ class Live:
         self.spool, self.jobs = spool, jobs
 
     def tell_json(self, found: object) -> bool:
-        """Print what the server has said, if that was wanted; letters beyond ASCII are escaped, so nothing steers a
+        """Print the server's reply if JSON was requested; letters beyond ASCII are escaped, so that no text controls a
         terminal.
         """
         if self.as_json:
@@ -68,7 +68,7 @@ class Live:
 
 
 def convert(found: object, kind: type[T]) -> T:
-    """JSON as a `kind`. Raises AdminError."""
+    """Convert JSON to a `kind`. Raises AdminError."""
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
@@ -76,7 +76,7 @@ def convert(found: object, kind: type[T]) -> T:
 
 
 def confirm(what: str, is_sure: bool) -> None:
-    """Ask on the terminal whether to do `what`, unless --yes has said so. Ends the command if not."""
+    """Ask on the terminal whether to do `what`, unless --yes was given. A refusal ends the command."""
     if is_sure:
         return
     if sys.stdin is None or not sys.stdin.isatty():
@@ -87,7 +87,7 @@ def confirm(what: str, is_sure: bool) -> None:
 
 
 class LiveCommand(click.Command):
-    """A command on a running server; what it runs gets a Live first."""
+    """A command on a running server; its function gets a Live first."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -106,12 +106,12 @@ class LiveCommand(click.Command):
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # click ends quietly
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what was not written cannot be at the end either
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the flush at the exit would fail again
             raise click.ClickException(f"cannot read or write: {error.strerror}") from error
 
 
 def complete_queue(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The server's queues whose names begin so, for a shell; none if it cannot be asked at once."""
+    """Return the server's queues whose names begin this way, for a shell; none if the server does not reply at once."""
     ctx.params["timeout"] = COMPLETION_S_MAX
     try:
         found = convert(_live(ctx).client.get("/api/queues", prefix=incomplete), list[dict[str, Any]])
@@ -125,11 +125,18 @@ def _shared() -> list[click.Parameter]:
         click.Option(
             ["--spool", "-s"], envvar="STANIEL_SPOOL", metavar="DIR", help="The server's spool.  [default: spool]"
         ),
-        click.Option(["--config", "-c"], metavar="FILE", help="The server's; it names the spool and the admin port."),
+        click.Option(
+            ["--config", "-c"], metavar="FILE", help="The server's file, which names the spool and the admin port."
+        ),
         click.Option(["--url"], envvar="STANIEL_URL", metavar="URL", help="Its admin port: http(s)://HOST:PORT."),
         click.Option(["--token-file"], envvar="STANIEL_TOKEN_FILE", metavar="FILE", help="Its first line: the token."),
         click.Option(["--ca"], envvar="STANIEL_CA", metavar="FILE", help="Authorities to trust under https, in PEM."),
-        click.Option(["--certificate"], envvar="STANIEL_CERTIFICATE", metavar="FILE", help="What to show it there."),
+        click.Option(
+            ["--certificate"],
+            envvar="STANIEL_CERTIFICATE",
+            metavar="FILE",
+            help="The client's certificate under https.",
+        ),
         click.Option(["--key"], envvar="STANIEL_KEY", metavar="FILE", help="The key, if it is in another file."),
         click.Option(
             ["--timeout"],
@@ -137,10 +144,10 @@ def _shared() -> list[click.Parameter]:
             default=TIMEOUT_S_DEFAULT,
             show_default=True,
             metavar="SECONDS",
-            help="How long an answer may take.",
+            help="The longest wait for a reply.",
             callback=_check_timeout,
         ),
-        click.Option(["--json", "as_json"], is_flag=True, help="Print the server's answer as JSON."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print the server's reply as JSON."),
     ]
 
 
@@ -151,7 +158,7 @@ def _check_timeout(ctx: click.Context, param: click.Parameter, value: float) -> 
 
 
 def _live(ctx: click.Context) -> Live:
-    """What the shared options say."""
+    """Return the Live of the shared options."""
     spool, config, url = (_given(ctx, name) for name in ("spool", "config", "url"))
     token_file = ctx.params["token_file"]
     if spool and url:
@@ -179,7 +186,9 @@ def _is_local(addresses: list[AdminAddress]) -> bool:
 
 
 def _given(ctx: click.Context, name: str) -> str | None:
-    """An option's value. The environment counts only where the command line names no server; there the URL wins."""
+    """Return an option's value. The environment counts only if the command line names no server; then the URL has
+    precedence.
+    """
     line = ParameterSource.COMMANDLINE
     value: str | None = ctx.params[name]
     named = [each for each in ("spool", "config", "url") if ctx.get_parameter_source(each) is line]
@@ -198,7 +207,7 @@ def _load(path: str, spool: str | None) -> Config:
 
 
 def _addresses(config: Config, path: str) -> list[AdminAddress]:
-    """The ways to the server of a configuration file, which is at `path`."""
+    """Return the addresses of the server whose configuration file is at `path`."""
     addresses: list[AdminAddress] = [SpoolAddress(config.server.spool)] if config.admin.socket else []
     addresses += [each for each in config.addresses("admin") if _has_port(each)]
     secure = [each for each in config.tls_addresses("admin") if _has_port(each)]

@@ -1,5 +1,5 @@
-"""The commands `serve` and `ping`, and the group that loads the others. What one command alone needs is imported where
-it runs.
+"""The commands `serve` and `ping`, and the group that loads the others. A module that only one command needs is
+imported when it runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from staniel.server.cli.ping import PingAnswer
 
 DAY_S = 86_400
-HELD_BACK, SILENT = 3, 4  # exit codes; click's own are 1 and 2
+HELD_BACK, SILENT = 3, 4  # exit codes; click's are 1 and 2
 GROUPS = {
     "A server": ("serve", "ping", "health", "status", "clients", "audit", "operations", "reload", "stop"),
     "Queues": ("top", "queues", "peek", "find", "open", "put", "get", "pause", "resume"),
@@ -29,7 +29,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Commands(click.Group):
-    """Commands whose code is loaded when they are called: `serve` loads neither Spark nor the dumpers."""
+    """A group that loads a command's code when it is called: `serve` loads neither Spark nor the dumpers."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for names in GROUPS.values() for name in names]
@@ -95,7 +95,7 @@ class Commands(click.Group):
 
 
 def seconds(value: float) -> float:
-    """A valid time-out. Raises BadParameter, for "nan" too, which click's ranges let through."""
+    """Return a valid time-out. Raises BadParameter, also for "nan", which click's ranges accept."""
     if not 0 < value <= DAY_S:
         raise click.BadParameter(f"{value} is not a number of seconds from 0 to {DAY_S}")
     return value
@@ -104,11 +104,11 @@ def seconds(value: float) -> float:
 @click.group(cls=Commands, context_settings=HELP)
 @click.version_option(VERSION_LINE, "--version", "-V", message="%(version)s")
 def main() -> None:
-    """Staniel, a persistent queue server: memcache protocol, Kestrel journals, nothing acknowledged that a crash can
-    take back.
+    """Run and operate Staniel, a persistent queue server: memcache protocol, Kestrel journals. No crash loses what the
+    server has acknowledged.
 
-    All but `serve`, `ping` and files ask a running server: --spool FOLDER names it (for its own user and root), or
-    --config FILE, or --url and its [admin] port. docs/admin.md shows them.
+    All commands except `serve`, `ping` and those on files ask a running server: --spool FOLDER names it (for its own
+    user and root), or --config FILE, or --url and its [admin] port. docs/admin.md shows them.
     """
 
 
@@ -120,10 +120,10 @@ def main() -> None:
 @click.option(
     "--sync",
     metavar="always|os|50ms",
-    help="What a reply waits for, but for queues with a sync_journal of their own.  [default: always]",
+    help="What a reply waits for, except in queues with a sync_journal of their own.  [default: always]",
 )
-@click.option("--open-network", is_flag=True, help="Serve other machines without asking them who they are.")
-@click.option("--trust-file-system", is_flag=True, help="Serve from a file system that may break promises.")
+@click.option("--open-network", is_flag=True, help="Serve other machines without authentication.")
+@click.option("--trust-file-system", is_flag=True, help="Accept a file system that is known to break syncs.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--log-format", type=click.Choice(["logfmt", "json"]), help="[default: logfmt]")
 @click.option("--workq-port", type=click.IntRange(0, 65535), help="Workq port.  [default: 9922, if workq is served]")
@@ -147,10 +147,10 @@ def serve(
 ) -> None:
     """Run the server until SIGTERM, SIGINT or a client's `shutdown`.
 
-    Without a config it listens on 127.0.0.1:22133 and keeps its journals in ./spool. Options win over the file.
+    Without a config it listens on 127.0.0.1:22133 and keeps its journals in ./spool. Options override the file.
 
-    --sync always: a reply means that the disk has it (one sync serves every client that waits). --sync 50ms: a killed
-    process loses nothing, a power cut at most that long. --sync os: a killed process loses nothing.
+    --sync always: a reply means that its change is durable (one sync serves every client that waits). --sync 50ms: a
+    killed process loses nothing, a power cut at most that long. --sync os: a killed process loses nothing.
     """
     from staniel.broker.config.load import defaults, load
     from staniel.server.app import run
@@ -172,7 +172,9 @@ def serve(
 
 
 def _ping_target(ctx: click.Context) -> tuple[str, Callable[[float], PingAnswer]]:
-    """Where `ping` asks, and how, within a time. Raises ClickException."""
+    """Return the name of the server that `ping` asks, and a function that asks it within a time. Raises
+    ClickException.
+    """
     said = ctx.params
     if not (said["tls"] or said["config"] or said["spool"]):
         from staniel.server.cli.ping import ping as ask_port
@@ -190,32 +192,36 @@ def _ping_target(ctx: click.Context) -> tuple[str, Callable[[float], PingAnswer]
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the server.")
 @click.option("--port", "-p", default=22133, show_default=True, type=click.IntRange(1, 65535), help="Memcache port.")
 @click.option("--unix", "path", default="", metavar="PATH", help="Unix socket of the server, instead of a port.")
-@click.option("--tls", is_flag=True, help="The port speaks TLS.")
+@click.option("--tls", is_flag=True, help="Use TLS.")
 @click.option(
     "--ca", default="", metavar="FILE", help="Authorities to trust under TLS, in PEM.  [default: the system's]"
 )
-@click.option("--certificate", default="", metavar="FILE", help="What to show a server that asks for one.")
+@click.option(
+    "--certificate", default="", metavar="FILE", help="The client's certificate, for a server that asks for one."
+)
 @click.option("--key", default="", metavar="FILE", help="The key, if it is in another file.")
-@click.option("--config", "-c", metavar="FILE", help="The server's, instead: it names its port and certificate.")
-@click.option("--spool", "-s", metavar="DIR", help="The server's, instead: it is asked as other commands ask.")
+@click.option(
+    "--config", "-c", metavar="FILE", help="Instead, the server's file, which names its port and certificate."
+)
+@click.option("--spool", "-s", metavar="DIR", help="Instead, the server's spool: asks over its socket.")
 @click.option(
     "--timeout",
     default=2.0,
     show_default=True,
     type=float,
-    help="For all of it, in seconds.",
+    help="The time for the whole check, in seconds.",
     callback=lambda ctx, param, value: seconds(value),
 )
-@click.option("--alive", is_flag=True, help="Exit code 0 for every server that answers or starts, whatever it refuses.")
+@click.option("--alive", is_flag=True, help="Exit code 0 for every server that replies or starts, whatever it refuses.")
 @click.pass_context
 def ping(ctx: click.Context, /, timeout: float, alive: bool, **said: Any) -> None:
-    """Say whether a server answers. For health checks.
+    """Say whether a server replies. For health checks.
 
-    Exit code 0: it does. 1: it does not. 4: nor does it, although its port is open: it has reached max_connections, or
-    it hangs. 3: it answers, and its status is not up, or queues are paused or cannot be
-    read: the line says so, and a restart alone changes nothing about it. Or it is starting, and the line says how far
-    it is, which --spool and --config can tell. Nor is its status known if it has users, for who must log in is told
-    nothing; its own user is one on a Unix socket, and with --spool.
+    Exit code 0: it does. 1: it does not. 4: it does not, although its port is open: it has reached max_connections, or
+    it hangs. 3: it replies, and its status is not up, or queues are paused or cannot be read: the line says which, and
+    a restart alone does not change it. Or it is starting, and the line shows its progress, which needs --spool or
+    --config. Or it has users, and does not tell its status to an unauthenticated client; the server's own user is
+    authenticated on a Unix socket, and with --spool.
     """
     from staniel.server.cli.ping import Silent, Starting
     from staniel.server.cli.text import printable, tolerate

@@ -17,10 +17,10 @@ LEFT = ("OPERATION", "QUEUE", "TO", "STATE", "BEGAN", "ENDED", "BY", "WHY")
 @click.argument("number", metavar="[ID]", required=False, type=click.IntRange(1))
 @click.option("--cancel", "is_cancelled", is_flag=True, help="End operation ID between two items.")
 def operations(live: Live, number: int | None, is_cancelled: bool) -> None:
-    """Show long operations: those that run, then those that ended lately.
+    """Show long operations: the running ones, then those that ended lately.
 
-    Moves, redrives, purges, deletes and undos belong to the server: they go on when the command that began them ends.
-    What a cancelled operation has done stays done; `undo ID` takes it back.
+    Moves, redrives, purges, deletes and undos belong to the server: they continue when the command that began them
+    ends. The completed part of a cancelled operation stays; `undo ID` reverts it.
     """
     if number is None:
         if is_cancelled:

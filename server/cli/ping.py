@@ -1,4 +1,6 @@
-"""`staniel ping`: asks a server for its version, its status and what it cannot serve. For health checks."""
+"""The command `staniel ping`: it asks a server for its version, its status and what it cannot serve. For health
+checks.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ class Silent(TimeoutError):
 
 
 class Starting(Exception):
-    """The server recovers its spool, and serves no clients yet; the text says how far it is."""
+    """The server recovers its spool, and serves no clients yet; the text is its progress."""
 
 
 class PingAnswer(Struct, frozen=True):
-    """`status` and the numbers as in `stats`; as if all were well for a server that does not say. `wants_login`: it has
-    users, and says nothing else to a client that is none.
+    """A reply. `status` and the numbers are those of `stats`; a server without them counts as healthy. `wants_login`:
+    it has users, and tells an unauthenticated client nothing else.
     """
 
     version: str
@@ -37,7 +39,7 @@ class PingAnswer(Struct, frozen=True):
 
     @property
     def held_back(self) -> str:
-        """What the server does not do just now, or that it cannot be known; empty if it does everything."""
+        """The present restrictions of the server, or that they are unknown; empty if there are none."""
         if self.wants_login:
             return "and wants a login, so its status is not known: ask with --unix PATH, or staniel health"
         found = [] if self.status == STATUS_UP else [f"status {self.status}"]
@@ -61,9 +63,10 @@ def ping(
     unix_path: str = "",
     secure: Callable[[socket.socket], socket.socket] = plain,
 ) -> PingAnswer:
-    """What the server says of itself, all of it within `timeout_s`; with `unix_path` the one that listens there.
-    `secure` begins TLS, where that is spoken. Raises OSError if there is none, or none that answers in time; Silent if
-    nothing at all comes from an open port.
+    """Return the server's answer, within `timeout_s` in all; with `unix_path`, of the server that listens there.
+
+    `secure` begins TLS, if the port uses it. Raises OSError if there is no server, or none that replies in time; Silent
+    if an open port sends nothing at all.
     """
     until_s = monotonic() + timeout_s
     try:
@@ -72,7 +75,7 @@ def ping(
             with secure(bare) as sock:
                 return _ask(_Lines(sock, until_s))
     except (UnicodeError, OverflowError) as error:
-        # What Python's resolver says to names such as "a..b", a name of 64 letters, or one with surrogates.
+        # Python's resolver raises these for names such as "a..b", of 64 letters, or with surrogates.
         raise OSError(f"no such host: {error}") from error
 
 
@@ -94,7 +97,7 @@ def _ask(lines: _Lines) -> PingAnswer:
 
 
 def _connect(host: str, port: int, until_s: float) -> socket.socket:
-    """One time for all addresses of the host. Raises OSError, UnicodeError, OverflowError."""
+    """Connect, with one deadline for all addresses of the host. Raises OSError, UnicodeError, OverflowError."""
     failure = OSError("no address")
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         sock = socket.socket(family, kind, protocol)
@@ -109,7 +112,7 @@ def _connect(host: str, port: int, until_s: float) -> socket.socket:
 
 
 def _connect_unix(path: str, until_s: float) -> socket.socket:
-    """Raises OSError, also for a path that is too long for one."""
+    """Connect to a Unix socket. Raises OSError, also for a path that is too long."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(_left_s(until_s))
@@ -128,7 +131,7 @@ def _left_s(until_s: float) -> float:
 
 
 def _read_stats(version: str, lines: _Lines) -> PingAnswer:
-    """Other servers of the protocol, and older ones, do not have these figures."""
+    """Read the figures. Other servers of the protocol, and older ones, do not have them."""
     counts = dict.fromkeys(COUNTS, 0)
     status = STATUS_UP
     while (words := lines.next().split(maxsplit=2))[:1] == ["STAT"]:
@@ -141,7 +144,7 @@ def _read_stats(version: str, lines: _Lines) -> PingAnswer:
 
 
 class _Lines:
-    """A conversation with one deadline for all of it: a server that sends a byte now and then does not prolong it."""
+    """A conversation with one deadline: a server that sends a byte now and then does not prolong it."""
 
     def __init__(self, sock: socket.socket, until_s: float) -> None:
         self._sock = sock
@@ -158,7 +161,7 @@ class _Lines:
         self._sock.sendall(line)
 
     def next(self) -> str:
-        """The next line; what there is of it at the end of the stream. Raises OSError."""
+        """Return the next line; the rest at the end of the stream. Raises OSError."""
         while b"\n" not in self._heard:
             self._sock.settimeout(_left_s(self._until_s))
             data = self._sock.recv(RECEIVE_BYTES)

@@ -1,4 +1,6 @@
-"""`staniel ping` of a server that TLS, a configuration or a spool leads to: what a plain port does not need loaded."""
+"""The command `staniel ping` for a server given by TLS, a configuration or a spool: imports that a plain port does not
+need.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ BLOCKED = (ReasonName.QUEUES_BLOCKED, ReasonName.QUEUES_UNREADABLE)
 
 
 class PingTarget(Struct, frozen=True):
-    """Where to ask. `address` None: by the operators' socket of `spool`; "" if that is not known."""
+    """The server to ask. `address` None: over the operators' socket of `spool`, which is "" if unknown."""
 
     address: TcpAddress | TlsAddress | UnixAddress | None
     spool: str = ""
@@ -47,8 +49,9 @@ class PingTarget(Struct, frozen=True):
 
 
 def prepare(ctx: click.Context) -> tuple[str, Callable[[float], PingAnswer]]:
-    """Where the options of `ping` lead, and how to ask there within a time, which raises OSError, Silent, Starting and
-    ClickException. Raises ClickException.
+    """Return the name of the server that the options of `ping` select, and a function that asks it within a time.
+
+    The function raises OSError, Silent, Starting and ClickException. Raises ClickException.
     """
     said = ctx.params
     files = TlsFiles(said["ca"], said["certificate"], said["key"])
@@ -69,7 +72,7 @@ def prepare(ctx: click.Context) -> tuple[str, Callable[[float], PingAnswer]]:
 
 
 def target_of_config(path: str) -> PingTarget:
-    """The memcache listener of a configuration file, one without TLS first; its spool, if it has none. Raises
+    """Return the memcache listener of a configuration file, first one without TLS; its spool, if it has none. Raises
     AdminError.
     """
     from staniel.broker.config.load import ConfigError, load
@@ -89,7 +92,7 @@ def target_of_config(path: str) -> PingTarget:
 
 
 def ask(target: PingTarget, timeout_s: float, files: TlsFiles) -> PingAnswer:
-    """Raises Starting, AdminError, and what `ping` raises."""
+    """Ask the server. Raises Starting, AdminError, and what `ping` raises."""
     try:
         answer = _ask_at(target, timeout_s, files)
     except (OSError, AdminError) as error:
@@ -101,7 +104,7 @@ def ask(target: PingTarget, timeout_s: float, files: TlsFiles) -> PingAnswer:
         try:
             return _ask_spool(target.spool, timeout_s)
         except AdminError:
-            pass  # who runs this is another user: the port has said all that it says
+            pass  # this command runs as another user: the port's reply is all it gets
     return answer
 
 
@@ -137,7 +140,9 @@ def _ask_spool(spool: str, timeout_s: float) -> PingAnswer:
 
 
 def choose(ctx: click.Context) -> PingTarget:
-    """What the options of `ping` say, if they name TLS, a configuration or a spool. Raises UsageError, AdminError."""
+    """Return the target of the options of `ping`, if they name TLS, a configuration or a spool. Raises UsageError,
+    AdminError.
+    """
     said = ctx.params
     by_address = [name for name in ADDRESS if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if (said["config"] or said["spool"]) and by_address:

@@ -1,4 +1,4 @@
-"""The progress of a recovery: a line that changes on a terminal, and every few seconds one in the log. And of tools."""
+"""The progress of a recovery, as a changing line on a terminal and regular lines in the log; and that of tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from staniel.broker.recovery import RecoveryProgress
 
 LINE_EVERY_MS = 100
 LOG_EVERY_MS = 5000
-TOOL_QUIET_MS = 1000  # a tool that is done by then shows nothing
+TOOL_QUIET_MS = 1000  # a tool that ends within this time shows nothing
 CLEAR = "\r\x1b[K"
 
 
@@ -19,7 +19,7 @@ def megabytes(size: int) -> int:
 
 
 class Display:
-    """A progress callback for recovery. A start over before the first moment shows nothing. `out` None: closed."""
+    """A progress callback for recovery. A start that ends before LINE_EVERY_MS shows nothing. `out` None: closed."""
 
     def __init__(self, report: EventSink, steady_ms: Callable[[], int], out: TextIO | None) -> None:
         self._report = report
@@ -77,8 +77,8 @@ class Display:
 
 
 class Ticker:
-    """How much a tool has read, on a terminal's standard error alone: a line that changes, from the first second on.
-    `out` None: closed. `all_bytes` 0: how much there will be is not known.
+    """The progress of a tool, only on a terminal's standard error: a changing line, from the first second on. `out`
+    None: closed. `all_bytes` 0: the total is unknown.
     """
 
     def __init__(self, what: str, steady_ms: Callable[[], int], out: TextIO | None, all_bytes: int = 0) -> None:
@@ -99,7 +99,7 @@ class Ticker:
         self._show(f"{CLEAR}{self._what}: {megabytes(self._bytes)}{self._of} MB")
 
     def clear(self) -> None:
-        """Before anything else is printed."""
+        """Clear the line, before other output."""
         if self._is_dirty:
             self._show(CLEAR)
             self._is_dirty = False

@@ -1,4 +1,4 @@
-"""`staniel selftest`: options and how findings are printed; server/selftest finds them."""
+"""The command `staniel selftest`: options and output; server/selftest has the checks."""
 
 from __future__ import annotations
 
@@ -32,22 +32,26 @@ class NotTested(click.ClickException):
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False), metavar="DIR")
 @click.option(
-    "--seconds", default=SECONDS_DEFAULT, show_default=True, type=click.FloatRange(1, 86_400), help="About so long."
+    "--seconds",
+    default=SECONDS_DEFAULT,
+    show_default=True,
+    type=click.FloatRange(1, 86_400),
+    help="The approximate duration.",
 )
 @click.option("--json", "as_json", is_flag=True, help="A JSON object for each finding, then one with the verdict.")
 @click.option("--write", is_flag=True, help="Show numbers as they are acknowledged, until you pull the plug.")
-@click.option("--verify", is_flag=True, help="After that: which of them are there.")
+@click.option("--verify", is_flag=True, help="Afterwards: check which of them were kept.")
 @click.option("--acknowledged", type=click.IntRange(min=0), help="With --verify: the last number that --write showed.")
 def selftest(folder: str, seconds: float, as_json: bool, write: bool, verify: bool, acknowledged: int | None) -> None:
-    """Find out whether DIR's disk, and this machine, are fit for a spool.
+    """Test whether DIR's disk, and this machine, suit a spool.
 
-    In a folder of its own below DIR, which is removed afterwards: what the file system is and can do, how long a sync
-    takes, a real server that is killed again and again under load, journals cut in the middle, writes and syncs that
-    fail. Needs no root. Stands no server of yours in the way, but it keeps the disk busy.
+    The test uses a folder of its own below DIR, which it removes afterwards. It checks the file system and its
+    abilities, the time of a sync, a real server that is killed repeatedly under load, truncated journals, and failing
+    writes and syncs. It needs no root and does not disturb your servers, but it keeps the disk busy.
 
-    A disk that lies about its cache cannot be seen so. For that, run it with --write over a connection from another
-    machine, pull the plug (not a shutdown: what is to be lost is the disk's cache), start the machine again, and run it
-    with --verify and the last number that was shown.
+    This cannot detect a disk that lies about its cache. For that, run it with --write over a connection from another
+    machine, pull the plug (do not shut down: the test must lose the disk's cache), start the machine again, and run it
+    with --verify and the last number shown.
 
     Exit code 0: nothing failed; 1: something did; 2: nothing was tested.
     """
@@ -66,7 +70,7 @@ def selftest(folder: str, seconds: float, as_json: bool, write: bool, verify: bo
 
 
 def _all(folder: str, seconds: float) -> Iterator[CheckResult]:
-    """Raises OSError."""
+    """Run all checks. Raises OSError."""
     try:
         with _workplace(folder) as place:
             yield from machine.look(place, seconds, os.environ)
@@ -79,7 +83,7 @@ def _all(folder: str, seconds: float) -> Iterator[CheckResult]:
 
 @contextmanager
 def _workplace(folder: str) -> Iterator[str]:
-    """A folder that is gone afterwards, after SIGTERM too. Raises OSError."""
+    """Yield a folder that is removed afterwards, also after SIGTERM. Raises OSError."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -94,7 +98,7 @@ def _workplace(folder: str) -> Iterator[str]:
 
 
 def _shown(found: Iterator[CheckResult], as_json: bool) -> Iterator[CheckResult]:
-    """Each is printed when it is found."""
+    """Print each result when it is found."""
     for each in found:
         if as_json:
             fields = {"name": each.name, "verdict": each.verdict.value, "text": each.text, "advice": each.advice}
@@ -107,7 +111,7 @@ def _shown(found: Iterator[CheckResult], as_json: bool) -> Iterator[CheckResult]
 
 
 def _conclude(found: list[CheckResult], as_json: bool, is_whole: bool) -> int:
-    """The exit code."""
+    """Print the verdict. Return the exit code."""
     has_failed = any(each.verdict is Verdict.FAIL for each in found)
     verdict = Verdict.FAIL if has_failed else Verdict.OK
     if as_json:

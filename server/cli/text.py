@@ -1,4 +1,4 @@
-"""How the commands print: sizes and durations for people, tables, and text in which nothing can steer a terminal."""
+"""The output of the commands: sizes and durations for people, tables, and text that cannot control a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 class PipeReader:
-    """Who reads the pipe that `out` is. All waits together take READ_WAIT_S at most; where `out` is no pipe, none."""
+    """A watcher of the reader of the pipe `out`. All waits together take at most READ_WAIT_S; they take no time if
+    `out` is no pipe.
+    """
 
     def __init__(self, out: TextIO | None) -> None:
         self._left_s = READ_WAIT_S
@@ -33,7 +35,7 @@ class PipeReader:
             pass  # a stream in memory
 
     def wait(self) -> None:
-        """Wait until all that was written has been read. Raises BrokenPipeError if no reader is left for the rest."""
+        """Wait until all output has been read. Raises BrokenPipeError if no reader is left for the rest."""
         if self._fd < 0:
             return
         flag = select.poll()
@@ -45,20 +47,20 @@ class PipeReader:
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             if monotonic() - began > self._left_s:
                 break
-            is_closed = bool(flag.poll(1))  # what it has read before it was closed counts
+            is_closed = bool(flag.poll(1))  # bytes read before the close count as read
         self._left_s = max(0.0, self._left_s - (monotonic() - began))
 
 
 def tolerate() -> None:
-    """Print letters that the terminal's encoding does not have as escapes."""
+    """Print letters that the terminal's encoding lacks as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def printable(text: str) -> str:
-    """`text` on one line: what is not printable (control characters, ends of lines, marks that turn the direction of
-    writing) is shown as an escape. Names and payloads come from clients, and a terminal obeys what it is sent.
+    """Return `text` on one line, with unprintable characters as escapes: control characters, line ends, marks that
+    change the direction of writing. Names and payloads come from clients, and a terminal executes control sequences.
     """
     if text.isprintable():
         return text
@@ -75,12 +77,12 @@ def _escape(letter: str) -> str:
 
 
 def printable_bytes(data: bytes) -> str:
-    """The same of bytes that should be UTF-8."""
+    """Return bytes that should be UTF-8 as `printable` text."""
     return printable(data.decode("utf-8", "surrogateescape"))
 
 
 def human_size(size: int) -> str:
-    """Bytes in units of 1024: "0 B", "1.5 KB", "12 MB"."""
+    """Return bytes in units of 1024: "0 B", "1.5 KB", "12 MB"."""
     amount, unit = float(size), 0
     while amount >= 1023.5 and unit < len(SIZE_UNITS) - 1:
         amount, unit = amount / 1024, unit + 1
@@ -88,7 +90,7 @@ def human_size(size: int) -> str:
 
 
 def human_duration(duration_ms: int) -> str:
-    """The two largest units: "120 ms", "14 s", "2 h 14 m", "3 d 0 h"."""
+    """Return the two largest units: "120 ms", "14 s", "2 h 14 m", "3 d 0 h"."""
     if duration_ms < 1000:
         return f"{duration_ms} ms"
     left_s = duration_ms // 1000
@@ -102,12 +104,12 @@ def human_duration(duration_ms: int) -> str:
 
 
 def counted(count: int, one: str, several: str = "") -> str:
-    """ "1 item", "1,200 items"."""
+    """Return "1 item", "1,200 items"."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[str]) -> list[str]:
-    """The lines of a table, two blanks between columns; those in `left` begin at the left, figures end at the right."""
+    """Return the lines of a table, with two blanks between columns; those in `left` are aligned left, others right."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:

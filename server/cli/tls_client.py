@@ -1,4 +1,4 @@
-"""A connection under TLS to the admin listener. Not loaded unless one is made."""
+"""A connection under TLS to the admin listener. It is loaded only when used."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from staniel.server.cli.text import printable
 
 
 def secure_connection(address: TlsAddress, timeout_s: float, files: TlsFiles) -> http.client.HTTPSConnection:
-    """Raises AdminError if one of the files cannot be used."""
+    """Return an unopened connection. Raises AdminError for an unusable file."""
     return SecureConnection(address.host, address.port, timeout_s, *secure_context(address.shows, files))
 
 
 def secured(sock: socket.socket, address: TlsAddress, files: TlsFiles) -> ssl.SSLSocket:
-    """The same of a connection that is there. Raises OSError, NotTrusted among them, and AdminError."""
+    """Put TLS on an open connection. Raises OSError, which includes NotTrusted, and AdminError."""
     context, shown = secure_context(address.shows, files)
     try:
         secure = context.wrap_socket(sock, server_hostname=address.host)
@@ -27,12 +27,14 @@ def secured(sock: socket.socket, address: TlsAddress, files: TlsFiles) -> ssl.SS
 
 
 def secure_context(shows: str, files: TlsFiles) -> tuple[ssl.SSLContext, bytes]:
-    """What is accepted, and the certificate that the server must show, in DER; empty: what the context accepts."""
+    """Return the context, and the certificate that the server must show, in DER; empty: any that the context
+    accepts.
+    """
     shown = b""
     if files.ca or not shows:
         context = ssl.create_default_context(cafile=_checked(files.ca))
     else:
-        # It is known which certificate it has: neither an authority nor the name of the host says more.
+        # The server's certificate itself is known, so neither an authority nor the host's name needs a check.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         shown = _first_certificate(shows)
@@ -57,14 +59,16 @@ def _check_shown(sock: ssl.SSLSocket, shown: bytes) -> None:
 
 
 class SecureConnection(http.client.HTTPSConnection):
-    """`shown`: the certificate that the server must show, in DER; empty: what the context accepts."""
+    """A connection. `shown` is the certificate that the server must show, in DER; empty: any that the context
+    accepts.
+    """
 
     def __init__(self, host: str, port: int, timeout_s: float, context: ssl.SSLContext, shown: bytes) -> None:
         super().__init__(host, port, timeout=timeout_s, context=context)
         self._shown = shown
 
     def connect(self) -> None:
-        """Raises OSError, NotTrusted among them."""
+        """Connect. Raises OSError, which includes NotTrusted."""
         try:
             super().connect()
         except ssl.SSLCertVerificationError as error:
@@ -84,7 +88,7 @@ def _mend(error: ssl.SSLCertVerificationError) -> str:
 
 
 def _checked(path: str) -> str | None:
-    """A file of authorities; None for the system's. Raises AdminError."""
+    """Check a file of authorities and return its path; None for the system's. Raises AdminError."""
     if not path:
         return None
     try:
@@ -95,7 +99,7 @@ def _checked(path: str) -> str | None:
 
 
 def _first_certificate(path: str) -> bytes:
-    """Of a file in PEM, in DER. Raises AdminError."""
+    """Return the first certificate of a PEM file, in DER. Raises AdminError."""
     end = "-----END CERTIFICATE-----"
     try:
         with open(path, encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""`staniel user hash`: what [users.NAME] password_hash takes."""
+"""The command `staniel user hash`: it makes a password_hash of [users.NAME]."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from staniel.broker.passwords import PASSWORD_BYTES_MAX, SALT_BYTES, hash_passwo
 
 @click.group()
 def user() -> None:
-    """Users of a configuration."""
+    """Prepare users of a configuration."""
 
 
 @user.command(name="hash")
 def hash_() -> None:
     """Read a password and print its hash, for [users.NAME] password_hash or the first line of password_file.
 
-    From a terminal it is asked for twice, and not shown; else it is the first line of standard input. 1 to 512 bytes,
-    and no blanks, for a client sends USER PASSWORD in one line.
+    On a terminal it asks twice, without echo; else it reads the first line of standard input. The password has 1 to 512
+    bytes without blanks, because a client sends USER PASSWORD in one line.
     """
     if sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True).encode()

@@ -1,6 +1,6 @@
-"""`staniel journal verify`: whether every byte of a spool's journals can be read, and is what was written.
+"""The command `staniel journal verify`: can every byte of a spool's journals be read, and is it what was written?
 
-Options, the lock, and how findings are printed; journal/tools/verify.py reads the files.
+Options, the lock, and the output of findings; journal/tools/verify.py reads the files.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ NO_PROOF = ": written so, or left by a power loss; no damage for certain"
 
 
 class CannotVerify(click.ClickException):
-    """Nothing was looked at: told apart from damage by the exit code."""
+    """The files were not verified; the exit code differs from that for damage."""
 
     exit_code = 2
 
 
 class Total(Struct):
-    """Of all files. `damaged`, `torn` and `suspect` count files."""
+    """The totals of all files. `damaged`, `torn` and `suspect` count files."""
 
     files: int = 0
     records: int = 0
@@ -54,15 +54,17 @@ class Total(Struct):
 @click.command()
 @click.argument("spool", type=click.Path(exists=True, file_okay=False))
 @click.option("--queue", "-Q", "queues", multiple=True, help="Only this queue's files. May be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: each damaged place, then the totals.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object a line: each damaged place, then the totals."
+)
 @click.option("--quiet", "-q", is_flag=True, help="Totals only.")
 def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> None:
-    """Read every record of SPOOL, whatever its format, and compare checksums where there are any.
+    """Read every record of SPOOL, in any format, and compare checksums if there are any.
 
     SPOOL is a spool, or the folder of a workq command log; no server may have it open. Nothing is changed. Prints one
-    line for each damaged place. What a dying server was writing at the end of a file is said to be torn, and is no
-    damage. A last item that ends in zeros is pointed at: a power loss may have put them there, or the client itself.
-    Exit code 0: sound; 1: damaged; 2: nothing was verified.
+    line for each damaged place. An unfinished record that a dying server left at the end of a file is called torn, and
+    is no damage. A last item that ends in zeros is reported: a power loss may have put them there, or the client
+    itself. Exit code 0: sound; 1: damaged; 2: nothing was verified.
     """
     fs, folder = OsFs(), spool.rstrip("/") or "/"
     total = Total()
@@ -94,8 +96,8 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
 
 
 def lock(fs: Fs, folder: str, what: str) -> None:
-    """Keep servers off the folder until this process ends, or say that one has it, and to do `what` with a copy. One
-    that no server has used has no lock, and needs none.
+    """Keep servers away from the folder until this process ends. Raises CannotVerify if a server has it open, with the
+    advice to do `what` with a copy. A folder that no server has used has no lock, and needs none.
     """
     for path in (f"{folder}/{kestrel_files.OWN_FOLDER}/lock", f"{folder}/{workq_files.APPEND_LOCK}"):
         try:

@@ -16,7 +16,7 @@ CEILINGS = {
     "src": 0,
     "pipeline": 0,
     "bench": 321,
-    "server": 134,
+    "server": 0,
     "broker": 703,
     "journal": 712,
     "queues": 224,

@@ -1,6 +1,6 @@
-"""`staniel top`: the queues of a running server on a full screen, as they change.
+"""The command `staniel top`: the queues of a running server on a full screen, as they change.
 
-A thin reader of `/api/events`, the stream that the page listens to: while nothing changes nothing is sent, and only
-ages are drawn anew. `model` is what the server has said, `frame` makes lines of it, `feed` listens and connects again,
-`screen` is the terminal and its keys. Nothing but `frame` and `screen` needs rich, the extra `top`.
+It is a thin reader of `/api/events`, the stream that the page uses: an idle server sends nothing, and only ages are
+drawn again. `model` has the received data, `frame` turns it into lines, `feed` receives and reconnects, `screen`
+handles the terminal and its keys. Only `frame` and `screen` need rich, the extra `top`.
 """

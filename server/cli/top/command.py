@@ -15,8 +15,8 @@ from staniel.server.cli.top.feed import Feed
 from staniel.server.cli.top.model import COLUMNS, TopModel
 
 INTERVAL_S = 2.0
-LOOK_S = 2.2  # for --once: a rate is what has happened between two looks, a second apart
-WIDTH_DEFAULT = 120  # where there is no terminal; more if a name is longer
+LOOK_S = 2.2  # for --once: a rate needs two samples, a second apart
+WIDTH_DEFAULT = 120  # without a terminal; more if a name is longer
 PERIOD = click.FloatRange(0.2, 3600)
 INSTALL = "top draws with rich, an extra: pip install 'staniel[top]'"
 SORTS = tuple(column.title.lower().removesuffix("/s") for column in COLUMNS)
@@ -24,15 +24,17 @@ SORTS = tuple(column.title.lower().removesuffix("/s") for column in COLUMNS)
 
 @click.command("top", cls=LiveCommand)
 @click.option("--interval", default=INTERVAL_S, show_default=True, type=PERIOD, help="Seconds between frames.")
-@click.option("--sort", default="items", show_default=True, type=click.Choice(SORTS), help="The column to begin with.")
+@click.option(
+    "--sort", default="items", show_default=True, type=click.Choice(SORTS), help="The column to sort by at first."
+)
 @click.option("--filter", "wanted", default="", metavar="TEXT", help="Only queues with this in their names.")
 @click.option("--once", is_flag=True, help="Print one frame with all queues, after two seconds, and end.")
 @click.pass_obj
 def top(live: Live, interval: float, sort: str, wanted: str, once: bool) -> None:
-    """Watch the queues on a full screen: depth, age, rates, who waits, what is not synced.
+    """Watch the queues on a full screen: depth, age, rates, waiting clients, unsynced bytes.
 
-    Keys: left and right sort by another column, r reverses, / filters, p holds still, q quits, ? lists all. When the
-    server restarts, it goes on by itself.
+    Keys: left and right sort by another column, r reverses, / filters, p pauses, q quits, ? lists all. After a restart
+    of the server it reconnects by itself.
     """
     model = TopModel()
     model.sort_by(SORTS.index(sort))
@@ -66,7 +68,7 @@ def _watch(live: Live, model: TopModel, interval_s: float) -> None:
 
 
 def _look(live: Live, model: TopModel) -> None:
-    """Listen for some seconds. Raises AdminError."""
+    """Receive events for some seconds. Raises AdminError."""
     heard: list[None] = []
     feed = Feed(live.client, lambda: heard.append(None))
     feed.start()
@@ -98,7 +100,7 @@ def _print_once(live: Live, model: TopModel) -> None:
 
 
 def _tell_json(model: TopModel) -> None:
-    """The rows as objects; they come as arrays."""
+    """Print the rows, which are received as arrays, as objects."""
     rows = [dict(zip(row.__struct_fields__, msgspec.to_builtins(row), strict=True)) for row in model.shown()]
     state = {"health": model.health, "totals": model.totals, "disk": model.disk, "load": model.load}
     click.echo(json.dumps({**msgspec.to_builtins(state), "queues": rows}))

@@ -1,4 +1,4 @@
-"""Listening to `/api/events` in a thread of its own; when the connection ends, it is made again."""
+"""The thread that receives `/api/events`, and reconnects when the connection ends."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import msgspec
 from staniel.server.cli.admin_client import AdminClient, AdminError
 from staniel.server.cli.top.model import TopEvent
 
-SILENT_S_MAX = 10.0  # the server says something every 3 s
+SILENT_S_MAX = 10.0  # the server sends something every 3 s
 AGAIN_S = 1.0
 LINE_BYTES_MAX = 64 << 20
 
 
 class Feed:
-    """`news`: events, and why there are none any more, in their order. `wake` is called from the thread after each."""
+    """A receiver. `news` has events, and reasons for their absence, in order. The thread calls `wake` after each."""
 
     def __init__(self, client: AdminClient, wake: Callable[[], None]) -> None:
         self.news: deque[TopEvent | str] = deque()

@@ -1,5 +1,5 @@
-"""One frame of `top` as lines of styled text, none longer than the terminal is wide. Names come from clients: whatever
-in them is not printable is an escape.
+"""The frame of `top` as lines of styled text, none wider than the terminal. Names come from clients: unprintable
+characters become escapes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HELP = (
 
 
 def fitting(width: int) -> list[Column]:
-    """The columns for which there is room, the name first."""
+    """Return the columns that fit, the name first."""
     shown = list(COLUMNS)
     while len(shown) > 1 and NAME_MIN + sum([column.width + 1 for column in shown[1:]]) > width:
         shown.remove(max(shown, key=lambda column: column.rank))
@@ -39,7 +39,9 @@ def fitting(width: int) -> list[Column]:
 def frame(
     model: TopModel, where: str, size: tuple[int, int], ours_ms: int, first: int, prompt: str | None
 ) -> list[Text]:
-    """No larger than `size`, in columns and lines, `first` rows scrolled past. `prompt`: what is typed of a filter."""
+    """Return a frame no larger than `size`, in columns and lines, with `first` rows scrolled past. `prompt` is the
+    typed part of a filter.
+    """
     width, height = size
     now_ms = model.now_ms(ours_ms)
     lines = [*_header(model, where, now_ms, width), *_table(model, width, now_ms, first, rows_on(height))]
@@ -52,7 +54,7 @@ def frame(
 
 
 def whole(model: TopModel, where: str, width: int, ours_ms: int) -> list[Text]:
-    """All rows, without the keys, for `--once`."""
+    """Return all rows, without the keys, for `--once`."""
     now_ms = model.now_ms(ours_ms)
     lines = [*_header(model, where, now_ms, width), *_table(model, width, now_ms, 0, len(model.rows))]
     for line in lines:
@@ -62,7 +64,7 @@ def whole(model: TopModel, where: str, width: int, ours_ms: int) -> list[Text]:
 
 
 def whole_width(model: TopModel) -> int:
-    """What all columns and the longest name need."""
+    """Return the width of all columns with the longest name."""
     names = [cell_len(printable(row.name)) for row in model.shown()]
     return max([NAME_MIN, *names]) + sum([column.width + 1 for column in COLUMNS])
 
@@ -81,7 +83,7 @@ def help_frame(size: tuple[int, int]) -> list[Text]:
 
 
 def rows_on(height: int) -> int:
-    """How many queues a terminal of that height shows."""
+    """Return how many queues a terminal of that height shows."""
     return max(0, height - HEADER_LINES - FOOTER_LINES)
 
 
@@ -107,7 +109,7 @@ def _header(model: TopModel, where: str, now_ms: int, width: int) -> list[Text]:
 
 
 def _fitted(parts: list[str], width: int) -> Text:
-    """Those of the figures that fit: one that is cut off would be another figure."""
+    """Return the figures that fit whole: a truncated one would be another figure."""
     line = parts[0]
     for part in parts[1:]:
         if cell_len(line) + 2 + cell_len(part) > width:

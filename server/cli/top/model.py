@@ -1,4 +1,4 @@
-"""What the server has said, and which of it is shown: sorted, filtered, held still."""
+"""The data received from the server, and its selection: sorted, filtered, paused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ ROW_FIELDS = len(QueueRow.__struct_fields__)
 
 
 class Column(Struct, frozen=True):
-    """`rank`: what is left out first on a narrow terminal has the highest. `width` 0: what is left."""
+    """A column. On a narrow terminal the column with the highest `rank` is left out first. `width` 0: the
+    remaining width.
+    """
 
     title: str
     width: int
@@ -67,7 +69,9 @@ class LinkState(Enum):
 
 
 class TopModel:
-    """`rows` by name. Times are the server's: `now_ms` of a moment of ours is found by the last event."""
+    """The state of `top`. `rows` are by name. Times are the server's: `now_ms` converts a local time by the
+    last event.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[str, QueueRow] = {}
@@ -83,12 +87,14 @@ class TopModel:
         self.is_reversed = False
         self.filter = ""
         self.is_paused = False
-        self._held: list[QueueRow] = []  # what a pause holds still
-        self._first: dict[str, QueueRow] = {}  # the rows of a new beginning, until it is whole
+        self._held: list[QueueRow] = []  # the rows shown during a pause
+        self._first: dict[str, QueueRow] = {}  # the rows of a new stream, until they are complete
         self._at_ms = self._heard_ms = self._paused_ms = 0
 
     def learn(self, event: TopEvent, heard_ms: int) -> None:
-        """`heard_ms`: by our own clock. Raises msgspec.ValidationError: the event is another version's."""
+        """Apply an event received at `heard_ms` of the local clock. Raises msgspec.ValidationError: the event is
+        another version's.
+        """
         if event.is_first:
             self.is_whole, self._first = False, {}
         rows = self.rows if self.is_whole else self._first
@@ -107,11 +113,11 @@ class TopModel:
         self.link, self._at_ms, self._heard_ms = LinkState.LIVE, event.at_ms, heard_ms
 
     def lose(self, why: str) -> None:
-        """The connection is gone; what was known is shown on."""
+        """Note the loss of the connection; the last data stays on the screen."""
         self.link, self.why_lost = LinkState.LOST, why
 
     def now_ms(self, ours_ms: int) -> int:
-        """The server's time; while nothing new is shown, that of what is."""
+        """Return the server's time; while the display is paused or disconnected, the time of the displayed data."""
         if self.is_paused:
             return self._paused_ms
         if self.link is LinkState.LOST:
@@ -119,7 +125,7 @@ class TopModel:
         return self._at_ms + max(0, ours_ms - self._heard_ms)
 
     def pause(self, ours_ms: int) -> None:
-        """Hold still what is shown, or let it go on."""
+        """Pause the display, or resume it."""
         if self.is_paused:
             self.is_paused, self._held, self._paused_ms = False, [], 0
         else:
@@ -130,7 +136,7 @@ class TopModel:
         self.sort = column % len(COLUMNS)
 
     def shown(self) -> list[QueueRow]:
-        """The rows in their order: numbers from the largest down, names from A on."""
+        """Return the rows in order: numbers from the largest down, names from A on."""
         rows = self._held if self.is_paused else list(self.rows.values())
         if wanted := self.filter.casefold():
             rows = [row for row in rows if wanted in row.name.casefold()]

@@ -1,5 +1,5 @@
-"""The terminal: frames on its other screen, keys, changes of its size. What stood there before stands there again when
-it is over, whatever ends it.
+"""The terminal: frames on its alternate screen, keys, changes of its size. The previous content is restored at the end,
+however the command ends.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ FILTER_MAX = 200
 
 
 class QuitPressed(Exception):
-    """The user has seen enough."""
+    """The user has pressed a key that quits."""
 
 
 class Screen:
-    """`first`: how many rows are scrolled past; `prompt`: the filter while it is typed, else None."""
+    """A screen. `first` is the number of rows scrolled past; `prompt` the filter while it is typed, else None."""
 
     def __init__(self, model: TopModel, where: str, interval_s: float) -> None:
         self.model = model
@@ -63,14 +63,14 @@ class Screen:
         self._size = (0, 0)
 
     def wake(self) -> None:
-        """Something has come; may be called from any thread."""
+        """Wake the screen for a new event. Any thread may call it."""
         try:
             os.write(self._wake_out, b"!")
         except BlockingIOError:
             pass  # it is awake
 
     def run(self, feed: Feed) -> None:
-        """Until a key quits. New events are drawn with the next frame; a key and a new size at once."""
+        """Run until a key quits. New events are drawn with the next frame; a key and a new size at once."""
         keyboard = sys.stdin.fileno()
         with self._taken_over(keyboard):
             feed.start()
@@ -92,7 +92,7 @@ class Screen:
 
     @property
     def _is_new(self) -> bool:
-        """The first whole picture does not wait for the next frame."""
+        """True for the first complete data, which does not wait for the next frame."""
         return self.model.is_whole and not self._has_drawn_rows
 
     _has_drawn_rows = False
@@ -105,7 +105,7 @@ class Screen:
         take_in(self.model, feed)
 
     def draw(self) -> None:
-        """A frame, over the one before."""
+        """Draw a frame over the one before."""
         self._size = size = os.get_terminal_size()
         self._has_drawn_rows = self.model.is_whole
         if self.shows_help:
@@ -176,7 +176,7 @@ class Screen:
             signal.SIGWINCH: signal.signal(signal.SIGWINCH, lambda number, at: self.wake()),
             signal.SIGTERM: signal.signal(signal.SIGTERM, _end),
             signal.SIGHUP: signal.signal(signal.SIGHUP, _end),
-            # A shell starts what it puts into the background with this one ignored.
+            # A shell starts background jobs with this signal ignored.
             signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
         }
         try:
@@ -198,7 +198,7 @@ def _end(number: int, at: object) -> None:
 
 
 def take_in(model: TopModel, feed: Feed) -> None:
-    """What has been heard since the last time. Raises msgspec.ValidationError."""
+    """Apply the events received since the last call. Raises msgspec.ValidationError."""
     while feed.news:
         news = feed.news.popleft()
         if isinstance(news, str):
@@ -208,12 +208,12 @@ def take_in(model: TopModel, feed: Feed) -> None:
 
 
 def now_ms() -> int:
-    """Of a clock that does not jump."""
+    """Return the time of a monotonic clock."""
     return time.monotonic_ns() // 1_000_000
 
 
 def rendered(console: Console, lines: list[Text], width: int) -> list[str]:
-    """The lines with the sequences of the terminal for their styles, and no others."""
+    """Return the lines with the terminal's sequences for their styles, and no others."""
     console.width = max(1, width)
     with console.capture() as captured:
         console.print(Text("\n").join(lines), no_wrap=True, overflow="crop", end="")
@@ -221,9 +221,7 @@ def rendered(console: Console, lines: list[Text], width: int) -> list[str]:
 
 
 def keys_of(data: bytes) -> list[str]:
-    """What was pressed: letters, and names for the keys that send sequences; those that mean nothing here are left
-    out.
-    """
+    """Return the pressed keys: letters, and names for keys that send sequences; unknown ones are left out."""
     found: list[str] = []
     while data:
         sequence = next((each for each in KEYS if data.startswith(each)), None)

@@ -1,4 +1,6 @@
-"""`python -m staniel.bench`: our server against its peers. Options, exit status, and the order of what is printed."""
+"""The command `python -m staniel.bench`: our server against its peers. Options, exit status, and the order of
+the output.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ NO_SERVER = "none"
 
 
 class Outcome(Struct, frozen=True):
-    """All that --json writes: the facts, the figures, and every single run they come from."""
+    """The content of --json: the facts, the figures, and every single run."""
 
     machine: Machine
     others_cores: float
@@ -102,7 +104,7 @@ def main(
 
 
 def picture(rows: Sequence[Row]) -> str:
-    """Every ratio, with its spread."""
+    """Return a chart of every ratio, with its spread."""
     bars = [
         chart.Bar(f"{row.workload} / {versus.peer.name}", *msgspec.structs.astuple(versus.ratio))
         for row in rows
@@ -134,7 +136,7 @@ def our_contestant(server: str) -> list[Contestant]:
 
 
 def chosen_peers(names: str) -> list[Contestant]:
-    """The peers asked for that are installed; a line for each that is not."""
+    """Return the requested peers that are installed; print a line for each that is not."""
     known = {one.name: one for one in PEERS}
     wanted = [] if names == "none" else names.split(",")
     for name in wanted:
@@ -158,7 +160,7 @@ def built_generator() -> Path:
 
 
 def require_ours(contestants: Sequence[Contestant], arena: Arena) -> None:
-    """Finds out before minutes are spent on the peers whether our server starts at all."""
+    """Check that our server starts, before minutes are spent on the peers."""
     for contestant in contestants:
         if contestant.name != OURS:
             continue
@@ -172,7 +174,7 @@ def require_ours(contestants: Sequence[Contestant], arena: Arena) -> None:
 def compare(
     arena: Arena, workloads: Sequence[Workload], contestants: Sequence[Contestant], rounds: int, seconds_max: float
 ) -> Outcome:
-    """Plays all rounds; progress goes to standard error, facts and table to standard output."""
+    """Play all rounds, with progress on standard error, facts and the table on standard output."""
     facts = machine.facts(arena.base, contestants)
     click.echo(figures.facts(facts))
     warn(machine.warnings(facts))
@@ -187,7 +189,7 @@ def compare(
 
 
 def cut_short(done: int, wanted: int, seconds_max: float) -> list[str]:
-    """Empty when every run was made; otherwise some figures stand for fewer rounds than was asked for."""
+    """Return a warning if some figures stand for fewer rounds than requested, else an empty list."""
     return (
         [f"cut off after {seconds_max:.0f} s: {wanted - done} of {wanted} runs were not made"] if done < wanted else []
     )
@@ -199,7 +201,7 @@ def warn(warnings: Sequence[str]) -> None:
 
 
 def verdict(runs: Sequence[Run]) -> int:
-    """The exit status; every failed run is named."""
+    """Name every failed run, and return the exit status."""
     failures = [run for run in runs if run.failure]
     for run in failures:
         click.echo(f"FAILED: {run.contestant}, {run.workload}, round {run.round + 1}: {run.failure}", err=True)

@@ -36,7 +36,7 @@ class WorkMeter:
         sys.settrace(self._before)
 
     def _counter(self) -> Callable[[FrameType, str, object], Any]:
-        """Counts the lines of the server: the world around it costs nothing. Called for each of them, so short."""
+        """Return a tracer that counts the lines of the server only. It runs at every line, so it is short."""
 
         def of_call(frame: FrameType, event: str, arg: object) -> Any:
             return of_line if _is_servers(frame.f_code.co_filename) else None
@@ -51,6 +51,6 @@ class WorkMeter:
 
 @cache
 def _is_servers(file: str) -> bool:
-    """Libraries and what is loaded when it is first needed cost nothing, because only the first request pays for it."""
+    """Tell whether `file` counts. Libraries, and modules loaded on first use, do not: only the first request pays."""
     parts = file.rpartition("/staniel/")
     return bool(parts[1]) and not parts[2].startswith("sim/")

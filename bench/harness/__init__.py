@@ -1,4 +1,4 @@
-"""What several measurements share: server processes, facts about the machine, polite clients, charts.
+"""The shared parts of several measurements: server processes, facts about the machine, polite clients, charts.
 
-Nothing here knows what is being measured.
+No module here knows what is being measured.
 """

@@ -31,14 +31,14 @@ STYLE: Any = {
 
 
 class Line(Struct, frozen=True):
-    """`points` are (x, y) in the order of x."""
+    """A line of a chart. `points` are (x, y) in the order of x."""
 
     name: str
     points: list[tuple[float, float]]
 
 
 class Panel(Struct, frozen=True):
-    """Lines that share an axis; `limit` is drawn across it and named."""
+    """A panel of lines that share an axis; `limit` is drawn across it and named."""
 
     unit: str
     lines: list[Line]
@@ -63,7 +63,7 @@ class Bar(Struct, frozen=True):
 
 
 def over_time(title: str, panels: Sequence[Panel], spans: Sequence[Span], x_unit: str = "s") -> str:
-    """Panels one above the other over one x axis, whose spans are shaded in turns."""
+    """Draw panels one above the other over one x axis, whose spans are shaded alternately."""
     figure, axes = _figure(len(panels) * PANEL_INCHES, title, rows=len(panels))
     for panel, ax in zip(panels, axes, strict=True):
         for number, span in enumerate(spans):
@@ -93,7 +93,7 @@ def _draw_panel(panel: Panel, ax: Axes) -> None:
 
 
 def rows_of(spans: Sequence[Span], x_max: float) -> list[int]:
-    """The row of each span's name, 0 or 1: one up where the name before it would be in the way."""
+    """Return the row of each span's name, 0 or 1: one up if the name before it is in the way."""
     rows, free_from = [], [0.0, 0.0]
     for span in spans:
         row = int(span.start < free_from[0])
@@ -103,7 +103,9 @@ def rows_of(spans: Sequence[Span], x_max: float) -> list[int]:
 
 
 def ratios(title: str, bars: Sequence[Bar], one: str) -> str:
-    """A bar for each ratio, with a whisker from its least to its greatest, and a line at 1.0 that `one` explains."""
+    """Draw a bar for each ratio, with a whisker from its least to its greatest, and a line at 1.0 that `one`
+    explains.
+    """
     figure, (ax,) = _figure(len(bars) * BAR_INCHES, title)
     for at, bar in enumerate(bars):
         ax.barh(at, bar.median, color=COLOURS[0] if bar.median >= 1.0 else COLOURS[1], height=0.65)
@@ -116,7 +118,7 @@ def ratios(title: str, bars: Sequence[Bar], one: str) -> str:
 
 
 def amounts(title: str, rows: Sequence[tuple[str, float]], unit: str) -> str:
-    """A bar for each amount."""
+    """Draw a bar for each amount."""
     figure, (ax,) = _figure(len(rows) * BAR_INCHES, title)
     for at, (_, value) in enumerate(rows):
         ax.barh(at, value, color=COLOURS[0], height=0.65)
@@ -128,7 +130,7 @@ def amounts(title: str, rows: Sequence[tuple[str, float]], unit: str) -> str:
 
 
 def _name_bars(ax: Axes, names: Sequence[str]) -> None:
-    """The first bar on top, a grid behind them, and room for the figure behind the longest."""
+    """Name the bars, the first on top, with a grid behind them, and room for the figure behind the longest."""
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.margins(x=0.1)

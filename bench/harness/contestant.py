@@ -1,4 +1,4 @@
-"""A server that is measured: which program, which promise, which command line; and the folder of this checkout."""
+"""A measured server: its program, promise and command line; and the folder of this checkout."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ START_SECONDS_MAX = 15.0
 
 
 class Sync(Enum):
-    """What is promised before an answer; the value is our server's own spelling."""
+    """The promise before a reply; the value is our server's own spelling."""
 
     JOURNALED = "1s"
     DURABLE = "always"
 
 
 class Launch(Struct, frozen=True):
-    """Where and how one server shall run: a TCP port on loopback, a folder of its own, a promise."""
+    """The place and mode of one server: a TCP port on loopback, a folder of its own, a promise."""
 
     port: int
     folder: Path
@@ -31,9 +31,9 @@ class Launch(Struct, frozen=True):
 class Contestant(Struct, frozen=True):
     """A server: its name in the table, the generator's protocol, the command that runs it in the foreground.
 
-    `described` is said instead of asking the program for its version, or `version_program` if another one tells it.
-    `kv` is for a plain memcached: a key an item, so it bounds what protocol and sockets cost with no queue behind them.
-    `promises` says for a program that is installed what it can promise.
+    `described` replaces the program's version, or `version_program` prints it. `kv` is for a plain memcached: a key for
+    each item, so it shows the cost of protocol and sockets without a queue. `promises` returns what the installed
+    program can promise.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Contestant(Struct, frozen=True):
 
 
 def version(contestant: Contestant) -> str:
-    """What a peer says of itself, on one line; for ours, the commit, or the command if one was given."""
+    """Return a peer's version, on one line; for ours, the commit, or the command if one was given."""
     return (
         contestant.described
         or first_line([contestant.version_program or contestant.program, *contestant.version_args])
@@ -58,7 +58,7 @@ def version(contestant: Contestant) -> str:
 
 
 def first_line(command: list[str]) -> str:
-    """First line a command prints, or "" when it cannot be run or fails."""
+    """Return the first line that a command prints, or "" if it cannot be run or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):

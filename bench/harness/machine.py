@@ -1,4 +1,4 @@
-"""Facts about the machine that a reader needs before believing a figure, and warnings where figures may mislead."""
+"""Facts about the machine that a reader needs before believing a figure, and warnings if figures may mislead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHERS_CORES_MAX = 0.15
 
 
 class Machine(Struct, frozen=True):
-    """Facts as they were when the run began."""
+    """The facts at the beginning of the run."""
 
     date: str
     cpu: str
@@ -56,7 +56,9 @@ def _cpu_model() -> str:
 
 
 def file_system(folder: Path, mounts: str) -> str:
-    """The type of the file system that holds `folder`, from the text of /proc/self/mounts; the last match is on top."""
+    """Return the type of the file system that holds `folder`, from the text of /proc/self/mounts; the last match is on
+    top.
+    """
     best, kind = "", "unknown"
     for line in mounts.splitlines():
         _, point, this_kind, *_ = line.split()
@@ -67,7 +69,7 @@ def file_system(folder: Path, mounts: str) -> str:
 
 
 def warnings(machine: Machine) -> list[str]:
-    """Why these figures may mislead."""
+    """Return the reasons why these figures may mislead."""
     found = []
     if machine.file_system in {"tmpfs", "ramfs"}:
         found.append(f"{machine.folder} is in memory ({machine.file_system}): fsync means nothing there; choose --dir")
@@ -77,7 +79,7 @@ def warnings(machine: Machine) -> list[str]:
 
 
 class Ticks(Struct, frozen=True):
-    """CPU time spent since boot by all processes, and since its start by this process and its ended children."""
+    """The CPU time spent since boot by all processes, and since its start by this process and its ended children."""
 
     at_seconds: float
     whole_seconds: float
@@ -85,26 +87,26 @@ class Ticks(Struct, frozen=True):
 
 
 def ticks() -> Ticks:
-    """Kernel work for interrupts is left out on both sides: no process is charged for it."""
+    """Read the CPU times. Kernel work for interrupts is left out on both sides: no process is charged for it."""
     user, nice, system, *_ = STAT.read_text().split("\n", 1)[0].split()[1:]
     whole = (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
     return Ticks(time.monotonic(), whole, sum(os.times()[:4]))
 
 
 def others_cores(before: Ticks, after: Ticks) -> float:
-    """How many cores' worth of work strangers did between two readings."""
+    """Return how many cores' worth of work other programs did between two readings."""
     strangers = (after.whole_seconds - before.whole_seconds) - (after.own_seconds - before.own_seconds)
     return max(0.0, strangers) / (after.at_seconds - before.at_seconds)
 
 
 def busy_warning(others: float) -> list[str]:
-    """Empty when the machine was ours alone, but for what a disk's kernel threads use."""
+    """Return a warning if other programs were busy, beyond a disk's kernel threads."""
     if others <= OTHERS_CORES_MAX:
         return []
     return [f"other programs used {others:.2f} cores meanwhile: believe no ratio before its spread, and run it again"]
 
 
 def cores() -> tuple[int | None, int | None]:
-    """A core for the server and another for the generator; two None when this process may use only one."""
+    """Return a core for the server and another for the generator; two None if this process may use only one."""
     usable = sorted(os.sched_getaffinity(0))
     return (usable[0], usable[1]) if len(usable) > 1 else (None, None)

@@ -1,8 +1,8 @@
-"""Polite clients beside a heavy one: so many small requests a second, and how late each was answered.
+"""Polite clients beside a heavy one: a number of small requests a second, and the delay of each reply.
 
-A process of its own, because a thread would wait for its neighbours' interpreter. Started with a port, a queue, a rate
-and a number of connections; prints an empty line once it is connected, measures until its standard input ends, then
-prints JSON.
+It is a process of its own, because a thread would wait for its neighbours' interpreter. It is started with a port, a
+queue, a rate and a number of connections; it prints an empty line once it is connected, measures until its standard
+input ends, then prints JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ ANSWER_SECONDS_MAX = 60.0
 
 
 class Delays(Struct, frozen=True):
-    """Milliseconds over `requests` requests, puts and gets in turn. `harm`: what went wrong, "" if nothing."""
+    """The delays of `requests` requests, in milliseconds, puts and gets in turn. `harm` is the failure, "" if there was
+    none.
+    """
 
     requests: int
     p50_ms: float
@@ -39,7 +41,7 @@ class Delays(Struct, frozen=True):
 
 
 class Probe:
-    """The process, as its parent sees it."""
+    """The probe process, as its parent sees it."""
 
     def __init__(self, port: int, queue: str, rate: int, core: int | None, connections: int = CONNECTIONS) -> None:
         command = [sys.executable, "-m", "staniel.bench.harness.probe", str(port), queue, str(rate), str(connections)]
@@ -50,7 +52,7 @@ class Probe:
         self._child.stdout.readline()  # it is connected
 
     def finish(self) -> Delays:
-        """End it; what it has measured."""
+        """End the process. Return its measurements."""
         out, _ = self._child.communicate(b"", timeout=2 * ANSWER_SECONDS_MAX)
         return msgspec.json.decode(out, type=Delays)
 
@@ -60,7 +62,7 @@ class Probe:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Of values in rising order, the nearest rank; 0.0 of none."""
+    """Return a percentile of rising values by the nearest rank; 0.0 for no values."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
@@ -71,7 +73,7 @@ def delays(seconds: Sequence[float], harm: str = "") -> Delays:
 
 
 class Asker:
-    """One connection with a queue of its own: puts an item and gets it back, in turns."""
+    """A connection with a queue of its own: it puts an item and gets it back, in turns."""
 
     def __init__(self, port: int, queue: bytes) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS_MAX)
@@ -94,7 +96,7 @@ class Asker:
         self._due = due
 
     def hear(self) -> float | None:
-        """Seconds since the request was due, None while the answer is not whole.  Raises Wrong."""
+        """Return the seconds since the request was due, None while the reply is incomplete. Raises Wrong."""
         more = self.sock.recv(4096)
         self._heard += more
         if more and len(self._heard) < len(self._wanted):
@@ -105,17 +107,19 @@ class Asker:
 
     @property
     def has_item(self) -> bool:
-        """Whether it has put what it has not got back."""
+        """True if it has put an item and not got it back."""
         return self._number % 2 == 1
 
 
 class Wrong(Exception):
-    """An answer that is not the one it should be."""
+    """The reply is not the expected one."""
 
 
 def measure(port: int, queue: str, rate: int, connections: int) -> Delays:
-    """Requests due at even distances, each sent on a connection that has none in flight. One that had to wait for such
-    a connection is counted from when it was due; one for which only we were late is not.
+    """Send requests due at even distances, each on a connection that has none in flight.
+
+    A request that had to wait for such a connection is counted from when it was due; a request that was late only
+    because of us is not.
     """
     askers = [Asker(port, b"%b-%d" % (queue.encode(), number)) for number in range(connections)]
     by_fd = {asker.sock.fileno(): asker for asker in askers}

@@ -1,7 +1,7 @@
-"""One server process: started on its core, waited for until its port answers, killed and removed whatever happens.
+"""A server process: started on its core, awaited until its port accepts, killed and removed in every case.
 
-Three things make sure that nothing is left behind: a context manager; SIGTERM and SIGHUP turned into exceptions, so
-that context managers run; and the kernel, asked to kill the child when we die without notice.
+Three mechanisms ensure that no process remains: a context manager; SIGTERM and SIGHUP turned into exceptions, so that
+context managers run; and the kernel, asked to kill the child if we die without notice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Running(Struct, frozen=True):
 
 @contextmanager
 def running(contestant: Contestant, sync: Sync, base: Path, core: int | None) -> Iterator[Running]:
-    """A fresh server in a fresh folder under `base`, pinned to `core` if given.  Raises StartFailed."""
+    """Yield a new server in a new folder under `base`, pinned to `core` if given. Raises StartFailed."""
     folder = Path(tempfile.mkdtemp(prefix=f"bench-{contestant.name}-", dir=base))
     try:
         data = folder / "data"
@@ -84,7 +84,7 @@ def _kill_group(child: subprocess.Popen[bytes]) -> None:
 
 
 def child_setup(core: int | None) -> Callable[[], None]:
-    """For preexec_fn: pin the child to a core, and have it killed when its parent dies."""
+    """Return a preexec_fn that pins the child to a core, and has it killed when its parent dies."""
 
     def setup() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -95,7 +95,7 @@ def child_setup(core: int | None) -> Callable[[], None]:
 
 
 def free_port() -> int:
-    """A random port on loopback that is free just now."""
+    """Return a random free port on loopback."""
     while True:
         port = random.choice(_PORTS)
         with socket.socket() as probe:
@@ -122,13 +122,13 @@ def _await_port(contestant: Contestant, child: subprocess.Popen[bytes], server: 
 
 
 def log_tail(server: Running) -> str:
-    """The end of what the server printed, on one line."""
+    """Return the end of the server's output, on one line."""
     text = " ".join(server.log.read_text(errors="replace").split())
     return text[-_LOG_TAIL_CHARS:] or "it printed nothing"
 
 
 def exit_on_signals() -> None:
-    """Turns SIGTERM and SIGHUP into SystemExit, so every `finally` runs."""
+    """Turn SIGTERM and SIGHUP into SystemExit, so that every `finally` runs."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""One server of ours as a process: start, kill, its figures in /proc, and a blocking client that sends in bursts."""
+"""A server of ours as a process: start, kill, its figures in /proc, and a blocking client that sends in bursts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Failed(Exception):
 
 
 class Served:
-    """One real server on a spool of its own, killed and started again at will: `program`, run in `checkout`."""
+    """A real server on a spool of its own, killed and started again at will: `program`, run in `checkout`."""
 
     def __init__(self, folder: Path, config: str, program: Sequence[str] = PROGRAM, checkout: Path = ROOT) -> None:
         self.folder = folder
@@ -70,7 +70,7 @@ class Served:
         self._child.stdout.close()
 
     def restart(self, items: int) -> None:
-        """kill -9, and start again; every item must be there."""
+        """Kill the server with SIGKILL, and start it again; every item must be there."""
         self.kill()
         self.start()
         self.restart_cpu_ms = max(0.0, self.cpu_ms() - self._empty_start_cpu_ms)
@@ -78,7 +78,7 @@ class Served:
             raise Failed(f"{items} items expected: {self.greeting.strip()}")
 
     def cpu_ms(self) -> float:
-        """Processor time used so far; Linux encodes another process's clock so."""
+        """Return the processor time used so far, from the process's clock as Linux numbers it."""
         return time.clock_gettime((~self._child.pid << 3) | 2) * 1000
 
     def rss_kb(self) -> float:
@@ -90,12 +90,12 @@ class Served:
         return self.most_files
 
     def most_rss_kb(self) -> float:
-        """The highest resident size of this life."""
+        """Return the highest resident size since the start."""
         status = (Path("/proc") / str(self._child.pid) / "status").read_text()
         return float(status.partition("VmHWM:")[2].split()[0])
 
     def forget_most_rss(self) -> None:
-        """From now on `most_rss_kb` counts anew."""
+        """Restart the count of `most_rss_kb`."""
         (Path("/proc") / str(self._child.pid) / "clear_refs").write_text("5")
 
     def journal_kb(self) -> float:
@@ -103,7 +103,7 @@ class Served:
 
 
 class Client:
-    """One blocking connection that talks in bursts."""
+    """A blocking connection that sends in bursts."""
 
     def __init__(self, server: Served) -> None:
         self.server = server
@@ -111,7 +111,7 @@ class Client:
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def hear(self, end: bytes, count: int = 1) -> bytes:
-        """Everything up to `count` times `end`."""
+        """Return everything up to `count` times `end`."""
         heard = bytearray()
         seen = 0
         while seen < count:
@@ -124,7 +124,7 @@ class Client:
         return bytes(heard)
 
     def ask(self, requests: Sequence[bytes], end: bytes) -> bytes:
-        """Send bursts, and wait for the answers to each; all that was heard."""
+        """Send bursts, and wait for the replies to each. Return all received bytes."""
         heard = []
         for at in range(0, len(requests), BURST):
             burst = requests[at : at + BURST]
@@ -148,7 +148,7 @@ class Client:
 def served(
     config: str, base: Path | None = None, program: Sequence[str] = PROGRAM, checkout: Path = ROOT
 ) -> Iterator[Served]:
-    """A server with this configuration, in a folder under `base`; both are gone afterwards, whatever happens."""
+    """Yield a server with this configuration, in a folder under `base`; both are removed afterwards, in every case."""
     folder = Path(tempfile.mkdtemp(prefix="bench-ours-", dir=base))
     try:
         server = Served(folder, config, program, checkout)
@@ -161,7 +161,7 @@ def served(
 
 
 def polite_delays(server: Served, rate: int, clients: int, seconds: float) -> Delays:
-    """What `clients` see that together put and get `rate` items a second. Raises Failed."""
+    """Return the delays of `clients` clients that together put and get `rate` items a second. Raises Failed."""
     probe = Probe(server.port, "polite", rate, OUR_CORE, clients)
     try:
         time.sleep(seconds)

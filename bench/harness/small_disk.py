@@ -1,6 +1,6 @@
-"""A real file system of some megabytes, made for one run and gone with it, however the run ends.
+"""A real file system of some megabytes, made for one run and removed with it, however the run ends.
 
-It is mounted in a namespace that a sleeping process keeps; servers enter it, others look into it through /proc. A tmpfs
+It is mounted in a namespace that a sleeping process keeps; servers enter it, others reach it through /proc. A tmpfs
 needs root, or a system that lets users make namespaces; ext4, in a file of its own, needs root and a loop device.
 """
 
@@ -26,11 +26,13 @@ STEP_BYTES = 1 << 20
 
 
 class CannotMount(Exception):
-    """Neither root nor a user's namespace: no file system can be made here."""
+    """No file system can be made here: this is neither root nor may users make namespaces."""
 
 
 class SmallDisk:
-    """`folder` is its path for a server started with `wrapper`; `view` is the same folder for others."""
+    """A small file system. `folder` is its path for a server started with `wrapper`; `view` is the same folder
+    for others.
+    """
 
     def __init__(self, folder: Path, keeper: subprocess.Popen[bytes], way: list[str]) -> None:
         self.folder = folder
@@ -47,8 +49,10 @@ class SmallDisk:
         return numbers.f_bavail * numbers.f_frsize
 
     def fill(self, leave_bytes: int) -> None:
-        """Take all space but so much. In steps, because an allocation that fails in the end has held everything; and no
-        more than was free at first, because a server may give up its reserve meanwhile.
+        """Take all space except `leave_bytes`.
+
+        It takes steps, because a failed allocation occupies everything before it fails; and no more than was free at
+        first, because a server may give up its reserve meanwhile.
         """
         rest_bytes = self.free_bytes() - leave_bytes
         with self.filler.open("ab") as file:
@@ -61,13 +65,13 @@ class SmallDisk:
                 rest_bytes -= step_bytes
 
     def clear(self) -> None:
-        """Give all of that back."""
+        """Give the taken space back."""
         self.filler.unlink()
 
 
 @contextmanager
 def small_disk(folder: Path, size_bytes: int, script: str = TMPFS) -> Iterator[SmallDisk]:
-    """An empty file system of that size at `folder`, which is made. Raises CannotMount."""
+    """Yield an empty file system of that size at `folder`, which is made. Raises CannotMount."""
     folder.mkdir()
     why = []
     for way in WAYS:

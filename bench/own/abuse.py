@@ -1,8 +1,8 @@
-"""What one client's largest requests cost the others: each attack alone, beside polite clients, against a server of
-its own; and as a control against another server on the same core, of which the polite clients know nothing. What they
-pay then is the machine's share, which no server could avoid.
+"""The cost of one client's largest requests for the others.
 
-The targets and limits are here, the attacks in `attacks.py`, the timing of a turn in `turns.py`.
+Each attack runs alone, beside polite clients, against a server of its own; and as a control against another server on
+the same core, which the polite clients do not use. The delay in the control is the machine's share, which no server
+could avoid. The targets and limits are here, the attacks in `attacks.py`, the timing of a turn in `turns.py`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ HELD_MB_MAX = 256 + 128  # max_pending_size_total, and max_memory_size of the on
 
 
 class Row(Struct, frozen=True):
-    """`turn_ms`: the longest turn under attack. `beside`: another server is attacked. `times`: polite p99 under attack
-    over the greater of quiet and beside, the median of the rounds. `held_mb`: the highest resident size of all rounds,
-    less that before the first.
+    """The result of an attack. `turn_ms` is the longest turn under attack. `beside`: another server is attacked.
+    `times` is the polite p99 under attack over the greater of quiet and beside, the median of the rounds. `held_mb` is
+    the highest resident size of all rounds, less that before the first.
     """
 
     attack: str
@@ -52,7 +52,7 @@ class Row(Struct, frozen=True):
 
     @property
     def missed(self) -> list[str]:
-        """The targets that were."""
+        """The missed targets."""
         found = {
             "turn": self.turn_ms > TURN_MS_MAX,
             "p99": self.times > TIMES_MAX,
@@ -62,12 +62,12 @@ class Row(Struct, frozen=True):
 
 
 def polite(server: Served, seconds: float) -> Delays:
-    """Raises Failed."""
+    """Measure the polite clients. Raises Failed."""
     return polite_delays(server, RATE, POLITE, seconds)
 
 
 def under_attack(server: Served, attack: Attack, target: Target, seconds: float) -> Delays:
-    """What the polite clients of `server` see. Raises Failed."""
+    """Measure the polite clients of `server` under attack. Raises Failed."""
     over, wrong = threading.Event(), list[Exception]()
 
     def work() -> None:
@@ -89,7 +89,7 @@ def under_attack(server: Served, attack: Attack, target: Target, seconds: float)
 
 
 def measured(attack: Attack, checkout: Path, rounds: int, seconds: float, scale: float = 1.0) -> Row:
-    """A server of its own, quiet and under attack in turns. Raises Failed."""
+    """Measure a server of its own, quiet and under attack in turns. Raises Failed."""
     with tempfile.TemporaryDirectory(prefix="bench-turns-") as folder:
         longest = Longest(Path(folder) / "longest")
         program = [interpreter(checkout), str(ROOT / "bench" / "own" / "turns.py"), str(longest.path)]
@@ -124,7 +124,7 @@ def target_at(server: Served, scale: float) -> Target:
 
 
 def settle(server: Served) -> None:
-    """Two answers: the turn before the second one has ended, and has been noted."""
+    """Wait for two replies: the turn before the second one has ended, and has been noted."""
     client = Client(server)
     for _ in range(2):
         client.sock.sendall(b"version\r\n")
@@ -133,7 +133,7 @@ def settle(server: Served) -> None:
 
 
 def interpreter(checkout: Path) -> str:
-    """The checkout's own, if it has one."""
+    """Return the checkout's own interpreter, if it has one, else ours."""
     own = checkout / ".venv" / "bin" / "python"
     return str(own) if own.exists() else sys.executable
 
@@ -151,7 +151,7 @@ def line(row: Row) -> str:
 
 
 def chosen(only: Sequence[str]) -> list[Attack]:
-    """Those whose name has one of these words in it; all if there are none. Raises click.UsageError."""
+    """Return the attacks whose name contains one of these words; all without words. Raises click.UsageError."""
     found = [one for one in ATTACKS if not only or any(word in one.name for word in only)]
     if not found:
         raise click.UsageError(f"no such attack; there are: {'; '.join(one.name for one in ATTACKS)}")
@@ -172,11 +172,11 @@ def chosen(only: Sequence[str]) -> list[Attack]:
 )
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the rows here.")
 def main(rounds: int, quick: bool, only: tuple[str, ...], checkout: Path, json_file: Path | None) -> None:
-    """Attack the server in each way that one client can, and show what the others pay.
+    """Attack the server in each way that one client can, and show the cost for the others.
 
     Exit status: 0 no turn above 20 ms of its thread's time, no polite p99 more than twice that of a quiet server (or of
-    one beside which another is attacked), no more memory than the settings allow; 1 a target was missed, or something
-    failed.
+    one beside which another is attacked), no more memory than the settings allow; 1 a target was missed, or a
+    measurement failed.
     """  # fmt: skip
     attacks, rows, before = chosen(only), list[Row](), machine.ticks()
     if quick:

@@ -1,8 +1,8 @@
-"""What the admin side costs, and how quick it is: scrapes, pages, a browser, `staniel top`, `journal verify`.
+"""The cost and speed of the admin side: scrapes, pages, a browser, `staniel top`, `journal verify`.
 
-The machine is seldom calm, so where processor time says it, processor time is taken: of the server, of a command, or of
-the hub's longest turn (`turns.py`). What a browser does can only be told by the clock; a blank page beside it tells how
-much of that is the machine's. What is measured in a browser stands in `admin_page.py`.
+The machine is seldom calm, so the measure is processor time if it can be: of the server, of a command, or of the hub's
+longest turn (`turns.py`). A browser can only be measured by the clock; a blank page beside it shows the machine's
+share. `admin_page.py` has the measurements in a browser.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ TOP_MAX_PERCENT = 1.0
 
 
 class Row(Struct, frozen=True):
-    """`figure` in `unit`, which is to be at most `goal`, or at least, if `is_least`; no goal: it is told only."""
+    """A result: `figure` in `unit`, which must be at most `goal`, or at least, if `is_least`; without a goal it is only
+    shown.
+    """
 
     name: str
     figure: float
@@ -74,7 +76,7 @@ class Options(Struct, frozen=True):
 
 
 def filled(server: Served, count: int, items_each: int = 1) -> None:
-    """`count` queues of some items of 100 bytes."""
+    """Fill `count` queues with some items of 100 bytes."""
     client = Client(server)
     names = [f"queue-{number:05}" for number in range(count)]
     for _ in range(items_each):
@@ -87,7 +89,7 @@ def admin_port(server: Served) -> int:
 
 
 def scrape(server: Served) -> bytes:
-    """Raises Failed."""
+    """Scrape the server. Raises Failed."""
     connection = http.client.HTTPConnection("127.0.0.1", admin_port(server), timeout=60)
     try:
         connection.request("GET", "/metrics")
@@ -101,7 +103,7 @@ def scrape(server: Served) -> bytes:
 
 
 class Operators:
-    """Open pages, and a scrape a second if that is wanted, in a thread that only reads."""
+    """The operators of a server: open pages, and a scrape a second if requested, in a thread that only reads."""
 
     def __init__(self, server: Served, pages: int, scrapes: bool) -> None:
         self._server, self._scrapes = server, scrapes
@@ -130,7 +132,7 @@ class Operators:
             self.harm = str(error)
 
     def leave(self) -> None:
-        """Raises Failed."""
+        """End the operators. Raises Failed."""
         self._over.set()
         self._thread.join()
         for sock in self._socks:
@@ -140,7 +142,7 @@ class Operators:
 
 
 def cost(server: Served, rate: int, seconds: float, pages: int, scrapes: bool) -> tuple[float, float]:
-    """Processor time of the server: ms in a second, µs for a request of the clients. Raises Failed."""
+    """Return the server's processor time: ms in a second, µs for a request of the clients. Raises Failed."""
     operators = Operators(server, pages, scrapes)
     try:
         time.sleep(1.0)  # the pages have been told all queues
@@ -161,8 +163,8 @@ OPERATORS = {"a scrape a second": (0, True), "ten pages": (PAGES, False), "both"
 
 
 def load(options: Options) -> Iterator[Row]:
-    """What a scrape a second and ten pages take away from the clients. What is taken of a core in a second is what a
-    server whose core is full cannot give to them.
+    """Measure how much a scrape a second and ten pages take from the clients: the share of a core that a server whose
+    core is full cannot give to them.
     """
     with served(CONFIG) as server:
         filled(server, QUEUES - CHANGING)
@@ -207,7 +209,7 @@ def metrics(options: Options) -> Iterator[Row]:
 
 @contextmanager
 def left_spool(config: str, items: int) -> Iterator[Path]:
-    """The spool of a server that was stopped, with `items` items of 1 KB in one queue."""
+    """Yield the spool of a stopped server, with `items` items of 1 KB in one queue."""
     with served(config) as server:
         client = Client(server)
         client.put(["q"] * items, [os.urandom(ITEM_BYTES // 2).hex().encode()] * items)
@@ -218,7 +220,7 @@ def left_spool(config: str, items: int) -> Iterator[Path]:
 
 
 def run(command: list[str]) -> tuple[float, float]:
-    """Seconds of processor time and of the clock. Raises Failed."""
+    """Run a command. Return the seconds of processor time and of the clock. Raises Failed."""
     began = time.monotonic()
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, preexec_fn=child_setup(OUR_CORE))
     _, status, usage = os.wait4(child.pid, 0)
@@ -236,7 +238,7 @@ KINDS = {
 
 
 def verify(options: Options) -> Iterator[Row]:
-    """Megabytes of journal that `journal verify` reads in a second, its own start taken off."""
+    """Measure the megabytes of journal that `journal verify` reads in a second, without its own start."""
     program = [sys.executable, "-m", "staniel.server", "journal", "verify", "-q"]
     for kind, settings in KINDS.items():
         with left_spool(CONFIG + settings, options.items) as spool, left_spool(CONFIG + settings, 1) as tiny:
@@ -254,7 +256,7 @@ def verify(options: Options) -> Iterator[Row]:
 
 @contextmanager
 def top_running(server: Served) -> Iterator[Callable[[], float]]:
-    """`staniel top` on a terminal of its own; gives what tells its processor time so far, in ms."""
+    """Run `staniel top` on a terminal of its own. Yield a function that returns its processor time so far, in ms."""
     ours, theirs = pty.openpty()
     ioctl(theirs, TIOCSWINSZ, TOP_WINDOW)
     command = [sys.executable, "-m", "staniel.server", "top", "--url", f"http://127.0.0.1:{admin_port(server)}"]
@@ -301,7 +303,7 @@ def top(options: Options) -> Iterator[Row]:
 
 
 def start(options: Options) -> Iterator[Row]:
-    """Processor time until the server says that it listens, with a port for operators and without any way for them."""
+    """Measure the processor time until the server listens, with a port for operators and without one."""
     taken: dict[str, list[float]] = {CONFIG: [], BARE_CONFIG: []}
     for _ in range(3 * options.rounds):
         for config, times in taken.items():
@@ -314,7 +316,7 @@ def start(options: Options) -> Iterator[Row]:
 
 
 def page(options: Options) -> Iterator[Row]:
-    """In a browser. Imported here: without one, the other parts can be measured."""
+    """Measure the page in a browser. It is imported here, so that the other parts can be measured without one."""
     from staniel.bench.own import admin_page
 
     with served(CONFIG) as server:
@@ -344,9 +346,9 @@ def line(row: Row) -> str:
 @click.option("--items", default=300_000, show_default=True, help="Of 1 KB in the journals that are verified.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the rows here.")
 def main(only: tuple[str, ...], rounds: int, seconds: float, items: int, json_file: Path | None) -> None:
-    """Measure what the admin side costs. STANIEL_PURE=1 measures plain Python where there is a compiled build.
+    """Measure the cost of the admin side. STANIEL_PURE=1 measures plain Python although there is a compiled build.
 
-    Exit status: 0 every goal was reached; 1 one was missed, or something failed.
+    Exit status: 0 every goal was reached; 1 one was missed, or a measurement failed.
     """
     rows = list[Row]()
     for name in only or PARTS:

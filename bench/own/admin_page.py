@@ -1,6 +1,6 @@
-"""The operator's page in chromium: its first paint, and whether it stutters while queues change, scroll, sort, filter.
+"""The operator's page in chromium: its first paint, and its frames while queues change, scroll, sort, filter.
 
-A blank page that is watched likewise tells what the machine does to any page.
+A blank page measured the same way shows the machine's share.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def paints(browser: Any, url: str, rounds: int) -> Iterator[Figure]:
 
 
 def handle(page: Any) -> None:
-    """Scrolls, sorts and filters, once."""
+    """Use the page once: scroll, sort and filter it."""
     for _ in range(20):
         page.mouse.wheel(0, 600)
         page.wait_for_timeout(50)
@@ -75,7 +75,7 @@ def handle(page: Any) -> None:
 
 
 def watched(page: Any, name: str, work: Callable[[], None], goal: float | None) -> Iterator[Figure]:
-    """While `work` is done."""
+    """Yield the figures of the page while `work` runs."""
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
     before = metrics(session)
@@ -92,7 +92,7 @@ def watched(page: Any, name: str, work: Callable[[], None], goal: float | None) 
 
 
 def metrics(session: Any) -> float:
-    """Seconds that the page's thread has worked."""
+    """Return the seconds of work of the page's thread."""
     found = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
     return float(found["TaskDuration"])
 

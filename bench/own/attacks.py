@@ -1,7 +1,7 @@
-"""What one client can ask for that is large, each kind as a loop that goes on until it is told to stop.
+"""The large requests of one client, each kind as a loop that runs until it is told to stop.
 
-What it costs is measured from outside, by `abuse.py`. A client that is refused or hung up on goes on with its next
-attempt, as an attacker would.
+`abuse.py` measures the cost from outside. A client that is refused or disconnected goes on with its next attempt, as an
+attacker would.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BRIEF_SECONDS = 0.002
 
 
 class Target(Struct, frozen=True):
-    """The server's ports, and how large an attack is: 1.0 as it was found, less in a test."""
+    """The server's ports, and the size of an attack: 1.0 is the original size, less in a test."""
 
     memcache: int
     text: int
@@ -50,7 +50,7 @@ Work = Callable[[Target, Over], None]
 
 
 class Attack(Struct, frozen=True):
-    """`prepare` runs before anything is measured."""
+    """An attack. `prepare` runs before the measurement."""
 
     name: str
     work: Work
@@ -58,19 +58,19 @@ class Attack(Struct, frozen=True):
 
 
 def names(length: int) -> Iterator[bytes]:
-    """Each of this length once."""
+    """Return each name of this length once."""
     return (bytes(digits) for digits in itertools.product(DIGITS, repeat=length))
 
 
 class Asker:
-    """Asks, and waits for the end of the answer; connects again after each hang-up."""
+    """A client that sends a request and waits for the end of the reply; it reconnects after each disconnection."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._sock: socket.socket | None = None
 
     def ask(self, request: bytes, end: bytes, count: int = 1) -> None:
-        """One error in place of an answer counts as one."""
+        """Send a request, and wait for `count` replies. An error counts as a reply."""
         try:
             if self._sock is None:
                 self._sock = socket.create_connection(("127.0.0.1", self._port), timeout=ANSWER_SECONDS_MAX)
@@ -94,7 +94,7 @@ class Asker:
 
 
 def repeated(port: int, over: Over, requests: Iterator[tuple[bytes, int]], end: bytes) -> None:
-    """Each request, and the number of its answers, one after the other."""
+    """Send each request, with its number of replies, one after the other."""
     asker = Asker(port)
     try:
         for request, count in requests:
@@ -166,7 +166,7 @@ def text_put(target: Target, over: Over) -> None:
 
 
 def thrift_list(target: Target, over: Over) -> None:
-    """A field that the call does not have, type list, its elements empty structs."""
+    """Send a call with an unknown field, a list of empty structs."""
     count = target.sized(262_000)
     call = b"\x80\x01\x00\x01\x00\x00\x00\x0bget_version\x00\x00\x00\x07"
     call += b"\x0f\x00\x09\x0c" + count.to_bytes(4, "big") + bytes(count) + b"\x00"
@@ -181,7 +181,7 @@ def leases(target: Target, over: Over) -> None:
 
 @cache
 def lease_lines(count: int) -> list[bytes]:
-    """Made before the attack: that takes longer than to refuse them, and on the polite clients' core."""
+    """Make lines before the attack: making them takes longer than refusing them, and on the polite clients' core."""
     fresh = names(5)
     return [b"lease " + b" ".join(itertools.islice(fresh, count)) + b" 0\r\n" for _ in range(20)]
 
@@ -191,7 +191,7 @@ def make_lines(target: Target) -> None:
 
 
 def children(target: Target, over: Over) -> None:
-    """Of the polite clients' own queue. Once they are there it is the polite one that pays."""
+    """Make children of the polite clients' own queue. Once they exist, the polite client pays for them."""
     keys = [b"polite-0+%x" % number for number in range(target.sized(1_200))]
     repeated(target.memcache, over, itertools.repeat((b"get " + b" ".join(keys) + b"\r\n", 1)), b"END\r\n")
 
@@ -200,8 +200,8 @@ def children(target: Target, over: Over) -> None:
 
 
 def hold(target: Target, over: Over, clients: int, first: bytes, then: bytes, then_bytes: int) -> None:
-    """Connections that send `first`, then `then` again and again as long as the server takes it, up to so many bytes,
-    and read nothing. One that is dropped comes again.
+    """Connect clients that send `first`, then `then` repeatedly while the server takes it, up to so many bytes, and
+    read nothing. A dropped client reconnects.
     """
     poller = select.poll()
     socks: dict[int, tuple[socket.socket, int]] = {}

@@ -1,8 +1,8 @@
-"""What a backlog far larger than memory costs: memory, disk, a restart, the drain, and requests meanwhile.
+"""The cost of a backlog far larger than memory: memory, disk, a restart, the drain, and requests meanwhile.
 
 A backlog that fits in memory comes first, then the large one, a kill, a restart, the drain, and the small one again.
 The drain goes in slices with a small backlog between them, because machines change their speed within a minute. Every
-item is numbered; that all come back, once, whole and in order is checked.
+item is numbered; the check is that all come back, once, whole and in order.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SIZES = {"KB": 1 << 10, "MB": MIB, "GB": GIB}
 
 
 class Part(Struct, frozen=True):
-    """A phase of the run: `items` in `seconds`, from `start` on, and what the polite client saw meanwhile.
-    `cpu_seconds`: of processor, the server's own and the kernel's for it, all threads.
+    """A phase of the run: `items` in `seconds`, from `start` on, and the polite client's delays meanwhile.
+    `cpu_seconds` is the processor time of all threads, the server's own and the kernel's for it.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Part(Struct, frozen=True):
 
     @property
     def cpu_us(self) -> float:
-        """Microseconds of processor for each item."""
+        """The microseconds of processor for each item."""
         return 1e6 * self.cpu_seconds / self.items
 
 
 class Sample(Struct, frozen=True):
-    """Once a second."""
+    """A sample, taken once a second."""
 
     at: float
     rss_mb: float
@@ -70,8 +70,9 @@ class Sample(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """`drain_shares`: of each slice of the large drain, items a second over those of the small drains before and after
-    it; `drain_cpu_shares` the same with seconds of processor, which a host that takes it away does not change.
+    """The result. `drain_shares` are, for each slice of the large drain, items a second over those of the small drains
+    before and after it; `drain_cpu_shares` the same with processor seconds, which a host that takes the processor away
+    does not change.
     """
 
     machine: machine.Machine
@@ -88,7 +89,7 @@ class Outcome(Struct, frozen=True):
 
 
 def size(text: str) -> int:
-    """Bytes of "128MB".  Raises ValueError."""
+    """Return the bytes of "128MB". Raises ValueError."""
     found = re.fullmatch(r"(\d+)(KB|MB|GB)", text)
     if found is None:
         raise ValueError(f"{text!r} is no size like 128MB")
@@ -111,7 +112,7 @@ class Items:
         return b"%016d" % number + self._pool[at : at + self._rest_bytes]
 
     def puts(self, first: int, count: int) -> tuple[bytes, bytes]:
-        """Requests, and the answers that they must bring."""
+        """Return requests, and their expected replies."""
         sets = [self._head + self.data(number) + b"\r\n" for number in range(first, first + count)]
         return b"".join(sets), b"STORED\r\n" * count
 
@@ -121,7 +122,7 @@ class Items:
 
 
 def exchange(server: Served, burst_of: Callable[[int, int], tuple[bytes, bytes]], numbers: range) -> None:
-    """Items with these numbers, two bursts in flight.  Raises Failed at the first byte that is not the one expected."""
+    """Exchange items with these numbers, two bursts in flight. Raises Failed at the first unexpected byte."""
     sock = Client(server).sock
     in_flight: list[tuple[int, bytes]] = []
     with sock:
@@ -136,7 +137,7 @@ def exchange(server: Served, burst_of: Callable[[int, int], tuple[bytes, bytes]]
 
 
 def hear(sock: socket.socket, first: int, wanted: bytes) -> None:
-    """Raises Failed."""
+    """Compare the received bytes with the expected ones. Raises Failed."""
     heard = bytearray(len(wanted))
     view, got = memoryview(heard), 0
     while got < len(wanted):
@@ -150,7 +151,7 @@ def hear(sock: socket.socket, first: int, wanted: bytes) -> None:
 
 
 class Watch(threading.Thread):
-    """Notes resident size and disk use once a second, until it is told to stop."""
+    """A thread that notes resident size and disk use once a second, until it is stopped."""
 
     def __init__(self, server: Served, began: float) -> None:
         super().__init__(daemon=True)
@@ -177,7 +178,7 @@ class Watch(threading.Thread):
 
 
 def disk_bytes(folder: Path) -> int:
-    """Blocks that the files of `folder` occupy; one that is renamed meanwhile is left out."""
+    """Return the size of the blocks of the files of `folder`; one that is renamed meanwhile is left out."""
     total = 0
     for name in os.listdir(folder):
         try:
@@ -198,7 +199,7 @@ class Story:
         self.rss_most_mb = 0.0
 
     def part(self, name: str, items: int, work: Callable[[], None]) -> None:
-        """Do `work` with the polite client beside it.  Raises Failed."""
+        """Run `work` with the polite client beside it. Raises Failed."""
         probe = Probe(self.server.port, "small", PROBE_RATE, OUR_CORE)
         try:
             start, used_ms = time.monotonic(), self.server.cpu_ms()
@@ -218,7 +219,9 @@ class Story:
         click.echo(line(part), err=True)
 
     def restart(self, first: bytes, wanted: bytes) -> float:
-        """kill -9, and start again; seconds until the first item has been shown.  Raises Failed."""
+        """Kill the server with SIGKILL, and start it again. Return the seconds until the first item is shown. Raises
+        Failed.
+        """
         start = time.monotonic()
         self.server.kill()
         self.server.start()
@@ -232,7 +235,7 @@ class Story:
 
 
 def measure(server: Served, item_bytes: int, memory_bytes: int, backlog_bytes: int) -> tuple[Story, float]:
-    """The whole run: the story, the restart in seconds.  Raises Failed."""
+    """Make the whole run. Return the story, and the restart in seconds. Raises Failed."""
     story = Story(server)
     story.watch.start()
     try:
@@ -257,7 +260,7 @@ def measure(server: Served, item_bytes: int, memory_bytes: int, backlog_bytes: i
 
 
 def drain_shares(parts: list[Part]) -> tuple[list[float], list[float]]:
-    """Of the clock and of the processor; see Outcome."""
+    """Return the shares of the clock and of the processor; see Outcome."""
     drains = [part for part in parts if part.name.startswith("drain")]
     shares, cpu_shares = [], []
     for before, one, after in zip(drains, drains[1:], drains[2:], strict=False):
@@ -278,7 +281,7 @@ def small_round(story: Story, fits: Items) -> None:
 
 
 def empty(server: Served, queue: bytes) -> None:
-    """Raises Failed if more came out of the disk than went in."""
+    """Check that no more items come from the disk than were put. Raises Failed."""
     with Client(server).sock as sock:
         sock.sendall(b"get %b\r\n" % queue)
         hear(sock, -1, b"END\r\n")
@@ -320,7 +323,7 @@ def spread(shares: list[float]) -> str:
 
 
 def picture(outcome: Outcome) -> str:
-    """Resident size and disk over time."""
+    """Draw resident size and disk over time."""
     samples = outcome.samples
     rss = chart.Line("resident size", [(one.at, one.rss_mb) for one in samples])
     disk = chart.Line("files on the disk", [(one.at, one.disk_gib) for one in samples])
@@ -354,7 +357,10 @@ def failures_as_messages() -> Iterator[None]:
 def main(
     gib: float, item_bytes: int, memory: str, folder: Path | None, chart_file: Path | None, json_file: Path | None
 ) -> None:
-    """Exit status: 0 every item came back in its order and the bounds held; 1 not so; 2 wrong options."""
+    """Measure a backlog far larger than memory.
+
+    Exit status: 0 every item came back in its order and the bounds held; 1 they did not; 2 wrong options.
+    """
     try:
         memory_bytes = size(memory)
     except ValueError as error:

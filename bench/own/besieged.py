@@ -1,6 +1,6 @@
 """An ordinary client's delays while a server is attacked in five ways, one after the other, with a rest before each.
 
-The attackers are a process of their own on the client's core, so that what is seen is the machine's share, too.
+The attackers are a process of their own on the client's core, so the delays include the machine's share.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TIMEOUT_S = 10.0
 
 
 class Attack(Struct, frozen=True):
-    """`work` goes on until it is told to stop."""
+    """An attack. `work` runs until it is told to stop."""
 
     name: str
     work: Callable[[Served, int, Event], None]
@@ -52,7 +52,7 @@ class Attack(Struct, frozen=True):
 
 
 class Sample(Struct, frozen=True):
-    """A put and a get: when they were sent, in seconds, and how much later they were answered."""
+    """A put and a get: the time when they were sent, in seconds, and the delay of their replies."""
 
     at: float
     delay_ms: float
@@ -75,7 +75,7 @@ def crowd_slow(server: Served, count: int, over: Event) -> None:
 
 
 def handshakes(server: Served, count: int, over: Event) -> None:
-    """Whole ones, one after the other."""
+    """Make whole handshakes, one after the other."""
     context = trusting()
     while not over.is_set():
         with (
@@ -87,7 +87,7 @@ def handshakes(server: Served, count: int, over: Event) -> None:
 
 
 def flood(server: Served, count: int, over: Event) -> None:
-    """`count` connections that send requests as fast as they are answered, in pipelines of thousands."""
+    """Open `count` connections that send requests as fast as they are served, in pipelines of thousands."""
     with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as first:
         socks = [first, *(socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) for _ in range(count - 1))]
         for sock in socks:
@@ -101,7 +101,7 @@ def flood(server: Served, count: int, over: Event) -> None:
 
 
 def garbage(server: Served, count: int, over: Event) -> None:
-    """Connections that send noise, to the plain port and the one for TLS in turns."""
+    """Open connections that send noise, to the plain port and to the one for TLS in turns."""
     number = 0
     while not over.is_set():
         number += 1
@@ -126,7 +126,7 @@ def attacks(idle_count: int, slow_count: int) -> list[Attack]:
 
 
 def observe(client: Client, began: float, seconds: float) -> list[Sample]:
-    """A put and a get in one send, EVERY_S apart; a client that waits for its answers, so a late one delays the next.
+    """Send a put and a get together, EVERY_S apart; the client waits for its replies, so a late one delays the next.
     Raises Failed.
     """
     samples, sent = list[Sample](), time.monotonic()
@@ -143,7 +143,7 @@ def observe(client: Client, began: float, seconds: float) -> list[Sample]:
 
 
 def measured(chosen: Sequence[Attack], seconds: float) -> Story:
-    """Each attack for so long, and half of that quiet before it. Raises Failed."""
+    """Run each attack for `seconds`, with half of that quiet before it. Raises Failed."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-besieged-") as folder,
         served(CONFIG % certificate(Path(folder))) as server,
@@ -180,21 +180,21 @@ def under(attack: Attack, server: Served, client: Client, began: float, seconds:
 
 
 def attacking(attack: Attack, server: Served, over: Event) -> None:
-    """In a process of its own, which is not as urgent as the ordinary client."""
+    """Attack in a process of its own, with a lower priority than the ordinary client."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     attack.work(server, attack.count, over)
 
 
 def trusting() -> ssl.SSLContext:
-    """For a client that takes any certificate."""
+    """Return a context for a client that accepts any certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
 def certificate(folder: Path) -> Path:
-    """One that signs itself, of P-256, with its key in the same file."""
+    """Make a self-signed certificate of P-256, with its key in the same file."""
     path = folder / "server.pem"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     command += ["-subj", "/CN=localhost", "-keyout", str(path), "-out", str(folder / "public.pem")]
@@ -205,7 +205,7 @@ def certificate(folder: Path) -> Path:
 
 
 def picture(story: Story) -> str:
-    """In each window the middle of the delays and the longest, over time, with the attacks shaded."""
+    """Draw the median and the longest delay of each window over time, with the attacks shaded."""
     windows: dict[int, list[float]] = {}
     for one in story.samples:
         windows.setdefault(int(one.at / WINDOW_S), []).append(one.delay_ms)
@@ -221,7 +221,7 @@ def picture(story: Story) -> str:
 
 
 def table(story: Story) -> list[str]:
-    """Half and 99 % of the delays in each attack, and in the rests."""
+    """Return half and 99 % of the delays in each attack, and in the rests."""
     rows = [f"{'attack':<20}{'requests':>9}{'p50 ms':>9}{'p99 ms':>9}{'max ms':>9}"]
     quiet = [one for one in story.samples if not any(span.start <= one.at < span.end for span in story.spans)]
     parts = [("none", quiet)]

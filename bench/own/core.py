@@ -1,7 +1,7 @@
-"""What one operation costs in each layer, in instructions: a figure that a busy machine does not spoil.
+"""The cost of one operation in each layer, in instructions: a figure that a busy machine does not spoil.
 
-Each layer is driven by itself, and the hub as a whole, without a client beside it. Instructions are those of our
-process outside the kernel. Valgrind counts them; without it there are microseconds only, and nothing to compare with.
+Each layer is driven by itself, and the hub as a whole, without a client beside it. The instructions are those of our
+process outside the kernel. Valgrind counts them; without it there are only microseconds, and no comparison.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Cannot(Exception):
 
 
 class Baseline(Struct, frozen=True):
-    """Instructions an operation, by row, and what they depend on: the build, the interpreter, compilers, libraries."""
+    """The instructions of an operation, by row, and what they depend on: the build, the interpreter, compilers,
+    libraries.
+    """
 
     counted_with: str
     instructions: dict[str, int]
@@ -87,7 +89,7 @@ class Stopwatch:
 
 
 def microseconds(name: str) -> float:
-    """An operation's time: the best of a few rounds, because noise only ever adds."""
+    """Return an operation's time: the best of a few rounds, because noise only ever adds."""
     best = float("inf")
     with tempfile.TemporaryDirectory(prefix="bench-core-") as folder, LAYERS[name](folder) as work:
         work(Stopwatch())
@@ -117,7 +119,7 @@ class Marks:
 
 
 def run_inside(library: str, names: Sequence[str]) -> None:
-    """In the process that valgrind watches: each row once to warm up, once counted."""
+    """Run in the process that valgrind watches: each row once to warm up, once counted."""
     meter = Marks(library)
     for name in names:
         with tempfile.TemporaryDirectory(prefix="bench-core-") as folder, LAYERS[name](folder) as work:
@@ -131,7 +133,7 @@ def run_inside(library: str, names: Sequence[str]) -> None:
 
 
 def counted(names: Sequence[str]) -> dict[str, int]:
-    """Instructions an operation, by row.  Raises Cannot."""
+    """Return the instructions of an operation, by row. Raises Cannot."""
     if shutil.which("valgrind") is None:
         raise Cannot("valgrind is not installed (apt-get install valgrind)")
     library = built_marks()
@@ -151,7 +153,7 @@ def counted(names: Sequence[str]) -> dict[str, int]:
 
 
 def built_marks() -> Path:
-    """A small library that speaks to valgrind.  Raises Cannot."""
+    """Build the small library that talks to valgrind. Raises Cannot."""
     BUILD.mkdir(parents=True, exist_ok=True)
     source = BUILD / "marks.c"
     source.write_text(MARKS)
@@ -162,7 +164,7 @@ def built_marks() -> Path:
 
 
 def read_counts(folder: Path) -> dict[str, int]:
-    """From callgrind's dumps: each names its row and its operations in the trigger that made it."""
+    """Read callgrind's dumps: each names its row and its operations in the trigger that made it."""
     found = {}
     for path in folder.iterdir():
         text = path.read_text()
@@ -195,8 +197,8 @@ def interpreter() -> str:
 
 
 def counted_with() -> str:
-    """What instructions depend on, besides our own code. The hash of what compiled modules were compiled from is not in
-    it: that is our code.
+    """Return what instructions depend on, besides our own code. The hash of the compiled modules' sources is left out,
+    because they are our code.
     """
     parts = [BUILD_NAME, interpreter(), sys.version.partition("[")[2].rstrip("]"), " ".join(platform.libc_ver())]
     if IS_COMPILED:
@@ -205,7 +207,7 @@ def counted_with() -> str:
 
 
 def version_of(compiler: str) -> str:
-    """The first line of what it says."""
+    """Return the first line of the compiler's version."""
     try:
         done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
     except OSError:
@@ -218,7 +220,9 @@ def baselines() -> list[Baseline]:
 
 
 def baseline() -> Baseline:
-    """Empty if there is none that was counted with the same: other instructions are not ours."""
+    """Return the baseline of this environment; empty if there is none, because other instructions are not
+    comparable.
+    """
     mine = counted_with()
     for kept in baselines():
         if kept.counted_with == mine:
@@ -228,7 +232,7 @@ def baseline() -> Baseline:
 
 
 def update_baseline(known: Baseline, rows: Sequence[Row]) -> None:
-    """Keep what has been counted. Rows that were not counted now stay as they are."""
+    """Store the counts. Rows that were not counted now stay as they are."""
     counts = {row.name: row.instructions for row in rows if row.instructions}
     others = [kept for kept in baselines() if kept.counted_with != known.counted_with]
     kept = [*others, Baseline(known.counted_with, {**known.instructions, **counts})]
@@ -236,7 +240,7 @@ def update_baseline(known: Baseline, rows: Sequence[Row]) -> None:
 
 
 def checked(names: Sequence[str], known: Baseline) -> list[Row]:
-    """Counts alone. A row that seems to have grown is counted again; the least is what counts.  Raises Cannot."""
+    """Count only. A row that seems to have grown is counted again; the least counts. Raises Cannot."""
     rows: dict[str, Row] = {}
     for _ in range(COUNTS_MAX):
         asked = [name for name in names if name not in rows or rows[name].is_worse]
@@ -263,8 +267,9 @@ def measured(names: Sequence[str], known: Baseline) -> list[Row]:
 @click.option("--chart", "chart_file", type=click.Path(dir_okay=False, path_type=Path), help="Draw it here, as SVG.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the rows here.")
 def main(only: tuple[str, ...], check: bool, update: bool, chart_file: Path | None, json_file: Path | None) -> None:
-    """Exit status: 1 if a row costs over 1 % more instructions than the baseline says, 0 if none does or there is none.
+    """Count the cost of each layer.
 
+    Exit status: 1 if a row costs over 1 % more instructions than its baseline, 0 if none does or there is no baseline.
     The build is the one that the server would run: the compiled one if there is one, else plain Python.
     """
     names = only or tuple(LAYERS)

@@ -1,7 +1,7 @@
-"""What a crowd of clients that want nothing, send slowly or never read costs: memory each, and the others' delay.
+"""The cost of a crowd of clients that are idle, send slowly or never read: memory for each, and the others' delay.
 
-Beside the crowd polite clients ask small requests, as before it came and after it has gone. What it costs to come is
-measured by `abuse.py`; here it stands. `stall_timeout`, which would end most of it, is far away.
+Polite clients send small requests beside the crowd, and also before it came and after it has gone. `abuse.py` measures
+the cost of its arrival; here it stays. `stall_timeout`, which would disconnect most of it, is set very long.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ Socks = list[socket.socket]
 
 
 class Crowd(Struct, frozen=True):
-    """`join`: the clients come; `go_on`: what they do for so many seconds. `each_kib_max`: of memory."""
+    """A crowd. `join` connects the clients; `go_on` is what they do for some seconds. `each_kib_max` limits the memory
+    of each.
+    """
 
     name: str
     count: int
@@ -48,8 +50,9 @@ class Crowd(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """`each_kib`: resident memory that one client costs; `times`: the polite p99 beside the crowd over that without it,
-    `cpu_times`: the server's processor time for a polite request likewise; medians of the rounds.
+    """The result of a crowd. `each_kib` is the resident memory of one client; `times` the polite p99 beside the crowd
+    over that without it, `cpu_times` the same for the server's processor time for a polite request; medians of the
+    rounds.
     """
 
     crowd: str
@@ -63,7 +66,7 @@ class Row(Struct, frozen=True):
 
     @property
     def missed(self) -> list[str]:
-        """The targets that were."""
+        """The missed targets."""
         found = {
             "p99": self.times > TIMES_MAX,
             "cpu": self.cpu_times > TIMES_MAX,
@@ -110,7 +113,7 @@ def nothing(socks: Socks, seconds: float) -> None:
 
 
 def drip(socks: Socks, seconds: float) -> None:
-    """A byte of each in BYTE_EVERY_S, in turn."""
+    """Send a byte to each in BYTE_EVERY_S, in turn."""
     began, sent = time.monotonic(), 0
     while (passed := time.monotonic() - began) < seconds:
         due = int(passed * len(socks) / BYTE_EVERY_S)
@@ -131,7 +134,7 @@ def crowds(idle_count: int, slow_count: int, deaf_count: int) -> list[Crowd]:
 
 
 def rest(server: Served) -> None:
-    """Until it has done what there was to do. Raises Failed."""
+    """Wait until the server has finished its work. Raises Failed."""
     give_up = time.monotonic() + REST_SECONDS_MAX
     while time.monotonic() < give_up:
         before_ms = server.cpu_ms()
@@ -142,8 +145,8 @@ def rest(server: Served) -> None:
 
 
 def beside(server: Served, work: Callable[[float], None], seconds: float) -> tuple[Delays, float]:
-    """What polite clients see while `work` goes on, and the server's processor time for each of their requests, in
-    microseconds. Raises Failed.
+    """Return the polite clients' delays while `work` runs, and the server's processor time for each of their requests,
+    in microseconds. Raises Failed.
     """
     before_ms = server.cpu_ms()
     probe = Probe(server.port, "polite", RATE, OUR_CORE, POLITE)
@@ -159,7 +162,7 @@ def beside(server: Served, work: Callable[[float], None], seconds: float) -> tup
 
 
 def measured(crowd: Crowd, rounds: int, seconds: float) -> Row:
-    """A server of its own: without the crowd, with it, and without it again. Raises Failed."""
+    """Measure a server of its own: without the crowd, with it, and without it again. Raises Failed."""
     with served(CONFIG) as server, ExitStack() as stack:
         beside(server, time.sleep, seconds)  # every path has been taken once
         quiet = [beside(server, time.sleep, seconds) for _ in range(rounds)]
@@ -208,10 +211,10 @@ def line(row: Row) -> str:
 def main(
     idle_count: int, slow_count: int, deaf_count: int, rounds: int, seconds: float, json_file: Path | None
 ) -> None:
-    """Let crowds stand beside polite clients, and show what they cost.
+    """Let crowds stay beside polite clients, and show their cost.
 
     Exit status: 0 no polite p99 more than doubled, 10 KiB at most for an idle client and 16 KiB for a slow one; 1 a
-    target was missed, or something failed.
+    target was missed, or a measurement failed.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,7 +1,7 @@
-"""What TLS costs an operation: the same requests over TLS and in plain text to one server, in turns.
+"""The cost of TLS for an operation: the same requests over TLS and in plain text to one server, in turns.
 
-Judged is the server's processor time of an operation, which other programs hardly disturb; how many there are in a
-second is told beside it, and is the client's as much as the server's.
+The criterion is the server's processor time of an operation, which other programs hardly disturb; the operations a
+second are shown beside it, and depend on the client as much as on the server.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ PLAIN, ENCRYPTED = range(2)  # the server's ports, in this order
 
 
 class Cost(Struct, frozen=True):
-    """Of one operation in one round."""
+    """The cost of one operation in one round."""
 
     server_us: float
     per_second: float
 
 
 class Row(Struct, frozen=True):
-    """`times`: TLS over plain text."""
+    """The result of a kind of operation. `times` is TLS over plain text."""
 
     name: str
     plain: Cost
@@ -49,7 +49,7 @@ class Row(Struct, frozen=True):
 
 @contextmanager
 def connected(server: Served, port: int) -> Iterator[list[socket.socket]]:
-    """Connections to one of its ports; those to the second have shaken hands."""
+    """Yield connections to one of its ports; those to the second have made a handshake."""
     context = trusting()
     with ExitStack() as stack:
         socks = list[socket.socket]()
@@ -61,7 +61,7 @@ def connected(server: Served, port: int) -> Iterator[list[socket.socket]]:
 
 
 def round_of(server: Served, socks: list[socket.socket], request: bytes, answer: bytes, pipeline: int) -> Cost:
-    """All connections have `pipeline` requests on the way at a time. Raises Failed."""
+    """Run a round in which all connections have `pipeline` requests in flight. Raises Failed."""
     asked, expected = request * pipeline, answer * pipeline
     turns = OPERATIONS // (pipeline * len(socks))
     before_ms, began_s = server.cpu_ms(), time.monotonic()
@@ -83,7 +83,7 @@ def round_of(server: Served, socks: list[socket.socket], request: bytes, answer:
 
 
 def measured(server: Served, size: int, pipeline: int, rounds: int) -> list[Row]:
-    """Puts, then gets of what was put. Raises Failed."""
+    """Measure puts, then gets of the same items. Raises Failed."""
     data = b"x" * size
     put, stored = b"set q 0 0 %d\r\n%b\r\n" % (size, data), b"STORED\r\n"
     found = b"VALUE q 0 %d\r\n%b\r\nEND\r\n" % (size, data)

@@ -1,6 +1,6 @@
-"""What one greedy client costs the polite ones beside it, and what large items cost the small ones.
+"""The cost of one greedy client for the polite ones beside it, and of large items for small ones.
 
-The polite ones are measured alone and in company, alternating, on one server.
+The polite clients are measured alone and in company, alternating, on one server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Greed = Callable[[socket.socket, threading.Event], None]
 
 
 class Row(Struct, frozen=True):
-    """`times`: the p99 in company, over the p99 alone, the median of all rounds."""
+    """The result of a company. `times` is the p99 in company over the p99 alone, the median of all rounds."""
 
     company: str
     alone: list[Delays]
@@ -47,7 +47,7 @@ class Row(Struct, frozen=True):
 
 
 def pipelines(sock: socket.socket, over: threading.Event) -> None:
-    """A thousand requests in flight, again and again."""
+    """Keep a thousand requests in flight."""
     answers = len(b"STORED\r\n") + len(b"VALUE greedy 0 1024\r\n") + 1024 + len(b"\r\nEND\r\n")
     sock.sendall(PIPELINE)
     while not over.is_set():
@@ -81,7 +81,7 @@ COMPANY: dict[str, Greed] = {
 
 
 def polite(server: Served, seconds: float) -> Delays:
-    """Raises Failed."""
+    """Measure the polite clients. Raises Failed."""
     return polite_delays(server, RATE, POLITE, seconds)
 
 
@@ -132,7 +132,10 @@ def line(row: Row) -> str:
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the rows here.")
 def main(rounds: int, json_file: Path | None) -> None:
-    """Exit status: 0 no company more than doubles the p99 of the polite clients; 1 some does, or something failed."""
+    """Measure the cost of greedy clients for polite ones.
+
+    Exit status: 0 no company more than doubles the p99 of the polite clients; 1 some does, or a measurement failed.
+    """
     if OUR_CORE is not None:
         os.sched_setaffinity(0, {OUR_CORE})
     before = machine.ticks()

@@ -1,7 +1,7 @@
-"""libkestrel's format beside Kestrel's: what an operation, a queue with readers, and a restart cost in each.
+"""The cost of an operation, a queue with readers, and a restart in libkestrel's format beside Kestrel's.
 
-The formats alternate, a fresh server each time; processor time is the server's own with the kernel's on its behalf,
-which a busy machine spoils less than the clock.
+The formats alternate, with a fresh server each time; processor time is the server's own with the kernel's on its
+behalf, which a busy machine spoils less than the clock.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ STEP = 10_000
 
 
 class Cost(Struct, frozen=True):
-    """Of one run: thousands a second by the clock, microseconds of processor for each operation; of a restart the
-    milliseconds of both in all.
+    """The cost in one run: thousands a second by the clock, microseconds of processor for each operation; for a restart
+    the milliseconds of both in all.
     """
 
     what: str
@@ -40,7 +40,9 @@ class Cost(Struct, frozen=True):
 
 
 def loaded(server: Served, program: Path, mode: str, count: int, size: int = 1024) -> tuple[Report, float]:
-    """One call of the generator, and the microseconds of processor that each operation cost. Raises Failed."""
+    """Call the generator once. Return its report, and the microseconds of processor of each operation. Raises
+    Failed.
+    """
     args = ("--mode", mode, "--conns", str(CONNECTIONS), "--ops", str(count), "--size", str(size), "--queue", "q")
     began = server.cpu_ms()
     try:
@@ -58,7 +60,7 @@ def config(form: str, sync: str) -> str:
 
 
 def plain(form: str, program: Path, count: int) -> Iterator[Cost]:
-    """Puts and gets on one queue."""
+    """Measure puts and gets on one queue."""
     with served(config(form, "1s")) as server:
         loaded(server, program, "put", STEP)
         loaded(server, program, "get", STEP)
@@ -68,7 +70,7 @@ def plain(form: str, program: Path, count: int) -> Iterator[Cost]:
 
 
 def with_readers(form: str, program: Path, count: int, readers: int, sync: str) -> Cost:
-    """Puts to a queue with so many fan-out children, each of which must have every item at the end."""
+    """Measure puts to a queue with so many fan-out children, each of which must have every item at the end."""
     with served(config(form, sync)) as server:
         client = Client(server)
         with closing(client.sock):
@@ -83,7 +85,9 @@ def with_readers(form: str, program: Path, count: int, readers: int, sync: str) 
 
 
 def restart(form: str, items: int) -> Cost:
-    """kill -9 with so many items waiting. `rate_k` and `cpu_us` are milliseconds here."""
+    """Kill the server with SIGKILL while so many items wait, and start it. `rate_k` and `cpu_us` are
+    milliseconds here.
+    """
     with served(config(form, "1s")) as server:
         client = Client(server)
         with closing(client.sock):
@@ -103,7 +107,7 @@ def measure(rounds: int, count: int, items: int, readers: int, program: Path) ->
 
 
 def ratio(pair: list[list[float]]) -> str:
-    """libkestrel's over Kestrel's, round by round: the median and the spread."""
+    """Return libkestrel's figure over Kestrel's, round by round: the median and the spread."""
     found = sorted(other / one if one else 1.0 for one, other in zip(*pair, strict=True))
     return f"{median(found):.2f} ({found[0]:.2f}..{found[-1]:.2f})"
 

@@ -1,8 +1,8 @@
-"""How many functions of ours a request passes through: `python -m staniel.bench.own.hops`.
+"""The number of our functions that a request passes through: `python -m staniel.bench.own.hops`.
 
-Each walk is done with the real hub and socket pairs, once to warm up and once counted, on a clock that stands still:
-the figures are the same in every run. Only code of the package counts, and none of bench/. Run as a script in the
-folder of another checkout, it counts that one.
+Each walk uses the real hub and socket pairs, once to warm up and once counted, on a clock that stands still: the
+figures are the same in every run. Only code of the package counts, and none of bench/. Run as a script in the folder of
+another checkout, it counts that one.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ INLINE = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))  # pa
 
 
 class Hops:
-    """`calls` in the order in which functions were entered, as (file, name)."""
+    """A counter of calls. `calls` are in the order in which functions were entered, as (file, name)."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
         self.codes: set[CodeType] = set()
 
     def __enter__(self) -> Hops:
-        """Count what is called within, on this thread."""
+        """Count the calls within, on this thread."""
         gc.disable()  # what is freed then, and has a destructor of ours, belongs to no request
         sys.setprofile(self._called)
         return self
@@ -77,7 +77,7 @@ class Hops:
 
     @property
     def listed(self) -> list[str]:
-        """Each function once, in the order of its first call, with the number of its calls."""
+        """Functions in the order of their first calls, each once, with the number of its calls."""
         return [f"{count:5} {file} {name}" for (file, name), count in Counter(self.calls).items()]
 
 
@@ -87,7 +87,7 @@ class StandingClock:
 
 
 class Walks:
-    """Two clients of one hub; what it has answered is compared, so that a walk is what it says."""
+    """The walks of two clients of one hub. Replies are compared, so that a walk does what its name says."""
 
     def __init__(self, folder: str, stack: ExitStack) -> None:
         crowd = Clients(folder, "always", 2, stack, "", protocols.memcache(Dialect.MEMCACHED))
@@ -96,7 +96,7 @@ class Walks:
         self.client, self.other = crowd.clients
 
     def ask(self, client: socket.socket, request: bytes, *, is_answered: bool = True) -> Hops:
-        """Until there is an answer, which takes two turns if a thread has to sync names."""
+        """Run turns until there is a reply, which takes two turns if a thread has to sync names."""
         client.sendall(request)
         hops = Hops()
         while True:
@@ -121,7 +121,7 @@ class Walks:
         return self.put(PUT.replace(b"jobs", b"new2"))
 
     def wait(self, queue: bytes) -> tuple[Hops, Hops]:
-        """Both parts: nothing is there, and another client puts something."""
+        """Return both parts of a wait: the queue is empty, and another client puts an item."""
         put = PUT.replace(b"jobs", queue)
         self.put(put)  # the queue is known, and empty
         self.ask(self.client, b"get %b\r\n" % queue)
@@ -135,7 +135,7 @@ class Walks:
 
 
 def recovery(folder: str) -> Hops:
-    """A start on the journal of one queue."""
+    """Start on the journal of one queue."""
     with ExitStack() as stack:
         filling = Walks(os.path.join(folder, "filled"), stack)
         for _ in range(ITEMS):
@@ -170,7 +170,7 @@ def walks() -> dict[str, Hops]:
 @click.option("--list", "is_listed", is_flag=True, help="Name the functions, in the order of their first calls.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the rows here.")
 def main(is_listed: bool, json_file: Path | None) -> None:
-    """Functions of ours that each walk enters, the files they stand in, calls, and how often the file changes."""
+    """Count our functions that each walk enters, their files, calls, and changes of the file."""
     found = walks()
     click.echo(f"{'':22}{'functions':>10}{'files':>8}{'calls':>8}{'changes':>9}")
     for name, hops in found.items():

@@ -1,8 +1,8 @@
-"""How many instructions a request takes outside the kernel: our server, redis and the limit, each run by valgrind's
-callgrind and asked by real clients.
+"""The instructions of a request outside the kernel: our server, redis and the limit, each run by valgrind's callgrind
+and used by real clients.
 
-Instructions do not depend on what else the machine does. Two counts of one build differ by 1 to 2 %, because how many
-clients are served in one turn is chance; `core.py` counts turns that are the same each time.
+Instructions do not depend on other work of the machine. Two counts of one build differ by 1 to 2 %, because the number
+of clients served in one turn is chance; `core.py` counts turns that are the same each time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CALLGRIND = ("valgrind", "--tool=callgrind", "--instr-atstart=no")
 
 
 class Count(Struct, frozen=True):
-    """Instructions a request of one server, in one row."""
+    """The instructions of a request of one server, in one row."""
 
     row: str
     server: str
@@ -43,7 +43,7 @@ class Count(Struct, frozen=True):
 
 
 def limit() -> Contestant:
-    """The least that one thread can do.  Raises CannotBuild."""
+    """Return the least that one thread can do, as a server. Raises CannotBuild."""
     source = generator.SOURCE.with_name("limit.c")
     program = str(generator.built((source,), generator.BUILD / "limit", os.environ.get("CC", "cc")))
 
@@ -55,12 +55,12 @@ def limit() -> Contestant:
 
 
 def slow_clock() -> Path:
-    """A library that is preloaded.  Raises CannotBuild."""
+    """Build a library to preload. Raises CannotBuild."""
     return generator.built((SLOW_CLOCK,), BUILD / "slow_clock.so", os.environ.get("CC", "cc"), generator.SHARED)
 
 
 def watched(contestant: Contestant, counts: Path, preload: Path | None) -> Contestant:
-    """The same server, run by valgrind, which counts once it is told to."""
+    """Return the same server, run by valgrind, which counts once it is told to."""
     plain = contestant.command
 
     def command(launch: Launch) -> list[str]:
@@ -71,21 +71,21 @@ def watched(contestant: Contestant, counts: Path, preload: Path | None) -> Conte
 
 
 def control(option: str, pid: int) -> None:
-    """Tell callgrind.  Raises Cannot."""
+    """Send callgrind a command. Raises Cannot."""
     done = subprocess.run(["callgrind_control", *option.split(), str(pid)], capture_output=True, text=True, check=False)
     if done.returncode or "OK." not in done.stdout:
         raise Cannot(f"callgrind_control {option}: {done.stdout.strip()} {done.stderr.strip()}")
 
 
 def total(counts: Path) -> int:
-    """Of the one dump beside `counts` that was asked for."""
+    """Return the total of the one requested dump beside `counts`."""
     (dump,) = counts.parent.glob(f"{counts.name}.*")
     _, _, totals = dump.read_text().rpartition("\ntotals: ")
     return int(totals.split()[0])
 
 
 def count_row(load: Path, workload: Workload, contestant: Contestant, preload: Path | None) -> int:
-    """Instructions a request.  Raises Cannot, StartFailed, GeneratorFailed."""
+    """Return the instructions of a request. Raises Cannot, StartFailed, GeneratorFailed."""
     server_core, load_core = cores()
     with tempfile.TemporaryDirectory(prefix="bench-instructions-") as folder:
         counts = Path(folder) / "counts"
@@ -110,7 +110,9 @@ def count_row(load: Path, workload: Workload, contestant: Contestant, preload: P
 
 
 def contestants(names: Sequence[str]) -> dict[str, tuple[Contestant, Path | None]]:
-    """By name, with what is preloaded. Only our server looks at the time often.  Raises CannotBuild, Cannot."""
+    """Return the servers by name, with their preloaded libraries. Only our server reads the time often. Raises
+    CannotBuild, Cannot.
+    """
     redis = next(one for one in PEERS if one.name == "redis")
     makers: dict[str, Callable[[], tuple[Contestant, Path | None]]] = {
         "ours": lambda: (ours(DEFAULT_SERVER), slow_clock()),
@@ -126,7 +128,9 @@ def contestants(names: Sequence[str]) -> dict[str, tuple[Contestant, Path | None
 
 
 def counted(rows: Sequence[str], servers: Sequence[str], rounds: int) -> Iterator[Count]:
-    """The least of some rounds, for each row and server.  Raises Cannot, CannotBuild, GeneratorFailed, StartFailed."""
+    """Yield the least of some rounds, for each row and server. Raises Cannot, CannotBuild, GeneratorFailed,
+    StartFailed.
+    """
     for program in ("valgrind", "callgrind_control"):
         if shutil.which(program) is None:
             raise Cannot(f"{program} is not on the PATH (apt-get install valgrind)")
@@ -141,7 +145,7 @@ def counted(rows: Sequence[str], servers: Sequence[str], rounds: int) -> Iterato
 
 
 def table(counts: Sequence[Count], servers: Sequence[str]) -> str:
-    """A line a row, a column a server."""
+    """Return a table with a line for each row and a column for each server."""
     by_place = {(count.row, count.server): f"{count.instructions:,}" for count in counts}
     lines = ["instructions a request".ljust(24) + "".join(name.rjust(12) for name in servers)]
     rows = dict.fromkeys(count.row for count in counts)
@@ -159,7 +163,7 @@ def table(counts: Sequence[Count], servers: Sequence[str]) -> str:
 def main(only: tuple[str, ...], servers: str, rounds: int, json_file: Path | None) -> None:
     """Count the instructions of a request beside redis and the least that one thread can do.
 
-    Which build of ours runs is decided as always: the compiled one if there is one, else plain Python.
+    The build of ours is chosen as always: the compiled one if there is one, else plain Python.
     """
     names, counts = servers.split(","), []
     try:

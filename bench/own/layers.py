@@ -1,6 +1,6 @@
-"""Each layer of the server driven by itself, and the hub as a whole, for `core.py`, which counts what that costs.
+"""The layers of the server driven by themselves, and the hub as a whole, for `core.py`, which counts their cost.
 
-A meter is told when the part that counts begins and ends.
+A meter is told when the counted part begins and ends.
 """
 
 from __future__ import annotations
@@ -84,21 +84,21 @@ class Meter(Protocol):
 
 
 Work = Callable[[Meter], int]
-"""Does a number of operations, with the meter on for what counts; returns how many."""
+"""A function that does a number of operations, with the meter on for the counted parts, and returns their number."""
 
 Layer = Callable[[str], AbstractContextManager[Work]]
-"""Set up in an empty folder."""
+"""A set-up in an empty folder."""
 
 
 class UnsyncedFile(OsFile):
-    """A sync costs the kernel's time and the disk's, and nothing of it is ours."""
+    """A file whose sync does nothing: a sync takes the kernel's time and the disk's, none of ours."""
 
     def sync(self) -> None:
         pass
 
 
 class UnsyncedRegion(OsRegion):
-    """The same."""
+    """A region whose sync does nothing."""
 
     def sync(self) -> None:
         self.staged_bytes = 0
@@ -165,7 +165,7 @@ def queue_open_confirm(folder: str) -> Iterator[Work]:
 
 
 def served_broker(folder: str, sync: str, more: str = "") -> Broker:
-    """`more`: lines of the configuration file."""
+    """Return a broker; `more` has lines of the configuration file."""
     config = parse(f'server.spool = "spool"\n{more}\n'.encode(), folder).overridden(sync=sync)
     broker = Broker(config, UnsyncedFs())
     recover(broker, NOW_MS)
@@ -190,7 +190,7 @@ def journal_add(folder: str) -> Iterator[Work]:
 
 
 def committing(batch: int) -> Layer:
-    """Recording and writing batches; the figure is an item's share."""
+    """Return a layer that records and writes batches; the figure is an item's share."""
 
     @contextmanager
     def layer(folder: str) -> Iterator[Work]:
@@ -213,7 +213,9 @@ def committing(batch: int) -> Layer:
 
 
 def in_session(*requests: Request) -> Layer:
-    """One operation is all of these requests, in a broker whose journal is not written meanwhile."""
+    """Return a layer whose operation is all of these requests, in a broker that does not write its journal
+    meanwhile.
+    """
 
     @contextmanager
     def layer(folder: str) -> Iterator[Work]:
@@ -252,7 +254,7 @@ def reply_item(folder: str) -> Iterator[Work]:
 
 @contextmanager
 def take_read_behind(folder: str) -> Iterator[Work]:
-    """Takes from a queue of which memory holds a sixth."""
+    """Take from a queue of which memory holds a sixth."""
     broker = served_broker(folder, "1s", BEHIND)
     queue = broker.queues.make("jobs", NOW_MS)
 
@@ -272,14 +274,14 @@ def take_read_behind(folder: str) -> Iterator[Work]:
 
 
 class Brief(SyncLatency):
-    """A disk that is always fast enough to be waited for, also where valgrind makes everything slow."""
+    """A disk that is always fast enough for the hub to wait, also when valgrind slows everything."""
 
     is_brief = True
 
 
 class TurnClock(ServerClock):
-    """Goes on by a millisecond whenever it is asked, once a turn: what timers do does not depend on how busy the
-    machine is.
+    """A clock that advances by a millisecond at each call, once a turn: the timers' work does not depend on how busy
+    the machine is.
     """
 
     def __init__(self) -> None:
@@ -292,7 +294,7 @@ class TurnClock(ServerClock):
 
 
 class Crowd:
-    """A hub with clients in this very process: they speak between two ticks, and what they do does not count."""
+    """A hub with clients in this very process: they send between two ticks, and their work is not counted."""
 
     def __init__(
         self, folder: str, sync: str, connections: int, stack: ExitStack, more: str, protocol: ProtocolSpec
@@ -333,13 +335,13 @@ class Crowd:
             self.hub.turn(self.poller.poll(0))
 
     def ask(self, meter: Meter, request: bytes, answer_bytes: int) -> None:
-        """Each client asks once, and is answered. A `%d` in the request becomes the client's number."""
+        """Let each client send a request once, and get a reply. A `%d` in the request becomes the client's number."""
         self.ask_each(
             meter, [request.replace(b"%d", b"%d" % at) for at in range(10, 10 + len(self.clients))], answer_bytes
         )
 
     def ask_each(self, meter: Meter, requests: list[bytes], answer_bytes: int) -> None:
-        """Each client sends a request of its own."""
+        """Let each client send a request of its own."""
         for client, request in zip(self.clients, requests, strict=True):
             client.sendall(request)
         heard = 0
@@ -377,7 +379,9 @@ def served(
     pipeline: int = 1,
     more: str = "",
 ) -> Layer:
-    """Ticks of the hub: `fill` items are put for each request before it counts, or are got afterwards (-1)."""
+    """Return a layer of ticks of the hub: `fill` items are put for each request before it counts, or are got afterwards
+    (-1).
+    """
 
     @contextmanager
     def layer(folder: str) -> Iterator[Work]:
@@ -401,7 +405,7 @@ def served(
 
 
 class JobIds:
-    """UUIDs of version 4, one after the other."""
+    """A generator of UUIDs of version 4, one after the other."""
 
     def __init__(self) -> None:
         self.next = 0
@@ -416,7 +420,9 @@ def add_of(job: bytes) -> bytes:
 
 
 def jobs_served(adds: bool) -> Layer:
-    """Ticks of the hub for workq's clients: adds, or leases each with the delete of the job before."""
+    """Return a layer of ticks of the hub for workq's clients: adds, or leases each with the delete of the job
+    before.
+    """
 
     @contextmanager
     def layer(folder: str) -> Iterator[Work]:
@@ -439,8 +445,8 @@ def jobs_served(adds: bool) -> Layer:
 
 
 def text_served(counts_puts: bool) -> Layer:
-    """Ticks of the hub for clients of the text protocol: each puts an item and gets one, and one of the two counts. A
-    get confirms the one before.
+    """Return a layer of ticks of the hub for clients of the text protocol: each puts an item and gets one, and one of
+    the two counts. A get confirms the one before.
     """
 
     @contextmanager
@@ -509,4 +515,4 @@ LAYERS: dict[str, Layer] = {
     "queue: take, read behind": take_read_behind,
     "hub: put, always, 1 connection": served("always", PUT, len(STORED), fill=-1, connections=1),
 }
-"""By the name of the row."""
+"""The layers by the name of the row."""

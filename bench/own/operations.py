@@ -1,7 +1,7 @@
-"""How long operators' operations take, and what a client that puts and gets beside them waits.
+"""The duration of operators' operations, and the delay of a client that puts and gets beside them.
 
-One server of ours as a process. Each operation is about all items of a queue; a probe puts one item and gets it again,
-every PAUSE_S, at rest and beside each of them.
+There is one server of ours as a process. Each operation affects all items of a queue; a probe puts one item and gets it
+again, every PAUSE_S, at rest and beside each operation.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MOVED_S, UNDONE_S = 4.0, 6.0  # 300,000 items
 
 
 class Row(Struct, frozen=True):
-    """`p50_ms`, `p99_ms`, `max_ms`: of a put or a get of the probe. `seconds`: of the operation, `cpu_seconds`: of the
-    server meanwhile.
+    """The result of an operation. `p50_ms`, `p99_ms`, `max_ms` are delays of a put or a get of the probe, `seconds` is
+    the operation's duration, `cpu_seconds` the server's processor time meanwhile.
     """
 
     what: str
@@ -43,7 +43,7 @@ class Row(Struct, frozen=True):
 
 
 class Waits:
-    """A client that puts an item and gets it again, and how long each took."""
+    """A client that puts an item and gets it again, and measures each."""
 
     def __init__(self, server: Served) -> None:
         self._sock = Client(server).sock
@@ -93,7 +93,7 @@ def ask(server: Served, method: str, path: str, body: object = None) -> dict[str
 
 
 def measure(count: int) -> list[Row]:
-    """Raises Failed."""
+    """Measure all operations. Raises Failed."""
     rows: list[Row] = []
     undo = [0]
     one_in_ten = {"where": ["regex~7$"]}  # of numbers: the others are set aside on the way to the last one
@@ -138,7 +138,10 @@ def verdict(row: Row, rest: Row, count: int) -> str:
 @click.command()
 @click.option("--items", "count", type=click.IntRange(min=1), default=300_000, show_default=True)
 def main(count: int) -> None:
-    """Exit status: 0 all are fast and polite enough; 1 one is not, or something failed."""
+    """Measure operators' operations beside a client.
+
+    Exit status: 0 all are fast and polite enough; 1 one is not, or a measurement failed.
+    """
     if OUR_CORE is not None:
         os.sched_setaffinity(0, {OUR_CORE})
     try:

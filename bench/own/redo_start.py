@@ -1,9 +1,9 @@
-"""How much longer a start takes after a power cut with a redo log that is as full as it can be.
+"""The extra duration of a start after a power cut with a redo log that is as full as it can be.
 
-Journals are written with a log of bytes whose two halves are filled, while nothing is synced but the log. Then each
-journal is cut down to what is known to be on the disk, and all is dropped from the page cache: the worst that a power
-cut can leave. Starts of the server on a copy of that take turns with starts on a spool with the same journals and no
-log. Every item must be there.
+Journals are written with a log of bytes whose two halves are filled, while only the log is synced. Then each journal is
+cut down to its durable part, and everything is dropped from the page cache: the worst that a power cut can leave.
+Starts of the server on a copy of that alternate with starts on a spool with the same journals and no log. Every item
+must be there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Failed(Exception):
 
 
 def finish_tasks(spool: Spool) -> None:
-    """What the background thread does."""
+    """Do the background thread's work."""
     while spool.redo.is_due:
         for task in spool.redo.tasks():
             task.run()
@@ -48,7 +48,7 @@ def finish_tasks(spool: Spool) -> None:
 
 
 def fill(folder: Path, log_bytes: int, queues: int, item_bytes: int) -> tuple[int, int]:
-    """A spool whose log is full; how many items it has, and the bytes in the log."""
+    """Fill a spool's log. Return the number of its items, and the bytes in the log."""
     (folder / "spool").mkdir()
     spool = Spool(OsFs(), str(folder / "spool"), log_bytes)
     redo, group = spool.redo, spool.group
@@ -77,7 +77,7 @@ def fill(folder: Path, log_bytes: int, queues: int, item_bytes: int) -> tuple[in
 
 
 def cut_journals(spool: Path, redo: redo_log.RedoLog) -> int:
-    """Leave of the journals what is known to be on the disk, in a copy; the bytes in the log."""
+    """Cut the journals, in a copy, to their durable parts. Return the bytes in the log."""
     left = spool.with_name("left")
     shutil.copytree(spool, left)
     content = read_log(OsFs(), [f"{left}/.staniel/{name}" for name in redo_log.NAMES], redo.spool_id)
@@ -98,7 +98,7 @@ def drop_from_cache(folder: Path) -> None:
 
 
 def start(made: Path, items: int) -> tuple[float, float]:
-    """Start the server on a copy; seconds until it serves, by the clock and of processor."""
+    """Start the server on a copy. Return the seconds until it serves, by the clock and of processor."""
     copy = made.with_name("copy")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(made, copy)
@@ -120,7 +120,10 @@ def start(made: Path, items: int) -> tuple[float, float]:
 @click.option("--item-bytes", default=1000, show_default=True, type=click.IntRange(2, 100_000))
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1, 100))
 def main(log_mb: int, queues: int, item_bytes: int, rounds: int) -> None:
-    """Exit status: 0 all items were there, and the start was no more than half a second longer; 1 not so."""
+    """Measure starts after a power cut.
+
+    Exit status: 0 all items were there, and the start was no more than half a second longer; 1 not so.
+    """
     folder = Path(tempfile.mkdtemp(prefix="bench-redo-start-"))
     try:
         items, log_bytes = fill(folder, log_mb << 20, queues, item_bytes)

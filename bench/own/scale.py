@@ -1,7 +1,8 @@
-"""Does cost grow with the work and no faster? Each part is run at three sizes, ten times apart (`--quick`: two).
+"""The growth of cost with the work. Each part is run at three sizes, ten times apart (`--quick`: two).
 
-What ought to be linear: queues, fan-out children, open reads, waiting and idle clients, items. The server is a process
-of its own on one core; the last part asks a broker without sockets how long one request holds all clients up.
+Linear growth is expected for queues, fan-out children, open reads, waiting and idle clients, items. The server is a
+process of its own on one core; the last part measures how long one request to a broker without sockets delays all
+clients.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ LONG = "\n[server]\nmax_open_transactions = 1000000\n"
 
 
 class Row(Struct):
-    """`total` in `unit` for `count` of them; `growth` is this total over that of a tenth of the units, if measured."""
+    """A result: `total` in `unit` for `count` of them; `growth` is this total over that of a tenth of the units, if
+    measured.
+    """
 
     part: str
     what: str
@@ -72,14 +75,14 @@ def wall_ms(work: Callable[[], object]) -> float:
 
 
 def cpu_ms(server: Served, work: Callable[[], object]) -> float:
-    """What `work` cost the server; waiting for the disk and for us is not in it."""
+    """Return the processor time of `work` in the server, without waiting for the disk and for us."""
     began = server.cpu_ms()
     work()
     return server.cpu_ms() - began
 
 
 def disk_row(what: str, count: int, work: Callable[[], object]) -> Row:
-    """Mostly the disk's time, which is not ours to judge."""
+    """Return a row of mostly the disk's time, which is not judged."""
     return Row("queues", f"{what} (wall)", count, wall_ms(work), growth_max=math.inf)
 
 
@@ -90,7 +93,7 @@ def restart_rows(part: str, server: Served, count: int, items: int) -> Rows:
 
 
 def some_queues(count: int) -> Rows:
-    """Every file is synced before its answer (`sync_journal = "always"`)."""
+    """Measure queues. Every file is synced before its reply (`sync_journal = "always"`)."""
     names = [f"q{number}" for number in range(count)]
     with served("") as server:
         before_kb = server.rss_kb()
@@ -148,7 +151,9 @@ def some_reads(count: int, part: str, config: str) -> Rows:
 
 
 def some_waiters(count: int) -> Rows:
-    """One in ten hangs up before the items come; the others get them in the order in which they asked."""
+    """Measure waiting clients. One in ten disconnects before the items come; the others get them in the order of their
+    requests.
+    """
     with served('[default]\nsync_journal = "1s"\n') as server, ExitStack() as stack:
         waiting = clients(server, count, stack)
 
@@ -219,7 +224,7 @@ PARTS: dict[str, tuple[Callable[[int], Rows], tuple[int, int, int]]] = {
 
 
 def compared(rows: Sequence[Row]) -> None:
-    """Fill in the growth of each row over the same row at a tenth of the units, or the nearest there is above noise."""
+    """Compute the growth of each row over the same row at a tenth of the units, or the nearest size above noise."""
     for row in rows:
         loud = [one for one in rows if (one.part, one.what) == (row.part, row.what) and one.total > NOISE[one.unit]]
         smaller = [one for one in loud if one.count < row.count]
@@ -253,8 +258,9 @@ def measure(parts: Sequence[str], sizes: int) -> list[Row]:
 @click.option("--only", multiple=True, type=click.Choice(list(PARTS)), help="A part; may be given again.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the rows here.")
 def main(quick: bool, only: tuple[str, ...], json_file: Path | None) -> None:
-    """Exit status: 0 every cost grew at most 11 times for ten times the units, 1 some grew faster, or something was
-    lost.
+    """Measure the growth of cost with the work.
+
+    Exit status: 0 every cost grew at most 11 times for ten times the units, 1 some grew faster, or something was lost.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

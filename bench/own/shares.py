@@ -1,8 +1,8 @@
-"""How long one request holds up the other clients, whatever it asks for: a table of requests, each sent once beside
-polite clients, to a server of its own.
+"""The delay that one request causes for the other clients: a table of requests, each sent once beside polite clients,
+to a server of its own.
 
 `turn ms` is the longest turn of the hub in processor time of its thread (`turns.py`), which other programs do not
-spoil; `worst ms` is the slowest put or get of the polite clients meanwhile, which they do.
+affect; `worst ms` is the slowest put or get of the polite clients meanwhile, which they do affect.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ BURST = 256
 
 
 class Target(Struct, frozen=True):
-    """A server's ports and folder, and how large a request is: 1.0 as it was found, less in a test."""
+    """A server's ports and folder, and the size of a request: 1.0 is the original size, less in a test."""
 
     memcache: int
     workq: int
@@ -88,7 +88,7 @@ class Line:
         self.sock.sendall(data)
 
     def hear(self, end: bytes, count: int = 1) -> None:
-        """Read until `end` has come so often. Raises Failed."""
+        """Read until `end` has come `count` times. Raises Failed."""
         tail, seen = b"", 0
         while seen < count:
             data = self.sock.recv(1 << 20)
@@ -99,7 +99,7 @@ class Line:
             tail = heard[1 - len(end) :] if len(end) > 1 else b""
 
     def ask(self, requests: list[bytes], end: bytes) -> None:
-        """In bursts, each answered before the next."""
+        """Send requests in bursts, and wait for the replies to each before the next."""
         for at in range(0, len(requests), BURST):
             some = requests[at : at + BURST]
             self.say(b"".join(some))
@@ -107,11 +107,11 @@ class Line:
 
 
 Work = Callable[[Target], Iterator[None]]
-"""Prepares, yields, asks and waits for the answers, yields."""
+"""A generator that prepares, yields, sends the request and waits for the replies, yields."""
 
 
 class Row(Struct, frozen=True):
-    """`is_large`: what is asked for is, so the others may wait longer."""
+    """A request of the table. `is_large`: it asks for much, so others may wait longer."""
 
     name: str
     work: Work
@@ -163,7 +163,7 @@ def http(method: str, path: str, body: bytes = b"") -> bytes:
 
 
 def ask_http(target: Target, request: bytes) -> None:
-    """Until the server hangs up. Raises Failed."""
+    """Send a request, and read until the server disconnects. Raises Failed."""
     line = Line(target.admin)
     line.say(request)
     begin = line.sock.recv(1 << 16)
@@ -229,7 +229,7 @@ def inspect_queues(target: Target) -> Iterator[None]:
 
 
 def open_reads(count: int, target: Target) -> Iterator[None]:
-    """Of a memcache client, beside so many leases of a thrift client."""
+    """List open reads of a memcache client, beside so many leases of a thrift client."""
     leases = target.sized(count)
     line = Line(target.memcache)
     line.ask([put(b"leased", b"x")] * leases + [put(b"open", b"x")] * 1000, b"STORED\r\n")
@@ -270,7 +270,7 @@ def exactly(sock: socket.socket, size: int) -> bytes:
 
 
 def waiters(count: int, behind: bytes, ends: int, end: str, target: Target) -> Iterator[None]:
-    """So many clients wait, each with 64 requests behind; their waits end in one turn, by a timer or a deletion."""
+    """Let so many clients wait, each with 64 requests behind; their waits end in one turn, by a timer or a deletion."""
     count = target.sized(count)
     keys = [b"k%02d" % number for number in range(16)]
     owner = Line(target.memcache)
@@ -296,7 +296,7 @@ GETS = b"get k00 k01 k02 k03 k04 k05 k06 k07 k08 k09 k10 k11 k12 k13 k14 k15\r\n
 
 
 def pipelined_gets(count: int, target: Target) -> Iterator[None]:
-    """So many clients ask at once for 64 gets of 16 keys."""
+    """Let so many clients each send 64 gets of 16 keys at once."""
     lines = [Line(target.memcache) for _ in range(target.sized(count))]
     lines[0].ask([put(b"k%02d" % number, b"x") for number in range(16)], b"STORED\r\n")
     yield
@@ -318,7 +318,7 @@ def reloads(count: int, target: Target) -> Iterator[None]:
 
 
 def reload_of_all(target: Target) -> Iterator[None]:
-    """It changes the settings of every queue."""
+    """Reload a change of the settings of every queue."""
     make_queues(target, target.sized(10_000))
     file = target.folder / "staniel.toml"
     file.write_text(file.read_text().replace('"1s"', '"2s"'))
@@ -388,7 +388,7 @@ def scrape(path: str, count: int, target: Target) -> Iterator[None]:
 
 
 def of_open_reads(request: bytes, target: Target) -> Iterator[None]:
-    """All of one client."""
+    """Send a request about all open reads of one client."""
     count = target.sized(100_000)
     line = Line(target.memcache)
     line.ask([put(b"open", b"x")] * count, b"STORED\r\n")
@@ -400,7 +400,7 @@ def of_open_reads(request: bytes, target: Target) -> Iterator[None]:
 
 
 def first_noted(target: Target) -> Iterator[None]:
-    """Behind 1 MB of lines of earlier runs, in both files."""
+    """Note an operation behind 1 MB of lines of earlier runs, in both files."""
     folder = target.folder / "spool" / ".staniel"
     entry = AuditEntry(1, 1_700_000_000_000, "purge", "some queue", "", 12, Result.DONE, "", "127.0.0.1:40000", "admin")
     for name in NAMES:
@@ -456,7 +456,7 @@ ROWS = (
 
 
 def measured(row: Row, checkout: Path, scale: float = 1.0) -> Outcome:
-    """A server of its own, beside polite clients before and while the request is served. Raises Failed."""
+    """Measure a server of its own, beside polite clients, before and during the request. Raises Failed."""
     with tempfile.TemporaryDirectory(prefix="bench-turns-") as folder, ExitStack() as stack:
         longest = Longest(Path(folder) / "longest")
         program = [interpreter(checkout), str(ROOT / "bench" / "own" / "turns.py"), str(longest.path)]
@@ -479,7 +479,7 @@ def target_at(server: Served, scale: float) -> Target:
 
 
 def polite(server: Served, meanwhile: Callable[[], None]) -> float:
-    """The worst delay that polite clients saw. Raises Failed."""
+    """Return the worst delay of the polite clients. Raises Failed."""
     probe = Probe(server.port, "polite", RATE, OUR_CORE, POLITE)
     try:
         time.sleep(0.1)
@@ -517,7 +517,7 @@ def line(found: Outcome) -> str:
 def main(only: tuple[str, ...], checkout: Path, json_file: Path | None) -> None:
     """Send each request once, and show how long the others waited.
 
-    Exit status: 0 no turn took more of its thread's time than the bar; 1 one did, or something failed.
+    Exit status: 0 no turn took more of its thread's time than the bar; 1 one did, or a measurement failed.
     """
     rows = [row for row in ROWS if not only or any(word in row.name for word in only)]
     if OUR_CORE is not None:

@@ -1,8 +1,8 @@
-"""How long one turn of the server is at most while journals are rotated, packed and read back.
+"""The longest turn of the server while journals are rotated, packed and read back.
 
-A broker in this process, on a real disk, without sockets. A turn is measured in processor time of its thread, so
-neither other programs nor a slow disk spoil it; what the server gives to threads (syncs, copies, reads) is not counted,
-because no client waits for it.
+A broker runs in this process, on a real disk, without sockets. A turn is measured in processor time of its thread, so
+that neither other programs nor a slow disk affect it; work of the server's threads (syncs, copies, reads) is not
+counted, because no client waits for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LIMIT_MS = 10.0
 
 
 class Turns:
-    """Takes turns, and remembers how long each was by what went on."""
+    """A runner of turns that notes the duration of each by the background work in it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -74,7 +74,7 @@ class Turns:
 
 
 def run(items: int, size: int) -> Turns:
-    """Fill a queue, then drain it while a little is still put, until its journal is small again."""
+    """Fill a queue, then drain it while a few items are still put, until its journal is small again."""
     # The real disk is asked for nothing that the fake one alone has.
     turns = Turns(World(CONFIG, cast(Disk, OsFs())))
     put = b"set q 0 0 %d\r\n%b\r\n" % (size, b"x" * size)
@@ -91,7 +91,9 @@ def run(items: int, size: int) -> Turns:
 @click.option("--items", default=400_000, show_default=True, help="How many are put before they are taken.")
 @click.option("--size", default=1024, show_default=True, help="Bytes each.")
 def main(items: int, size: int) -> None:
-    """Exit status: 1 if one turn in a thousand was longer than 10 ms."""
+    """Measure the longest turn during background work. Exit status: 1 if one turn in a thousand was longer than
+    10 ms.
+    """
     home = os.getcwd()
     with tempfile.TemporaryDirectory(prefix="bench-slices-") as folder:
         os.chdir(folder)

@@ -1,4 +1,6 @@
-"""How long one request, or one tick of the clock, that touches all of a queue holds all clients up; without sockets."""
+"""The delay that one request, or one tick of the clock, that affects all of a queue causes for all clients; without
+sockets.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ LIFETIME_MS = 10_000
 
 
 class Inside:
-    """A broker in this process: what one tick takes is how long all other clients wait."""
+    """A broker in this process: the duration of one tick is the delay of all other clients."""
 
     def __init__(self, folder: str) -> None:
         config = defaults(folder).overridden(sync="1s")
@@ -32,7 +34,7 @@ class Inside:
         recover(self.broker, self.now_ms)
 
     def fill(self, count: int) -> None:
-        """Items that live for LIFETIME_MS, in queue q."""
+        """Fill queue q with items that live for LIFETIME_MS."""
         queue = self.broker.queues.make("q", self.now_ms)
         for _ in range(count):
             queue.add(Item(DATA, self.now_ms, self.now_ms + LIFETIME_MS), self.now_ms)
@@ -48,7 +50,7 @@ class Inside:
 
 
 def all_of(count: int) -> Iterator[tuple[str, Callable[[], None]]]:
-    """(what it is, what to measure), each behind a fresh queue of `count` items; measure before taking the next."""
+    """Yield (name, what to measure), each with a fresh queue of `count` items; measure before taking the next."""
     with tempfile.TemporaryDirectory(prefix="bench-stalls-") as folder:
         inside = Inside(folder)
         inside.fill(count)

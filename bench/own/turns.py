@@ -1,7 +1,8 @@
 """The server with a stopwatch at its hub: `python bench/own/turns.py FILE serve …` in the folder of any checkout.
 
-Run as a script, so that the server need not know it is measured and an older one can be. Eight bytes of FILE hold the
-longest turn so far, in nanoseconds of the hub's thread (native order); a reader of them may set them to 0.
+It runs as a script, so that the server need not know that it is measured, and older servers can be measured. Eight
+bytes of FILE hold the longest turn so far, in nanoseconds of the hub's thread (native order); a reader may set them to
+0.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Longest:
 
 
 def watch(path: str) -> None:
-    """From now on the turns of the hub that this process serves with are timed."""
+    """Time the turns of this process's hub from now on."""
     from staniel.server import app, hub
 
     with open(path, "r+b") as file:

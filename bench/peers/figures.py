@@ -1,7 +1,7 @@
-"""From runs to figures, and figures as text: medians, ratios, spreads, and the table that is printed.
+"""The figures of runs, and their text: medians, ratios, spreads, and the printed table.
 
-A ratio is taken within a round, between two runs that were minutes at most apart, and the median is taken over those
-ratios. The ratio of two medians would compare moments at which the machine ran at different speeds.
+A ratio is taken within a round, between two runs at most minutes apart, and the median is taken over those ratios. The
+ratio of two medians would compare moments at which the machine ran at different speeds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from staniel.bench.peers.workloads import Workload
 
 
 class Spread(Struct, frozen=True):
-    """A median with the least and the greatest of what it stands for."""
+    """A median with the least and the greatest of its values."""
 
     median: float
     low: float
@@ -28,7 +28,7 @@ class Spread(Struct, frozen=True):
 
 
 class Side(Struct, frozen=True):
-    """One contestant in one workload: thousands of operations a second, latency in ms, share of a core."""
+    """A contestant in one workload: thousands of operations a second, latency in ms, share of a core."""
 
     name: str
     kops: Spread
@@ -39,7 +39,7 @@ class Side(Struct, frozen=True):
 
 
 class Versus(Struct, frozen=True):
-    """A peer, and ours divided by it (None where ours or the peer has no whole round)."""
+    """A peer, and ours divided by it (None if ours or the peer has no whole round)."""
 
     peer: Side
     ratio: Spread | None
@@ -56,7 +56,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def rows(runs: Sequence[Run], workloads: Sequence[str], peers: Sequence[str]) -> list[Row]:
-    """A row for each workload of which anything was measured, in the order given."""
+    """Return a row for each measured workload, in the given order."""
     made = (_row(name, [run for run in runs if run.workload == name], peers) for name in workloads)
     return [row for row in made if row.ours or row.peers]
 
@@ -75,13 +75,13 @@ def _reports(runs: Sequence[Run], name: str) -> dict[int, Report]:
 
 
 def ratio(ours: dict[int, Report], peer: dict[int, Report]) -> Spread | None:
-    """Ours / peer, round by round, over the rounds that both finished."""
+    """Return ours / peer, round by round, over the rounds that both finished."""
     shared = [speed(ours[number]) / speed(peer[number]) for number in ours if number in peer]
     return spread(shared) if shared else None
 
 
 def speed(report: Report) -> float:
-    """Operations a second; where the load sets those, one over the p50: above 1 ours is faster, as everywhere."""
+    """Return operations a second; if the load sets those, one over the p50: above 1 ours is faster, as everywhere."""
     return 1 / latency(report).p50 if report.mode == "pingpong" else report.ops_per_s
 
 
@@ -98,7 +98,9 @@ def side(name: str, reports: Sequence[Report]) -> Side:
 
 
 def latency(report: Report) -> Latency:
-    """The latency that the row is about: of the puts, of the gets, or in a flood from put sent to item received."""
+    """Return the latency of the row: of the puts, of the gets, or in a flood from the send of the put to the receipt of
+    the item.
+    """
     chosen = {"put": report.put_us, "get": report.get_us, "pingpong": report.get_us}.get(report.mode, report.e2e_us)
     assert chosen is not None, f"a {report.mode} run without a latency"
     return chosen
@@ -110,7 +112,9 @@ _NONE = "-"
 
 
 def render(rows: Sequence[Row], peers: Sequence[str]) -> str:
-    """The table: a line a workload; a peer's columns are its k/s and ours/peer with its least and greatest round."""
+    """Return the table: a line for each workload; a peer's columns are its k/s and ours/peer with its least and
+    greatest round.
+    """
     head = ["workload", "ours k/s", "p50/p99/p99.9 ms"]
     for name in peers:
         head += [f"{name} k/s", f"ours/{name}"]
@@ -138,12 +142,12 @@ def _percentiles(side: Side | None) -> str:
 
 
 def shown_ratio(spread: Spread | None) -> str:
-    """`0.95 (0.90..1.10)`, or `-`."""
+    """Return `0.95 (0.90..1.10)`, or `-`."""
     return _NONE if spread is None else f"{spread.median:.2f} ({spread.low:.2f}..{spread.high:.2f})"
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Columns two blanks apart; the first to the left, the others to the right."""
+    """Return lines with columns two blanks apart; the first aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(

@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 60
 
 
 class CannotBuild(Exception):
-    """There is no compiler, or it refused the source."""
+    """The compiler is missing, or refused the source."""
 
 
 class GeneratorFailed(Exception):
@@ -42,7 +42,7 @@ class Latency(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """The generator's own figures.  `ops` counts items put, or items received once; `ops_per_s` is over `seconds`."""
+    """The generator's own figures. `ops` counts items put, or items received once; `ops_per_s` is over `seconds`."""
 
     mode: str
     ops: int
@@ -66,13 +66,13 @@ class Report(Struct, frozen=True):
 
 
 def build(folder: Path = BUILD, compiler: str = "cc") -> Path:
-    """Compiles the generator into `folder` unless a newer one is there; its path.  Raises CannotBuild."""
+    """Compile the generator into `folder` unless a newer one is there. Return its path. Raises CannotBuild."""
     return built(PARTS, folder / "queue_load", compiler)
 
 
 def built(sources: tuple[Path, ...], program: Path, compiler: str = "cc", flags: tuple[str, ...] = ()) -> Path:
-    """Compiles `sources`, of which the first includes the others, to `program`, unless that is newer; its path. Raises
-    CannotBuild.
+    """Compile `sources`, of which the first includes the others, to `program`, unless that is newer. Return its path.
+    Raises CannotBuild.
     """
     if program.exists() and program.stat().st_mtime > max(part.stat().st_mtime for part in sources):
         return program
@@ -88,7 +88,9 @@ def built(sources: tuple[Path, ...], program: Path, compiler: str = "cc", flags:
 
 
 def run(program: Path, args: tuple[str, ...], port: int, server_pid: int, core: int | None) -> Report:
-    """One call against the server on `port`, on `core` if given.  Raises GeneratorFailed when there is no report."""
+    """Run the generator once against the server on `port`, on `core` if given. Raises GeneratorFailed without a
+    report.
+    """
     limits = ("--idle-ms", str(IDLE_MS), "--timeout", str(TIMEOUT_SECONDS))
     command = [str(program), "--port", str(port), "--server-pid", str(server_pid), *limits, *args]
     done = subprocess.run(
@@ -102,7 +104,7 @@ def run(program: Path, args: tuple[str, ...], port: int, server_pid: int, core: 
 
 
 def wrongs(report: Report, ops_wanted: int) -> list[str]:
-    """Everything that makes a run worthless, in words; empty when all is well."""
+    """Return everything that makes a run worthless, in words; empty if nothing does."""
     counts = {
         "lost": report.lost,
         "duplicated": report.duplicated,

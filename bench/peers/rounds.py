@@ -19,7 +19,7 @@ from staniel.bench.peers.workloads import Step, Workload, steps
 
 
 class Run(Struct, frozen=True):
-    """One contestant, one workload, one round: a report, or what went wrong."""
+    """A run of one contestant in one workload and one round: a report, or the failure."""
 
     round: int
     workload: str
@@ -29,7 +29,7 @@ class Run(Struct, frozen=True):
 
 
 class Arena(Struct, frozen=True):
-    """What stays the same for every run.  A core is None where the machine has only one to give."""
+    """The constants of all runs. A core is None if the machine has only one to give."""
 
     program: Path
     base: Path
@@ -40,7 +40,7 @@ class Arena(Struct, frozen=True):
 def play(
     arena: Arena, workloads: Sequence[Workload], contestants: Sequence[Contestant], rounds: int, seconds_max: float
 ) -> Iterator[Run]:
-    """Every run as it ends.  After `seconds_max` no further run is started."""
+    """Yield every run as it ends. After `seconds_max` no further run is started."""
     give_up = time.monotonic() + seconds_max
     for number in range(rounds):
         for workload in workloads:
@@ -51,12 +51,12 @@ def play(
 
 
 def planned(workloads: Sequence[Workload], contestants: Sequence[Contestant], rounds: int) -> int:
-    """How many runs `play` makes when no time limit stops it."""
+    """Return how many runs `play` makes without a time limit."""
     return rounds * sum(len(line_up(workload, contestants, 0)) for workload in workloads)
 
 
 def line_up(workload: Workload, contestants: Sequence[Contestant], number: int) -> list[Contestant]:
-    """The contestants of a round, rotated by one each time: none always runs after the same neighbour's writes."""
+    """Return the contestants of a round, in alternating order: none always runs after the same neighbour's writes."""
     field = [
         one
         for one in contestants
@@ -68,7 +68,7 @@ def line_up(workload: Workload, contestants: Sequence[Contestant], number: int) 
 
 
 def run(arena: Arena, workload: Workload, contestant: Contestant, number: int) -> Run:
-    """One run.  Whatever a server does wrong is in the result; nothing is raised for it."""
+    """Make one run. Errors of a server are in the result; nothing is raised for them."""
 
     def failed(why: str) -> Run:
         return Run(number, workload.name, contestant.name, failure=why)
@@ -106,7 +106,7 @@ def _one_step(arena: Arena, step: Step, server: Running) -> Report:
 
 
 def watched(runs: Iterator[Run], tell: Callable[[str], None]) -> list[Run]:
-    """All runs, each told of in a line as it ends."""
+    """Return all runs, and print a line for each as it ends."""
     done = []
     for one in runs:
         rate = f"{one.report.ops_per_s / 1000:8.1f} k/s" if one.report else f"  FAILED: {one.failure}"

@@ -1,8 +1,8 @@
-"""The servers that are compared: which program, which protocol, which command line for which promise.
+"""The compared servers: their programs, protocols, and command lines for each promise.
 
 Each peer is set up to do as little as its promise allows: no snapshots, no rewriting of its log. That favours the
-peers, and makes a short run measure the same thing as a long one: redis would otherwise begin to rewrite at 64 MB.
-What each acknowledgement means is in bench/README.md.
+peers, and makes a short run measure the same as a long one: redis would otherwise begin to rewrite at 64 MB.
+bench/README.md says what each acknowledgement means.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ DEFAULT_SERVER = (
 
 
 def ours(template: str) -> Contestant:
-    """Our server, from a command line in which {port}, {dir} and {sync} are filled in.  Raises ValueError if empty."""
+    """Return our server, from a command line in which {port}, {dir} and {sync} are filled in. Raises ValueError
+    if empty.
+    """
     words = shlex.split(template)
     if not words:
         raise ValueError("an empty command")
@@ -41,7 +43,7 @@ def ours(template: str) -> Contestant:
 
 
 def with_jobs(contestant: Contestant) -> Contestant:
-    """Our server, asked in workq's protocol, with its command log under the same promise."""
+    """Return our server with workq's protocol, with its command log under the same promise."""
     plain = contestant.command
 
     def command(launch: Launch) -> list[str]:
@@ -80,7 +82,7 @@ def _memcached(launch: Launch) -> list[str]:
 
 
 def _nats(launch: Launch) -> list[str]:
-    """`sync_interval` is 2 minutes unless said otherwise; `always` syncs before each acknowledgement."""
+    """Return the command line. `sync_interval` is 2 minutes by default; `always` syncs before each acknowledgement."""
     sync = "    sync_interval: always\n" if launch.sync is Sync.DURABLE else ""
     settings = launch.folder / "nats.conf"
     settings.write_text(
@@ -91,7 +93,7 @@ def _nats(launch: Launch) -> list[str]:
 
 @cache
 def _nats_promises() -> tuple[Sync, ...]:
-    """Before 2.10 there is no `sync_interval`, and then nothing that it would sync before an answer."""
+    """Return the possible promises. Before 2.10 there is no `sync_interval`, and so no sync before a reply."""
     with tempfile.TemporaryDirectory() as folder:
         command = _nats(Launch(4222, Path(folder), Sync.DURABLE))
         known = subprocess.run([*command, "-t"], capture_output=True, check=False).returncode == 0
@@ -106,8 +108,9 @@ _RABBITMQ_START = 'epmd -port "$ERL_EPMD_PORT" -address 127.0.0.1 & exec "$0"'
 
 
 def _rabbitmq(launch: Launch) -> list[str]:
-    """A node with a port mapper of its own, both in the process group that is killed at the end. Nothing of it is
-    outside the folder. Quorum queues: in the journaled rows their log answers before it syncs.
+    """Return the command line of a node with a port mapper of its own, both in the process group that is killed at the
+    end. All its files are in the folder. It uses quorum queues: in the journaled rows their log acknowledges before it
+    syncs.
     """
     folder, port = launch.folder, launch.port
     strategy = "default" if launch.sync is Sync.DURABLE else "sync_after_notify"

@@ -1,8 +1,8 @@
-"""How long a start takes: from the making of a process to its first answer, with nothing to recover and with a million
-items, ours and redis in turns; beside them what the interpreter takes alone, and `staniel --version`.
+"""The duration of a start: from the creation of a process to its first reply, with nothing to recover and with a
+million items, ours and redis in turns; and beside them the interpreter alone, and `staniel --version`.
 
-The best and the median of all rounds: a busy machine only adds. Processor time is the process's own, with the kernel's
-on its behalf, up to its answer.
+The table shows the best and the median of all rounds: a busy machine only adds. Processor time is the process's own,
+with the kernel's on its behalf, up to its reply.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SERVER_CORE, _ = cores()
 
 
 class Took(Struct, frozen=True):
-    """One start. `what` is a row of the table."""
+    """A start. `what` is a row of the table."""
 
     what: str
     who: str
@@ -48,8 +48,8 @@ class Took(Struct, frozen=True):
 
 
 class Words(Struct, frozen=True):
-    """What is said to a server: a request that needs no items, one that takes an item, one that puts it; and how the
-    answer to a put begins.
+    """The requests to a server: one that needs no items, one that takes an item, one that puts it; and the beginning of
+    the reply to a put.
     """
 
     hello: bytes
@@ -65,7 +65,7 @@ WORDS = {
 
 
 def ended(command: Sequence[str]) -> tuple[float, float]:
-    """Milliseconds until a command has ended: by the clock, and of the processor. Raises StartFailed."""
+    """Return the milliseconds until a command has ended: by the clock, and of the processor. Raises StartFailed."""
     began = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=child_setup(SERVER_CORE))
     _, status, used = os.wait4(child.pid, 0)
@@ -78,7 +78,7 @@ def ended(command: Sequence[str]) -> tuple[float, float]:
 
 @contextmanager
 def started(contestant: Contestant, folder: Path, request: bytes) -> Iterator[tuple[socket.socket, bytes, Took]]:
-    """A server on `folder`, a connection to it, its first answer and how long that took. Raises StartFailed."""
+    """Yield a connection to a server on `folder`, its first reply and how long that took. Raises StartFailed."""
     port = free_port()
     command = contestant.command(Launch(port, folder, Sync.JOURNALED))
     with (folder / "bench-log").open("wb") as log:
@@ -97,7 +97,7 @@ def started(contestant: Contestant, folder: Path, request: bytes) -> Iterator[tu
 
 
 def first_answer(child: subprocess.Popen[bytes], port: int, request: bytes) -> tuple[socket.socket, bytes]:
-    """A connection to a server that is starting, and its answer to `request`. Raises StartFailed."""
+    """Return a connection to a starting server, and its reply to `request`. Raises StartFailed."""
     give_up = time.monotonic() + START_SECONDS_MAX
     while time.monotonic() < give_up and child.poll() is None:
         try:
@@ -115,7 +115,7 @@ def first_answer(child: subprocess.Popen[bytes], port: int, request: bytes) -> t
 
 
 def cpu_ms(pid: int) -> float:
-    """Processor time that a process has used so far; Linux encodes another process's clock so."""
+    """Return the processor time of a process so far, from the process's clock as Linux numbers it."""
     return time.clock_gettime((~pid << 3) | 2) * 1000
 
 
@@ -133,7 +133,7 @@ def fill(contestant: Contestant, folder: Path, items: int) -> None:
 
 
 def empty_start(contestant: Contestant, base: Path) -> Took:
-    """A start in an empty folder, to the answer to a request that needs no items."""
+    """Measure a start in an empty folder, to the reply to a request that needs no items."""
     folder = Path(tempfile.mkdtemp(prefix="bench-start-", dir=base))
     try:
         with started(contestant, folder, WORDS[contestant.proto].hello) as (_, _, took):
@@ -143,7 +143,7 @@ def empty_start(contestant: Contestant, base: Path) -> Took:
 
 
 def restart(contestant: Contestant, folder: Path, what: str) -> Took:
-    """A start after a kill, to the first item. Raises StartFailed if that is not what was put."""
+    """Measure a start after a kill, to the first item. Raises StartFailed if it is not the item that was put."""
     with started(contestant, folder, WORDS[contestant.proto].get) as (_, answer, took):
         if ITEM not in answer:
             raise StartFailed(f"{contestant.name} answers {answer[:80]!r}")
@@ -151,7 +151,7 @@ def restart(contestant: Contestant, folder: Path, what: str) -> Took:
 
 
 def measure(contestants: Sequence[Contestant], program: str, rounds: int, items: int, base: Path) -> Iterator[Took]:
-    """Every start as it ends, round after round. Raises StartFailed."""
+    """Yield every start as it ends, round after round. Raises StartFailed."""
     folders = {one.name: Path(tempfile.mkdtemp(prefix=f"bench-start-{one.name}-", dir=base)) for one in contestants}
     commands = {"interpreter alone": [sys.executable, "-c", "pass"], "--version": [*shlex.split(program), "--version"]}
     try:
@@ -169,7 +169,7 @@ def measure(contestants: Sequence[Contestant], program: str, rounds: int, items:
 
 
 def lines(found: Sequence[Took]) -> Iterator[str]:
-    """The table: a line for each row and server."""
+    """Yield the table: a line for each row and server."""
     yield f"{'':28}{'':10}{'clock, ms: best':>17}{'median':>10}{'processor, ms: best':>22}{'median':>10}"
     for what, who in dict.fromkeys((took.what, took.who) for took in found):
         mine = [took for took in found if (took.what, took.who) == (what, who)]
@@ -187,9 +187,9 @@ def lines(found: Sequence[Took]) -> Iterator[str]:
 @click.option("--program", default=PROGRAM, metavar="COMMAND", help="Our command line, for --version and serve.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also write every run here.")
 def main(rounds: int, items: int, program: str, json_path: Path | None) -> None:
-    """Measure starts of our server, beside redis where that is installed.
+    """Measure starts of our server, beside redis if that is installed.
 
-    Exit status: 0 all were answered, 1 one was not.
+    Exit status: 0 all replied, 1 one did not.
     """
     contestants = [ours(f"{program} {SERVE}"), *(one for one in PEERS if one.proto == "redis" and present(one))]
     if sys.dont_write_bytecode:

@@ -1,7 +1,7 @@
 """The table of workloads: a row each, and what a row means to the load generator.
 
 To add a row, add a line to WORKLOADS. `ops` is sized for about a second a run on a small machine, and so that a backlog
-stays below 128 MB: Kestrel's default limit, above which a queue reads from its journal and something else is measured.
+stays below 128 MB: Kestrel's default limit, above which a queue reads from its journal and the measurement differs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ ALL = (*BROKERS, "memcached")
 
 
 class Workload(Struct, frozen=True):
-    """One row.  `producers` of the `conns` connections put, in a flood; `pipeline` requests are in flight on each.
-    `jobs`: ours is asked in workq's protocol, where a get is a lease and the delete of the job before.
-    With a `rate`, so many requests a second are due over all connections, answered or not.
+    """A row. `producers` of the `conns` connections put, in a flood; `pipeline` requests are in flight on each.
+
+    `jobs`: ours uses workq's protocol, where a get is a lease and the delete of the job before. With a `rate`, so many
+    requests a second are due over all connections, whether or not replies have come.
     """
 
     name: str
@@ -72,16 +73,16 @@ WORKLOADS = (
 
 
 class Step(Struct, frozen=True):
-    """One call of the load generator.  Steps that are not measured fill the queue, or empty it to see what arrived."""
+    """A call of the load generator. Unmeasured steps fill the queue, or empty it to check the items."""
 
     args: tuple[str, ...]
     measured: bool
 
 
 def steps(workload: Workload, proto: str, kv: bool) -> tuple[Step, ...]:
-    """The calls that make one run of the row, in order.
+    """Return the calls that make one run of the row, in order.
 
-    Whatever was put is read back and checked in every run, so a fast answer that kept nothing does not count.
+    Every put item is read back and checked in every run, so a fast reply that kept nothing does not count.
     """
     common = _common(workload, proto, kv)
     measured = Step((*common, *_measured(workload, proto)), measured=True)

@@ -1,4 +1,4 @@
-"""Clients that work until their server dies under them: many in one thread, each telling its ledger what it hears."""
+"""Clients that work until their server dies: many in one thread, each reporting every reply to its ledger."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ FAMILY_ITEMS_MAX = 300  # producers rest while a family holds more
 RESET = struct.pack("ii", 1, 0)
 Address = tuple[str, int]
 Heard = Callable[[bytes, bytes | None], None]
-"""Called with the line of a reply, and with the item if it carries one."""
+"""A callback with the line of a reply, and the item if it carries one."""
 
 
 class Broken(Exception):
-    """A server that should be alive hung up, or answered what it must not."""
+    """A server that should be alive disconnected, or sent a forbidden reply."""
 
 
 class Crew:
-    """Every client of one life of the server. `done` counts answered operations.
+    """The clients of one life of the server. `done` counts operations with a reply.
 
-    `refusal` is how the answer to a put may begin instead of STORED; b"" if none may be refused.
+    `refusal` is an allowed beginning of the reply to a put instead of STORED; b"" if no put may be refused.
     """
 
     def __init__(self, address: Address, refusal: bytes = b"") -> None:
@@ -43,9 +43,8 @@ class Crew:
         self._by_fd: dict[int, Member] = {}
 
     def work(self, seconds: float, operations: int, seconds_max: float) -> bool:
-        """Serve the clients for so long, and until so many operations are answered; False if that takes too long.
-
-        Raises Broken.
+        """Serve the clients for so long, and until so many operations have a reply; return False if that takes too
+        long. Raises Broken.
         """
         began_s = time.monotonic()
         while (passed_s := time.monotonic() - began_s) < seconds or self.done < operations:
@@ -58,7 +57,7 @@ class Crew:
         return True
 
     def hear_out(self) -> None:
-        """The server is dead: read what it had still sent, then tell the ledgers what stays in doubt."""
+        """Read the dead server's last bytes, then report to the ledgers what stays in doubt."""
         self.over = True
         for member in self.members:
             while member.receive():
@@ -81,7 +80,7 @@ class Crew:
 
 
 class Member:
-    """One connection: says requests, and hears the reply to each in its order."""
+    """A connection that sends requests and handles the replies in order."""
 
     def __init__(self, crew: Crew, queue: str, ledger: Ledger, random: Random) -> None:
         self.crew = crew
@@ -98,11 +97,11 @@ class Member:
         return f"{type(self).__name__} of {self.queue}"
 
     def start(self) -> None:
-        """Say the first thing."""
+        """Send the first request."""
         raise NotImplementedError
 
     def mourn(self) -> None:
-        """The server is dead: say what will never be answered."""
+        """Report requests that the dead server will never reply to."""
 
     def say(self, data: bytes, *heard: Heard) -> None:
         self._expected.extend(heard)
@@ -115,7 +114,7 @@ class Member:
         self.say(b"get %b\r\n" % key.encode(), heard)
 
     def receive(self) -> bool:
-        """Take in what has come; False at the end of the stream. Raises Broken."""
+        """Receive bytes. Return False at the end of the stream. Raises Broken."""
         try:
             data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -128,7 +127,7 @@ class Member:
         return bool(data)
 
     def _reply(self) -> bool:
-        """Hear one reply; False if there is no whole one."""
+        """Handle one reply. Return False if it is incomplete."""
         unread = self._unread
         line, end, _ = unread.partition(b"\r\n")
         item = None
@@ -159,7 +158,9 @@ class Member:
 
 
 class Producer(Member):
-    """Puts numbered items, some with one send. A put to a fan-out queue is in the ledger of each child too."""
+    """A client that puts numbered items, some with one send. A put to a fan-out queue is in the ledger of each
+    child too.
+    """
 
     def __init__(
         self, crew: Crew, queue: str, ledgers: list[Ledger], random: Random, name: str, pipeline: int = PIPELINE_MAX
@@ -208,17 +209,17 @@ class Producer(Member):
 
 
 class Reader(Member):
-    """One who hears items."""
+    """A client that receives items."""
 
     newest: dict[bytes, int]
 
     def order(self) -> dict[bytes, int]:
-        """The newest numbers heard so far. Queues that items move on to promise no order."""
+        """Return the newest numbers received so far. Queues that items move on to promise no order."""
         return self.newest if self.queue == self.ledger.queues[0] else {}
 
 
 class Taker(Reader):
-    """Plain gets: an item that was answered is gone for good."""
+    """A client with plain gets: a delivered item is removed for good."""
 
     def start(self) -> None:
         self.newest = {}
@@ -243,7 +244,7 @@ class Taker(Reader):
 
 
 class ReliableTaker(Reader):
-    """Opens, and then closes, aborts, or closes and opens the next."""
+    """A client that opens items, and then closes, aborts, or closes and opens the next."""
 
     def start(self) -> None:
         self.newest = {}
@@ -260,7 +261,7 @@ class ReliableTaker(Reader):
             self.go_on(self.ledger.delivered(item, self.order(), self))
 
     def go_on(self, held: bytes) -> None:
-        """One item is open."""
+        """Continue with an open item."""
         if self.crew.over:
             return
         choice = self.random.randrange(5)
@@ -279,7 +280,7 @@ class ReliableTaker(Reader):
 
 
 class Vanisher(ReliableTaker):
-    """A reliable taker that now and then hangs up, politely or not, with an item in hand."""
+    """A reliable taker that now and then disconnects, politely or not, with an item open."""
 
     def go_on(self, held: bytes) -> None:
         if self.crew.over or self.random.randrange(8):
@@ -296,7 +297,7 @@ class Vanisher(ReliableTaker):
 
 
 class Watcher(Member):
-    """Adds up what the journals did in this life of the server, as far as it could be seen before the end."""
+    """A client that sums up the journals' work in this life of the server, as far as it was visible before the end."""
 
     def __init__(self, crew: Crew, ledger: Ledger, random: Random, names: tuple[str, ...]) -> None:
         self.seen = dict.fromkeys(names, 0)

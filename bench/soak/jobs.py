@@ -1,7 +1,7 @@
-"""Jobs in a server that is killed under load and started again: the clients, what they have been told, and the judge.
+"""The jobs of a server that is killed under load and started again: the clients, their knowledge, and the judge.
 
 A cycle is that of `loop.py`: clients work; the server is killed in full flight; sometimes it is killed again while it
-recovers; it starts, and it is asked for every job that a client has been told of.
+recovers; it starts, and is asked for every job that a client knows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SEGMENT = re.compile(r"(\d{9})\.log")
 
 
 class Known(Enum):
-    """What the clients know of a job. The values are how `inspect` may show it; None: not there."""
+    """The clients' knowledge of a job. The values are the states that `inspect` may show; None: no such job."""
 
     ADDING = ("0", None)
     ADDED = ("0",)
@@ -55,7 +55,7 @@ class Known(Enum):
 
 
 class Book:
-    """Every job of all clients. Each is in the hands of one thread at a time, as the leases promise."""
+    """The jobs of all clients. Each job is held by one thread at a time, as the leases promise."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, Known] = {}
@@ -66,7 +66,7 @@ class Book:
         self.leases_unanswered = 0
 
     def judge(self, found: dict[int, str | None]) -> list[str]:
-        """What must not be. Each lease that was not answered may have taken one job that no client saw."""
+        """Return what is wrong. Each lease without a reply may have taken one job that no client saw."""
         wrong = [f"job {number} was leased twice" for number in self.twice]
         unseen = 0
         for number, state in found.items():
@@ -84,7 +84,7 @@ class Book:
         return wrong
 
     def settle(self, found: dict[int, str | None]) -> None:
-        """After a restart nothing is in doubt any more."""
+        """Take the state after a restart as certain."""
         sure = {None: Known.DELETED, "0": Known.ADDED, "1": Known.COMPLETED, "2": Known.FAILED, "4": Known.LEASED}
         self.jobs = {number: sure[state] for number, state in found.items() if state is not None}
         self.leases_unanswered = 0
@@ -92,7 +92,7 @@ class Book:
 
 
 class Link:
-    """One connection. The end of the stream is an OSError, also in the middle of an answer."""
+    """A connection. The end of the stream is an OSError, also in the middle of a reply."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._sock = socket.create_connection(address, 30)
@@ -122,7 +122,9 @@ class Link:
 
 
 class Client(threading.Thread):
-    """Adds, or leases and ends, until the server is gone. `wrong`: what no sound server answers."""
+    """A client that adds, or leases and ends jobs, until the server is gone. `wrong` is a reply that no sound server
+    sends.
+    """
 
     def __init__(self, address: tuple[str, int], book: Book, random: Random, *, adds: bool) -> None:
         super().__init__(daemon=True)
@@ -144,7 +146,7 @@ class Client(threading.Thread):
             self.wrong = repr(error)
 
     def _add(self, link: Link) -> None:
-        """A few jobs with one send."""
+        """Add a few jobs with one send."""
         jobs, random = self.book.jobs, self.random
         if self.book.waiting > WAITING_MAX:
             link.say(b"lease nothing 20\r\n")
@@ -200,7 +202,7 @@ class Client(threading.Thread):
 
 
 class JobLoop:
-    """One command log over all its deaths. `sync` is its policy; "mixed": another one each time."""
+    """A command log over all its deaths. `sync` is its policy; "mixed": another one each time."""
 
     def __init__(self, folder: Path, seed: int, sync: str = "mixed", death: signal.Signals = signal.SIGKILL) -> None:
         self.random = Random(seed)
@@ -216,7 +218,7 @@ class JobLoop:
         return CONFIG.format(sync=policy, segment=self.random.choice((5000, 20000)))
 
     def cycle(self) -> Cycle:
-        """Work, die, recover, and be looked at. Raises Broken or StartFailed."""
+        """Work, die, recover, and be checked. Raises Broken or StartFailed."""
         self.number += 1
         if self.number == 1:
             self.victim.start()
@@ -241,7 +243,7 @@ class JobLoop:
         return "127.0.0.1", self.victim.ports[-1]
 
     def work(self) -> tuple[int, float]:
-        """Let clients work, and end the server in the middle of it: (operations, seconds). Raises Broken."""
+        """Let clients work, and end the server in the middle of it. Return (operations, seconds). Raises Broken."""
         book, random = self.book, self.random
         began, began_s = book.done, time.monotonic()
         goal = began + random.randint(*LIFE_OPERATIONS)
@@ -266,7 +268,7 @@ class JobLoop:
         return done, seconds
 
     def recover(self) -> int:
-        """Start again, sometimes after another kill on the way; how many kills that were."""
+        """Start again, sometimes after another kill on the way. Return the number of kills."""
         kills = 0
         if not self.random.randrange(KILL_AGAIN_ONE_IN):
             self.victim.spawn()
@@ -278,18 +280,18 @@ class JobLoop:
         return kills
 
     def look(self) -> dict[int, str | None]:
-        """What the server says of every job that is known."""
+        """Return the server's state of every known job."""
         with Link(self.address) as link:
             return {number: _state(link, number) for number in self.book.jobs}
 
     def segments(self) -> int:
-        """The number of the newest segment; a new one is a rotation, what cleaning does a rewrite."""
+        """Return the number of the newest segment; a new one counts as a rotation, a cleaning as a rewrite."""
         folder = self.victim.folder / "spool" / ".staniel" / "cmdlog"
         numbers = [int(found[1]) for path in folder.iterdir() if (found := SEGMENT.fullmatch(path.name))]
         return max(numbers, default=0)
 
     def cleanings(self) -> int:
-        """How many rounds have freed something since this was asked the last time."""
+        """Return how many rounds have freed something since the last call."""
         before, self._cleanings = self._cleanings, self.victim.said.count("cmdlog.cleaned")
         return self._cleanings - before
 

@@ -1,7 +1,7 @@
-"""What clients know of the items in one family of queues, and what must hence be true, now and after a crash.
+"""The clients' knowledge of the items in one family of queues, and what must therefore be true, now and after a crash.
 
 A family is the queue that items are put into and those that they may move on to by themselves: one copy of each item is
-somewhere in it. The ledger is told what was said and heard, in that order. An item is b"PRODUCER-NUMBER SIZE " and SIZE
+somewhere in it. The ledger gets requests and replies in their order. An item is b"PRODUCER-NUMBER SIZE " and SIZE
 letters that follow from its number; the numbers of a producer grow.
 """
 
@@ -20,7 +20,9 @@ class Fate(Enum):
 
 
 class Entry(Struct):
-    """One item. `holder` is who has it open, or None. Once handed out it may come back in front of older ones."""
+    """The entry of an item. `holder` is the client that has it open, or None. A delivered item may return in front of
+    older ones.
+    """
 
     fate: Fate
     handed_out: bool = False
@@ -28,7 +30,7 @@ class Entry(Struct):
 
 
 class Ledger:
-    """One family, over all crashes. `wrong` collects what a sound server cannot have done."""
+    """The ledger of one family, over all crashes. `wrong` collects what a sound server cannot have done."""
 
     def __init__(self, *queues: str) -> None:
         self.queues = queues
@@ -45,19 +47,19 @@ class Ledger:
         self.holds += 1
 
     def stored(self, key: bytes) -> None:
-        """Its put was acknowledged. Another client may have taken it before that was heard."""
+        """Note that a put was acknowledged. Another client may have taken the item before that reply was read."""
         if self.entries[key].fate is Fate.SENT:
             self.entries[key].fate = Fate.STORED
 
     def refused(self, key: bytes) -> None:
-        """Its put was answered with an error: it must never be seen."""
+        """Note that a put got an error: its item must never be seen."""
         del self.entries[key]
         self.holds -= 1
 
     def delivered(self, item: bytes, newest: dict[bytes, int], holder: object = None) -> bytes:
-        """A client heard an item, as the answer to an open if it is its `holder`; the item's key.
+        """Note an item that a client received, as the reply to an open if it is the `holder`. Return the item's key.
 
-        `newest` is the client's own: the last number of each producer that it was the first to hear.
+        `newest` is the client's own: the last number of each producer that it was the first to receive.
         """
         key = key_of(item)
         entry = self.entries.get(key)
@@ -78,7 +80,9 @@ class Ledger:
         return key
 
     def heard_late(self, item: bytes) -> None:
-        """A client heard an item that it does not hold any more: who has it, and whether it is gone, is not said."""
+        """Note an item that a client received but does not hold any more: its holder, and whether it is removed, are
+        unknown.
+        """
         key = key_of(item)
         entry = self.entries.get(key)
         if entry is not None:
@@ -87,23 +91,23 @@ class Ledger:
             self.wrong.append(f"{self.queues[0]}: {text(key)} was never put like this")
 
     def released(self, key: bytes) -> None:
-        """Its abort was sent, or its holder has hung up."""
+        """Note that an abort was sent, or that the holder disconnected."""
         self.entries[key].holder = None
 
     def closing(self, key: bytes) -> None:
-        """Its close was sent."""
+        """Note that a close was sent."""
         self.entries[key].holder = None
         self.entries[key].fate = Fate.DOUBTFUL
 
     def closed(self, key: bytes) -> None:
-        """It was taken, or its close was acknowledged."""
+        """Note that an item was taken, or that its close was acknowledged."""
         self.entries[key].fate = Fate.GONE
         self.holds -= 1
 
     # after a restart
 
     def check(self, found: dict[str, list[bytes]]) -> list[str]:
-        """What is wrong with a family that holds `found`, by queue, after a restart."""
+        """Return what is wrong with a family that holds `found`, by queue, after a restart."""
         items = [item for queue in self.queues for item in found[queue]]
         keys = [key_of(item) for item in items]
         there = set(keys)
@@ -119,8 +123,8 @@ class Ledger:
         return wrong + self._out_of_order(found[name])
 
     def settle(self, found: dict[str, list[bytes]]) -> None:
-        """After a restart nothing is in doubt any more: what is there is stored, what is not must stay away. Unless not
-        all is seen: then all but what is known to be gone may be there.
+        """Take the state after a restart as certain: present items are stored, missing ones must stay away. If not all
+        items are visible, all except known removed ones may exist.
         """
         there = {key_of(item) for queue in self.queues for item in found[queue]}
         kept: dict[bytes, Entry] = {}
@@ -160,7 +164,7 @@ class Ledger:
 
 
 def item_for(key: bytes, size: int) -> bytes:
-    """The one item that this key may have with so many letters."""
+    """Return the one valid item of this key with so many letters."""
     return b"%b %d %b" % (key, size, bytes([97 + split(key)[1] % 26]) * size)
 
 
@@ -176,7 +180,7 @@ def key_of(item: bytes) -> bytes:
 
 
 def size_of(item: bytes) -> int:
-    """What the item says of itself; -1 if that is no number."""
+    """Return the item's stated size; -1 if that is no number."""
     size = item.split(b" ", 2)[1:2]
     return int(size[0]) if size and size[0].isdigit() else -1
 

@@ -1,8 +1,8 @@
-"""`python -m staniel.bench.soak.loop`: a server killed under load and started again, a thousand times.
+"""The command `python -m staniel.bench.soak.loop`: a server killed under load and started again, a thousand times.
 
 A cycle: clients work (`clients.py`); the server is killed in full flight; sometimes it is killed again while it
-recovers; it starts, and everything that is in its queues is held against what the clients know (`ledger.py`). Which
-queues there are and who works in them is here.
+recovers; it starts, and the contents of its queues are compared with the clients' knowledge (`ledger.py`). This file
+has the queues and their clients.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ min_journal_compact_delay = "10ms"
 
 
 class Loop:
-    """One spool over all its deaths. `sync` is a policy for every queue, or "mixed"."""
+    """A spool over all its deaths. `sync` is a policy for every queue, or "mixed"."""
 
     refusal = b""  # how the answer to a put may begin instead of STORED
     spool = "spool"
@@ -101,7 +101,9 @@ class Loop:
         self.moved = 0  # items seen in queues that they moved on to
 
     def config(self) -> str:
-        """Sizes so small that every life rotates and rewrites; the smallest one changes from reload to reload."""
+        """Return the configuration. Its sizes are so small that every life rotates and rewrites; the smallest one
+        changes from reload to reload.
+        """
         config = CONFIG.format(spool=self.spool, small=self.random.choice((4, 8, 12)), format=self.journal_format)
         for queue in (*SOURCES, "late", "dead"):
             policy = MIXED.get(queue, "always") if self.sync == "mixed" else self.sync
@@ -109,7 +111,7 @@ class Loop:
         return config
 
     def cycle(self) -> Cycle:
-        """Work, die, recover, and be looked at. Raises Broken or StartFailed."""
+        """Work, die, recover, and be checked. Raises Broken or StartFailed."""
         self.number += 1
         if self.number == 1:
             self.victim.start()
@@ -140,7 +142,7 @@ class Loop:
         return Cycle(crew.done, seconds, ready_s, recovery_s, count, watcher.seen, kills, reloads, wrong, end_s)
 
     def work(self, crew: Crew, seconds: float) -> int:
-        """Let the crew work, perhaps with a reload in the middle; how many reloads there were."""
+        """Let the crew work, perhaps with a reload in the middle. Return the number of reloads."""
         reloads = 0
         if not self.random.randrange(self.reload_one_in):
             self.insist(crew, seconds / 2)
@@ -152,7 +154,7 @@ class Loop:
         return reloads
 
     def insist(self, crew: Crew, seconds: float) -> None:
-        """Let the crew work for so long, and until it has done something worth a kill. Raises Broken."""
+        """Let the crew work for so long, and until it has done enough for a kill. Raises Broken."""
         try:
             if not crew.work(seconds, OPERATIONS_MIN, WORK_SECONDS_MAX):
                 raise Broken(f"only {crew.done} operations in {WORK_SECONDS_MAX:.0f} s")
@@ -160,7 +162,9 @@ class Loop:
             raise Broken(f"{broken}; the server said: {self.victim.said[-1000:]}") from None
 
     def _kill_again(self) -> int:
-        """Sometimes the next start is killed too, anywhere between its first instruction and its first client."""
+        """Kill the next start sometimes, anywhere between its first instruction and its first client. Return the number
+        of kills.
+        """
         if self.random.randrange(KILL_AGAIN_ONE_IN):
             return 0
         self.victim.spawn()
@@ -169,7 +173,9 @@ class Loop:
         return 1
 
     def hire(self, crew: Crew) -> Watcher:
-        """Who works this time: some lives fill a queue, some drain it, so that both ends of a journal are met."""
+        """Hire this life's clients: some lives fill a queue, some drain it, so that both ends of a journal are
+        tested.
+        """
         for queue in SOURCES:
             ledgers = [ledger for ledger in self.ledgers if ledger.queues[0].split("+")[0] == queue]
             for each in range(self.random.choice(PRODUCERS)):
@@ -191,7 +197,9 @@ class Loop:
         return Random(self.random.getrandbits(64))
 
     def look(self) -> dict[str, list[bytes]]:
-        """Everything in every queue, in order: opened by one client, which hangs up and so puts it all back."""
+        """Return the contents of every queue, in order: one client opens all items, and its disconnection puts
+        them back.
+        """
         found: dict[str, list[bytes]] = {}
         with socket.create_connection(self.victim.address, 30) as sock, sock.makefile("rb") as heard:
             for queue in QUEUES:
@@ -250,7 +258,7 @@ def main(
     cycles: int, seed: int, sync: str, journal_format: str, serve: str, death: str, life: float, reload_one_in: int,
     jobs: int, folder: Path,
 ) -> None:  # fmt: skip
-    """Kill a server under load again and again; exit status 1 if a promise was broken, or a start took too long."""
+    """Kill a server under load again and again. Exit status 1: a promise was broken, or a start took too long."""
     exit_on_signals()
     seed = seed or int.from_bytes(os.urandom(4), "big")
     if jobs > 1:
@@ -286,7 +294,7 @@ def main(
 
 
 def _side_by_side(cycles: int, seed: int, options: list[str], jobs: int) -> int:
-    """One process each, with a share of the cycles and a seed of its own."""
+    """Run one process for each job, with a share of the cycles and a seed of its own."""
     shares = [cycles // jobs + (at < cycles % jobs) for at in range(jobs)]
     children = [
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What one cycle of the kill loop came to, and all of them: counts, and the lines that are printed."""
+"""The results of one cycle of the kill loop, and of all of them: counts, and the printed lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RATE_MIN = 1000.0  # operations a second; a slower cycle is checked and not coun
 
 
 class Cycle(Struct):
-    """What one life and death came to. `wrong` is empty if every promise was kept."""
+    """The results of one life and death. `wrong` is empty if every promise was kept."""
 
     operations: int
     seconds: float
@@ -33,7 +33,7 @@ class Cycle(Struct):
 
 
 class Totals(Struct):
-    """What all cycles came to."""
+    """The results of all cycles."""
 
     cycles: int = 0
     counting: int = 0  # those with enough load
@@ -66,7 +66,7 @@ class Totals(Struct):
 
 
 def describe(cycle: Cycle) -> str:
-    """One line."""
+    """Return the cycle in one line."""
     load = f"{cycle.operations:5} operations in {cycle.seconds:.2f} s, {cycle.rate:6.0f}/s"
     journals = f"{cycle.counted['journal_rotations']:3} rotations, {cycle.counted['journal_rewrites']:3} rewrites"
     slow = "" if cycle.rate >= RATE_MIN else ", too little load: does not count"
@@ -76,16 +76,16 @@ def describe(cycle: Cycle) -> str:
 
 
 class Mortal(Protocol):
-    """Something that lives, dies and is looked at."""
+    """A server that lives, dies and is checked."""
 
     victim: Victim
 
     def cycle(self) -> Cycle:
-        """Work, die, recover, and be looked at."""
+        """Work, die, recover, and be checked."""
 
 
 def play(loop: Mortal, cycles: int, say: Callable[[str], None]) -> Totals:
-    """So many cycles that count, or twice as many in all, or up to the first that is wrong."""
+    """Play so many cycles that count, or twice as many in all, or up to the first that is wrong."""
     totals = Totals()
     with loop.victim:
         while totals.counting < cycles and totals.cycles < 2 * cycles and not totals.wrong:

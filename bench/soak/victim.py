@@ -1,4 +1,4 @@
-"""One server process on real files: started, killed and started again on the same spool."""
+"""A server process on real files: started, killed and started again on the same spool."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ PORT = re.compile(r"127\.0\.0\.1:(\d+)")
 
 
 class Victim:
-    """`folder` gets the configuration, the spool, and what the server says on standard error.
-
-    `wrapper` is a command line that runs ours.
+    """A server process. `folder` gets the configuration, the spool, and the server's standard error. `wrapper` is a
+    command line that runs ours.
     """
 
     def __init__(self, folder: Path, config: str, wrapper: tuple[str, ...] = ()) -> None:
@@ -55,11 +54,11 @@ class Victim:
 
     @property
     def said(self) -> str:
-        """Standard error of every life."""
+        """The standard error of every life."""
         return (self.folder / "stderr").read_text(errors="replace")
 
     def configure(self, config: str) -> None:
-        """Put a whole file in the place of the old one, as a careful operator does."""
+        """Replace the file as a whole, as a careful operator does."""
         fresh = self.config_path.with_suffix(".new")
         fresh.write_text(config)
         fresh.replace(self.config_path)
@@ -70,12 +69,12 @@ class Victim:
         return self._child.pid
 
     def start(self) -> None:
-        """Returns once it has greeted. Raises StartFailed."""
+        """Start the server; return once it has printed its greeting. Raises StartFailed."""
         self.spawn()
         self.await_greeting(time.monotonic())
 
     def await_greeting(self, began_s: float) -> None:
-        """Of the process that was spawned at that time. Raises StartFailed."""
+        """Wait for the greeting of the process that was spawned at that time. Raises StartFailed."""
         child = self._child
         assert child is not None and child.stdout is not None
         ready, _, _ = select.select([child.stdout], [], [], START_SECONDS_MAX)
@@ -89,7 +88,7 @@ class Victim:
         self.ports = tuple(int(port) for port in PORT.findall(greeting))
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        """Start the process, and do not wait for it."""
+        """Spawn the process without waiting for it."""
         assert self._child is None
         staniel = Path(sys.executable).with_name("staniel")
         command = [*self.wrapper, str(staniel), "serve", "--config", str(self.config_path), "--port", "0"]
@@ -105,7 +104,7 @@ class Victim:
         self._child.send_signal(number)
 
     def end(self, number: signal.Signals) -> int:
-        """Signal it and wait until it is dead; its exit code."""
+        """Signal the process and wait until it is dead. Return its exit code."""
         began_s = time.monotonic()
         self.tell(number)
         code = self.wait()
@@ -113,7 +112,7 @@ class Victim:
         return code
 
     def wait(self) -> int:
-        """Its exit code, once it has ended."""
+        """Wait until the process has ended. Return its exit code."""
         child, self._child = self._child, None
         assert child is not None and child.stdout is not None
         code = child.wait(STOP_SECONDS_MAX)

@@ -44,7 +44,7 @@ _READERS: dict[type, bool] = {}
 
 
 def _is_readers(journal: Journal) -> TypeGuard[ReaderJournal]:
-    """isinstance looks up each of a protocol's names; a class answers once for all of its journals."""
+    """Tell whether readers can read `journal`. Once per class: isinstance looks up every name of a protocol."""
     kind = type(journal)
     found = _READERS.get(kind)
     if found is None:

@@ -238,8 +238,8 @@ class Disk:
         return twin
 
     def digest(self) -> bytes:
-        """Of what a reader sees, as `copy` takes it: the same for two disks only if no start can tell their copies
-        apart.
+        """Return a digest of all that a reader sees, as `copy` takes it. Two disks have the same digest only if no
+        start can tell their copies apart.
         """
         seen: dict[Inode, int] = {}
         summed = blake2b(repr((self.capacity_bytes, self.boots, self.ids)).encode(), digest_size=20)

@@ -15,7 +15,7 @@ CEILINGS = {
     "protocol": 0,
     "src": 0,
     "pipeline": 0,
-    "bench": 321,
+    "bench": 0,
     "server": 0,
     "broker": 703,
     "journal": 712,

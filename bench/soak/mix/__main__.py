@@ -1,4 +1,4 @@
-"""`python -m staniel.bench.soak.mix`: everything at once for as long as wanted, and a report."""
+"""The command `python -m staniel.bench.soak.mix`: everything at once for as long as wanted, and a report."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ REDO_LOGS = {"without-redo-log": '"none"', "with-redo-log": '"4MB"'}
     help="Where report.md, its charts and the log of accidents go.",
 )  # fmt: skip
 def main(hours: float, seed: int, rate: float, folder: Path, report: Path) -> None:
-    """Two servers, one of them with a redo log, under all protocols, formats and accidents.
+    """Run two servers, one of them with a redo log, under all protocols, formats and accidents.
 
     Exit status 1: an item or a job was lost, doubled, out of order or came again after its end; memory or descriptors
-    drifted; an answer was none; a server ended by itself. The files are then left in place.
+    drifted; a reply was invalid; a server ended by itself. The files are then left in place.
     """
     exit_on_signals()
     seed = seed or int.from_bytes(os.urandom(4), "big")

@@ -1,6 +1,6 @@
-"""What happens to a server and its clients in the middle of a shift, without ending the server's life.
+"""The accidents of a server and its clients in the middle of a shift, which do not end the server's life.
 
-Which accident, when and for how long follows from the seed; each is logged.
+The kind, time and length of an accident follow from the seed; each is logged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 class Accidents:
-    """`longest_s`: how long one may last."""
+    """A source of accidents. `longest_s` limits the length of one."""
 
     def __init__(self, shift: Shift, longest_s: float, say: Say) -> None:
         self.shift = shift
@@ -35,7 +35,7 @@ class Accidents:
         self.say = say
 
     async def happen(self, every_s: float) -> None:
-        """One after the other, until the shift produces nothing any more."""
+        """Cause one accident after the other, until the shift stops producing."""
         while True:
             await trio.sleep(self.random.expovariate(1 / every_s))
             if not self.shift.is_producing:
@@ -84,7 +84,9 @@ class Accidents:
             self.shift.full_until_s = monotonic() + SPACE_SECONDS_MAX
 
     async def flood(self) -> None:
-        """Far more puts than usual, and no gets: what does not fit in memory is read back from the journals."""
+        """Put far more items than usual, and get none: items that do not fit in memory are read back from the
+        journals.
+        """
         pace_s, self.shift.pace_s = self.shift.pace_s, self.shift.pace_s / 10
         self.shift.holds_max, self.shift.is_taking = FLOOD_MAX, False
         await trio.sleep(self.random.uniform(0.5, 1) * self.longest_s)
@@ -114,7 +116,7 @@ class Accidents:
         ]
 
     async def _says(self, data: bytes, protocol: str = "", *, is_secure: bool = False) -> None:
-        """Says it, reads at most the beginning of an answer, and is gone."""
+        """Send data, read at most the beginning of a reply, and disconnect."""
         address = self.stage.address(protocol or self.random.choice(PROTOCOLS), is_secure=is_secure)
         try:
             link = await Link.open(address, None)

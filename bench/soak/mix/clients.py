@@ -1,4 +1,4 @@
-"""The clients of one shift: all those that work on one server between two rests, or until it dies under them."""
+"""The clients of one shift: all that work on one server between two rests, or until it dies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ TLS_SHARE = 0.4
 
 
 class Shift:
-    """`pace_s` is how long a producer rests after each item; `wrong` says what a sound server cannot have done."""
+    """A shift. `pace_s` is how long a producer rests after each item; `wrong` lists what a sound server cannot
+    have done.
+    """
 
     serial = count(1)
 
@@ -53,13 +55,13 @@ class Shift:
         self.broke.set()
 
     def refused(self, who: object, answer: bytes) -> None:
-        """A put was not stored. Raises Broken unless the disk is full, or was just now."""
+        """Note that a put was not stored. Raises Broken unless the disk is full, or was just now."""
         if monotonic() > self.full_until_s:
             raise Broken(f"{who}: {answer!r}, and the disk is not full")
         self.counts["refused for a full disk"] += 1
 
     async def drained(self) -> None:
-        """No more puts; returns when what is stored has been taken, or after a time in which it should have been."""
+        """Stop puts; return when the stored items have been taken, or after a time in which they should have been."""
         self.is_producing = False
         self.is_taking = True
         with trio.move_on_after(DRAIN_SECONDS_MAX):
@@ -74,7 +76,7 @@ def _holds(ledger: Ledger) -> bool:
 
 
 def hired(shift: Shift) -> list[Client]:
-    """For each queue two that take and, if it is the first of its family and no child, one or two that put."""
+    """Hire two takers for each queue and, if it is the first of its family and no child, one or two producers."""
     found: list[Client] = []
     for ledger in shift.ledgers:
         for queue in ledger.queues:
@@ -87,7 +89,7 @@ def hired(shift: Shift) -> list[Client]:
 
 
 class Client:
-    """One that speaks one protocol about one queue, on one connection after the other."""
+    """A client that uses one protocol with one queue, on one connection after the other."""
 
     def __init__(self, shift: Shift, queue: str, ledgers: list[Ledger]) -> None:
         self.shift = shift
@@ -115,7 +117,7 @@ class Client:
             shift.blame(f"{self}: an answer that is none: {error!r}")
 
     async def connected(self) -> None:
-        """The length of one connection."""
+        """Run one connection."""
         stage = self.shift.stage
         address = stage.address(self.speaks.name, is_secure=self.is_secure)
         link = await Link.open(address, stage.trust if self.is_secure else None)
@@ -126,12 +128,12 @@ class Client:
             link.close()
 
     async def work(self, speaker: Speaker) -> None:
-        """Until the shift is over; to return before hangs up."""
+        """Work until the shift is over; returning earlier disconnects."""
         raise NotImplementedError
 
 
 class Producer(Client):
-    """Puts numbered items, some with one send; now and then it vanishes in the middle of a put."""
+    """A client that puts numbered items, some with one send; now and then it vanishes in the middle of a put."""
 
     sent = 0
 
@@ -161,7 +163,7 @@ class Producer(Client):
             await trio.sleep(self.random.expovariate(1 / (shift.pace_s * len(items))))
 
     def _made(self) -> tuple[list[bytes], list[bytes]]:
-        """Items, and their keys, which the ledgers know from now on."""
+        """Make items and their keys, and note them in the ledgers."""
         numbers = range(self.sent, self.sent + self.random.randint(1, BATCH_MAX))
         self.sent = numbers.stop
         keys = [b"%d-%d" % (self.number, number) for number in numbers]
@@ -172,7 +174,9 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Takes items, for good or as an open read that it confirms, gives back, or leaves behind as it vanishes."""
+    """A client that takes items, for good or as an open read that it confirms, aborts, or leaves behind as it
+    vanishes.
+    """
 
     async def work(self, speaker: Speaker) -> None:
         shift, [ledger] = self.shift, self.ledgers
@@ -203,7 +207,7 @@ class Consumer(Client):
     async def _taken(
         self, speaker: Speaker, ledger: Ledger, order: dict[bytes, int], *, is_brief: bool = False
     ) -> list[bytes]:
-        """The keys of what is open now; if `is_brief`, they may come again from now on."""
+        """Return the keys of the open items; if `is_brief`, they may come again from now on."""
         began_s = monotonic()
         items = await speaker.take(self.random.randint(1, TAKEN_MAX), WAIT_MS, is_brief=is_brief)
         if is_brief and monotonic() - began_s > BRIEF_LEASE_MS / 1000:
@@ -244,7 +248,9 @@ class Consumer(Client):
 
 
 async def look(stage: Stage) -> dict[str, list[bytes]]:
-    """Everything in every queue, in order: opened by one client, which hangs up and so gives it all back."""
+    """Return the contents of every queue, in order: one client opens all items, and its disconnection puts them
+    back.
+    """
     link = await Link.open(stage.address("memcache", is_secure=False), None)
     found: dict[str, list[bytes]] = {}
     try:

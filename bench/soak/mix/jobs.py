@@ -1,4 +1,4 @@
-"""The clients of jobs in a shift. What they know, and what hence must be true, is in the book of the kill loop."""
+"""The clients of jobs in a shift. Their knowledge, and what must therefore be true, is in the book of the kill loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKED_AT_ONCE = 64
 
 
 class JobClient:
-    """Adds, or leases and ends, on one connection after the other."""
+    """A client that adds, or leases and ends jobs, on one connection after the other."""
 
     def __init__(self, shift: Shift, *, adds: bool) -> None:
         self.shift = shift
@@ -52,14 +52,14 @@ class JobClient:
             shift.blame(f"{self}: {error!r}")
 
     async def _converse(self, link: Link) -> None:
-        """Until the shift is over, or to hang up before."""
+        """Work until the shift is over, or until a client disconnects before."""
         say = self._add if self.adds else self._work
         while not (self.shift.is_over or self.shift.is_dying):
             if not await say(link):
                 return
 
     async def _add(self, link: Link) -> bool:
-        """A few jobs with one send. False to hang up."""
+        """Add a few jobs with one send. Return False to disconnect."""
         shift, book, random = self.shift, self.shift.book, self.random
         if not shift.is_producing or book.waiting > WAITING_MAX:
             await trio.sleep(0.05)
@@ -87,7 +87,7 @@ class JobClient:
         return True
 
     async def _work(self, link: Link) -> bool:
-        """Lease a job and end it. False to hang up."""
+        """Lease a job and end it. Return False to disconnect."""
         shift, book = self.shift, self.shift.book
         if not shift.is_taking:
             await trio.sleep(0.05)
@@ -152,7 +152,7 @@ def _must(answer: bytes, expected: bytes) -> None:
 
 
 async def look_at_jobs(stage: Stage, book: Book) -> dict[int, str | None]:
-    """What the server says of every job that is known."""
+    """Return the server's state of every known job."""
     link = await Link.open(stage.address("workq", is_secure=False), None)
     found: dict[int, str | None] = {}
     numbers = list(book.jobs)
@@ -168,7 +168,7 @@ async def look_at_jobs(stage: Stage, book: Book) -> dict[int, str | None]:
 
 
 async def delete_jobs(stage: Stage, book: Book) -> None:
-    """All that are left, so that a rest begins with none."""
+    """Delete all remaining jobs, so that a rest begins with none."""
     link = await Link.open(stage.address("workq", is_secure=False), None)
     try:
         for number, known in list(book.jobs.items()):

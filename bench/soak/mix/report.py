@@ -1,4 +1,4 @@
-"""What is written at the end of a run: Markdown, and a chart of each server."""
+"""The report of a run: Markdown, and a chart of each server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = ("put in ", "opened in ", "confirmed in ", "taken in ", "connections in 
 
 
 def markdown(seen: Sequence[Seen], machine: Machine, seconds: float, seed: int, version: str) -> str:
-    """All servers, one after the other."""
+    """Return the report of all servers, one after the other."""
     wrong = sum(len(each.all_wrong) for each in seen)
     verdict = f"FAILED, {wrong} wrong" if wrong else "passed"
     lines = [
@@ -80,7 +80,7 @@ def _counts(seen: Seen) -> Iterable[str]:
 
 
 def chart(seen: Seen) -> str:
-    """Memory, descriptors, disk and latency over minutes, as SVG."""
+    """Draw memory, descriptors, disk and latency over minutes, as SVG."""
     figures, latencies = seen.figures, seen.latencies
     rests = [each for life in seen.lives for each in life.rests]
     panels = [
@@ -101,7 +101,7 @@ def chart(seen: Seen) -> str:
 
 
 def _times(latencies: Sequence[Latency], of: Callable[[Latency], tuple[float, float]]) -> list[Line]:
-    """Where they are numbers; the higher line first, so that both are seen."""
+    """Return the lines of valid latencies; the higher one first, so that both are visible."""
     both = [(each.at_s / 60, *of(each)) for each in latencies if not math.isnan(of(each)[0])]
     p99 = Line("p99", _thin([(at, p99_ms) for at, _, p99_ms in both]))
     return [p99, Line("p50", _thin([(at, p50_ms) for at, p50_ms, _ in both]))]
@@ -112,13 +112,13 @@ def _heard(latencies: Sequence[Latency]) -> list[Latency]:
 
 
 def _thin(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The highest of each few neighbours, so that no peak is missing."""
+    """Return the highest of each few neighbours, so that no peak is missing."""
     step = max(1, math.ceil(len(points) / POINTS_MAX))
     return [max(points[at : at + step], key=lambda point: point[1]) for at in range(0, len(points), step)]
 
 
 def _spans(seen: Seen) -> list[Span]:
-    """Lives; those that end in deaths are one span."""
+    """Return the spans of lives; consecutive lives that end in deaths are one span."""
     spans: list[Span] = []
     for life in seen.lives:
         end = life.end_s or (seen.figures[-1].at_s if seen.figures else life.start_s)

@@ -1,8 +1,8 @@
 """The order of a run: a long life with accidents and rests, then death after death, then another long life.
 
-A rest: producers stop, consumers take all that is there, all clients hang up. What is found then is held against what
-the clients know, and memory, descriptors and disk are those of a server without clients and items, so two rests of
-one life compare.
+At a rest, producers stop, consumers take all items, all clients disconnect. The server's contents are then compared
+with the clients' knowledge, and memory, descriptors and disk are those of a server without clients and items, so that
+two rests of one life are comparable.
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ WRONG_MAX = 20
 
 Task = Callable[[], Awaitable[None]]
 Guest = Callable[[Shift], Awaitable[None]]
-"""Something else that happens in each shift; tests break promises so."""
+"""A guest that takes part in each shift; tests use one to break promises."""
 
 
 class Run:
-    """`rate` is how many items and jobs are put a second, about, while nothing is wrong. `guests` join each shift."""
+    """A run. `rate` is the approximate number of items and jobs put a second, while nothing is wrong. `guests` join
+    each shift.
+    """
 
     def __init__(self, stage: Stage, seconds: float, rate: float, say: Say, guests: tuple[Guest, ...] = ()) -> None:
         self.stage = stage
@@ -66,7 +68,7 @@ class Run:
         self._say(f"{self.stage.now_s:8.1f} s  {self.stage.name}: {text}")
 
     async def run(self) -> None:
-        """Ends at the first thing that is wrong, too."""
+        """Run to the end, or to the first thing that is wrong."""
         self.stage.began_s = time.monotonic()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.watch)
@@ -92,7 +94,7 @@ class Run:
         self.seen.lives.append(Life(name, self.stage.now_s))
 
     async def live(self, until_s: float) -> None:
-        """Phases of work, each with a rest behind it."""
+        """Run phases of work, each with a rest behind it."""
         rests = self.seen.lives[-1].rests
         await warm_up(self.stage)
         while self.stage.now_s < until_s or len(rests) < PHASES_MIN:
@@ -102,7 +104,7 @@ class Run:
             await self.rest()
 
     async def work(self, shift: Shift, rule: Callable[[Shift], Awaitable[None]], *others: Task) -> None:
-        """All clients work while `rule` lasts. Raises Failed if something is wrong then."""
+        """Let all clients work while `rule` lasts. Raises Failed if something is wrong then."""
         tasks: list[Task] = [client.run for client in hired(shift)]
         tasks += [client.run for client in job_clients(shift)]
         async with trio.open_nursery() as nursery:
@@ -133,7 +135,7 @@ class Run:
         self.say(f"at rest: {figures.rss_kb} KB of memory, {figures.files} descriptors, {figures.disk_kb} KB on disk")
 
     async def die(self, until_s: float) -> None:
-        """The long life ends, and short ones follow."""
+        """End the long life, and run short ones."""
         await self.stop()
         await self.begin_life("deaths")
         await self.check("after a stop")
@@ -163,7 +165,7 @@ class Run:
         self.stage.victim.tell(signal.SIGKILL if is_kill else signal.SIGTERM)
 
     async def stop(self) -> None:
-        """Without clients."""
+        """Stop the server, without clients."""
         self.stage.victim.tell(signal.SIGTERM)
         code = await self.stage.wait()
         self.seen.lives[-1].end_s = self.stage.now_s
@@ -175,7 +177,7 @@ class Run:
             self.blame(f"the server ended with {code}, not {expected}")
 
     async def check(self, when: str) -> None:
-        """What is there is what the clients know of."""
+        """Check that the contents are those that the clients know."""
         found = await self._settled()
         wrong = []
         for ledger in self.ledgers:
@@ -190,7 +192,7 @@ class Run:
         self.blame(*(f"{when}: {line}" for line in wrong))
 
     async def _settled(self) -> dict[str, list[bytes]]:
-        """What is found once nothing is on its way from queue to queue, nor leased to a client that is gone."""
+        """Return the contents once no item is moving from queue to queue, or leased to a vanished client."""
         found = await look(self.stage)
         with trio.move_on_after(8.0):
             while self._lacks(found):
@@ -206,7 +208,7 @@ class Run:
         return False
 
     def blame(self, *wrong: str) -> None:
-        """Raises Failed if something is wrong."""
+        """Note what is wrong. Raises Failed if anything is."""
         for line in wrong[:WRONG_MAX]:
             self.say(f"WRONG: {line}")
         self.seen.wrong += [f"{self.stage.now_s:.1f} s: {line}" for line in wrong[:WRONG_MAX]]
@@ -218,7 +220,7 @@ class Run:
         return self.shift
 
     async def watch(self) -> None:
-        """Samples, until cancelled."""
+        """Take samples, until cancelled."""
         every_s = max(0.5, self.seconds / SAMPLES)
         while True:
             await trio.sleep(every_s)
@@ -236,7 +238,7 @@ class Run:
 
 
 class Failed(Exception):
-    """What is wrong has been told."""
+    """The run failed; the reason has been reported."""
 
 
 def _share(sorted_ms: list[float], share: float) -> float:
@@ -247,7 +249,7 @@ def play(
     folder: Path, seconds: float, rate: float, seed: int, say: Say, redo_logs: Mapping[str, str],
     guests: tuple[Guest, ...] = (), environment: Mapping[str, str] | None = None,
 ) -> list[Seen]:  # fmt: skip
-    """One server for each of `redo_logs`, side by side."""
+    """Run one server for each of `redo_logs`, side by side."""
 
     async def main() -> list[Seen]:
         runs = [Run(stage, seconds, rate, say, guests) for stage in stages]

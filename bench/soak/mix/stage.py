@@ -1,4 +1,4 @@
-"""One server of a soak: its settings, its disk, its process, and its figures as seen from outside."""
+"""A server of a soak: its settings, its disk, its process, and its figures seen from outside."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ FAMILIES = (
     ("readers+log",),
     ("readers+audit",),
 )
-"""Queues that an item may be in, the first of them that it was put into: the journal's format is that of their name."""
+"""The families of queues: the queues that an item may be in, first the one that it was put into. Their names select the
+journal's format.
+"""
 
 CONFIG = """
 [server]
@@ -98,7 +100,7 @@ min_journal_compact_delay = "100ms"
 
 
 class Figures(Struct, frozen=True):
-    """Of the server's process and its disk, at `at_s` of the run."""
+    """The figures of the server's process and its disk, at `at_s` of the run."""
 
     at_s: float
     rss_kb: int
@@ -107,7 +109,7 @@ class Figures(Struct, frozen=True):
 
 
 class Stage:
-    """`redo_log` is its setting as TOML. What the machine cannot do is in `left_out`."""
+    """A stage. `redo_log` is its setting as TOML. `left_out` lists what the machine cannot do."""
 
     def __init__(self, name: str, folder: Path, redo_log: str, seed: int) -> None:
         self.name = name
@@ -124,7 +126,7 @@ class Stage:
 
     @contextmanager
     def open(self, environment: Mapping[str, str] | None = None) -> Iterator[None]:
-        """A disk and a certificate, and at the end no process."""
+        """Open a disk and a certificate; at the end remove every process."""
         self.folder.mkdir(parents=True)
         wrapper: tuple[str, ...] = ()
         with ExitStack() as stack:
@@ -155,7 +157,7 @@ class Stage:
         return "LD_PRELOAD" in self.victim.environment
 
     def slow_down(self, sync_ms: int) -> None:
-        """From now on a sync takes so much longer; 0: no longer."""
+        """Slow every sync down by `sync_ms` from now on; 0 ends that."""
         if sync_ms:
             self._slow.write_text(str(sync_ms))
         else:
@@ -166,7 +168,9 @@ class Stage:
         return str((self.disk.folder if self.disk else self.folder) / "spool")
 
     def config(self) -> str:
-        """Journals so small that each minute rotates, rewrites and packs; how small changes with each reload."""
+        """Return the configuration. Its journals are so small that each minute rotates, rewrites and packs; the size
+        changes with each reload.
+        """
         small = self.random.choice((8, 16, 32))
         settings = CONFIG.format(
             spool=self.spool, redo_log=self.redo_log, plain=self.plain, tls=self.tls, small=small,
@@ -186,13 +190,15 @@ class Stage:
     # the process
 
     async def start(self) -> None:
-        """Spawned by this thread: the kernel ends a child when the thread that made it ends. Raises StartFailed."""
+        """Start the server in this thread: the kernel ends a child when the thread that made it ends. Raises
+        StartFailed.
+        """
         began_s = time.monotonic()
         self.victim.spawn()
         await trio.to_thread.run_sync(self.victim.await_greeting, began_s)
 
     async def wait(self) -> int:
-        """Its exit code, once it has ended."""
+        """Wait until the server has ended. Return its exit code."""
         return await trio.to_thread.run_sync(self.victim.wait)
 
     def reload(self) -> None:
@@ -206,13 +212,13 @@ class Stage:
         return time.monotonic() - self.began_s
 
     def figures(self) -> Figures:
-        """Raises OSError if the process has gone."""
+        """Return the figures. Raises OSError if the process has gone."""
         process = Path("/proc") / str(self.victim.pid)
         rss_kb = int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
         return Figures(self.now_s, rss_kb, len(os.listdir(process / "fd")), self.disk_kb())
 
     def disk_kb(self) -> int:
-        """Blocks that the spool's files occupy."""
+        """Return the size of the blocks of the spool's files."""
         spool = Path(f"/proc/{self.victim.pid}/root{self.spool}") if self.disk else Path(self.spool)
         blocks = 0
         for folder, _, names in os.walk(spool):

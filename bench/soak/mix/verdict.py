@@ -1,4 +1,4 @@
-"""What a run has seen, and whether that is what it should be: items and jobs, memory and descriptors."""
+"""The observations of a run, and their verdict: items and jobs, memory and descriptors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESTS_MIN = 9  # of a life: three in each of the two parts that are compared, af
 
 
 class Life(Struct):
-    """From a start to a death; `rests` are its figures without clients and items."""
+    """A life from a start to a death; `rests` has its figures without clients and items."""
 
     name: str
     start_s: float
@@ -29,7 +29,7 @@ class Life(Struct):
 
     @property
     def drift(self) -> Drift:
-        """Between the first and the last third of what follows the warm-up."""
+        """The growth between the first and the last third of the rests after the warm-up."""
         warm = self.rests[int(len(self.rests) * WARM_UP_SHARE) :]
         part = max(1, len(warm) // 3)
         first, last = warm[:part], warm[-part:]
@@ -40,7 +40,7 @@ class Life(Struct):
 
 
 class Drift(Struct, frozen=True):
-    """Growth within a life. A server that gives memory back has not drifted."""
+    """The growth within a life. A server that gives memory back has not drifted."""
 
     rss_kb: float
     rss_growth: float
@@ -61,7 +61,7 @@ class Drift(Struct, frozen=True):
 
 
 class Latency(Struct, frozen=True):
-    """Of the answers in an interval that ended at `at_s`; nan where there were none."""
+    """The latencies of the replies in an interval that ended at `at_s`; nan without replies."""
 
     at_s: float
     put_p50_ms: float
@@ -72,7 +72,7 @@ class Latency(Struct, frozen=True):
 
 
 class Seen(Struct):
-    """All of one server's run."""
+    """The observations of one server's run."""
 
     name: str
     lives: list[Life] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Seen(Struct):
 
     @property
     def all_wrong(self) -> list[str]:
-        """Also what was not done: a run without a protocol has shown nothing of it."""
+        """The list of everything wrong, including missing tests: a run without a protocol has not tested it."""
         drifted = [f"{life.name}: {text}" for life in self.judged for text in life.drift.wrong]
         wanted = [f"put in {name}" for name in ("memcache", "text", "thrift", "workq")]
         idle = [f"nothing was {name}" for name in wanted if not self.counts[name]]

@@ -1,9 +1,9 @@
-"""Brings a server to the memory that it keeps, before that is watched.
+"""The warm-up, which brings a server to the memory that it keeps, before the memory is watched.
 
-It remembers the last 4,096 different heads of puts, heads of answers and terms of jobs, which at the pace of a soak
-takes an hour to fill. And what was once needed for many items at a time stays with the process, where something small
-and lasting was made beside them: as many are open at once here as after the largest flood, so that no later one adds to
-that.
+The server remembers the last 4,096 different heads of puts, heads of replies and terms of jobs, which takes an hour to
+fill at the pace of a soak. And memory that was once needed for many items at a time stays with the process if a small
+lasting object was allocated between them: the warm-up opens as many items at once as the largest flood leaves, so that
+no later flood adds memory.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ OPEN_BYTES = 2048
 
 
 async def warm_up(stage: Stage) -> None:
-    """Leaves no item and no job. Raises Broken, Gone."""
+    """Warm the server up, leaving no item and no job. Raises Broken, Gone."""
     await _open_many(stage)
     await _fill_memos(stage)
 
 
 async def _open_many(stage: Stage) -> None:
-    """They go back when their holder hangs up, and are taken by another."""
+    """Open many items at once. They return when their holder disconnects, and another client takes them."""
     put = b"set %b 0 0 %d\r\n%b\r\n" % (QUEUE, OPEN_BYTES, b"w" * OPEN_BYTES)
     link = await Link.open(stage.address("memcache", is_secure=False), None)
     try:
@@ -49,7 +49,7 @@ async def _open_many(stage: Stage) -> None:
 
 
 async def _take(link: Link, options: bytes, count: int) -> None:
-    """Whether they are the right ones is judged of the clients' items."""
+    """Take items without checking them: only the clients' items are judged."""
     await link.send(b"get %b%b\r\n" % (QUEUE, options) * count)
     for _ in range(count):
         if (head := await link.line()).startswith(b"VALUE "):

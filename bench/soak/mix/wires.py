@@ -1,6 +1,6 @@
-"""What clients say in each protocol, over plain sockets and TLS, and what they hear.
+"""The clients' side of each protocol, over plain sockets and TLS.
 
-Nothing here is of the server's own code, except the declaration of the thrift service.
+It uses none of the server's own code, except the declaration of the thrift service.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Gone(Exception):
 
 
 class Link:
-    """One connection."""
+    """A connection."""
 
     def __init__(self, raw: trio.SocketStream, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
         self._raw = raw
@@ -39,7 +39,7 @@ class Link:
 
     @classmethod
     async def open(cls, address: Address, tls: ssl.SSLContext | None) -> Self:
-        """Raises Gone."""
+        """Connect. Raises Gone."""
         try:
             with trio.fail_after(ANSWER_SECONDS_MAX):
                 raw = await trio.open_tcp_stream(*address)
@@ -58,7 +58,7 @@ class Link:
             raise Gone(repr(error)) from None
 
     async def line(self) -> bytes:
-        """Without its end."""
+        """Return a line without its end."""
         while (end := self._unread.find(b"\n")) < 0:
             await self._more()
         found = bytes(self._unread[:end])
@@ -85,11 +85,11 @@ class Link:
         self._unread += data
 
     def close(self) -> None:
-        """Hang up, without a farewell of TLS."""
+        """Disconnect, without a close_notify of TLS."""
         self._raw.socket.close()
 
     def reset(self) -> None:
-        """Hang up as one whose machine has lost all: the server meets a reset."""
+        """Disconnect like a client whose machine has lost all state: the server gets a reset."""
         try:
             self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         except (OSError, trio.ClosedResourceError):
@@ -98,7 +98,9 @@ class Link:
 
 
 class Speaker:
-    """A client of one queue in one protocol. What it takes is open until it is confirmed, given back, or the end."""
+    """A client of one queue in one protocol. Its items stay open until they are confirmed, aborted, or the connection
+    ends.
+    """
 
     name: ClassVar[str]
     can_abort: ClassVar[bool] = True
@@ -109,11 +111,11 @@ class Speaker:
         self.queue = queue.encode()
 
     def head(self, items: list[bytes]) -> bytes:
-        """The bytes that put `items`."""
+        """Return the bytes that put `items`."""
         raise NotImplementedError
 
     async def put(self, items: list[bytes]) -> list[bytes]:
-        """What was answered to each, b"" if it is stored."""
+        """Put items. Return the reply to each, b"" if it is stored."""
         raise NotImplementedError
 
     async def take(self, count_max: int, wait_ms: int, *, is_brief: bool = False) -> list[bytes]:
@@ -121,15 +123,15 @@ class Speaker:
         raise NotImplementedError
 
     async def confirm(self) -> None:
-        """All that was taken. Raises Broken."""
+        """Confirm all open items. Raises Broken."""
         raise NotImplementedError
 
     async def abort(self) -> None:
-        """All that was taken. Raises Broken."""
+        """Abort all open items. Raises Broken."""
         raise NotImplementedError
 
     async def pull(self, wait_ms: int) -> list[bytes]:
-        """An item for good."""
+        """Take an item for good."""
         raise NotImplementedError
 
     def must(self, answer: object, expected: object) -> None:
@@ -251,7 +253,7 @@ class Thrift(Speaker):
         return struct.pack("!i", len(sink.getvalue())) + sink.getvalue()
 
     async def _answer(self, method: str) -> Any:
-        """Raises Refusal."""
+        """Return the result of a call. Raises Refusal."""
         (size,) = struct.unpack("!i", await self.link.exactly(4))
         protocol = TBinaryProtocol(BytesIO(await self.link.exactly(size)))
         name, kind, seqid = protocol.read_message_begin()

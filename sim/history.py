@@ -40,6 +40,7 @@ STEPS_TO_CRASH = 12
 RECOVERY_STEPS = 15
 RENEWAL_STEPS = 90  # after a failed sync, files are written anew first
 RESTARTS_MAX = 8
+STEPS_TO_REMOVAL = 150
 CUT_STARTS = 6  # tried of one kill
 FIRST_LIFE_MS = 4000  # about as much time goes by in it
 NUMBERED = "abcd"  # queues whose journals may begin with a number
@@ -271,6 +272,23 @@ class History:
         if sudden:
             self.cut_by = self.rng.choice(sudden)
             self.disk.stop_at = len(self.disk.log) + self.rng.randrange(20)
+            if self.profile.cut_removals and self.rng.randrange(1000) < self.profile.cut_removals:
+                self._arm_removal(self.disk)
+
+    def _arm_removal(self, disk: Disk) -> None:
+        """Let it fail behind the removal of a sidecar, before the sync of that, or at some later step."""
+        disk.stop_at = len(disk.log) + STEPS_TO_REMOVAL
+
+        def look() -> None:
+            if disk.stop_at is None:
+                disk.before_step = before  # it has come about
+            elif disk.log and disk.log[-1].verb == "remove" and "/segments/" in disk.log[-1].path:
+                disk.stop_at = len(disk.log)
+                disk.before_step = before
+                raise PowerCut("sidecar removed")
+            before()
+
+        before, disk.before_step = disk.before_step, look
 
     def _end(self, accident: Accident) -> None:
         if accident is Accident.STOP:

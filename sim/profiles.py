@@ -85,6 +85,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     clients: int = 5
     crash_in_recovery: int = 300
     cut_starts: int = 0  # how many of a thousand kills are followed by power losses at steps of the next start
+    cut_removals: int = 0  # permille of accidents that come behind the removal of a sidecar, before its sync
     memory_queue: bool = True
     cache_lies: bool = False
     """After a failed sync the process starts again on caches that show what the platter has not got; else the machine
@@ -386,6 +387,7 @@ PROFILES = {
             policies=("always",),
             accidents=(Accident.KILL,),
             cut_starts=1000,
+            cut_removals=700,
             operator=60,
             transfers=True,
         ),

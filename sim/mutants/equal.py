@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from staniel.broker.operations.move import RunningMove
+from staniel.broker.transfer_recovery import TransferRecovery
 from staniel.broker.transfers import Transfers
 from staniel.broker.undo_recovery import UndoRecovery
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
@@ -17,6 +18,22 @@ from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 @mutant("two operations note copies for one queue at once", "hub-equal-items")
 def no_turns() -> Any:
     return replaced(Transfers, "may_announce", lambda right: lambda self, target, operation: True)
+
+
+@mutant("two undos at once claim equal copies each for itself", "hub-equal-items")
+@contextmanager
+def claims_of_ones_own() -> Iterator[None]:
+    """They take no turns, and a start gives a copy to each that looks for one like it."""
+
+    def make(right: Any) -> Any:
+        def look_for(self: TransferRecovery, target: str, intents: Any) -> Any:
+            self._claimed.pop(target, None)
+            return right(self, target, intents)
+
+        return look_for
+
+    with no_turns(), replaced(TransferRecovery, "_look_for", make):
+        yield
 
 
 @mutant("an undo returns items with times that a put may have", "hub-equal-items")

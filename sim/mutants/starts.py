@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from msgspec import structs
 
 from staniel.broker import undo_recovery
 from staniel.broker.operations import transfer
+from staniel.journal.disk.fs import Fs
+from staniel.journal.kestrel import files as kestrel_files
+from staniel.journal.kestrel import install
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.replay import Replay
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.redo import records
 from staniel.journal.redo.log import RedoLog
+from staniel.journal.spool import Spool
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq import records as workq_records
 from staniel.journal.workq.layout import NS_A_SECOND
@@ -99,6 +105,35 @@ def numbers_in_redo_log_used_again() -> Any:
         return may_bind
 
     return replaced(RedoLog, "_may_bind", make)
+
+
+@mutant("what a killed process has removed counts as gone from the disk", "killed-then-cut")
+@contextmanager
+def absence_believed() -> Iterator[None]:
+    """A start does not sync the names that it finds, and sidecars that are not there need no sync."""
+
+    def sync_if_removed(fs: Fs, folder: str, names: list[str]) -> None:
+        removed = False
+        for name in names:
+            with suppress(*install.MISSING):
+                fs.remove(kestrel_files.sidecar_path(folder, name))
+                removed = True
+        if removed:
+            fs.sync_folder(kestrel_files.sidecar_folder(folder))
+
+    def work(self: install.InstallPack) -> None:
+        temp, pack, sealed = self._names
+        self._fs.rename(f"{self._folder}/{temp}", f"{self._folder}/{pack}")
+        self.has_begun = True
+        self._fs.sync_folder(self._folder)
+        install.finish_pack(self._fs, self._folder, pack, sealed, self._covered)
+
+    with (
+        replaced(Spool, "_settle_names", lambda right: lambda self: None),
+        replaced(install, "remove_sidecars", lambda right: sync_if_removed),
+        replaced(install.InstallPack, "work", lambda right: work),
+    ):
+        yield
 
 
 __all__ = ["MUTANTS"]

@@ -221,8 +221,8 @@ def history(queue: str, item_id: str, folder: str, as_json: bool) -> None:
     """Show the life of one item of QUEUE: when it was added, opened, aborted, closed, with file, byte and record.
 
     ID is, in Kestrel's format, the position of the record that added the item, FILE:BYTE, or xid=NUMBER for everything
-    opened under that number; in libkestrel's format the item's number; in a command log the job's id. `staniel journal
-    at` and `dump` show them. A server may be using the spool. Exit code 0; 1: a file is damaged; 2: no such item.
+    opened under that number; in libkestrel's format the item's number; in a command log the job's id. `at` and `dump`
+    show them. A server may be using the spool. Exit code 0; 1: a file is damaged; 2: no such item.
     """
     with reading(folder, "read") as (source, ticker):
         found = history_tool.history(source, queue, item_id)

@@ -340,7 +340,7 @@ def status(live: Live, wanted: str | None) -> None:
 @live("audit")
 @click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(1, KEPT), help="How many entries.")
 def audit(live: Live, count: int) -> None:
-    """Show the operations on queues and the server, and their clients; the newest last.
+    """Show the operations on queues and the server, and who requested them; the newest last.
 
     RESULT begun: the operation was running when the line was written; a line of the same ID with its result follows,
     unless it was interrupted. The files are SPOOL/.staniel/audit and audit.1.

@@ -49,9 +49,9 @@ def selftest(folder: str, seconds: float, as_json: bool, write: bool, verify: bo
     abilities, the time of a sync, a real server that is killed repeatedly under load, truncated journals, and failing
     writes and syncs. It needs no root and does not disturb your servers, but it keeps the disk busy.
 
-    This cannot detect a disk that lies about its cache. For that, run it with --write over a connection from another
-    machine, pull the plug (do not shut down: the test must lose the disk's cache), start the machine again, and run it
-    with --verify and the last number shown.
+    The test cannot detect a disk that lies about its cache. For that, run it with --write over a connection from
+    another machine, pull the plug (do not shut down: the test must lose the disk's cache), start the machine again, and
+    run it with --verify and the last number shown.
 
     Exit code 0: nothing failed; 1: something did; 2: nothing was tested.
     """

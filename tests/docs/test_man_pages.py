@@ -29,6 +29,10 @@ def test_there_is_a_page_for_each_command_and_it_is_its_help() -> None:
     assert [name for name in found if found[name] != kept[name]] == [], "`make man` makes them anew"
 
 
+def test_the_code_of_a_help_text_does_not_break_across_lines() -> None:
+    assert [path.name for path in MAN.iterdir() if "`" in path.read_text("utf-8")] == []
+
+
 @pytest.mark.programs("man")
 def test_man_shows_every_page_and_has_nothing_to_complain_of() -> None:
     for path in sorted(MAN.iterdir()):

@@ -7,8 +7,8 @@ cdef class Journal:
     cpdef record(self, change)
     cpdef record_added(self, Item item)
     cpdef record_removed(self, item_id)
-    cpdef record_opened(self, item_id, long long xid)
-    cpdef record_confirmed(self, item_id, long long xid)
+    cpdef record_opened(self, item_id, xid)
+    cpdef record_confirmed(self, item_id, xid)
     cpdef long long reply_batch(self) except? -1
 
 

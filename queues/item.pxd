@@ -37,13 +37,13 @@ cdef class Delivery:
     cdef public Item item
     cdef public object id
     cdef public long long deliveries
-    cdef public long long xid
+    cdef public object xid  # the key of the open reads itself, so that it is found by identity
     cdef public long long opened_ms
     cdef public long long seq
     cdef public str client
 
 
-cpdef Delivery new_delivery(Item item, object id, long long deliveries, long long xid, long long opened_ms, long long seq, str client=*)
+cpdef Delivery new_delivery(Item item, object id, long long deliveries, object xid, long long opened_ms, long long seq, str client=*)
 
 
 cpdef bint is_remnant(Item item) except -1

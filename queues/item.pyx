@@ -100,7 +100,7 @@ cdef class Delivery:
 
     __match_args__ = ('item', 'id', 'deliveries', 'xid', 'opened_ms', 'seq', 'client')
 
-    def __init__(self, Item item not None, id, long long deliveries=1, long long xid=0, long long opened_ms=0, long long seq=0, str client not None=""):
+    def __init__(self, Item item not None, id, long long deliveries=1, xid=0, long long opened_ms=0, long long seq=0, str client not None=""):
         self.item = item
         self.id = id
         self.deliveries = deliveries
@@ -116,7 +116,7 @@ cdef class Delivery:
         return copied(self)
 
 
-cpdef Delivery new_delivery(Item item, object id, long long deliveries, long long xid, long long opened_ms, long long seq, str client=""):
+cpdef Delivery new_delivery(Item item, object id, long long deliveries, object xid, long long opened_ms, long long seq, str client=""):
     """The same as Delivery(...), called from compiled code at a quarter of the cost."""
     cdef Delivery made = Delivery.__new__(Delivery)
     made.item = item

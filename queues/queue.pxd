@@ -13,11 +13,11 @@ cdef long long _XID_MAX
 
 cdef class Queue:
     cdef public str name
-    cdef public object open_reads, delayed, batched_aborts, timer, config, state, unrecorded, transfer_sink
+    cdef public object open_reads, batched_aborts, timer, config, state, unrecorded, transfer_sink
     cdef public object _rests, on_read_error, on_timed_out, waiters, sweeping
     cdef public Calendar calendar
     cdef public Line line
-    cdef public dict leaving, children
+    cdef public dict delayed, leaving, children
     cdef public QueueCounters counters
     cdef public Journal journal
     cdef public long long delayed_bytes, _armed_ms, created_ms, leaving_bytes, last_xid, last_removed_added_ms
@@ -31,12 +31,11 @@ cdef class Queue:
     cpdef Delivery take(self, long long now_ms)
     @cython.locals(taken=Delivery)
     cpdef Delivery open(self, long long now_ms)
-    # `xid` is boxed once for both of its look-ups.
-    @cython.locals(xid=object)
     cpdef bint confirm(self, Delivery taken) except -1
     cpdef bint _is_full(self) except -1
     cpdef bint _find_live(self, long long now_ms) except -1
     cpdef _record(self, change)
-    @cython.locals(xid="long long")
+    # One Python number is made, for the delivery, the key of its read and the record.
+    @cython.locals(last="long long", xid=object)
     cpdef _record_opened(self, Delivery taken)
     cpdef _serve(self, long long now_ms)

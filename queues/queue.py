@@ -913,9 +913,10 @@ class Queue:
         """Put the item that has just left the line under a transaction."""
         if self.unrecorded is not None:
             self._record_as_open()  # takes the number before
-        xid = self.last_xid + 1
-        if not 0 < xid <= _XID_MAX or xid in self.open_reads or self.delayed or self.leaving:
-            xid = next_xid(self.last_xid, self.open_reads, self.delayed, self.leaving)
+        last = self.last_xid
+        xid = last + 1
+        if not 0 <= last < _XID_MAX or xid in self.open_reads or self.delayed or self.leaving:
+            xid = next_xid(last, self.open_reads, self.delayed, self.leaving)
         self.last_xid = taken.xid = xid
         self.journal.record_opened(taken.id, xid)
 

@@ -5,6 +5,9 @@ from staniel.queues.changes cimport Aborted, Cleared, Confirmed, Opened, Removed
 from staniel.queues.item cimport Item, ItemWithPast
 
 
+cdef int _CONFIRM_REMOVE
+
+
 cdef class Encoder:
     cdef public object dialect
     cdef public long long counter
@@ -14,7 +17,7 @@ cdef class Encoder:
     cpdef bytes encode(self, change)
     cpdef bytes addx(self, Item item)
     cpdef bytes _cleared(self, Cleared change)
-    @cython.locals(xid="long long", record=bytes)
-    cpdef bytes opened(self, long long xid)
-    cpdef bytes confirmed(self, long long xid)
+    @cython.locals(number="long long", record=bytes)
+    cpdef bytes opened(self, xid)
+    cpdef bytes confirmed(self, xid)
     cpdef bytes _aborted(self, Aborted change)

@@ -30,6 +30,7 @@ from staniel.queues.xids import XID_MAX, XID_MIN, next_xid, steps_past
 
 REMOVE_RECORD = bytes((REMOVE,))
 RESERVE_RECORD = bytes((REMOVE_TENTATIVE,))
+_CONFIRM_REMOVE = CONFIRM_REMOVE  # compiled, a C number
 # Bound here: CPython 3.11 makes a new method object for each call of a method of an imported name.
 pack_addx = ADDX_HEAD.pack
 pack_add_xid = ADD_XID_HEAD.pack
@@ -102,9 +103,10 @@ class Encoder:
     def opened(self, xid: int) -> bytes:
         """The records of an Opened."""
         self.took = True
-        if xid == self.counter + 1 != 0 and self.dialect is not KESTREL_24:
+        number = xid  # compiled, a C number
+        if number == self.counter + 1 != 0 and self.dialect is not KESTREL_24:
             record = RESERVE_RECORD
-            self.counter = xid
+            self.counter = number
         else:
             record = self._opened_as(xid)
         self.open.add(xid)
@@ -134,7 +136,7 @@ class Encoder:
     def confirmed(self, xid: int) -> bytes:
         """The record of a Confirmed."""
         self.open.discard(xid)
-        return xid_record(CONFIRM_REMOVE, xid)
+        return xid_record(_CONFIRM_REMOVE, xid)
 
     def _aborted(self, change: Aborted) -> bytes:
         self.open.discard(change.xid)

@@ -33,6 +33,7 @@ from staniel.protocol.requests import Invalid, More
 
 BINARY_MAGIC = 0x80
 WINDOW_BYTES = 1 << 16
+KEPT_READ_BYTES_MAX = 1024  # of each connection; with its requests a few times as much
 CR = 0x0D
 LF = 0x0A
 _CR, _LF = CR, LF
@@ -99,11 +100,11 @@ class MemcacheParser(Parser):
         self._lines = line_cache_for(self._dialect, limits)
         self._known, self._single = self._lines.known, self._lines.single
         # The last line, with its end, and its meaning: the next one is mostly the same. And the last read that
-        # consisted of one known line, with its requests.
+        # consisted of known lines, with its requests.
         self._last_line = b""
         self._last_parsed: Parsed | None = None
-        self._single_data = b""
-        self._single_found: list[Request] = []
+        self._last_read = b""
+        self._last_found: list[Request] = []
 
     @property
     def state(self) -> MemcacheState:
@@ -117,12 +118,15 @@ class MemcacheParser(Parser):
         do not change it.
         """
         if self._state is _LINE and not self._tail:
-            if data == self._single_data and data:
-                return self._single_found
+            if data == self._last_read and data:
+                return self._last_found
             found, at, text = self._last_parsed, len(self._last_line), data
-            if type(found) is not SetHead or not data.startswith(self._last_line):
+            follows = data.startswith(self._last_line)
+            if type(found) is not SetHead or not follows:
+                if follows and found is not None and len(data) > at:
+                    return self._feed_pipeline(data)  # that line and more: no single line is equal to that
                 if len(data) <= KNOWN_LINE_BYTES_MAX and (single := self._single.get(data)):
-                    self._single_data, self._single_found = data, single
+                    self._last_read, self._last_found = data, single
                     return single
                 line = text[:at] if at < len(data) else b""
                 found = self._known.get(line)
@@ -134,7 +138,20 @@ class MemcacheParser(Parser):
                 # One put, its line as long as the last one and known. In C, slices of `text` are not checked.
                 if len(data) == stop + 2 and text[stop] == _CR and text[stop + 1] == _LF and head.meta is None:
                     return [new_set(head.queue, text[at:stop], head.flags, head.ttl_ms, head.expires_ms, head.noreply)]
+            else:
+                return self._feed_pipeline(data)
         return self._feed(data)
+
+    def _feed_pipeline(self, data: bytes) -> list[Request]:
+        """Parse a read that is no single known line. Clients that pipeline often send the same lines again: so a short
+        read of whole lines, none of which had to be parsed, is kept with its requests; not one that ends with a put,
+        which seldom comes twice.
+        """
+        requests = self._feed(data)
+        is_known = self._work_left == WORK_PER_FEED and self._state is _LINE and not self._tail
+        if is_known and len(data) <= KEPT_READ_BYTES_MAX and type(self._last_parsed) is not SetHead:
+            self._last_read, self._last_found = data, requests
+        return requests
 
     def _feed(self, data: bytes) -> list[Request]:
         requests: list[Request] = []

@@ -189,6 +189,19 @@ def test_pieces_that_are_too_long_together_are_not_sent(pair: Pair) -> None:
         other.recv(1)
 
 
+@pytest.mark.parametrize("size_max", [10, 1 << 20])
+def test_a_piece_that_is_no_bytes_is_an_error_and_nothing_is_sent(pair: Pair, size_max: int) -> None:
+    ours, other = pair
+    for wrong in ("text", None, 5):
+        pieces: list[Any] = [b"before", wrong, b"behind"]
+        with pytest.raises(TypeError):
+            module.send_pieces(module.channel_of(ours), pieces, size_max)
+        assert pieces == [b"before", wrong, b"behind"]
+    other.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        other.recv(1)
+
+
 def test_the_rest_of_pieces_is_what_the_socket_did_not_take(pair: Pair) -> None:
     ours, other = pair
     channel, arrived, whole = module.channel_of(ours), bytearray(), bytearray()

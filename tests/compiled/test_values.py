@@ -35,7 +35,7 @@ VALUES: dict[str, dict[str, dict[str, Any]]] = {
         "Numbered": ITEM | {"id": INT64, "errors": INT64},
         "ItemWithXid": ITEM | {"xid": INT64, "past": st.binary(max_size=9)},
         "ItemWithPast": ITEM | {"past": st.binary(max_size=9)},
-        "Delivery": {"item": None, "id": ID, "deliveries": INT64, "xid": INT64, "opened_ms": INT64, "seq": INT64}
+        "Delivery": {"item": None, "id": ID, "deliveries": INT64, "xid": ANY, "opened_ms": INT64, "seq": INT64}
         | {"client": st.text(max_size=9)},
     },
     "staniel.queues.changes": {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import tracemalloc
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, LineCache
-from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
+from staniel.protocol.memcache.parser import KEPT_READ_BYTES_MAX, MemcacheParser, MemcacheState
 from staniel.protocol.memcache.requests import Dialect, Request, Version
 from staniel.protocol.memo import ENTRIES_MAX
 from staniel.protocol.requests import Invalid
@@ -233,3 +235,101 @@ def test_what_was_read_before_changes_nothing_of_what_comes(dialect: Dialect, da
     fresh.feed(b"version\r\n")
     assert used.feed(data) == fresh.feed(data)
     assert (used.state, used.pending_bytes) == (fresh.state, fresh.pending_bytes)
+
+
+PIPELINE = b"get q/t=5/open\r\nget other\r\nget q/t=5/open\r\n"
+FOLLOWING = (
+    b"get q/t=5/open\r\nget ot",
+    PIPELINE + b"get ot",
+    PIPELINE[:-1],
+    PIPELINE[:-2] + b"\n",
+    PIPELINE.replace(b"other", b"third"),
+    PIPELINE + b"set q 0 0 5\r\nworld\r\n",
+    PIPELINE + b"set q 0 0 5\r\nwor",
+    PIPELINE + b"set q 0 0 5\r\nworld!\r\n",
+    PIPELINE + b"set q 0 0 17\r\n" + b"x" * 17 + b"\r\n",
+    PIPELINE + b"bogus\r\n",
+    PIPELINE + b"x" * 65,
+    PIPELINE * 60,
+    b"get other\r\n",
+    b"\n",
+)
+
+
+@BOTH
+def test_the_same_pipeline_again_is_not_parsed_again(dialect: Dialect) -> None:
+    parser = MemcacheParser(dialect, Limits())
+    first, second = parser.feed(PIPELINE), parser.feed(PIPELINE)  # only in the second one are all lines known
+    third = parser.feed(bytes(bytearray(PIPELINE)))
+    assert third is second and third == first and len(third) == 3
+    assert (parser.state, parser.pending_bytes) == (MemcacheState.LINE, 0)
+
+
+@BOTH
+def test_a_pipeline_is_kept_across_puts_between(dialect: Dialect) -> None:
+    parser = MemcacheParser(dialect, Limits())
+    found = []
+    for _ in range(3):
+        assert parser.feed(b"set q 0 0 5\r\nhello\r\n") == [Set("q", b"hello")]
+        found.append(parser.feed(PIPELINE))
+    assert found[2] is found[1] and found[2] == found[0]
+
+
+@BOTH
+@pytest.mark.parametrize("data", FOLLOWING)
+def test_a_kept_pipeline_changes_nothing_of_what_comes(dialect: Dialect, data: bytes) -> None:
+    fresh, used = MemcacheParser(dialect, SMALL), MemcacheParser(dialect, SMALL)
+    expected = fresh.feed(PIPELINE)
+    for _ in range(3):
+        assert used.feed(PIPELINE) == expected
+    for _ in range(3):
+        assert used.feed(data) == fresh.feed(data)
+        assert (used.state, used.pending_bytes) == (fresh.state, fresh.pending_bytes)
+        for each in (PIPELINE, b"\r\n", PIPELINE):
+            assert used.feed(each) == fresh.feed(each)
+            assert (used.state, used.pending_bytes) == (fresh.state, fresh.pending_bytes)
+
+
+@BOTH
+def test_other_limits_forget_the_kept_pipeline(dialect: Dialect) -> None:
+    parser = MemcacheParser(dialect, Limits())
+    line = b"get q\r\nget " + b"x" * 70 + b"\r\n"
+    for _ in range(3):
+        found = parser.feed(line)
+    parser.limit(SMALL)
+    assert parser.feed(line) == MemcacheParser(dialect, SMALL).feed(line) != found
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"get q\r\n" * (KEPT_READ_BYTES_MAX // 7 + 1),
+        b"get q\r\nbogus\r\nget q\r\n",
+        b"get q\r\nget q\r\nget",
+        b"get q\r\nset q 0 0 5\r\nwor",
+        b"get q\r\nset q 0 0 5\r\nworld\r\n",
+    ],
+)
+def test_what_is_long_or_unknown_or_unfinished_is_not_kept(dialect: Dialect, data: bytes) -> None:
+    parser = MemcacheParser(dialect, Limits())
+    parser.feed(b"get q\r\n")
+    for _ in range(3):
+        before = sys.getrefcount(data)
+        parser.feed(data)
+        assert sys.getrefcount(data) == before
+        parser = MemcacheParser(dialect, Limits())
+        parser.feed(b"get q\r\n")
+
+
+@BOTH
+def test_a_pipeline_is_not_looked_up_as_one_line(dialect: Dialect) -> None:
+    """A look-up computes the hash of the whole read; a bytes object has -1 in its place before that."""
+    parser = MemcacheParser(dialect, Limits())
+    parser.feed(PIPELINE)
+    data = bytes(bytearray(PIPELINE))
+    hash_of = ctypes.c_ssize_t.from_address(id(data) + bytes.__basicsize__ - 1 - ctypes.sizeof(ctypes.c_ssize_t))
+    assert hash_of.value == -1
+    assert len(parser.feed(data)) == 3
+    assert hash_of.value == -1
+    assert hash(data) == hash_of.value, "this is where CPython keeps it"

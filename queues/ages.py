@@ -1,5 +1,5 @@
-"""How old the items of a queue are: of those that can be handed out, and of all that it holds. Of items that are not in
-the order of their age only a thousand are looked at, so that asking costs little.
+"""Ages of a queue's items: of those that can be handed out, and of all that it holds. Of items that are not in the
+order of their age only a thousand are looked at, so that asking costs little.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ NEVER_MS = 2**63 - 1
 
 
 def ready_ms(queue: Queue, now_ms: int) -> int:
-    """The age of the oldest item that can be handed out, be it once the queue is not paused; 0 if there is none."""
+    """Return the age of the oldest item that can be handed out, or could be if the queue were not paused; 0 if there is
+    none.
+    """
     line = queue.line
     if not line.returned:
         head = line.head()
@@ -30,8 +32,8 @@ def ready_ms(queue: Queue, now_ms: int) -> int:
 
 
 def oldest_ms(queue: Queue, now_ms: int) -> int:
-    """The age of the oldest item that is not gone: in the line, open, at rest before another try, or on its way to
-    another queue; 0 if there is none.
+    """Return the age of the oldest item that is not gone: in the line, open, at rest before another try, or on its way
+    to another queue; 0 if there is none.
     """
     aside = (queue.open_reads.values(), queue.delayed.values(), queue.leaving.values())
     items = [taken.item for reads in aside for taken in islice(reads, LOOK_MAX)]

@@ -33,13 +33,13 @@ class BatchedAborts:
         self.groups: deque[tuple[deque[Delivery], OnEnded, int]] = deque()
 
     def end(self, reads: list[Delivery], on_ended: OnEnded, now_ms: int, opened_until_ms: int = FOREVER_MS) -> None:
-        """These reads, the oldest first, end from now on, and `on_ended` is called; one that has ended otherwise when
-        its turn comes is left alone, and so is one that counts as opened after `opened_until_ms` by then.
+        """End `reads`, which has the oldest first, from now on, and call `on_ended`. A read that has ended otherwise
+        when its turn comes is left alone, and so is one that counts as opened after `opened_until_ms` by then.
         """
         self._begin(reads, on_ended, now_ms, opened_until_ms)
 
     def end_delays(self, rested: list[Delivery], now_ms: int) -> None:
-        """The delays of these are over, the oldest first."""
+        """End the delays of `rested`, which has the oldest first."""
         self._begin(rested, _ignore, now_ms, FOREVER_MS)
 
     def _begin(self, reads: list[Delivery], on_ended: OnEnded, now_ms: int, opened_until_ms: int) -> None:
@@ -52,7 +52,9 @@ class BatchedAborts:
             self._step(now_ms)
 
     def _dying_last(self, reads: list[Delivery]) -> list[Delivery]:
-        """Those that go to dead_letter_queue end first, the oldest of them before the others."""
+        """Return `reads` with those that go to dead_letter_queue at the end, the oldest of them last: reads are taken
+        from the end, so these end first.
+        """
         queue = self.queue
         if not queue.config.max_deliveries or queue.config.retry_delays_ms:
             return reads
@@ -61,7 +63,7 @@ class BatchedAborts:
         return [*(taken for taken in reads if taken.xid not in dying), *last]
 
     def due(self, now_ms: int) -> int:
-        """Another step. Returns as how many dropped items it took."""
+        """Take another step. Returns as how many dropped items the step took."""
         count = self._step(now_ms) if self.groups else 0
         if self.groups and self.queue.timer is not None:
             self.queue.timer.soon(self)
@@ -91,7 +93,7 @@ class BatchedAborts:
 
 
 def _ignore(ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
-    """Delays end without a word."""
+    """Do nothing: no client is told of the end of a delay."""
 
 
 def tell_nobody(ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:

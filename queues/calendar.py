@@ -52,7 +52,7 @@ class Calendar:
         self.set_eras(eras)
 
     def set_eras(self, eras: Sequence[Era]) -> None:
-        """The oldest first."""
+        """Replace the eras; `eras` has the oldest first."""
         self._eras = tuple(eras[-ERAS_MAX:])
         self.ahead_ms, self.mark = self._eras[-1].ahead_ms, item_mark(self._eras[-1].mark)
         self.is_even = len(self._eras) == 1  # then a comparison with the wall is all that is needed
@@ -62,11 +62,11 @@ class Calendar:
         return self._eras
 
     def wall_ms(self, now_ms: int) -> int:
-        """What the wall shows at `now_ms`."""
+        """Return the time that the wall shows at `now_ms`."""
         return now_ms + self.ahead_ms
 
     def end_of_life(self, now_ms: int, life_ms: int) -> int:
-        """The expiry of an item that lives for `life_ms` from `now_ms` on, which may be less than nothing."""
+        """Return the expiry of an item that lives for `life_ms` from `now_ms` on; `life_ms` may be negative."""
         ends_ms = now_ms + self.ahead_ms + life_ms
         if life_ms <= 0:
             ends_ms -= (ends_ms - self.mark) % MARKS
@@ -74,44 +74,44 @@ class Calendar:
         return marked(ends_ms, self.mark)
 
     def ends_ms(self, item: Item, now_ms: int) -> int:
-        """When `item`, which has an expiry, ends: in server time."""
+        """Return the server time at which `item`, which has an expiry, ends."""
         return self.ends_at_ms(item.added_ms, item.expires_ms, now_ms)
 
     def ends_at_ms(self, added_ms: int, ends_ms: int, now_ms: int) -> int:
-        """When what was written at `added_ms` with the end `ends_ms` ends: in server time."""
+        """Return the server time at which something written at `added_ms` with the end `ends_ms` ends."""
         if self.is_even or ends_ms <= 0 or is_date(ends_ms):
             return ends_ms - self.ahead_ms
         return ends_ms - self._era(added_ms, ends_ms % MARKS, now_ms).ahead_ms
 
     def added_ms(self, item: Item, now_ms: int) -> int:
-        """When `item` was put: in server time."""
+        """Return the server time at which `item` was put."""
         if self.is_even:
             return item.added_ms - self.ahead_ms
         return item.added_ms - self._era_of(item, now_ms).ahead_ms
 
     def is_over(self, item: Item, now_ms: int) -> bool:
-        """Whether the item's own life has ended, or its date has come."""
+        """Tell whether the item's own life has ended, or its date has come."""
         if self.is_even:
             return 0 != item.expires_ms < now_ms + self.ahead_ms
         return item.expires_ms != 0 and self.ends_ms(item, now_ms) < now_ms
 
     def judge(self, now_ms: int) -> Callable[[Item], bool]:
-        """`is_over` for many items at one moment."""
+        """Return `is_over` as a function for many items at one moment."""
         if not self.is_even:
             return lambda item: self.is_over(item, now_ms)
         wall_ms = now_ms + self.ahead_ms
         return lambda item: 0 != item.expires_ms < wall_ms
 
     def renewed_ms(self, item: Item, now_ms: int) -> int:
-        """The expiry of a copy of `item` that is added at `now_ms`: it ends at the same moment."""
+        """Return the expiry of a copy of `item` that is added at `now_ms`: the copy ends at the same moment."""
         ends_ms = item.expires_ms
         if self.is_even or ends_ms <= 0 or is_date(ends_ms):
             return ends_ms
         return self.end_of_life(now_ms, self.ends_ms(item, now_ms) - now_ms)
 
     def shortened_ms(self, item: Item, now_ms: int, life_ms: int) -> int:
-        """The expiry of `item` if it is to live for `life_ms` from `now_ms` on at most. It is read by the era of its
-        put, which is the present one unless the item comes back.
+        """Return the expiry of `item` if it is to live for `life_ms` from `now_ms` on at most. The expiry is read by
+        the era of the item's put, which is the present one unless the item comes back.
         """
         ends_ms = item.expires_ms
         if self.is_even or item.added_ms >= now_ms + self.ahead_ms:
@@ -123,11 +123,11 @@ class Calendar:
         return marked(now_ms + era.ahead_ms + life_ms, item_mark(era.mark))
 
     def moment_ms(self, wall_ms: int, now_ms: int) -> int:
-        """The server time at which the wall showed `wall_ms`; of several such moments the latest."""
+        """Return the server time at which the wall showed `wall_ms`; of several such moments the latest."""
         return wall_ms - (self.ahead_ms if self.is_even else self._era(wall_ms, 0, now_ms).ahead_ms)
 
     def shown_ms(self, then_ms: int) -> int:
-        """What the wall showed at `then_ms`, or will show unless it is set."""
+        """Return the time that the wall showed at `then_ms`, or will show unless it is set."""
         for era in reversed(self._eras):
             if then_ms >= era.since_ms - era.ahead_ms:
                 return then_ms + era.ahead_ms
@@ -136,12 +136,13 @@ class Calendar:
     # jobs: their moments are nanoseconds; the mark of the moment of a creation is its remainder by JOB_MARKS, plus one
 
     def created_ns(self, wall_ns: int, now_ms: int) -> int:
-        """When a job was created for which `wall_ns` was written: in server time."""
+        """Return the server time at which a job was created for which `wall_ns` was written."""
         return wall_ns - self._era_of_job(wall_ns, now_ms).ahead_ms * NS_A_MS
 
     def comes_ns(self, date_ns: int, wall_ns: int, now_ms: int) -> int:
-        """The first moment, in server time, at which the wall shows the date of that job, or has gone past it: if it
-        was set past it that is the moment of the step. Of a date that was past when the job was created: that date.
+        """Return the first moment, in server time, at which the wall shows the date of that job, or has gone past it:
+        if the wall was set past the date, the moment of that step. Of a date that was past when the job was created:
+        that date.
         """
         first = self._era_of_job(wall_ns, now_ms)
         comes_ns = date_ns - first.ahead_ms * NS_A_MS
@@ -156,7 +157,7 @@ class Calendar:
         return comes_ns
 
     def _era_of(self, item: Item, now_ms: int) -> Era:
-        """That of its put. The remainder of a date is 0, which is no mark."""
+        """Return the era of the item's put. The remainder of a date is 0, which is no mark."""
         ends_ms = item.expires_ms
         return self._era(item.added_ms, ends_ms % MARKS if ends_ms > 0 else 0, now_ms)
 
@@ -166,8 +167,8 @@ class Calendar:
         return self._era(wall_ns // NS_A_MS, wall_ns % JOB_MARKS + 1, now_ms, MARKS_MAX)
 
     def _era(self, added_ms: int, mark: int, now_ms: int, marks: int = MARKS - 1) -> Era:
-        """The latest era in which the wall showed `added_ms`, of that mark, of so many, if there is one. `mark` 0: of
-        any.
+        """Return the latest era in which the wall showed `added_ms`: one of mark `mark`, of `marks`, if there is one.
+        `mark` 0: of any.
         """
         marked = within = None
         until_ms = now_ms + self.ahead_ms  # the last era has not shown more
@@ -185,24 +186,24 @@ class Calendar:
 
 
 def is_date(expires_ms: int) -> bool:
-    """Whether an expiry was given as a date. Dates are whole seconds, and no end of a life is one."""
+    """Tell whether an expiry was given as a date. Dates are whole seconds, and no end of a life is one."""
     return expires_ms % 1000 == 0
 
 
 def marked(ends_ms: int, mark: int) -> int:
-    """The first moment from `ends_ms` on whose remainder by MARKS is `mark`."""
+    """Return the first moment from `ends_ms` on whose remainder by MARKS is `mark`."""
     return ends_ms + (mark - ends_ms) % MARKS
 
 
 def next_mark(mark: int) -> int:
-    """The mark of the era that follows one of that mark."""
+    """Return the mark of the era that follows one of mark `mark`."""
     return mark % MARKS_MAX + 1
 
 
 def item_mark(mark: int) -> int:
-    """What the end of a life has as its remainder by MARKS in an era of that mark."""
+    """Return the remainder by MARKS of an end of life that is written in an era of that mark."""
     return (mark - 1) % (MARKS - 1) + 1
 
 
 EVEN = Calendar()
-"""Of a queue without a server: its wall is never set."""
+"""The calendar of a queue without a server: its wall is never set."""

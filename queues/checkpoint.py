@@ -1,6 +1,6 @@
-"""What a queue holds, as its journal sees it: `JournalView` looks at the queue, and a `Checkpoint` is what it held at
-the end of a journal file, in numbers: enough to replace everything up to there by a pack, and to say what the next
-file does. Source: the checkpoints of the packing strategy in the Kestrel journal format.
+"""The contents of a queue, as its journal sees them: `JournalView` looks at the queue, and a `Checkpoint` is its
+contents at the end of a journal file, in numbers: enough to replace everything up to there by a pack, and to say what
+the next file does. Source: the checkpoints of the packing strategy in the Kestrel journal format.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from staniel.queues.queue import Queue
 
 Known = tuple[int, int]
-"""Of an item that has left the line before: (its id, how often it has been delivered)."""
+"""An item that has left the line before: (its id, the number of its deliveries)."""
 
 
 class Checkpoint(Struct, frozen=True, gc=False):
@@ -38,13 +38,13 @@ class Checkpoint(Struct, frozen=True, gc=False):
 
     @property
     def length(self) -> int:
-        """How many items stood in the line."""
+        """The number of items in the line."""
         return len(self.heads) + self.end - self.left
 
 
 class JournalView:
-    """For the journal, an item that leaves unrecorded is still the head of the line, and a delayed or leaving one is
-    still open.
+    """The queue as its journal sees it. For the journal, an item that leaves unrecorded is still the head of the line,
+    and a delayed or leaving one is still open.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -52,23 +52,23 @@ class JournalView:
 
     @property
     def under_way(self) -> dict[int, Delivery]:
-        """By xid: everything under a transaction."""
+        """The items under a transaction, by xid."""
         queue = self.queue
         return {**queue.open_reads, **queue.delayed, **queue.leaving}
 
     @property
     def heads(self) -> list[Delivery]:
-        """What stands before the fresh items, the head first."""
+        """Items before the fresh ones, the head first."""
         unrecorded = self.queue.unrecorded
         return ([] if unrecorded is None else [unrecorded]) + self.queue.line.returned[::-1]
 
     def snapshot(self) -> tuple[dict[int, Delivery], list[Item]]:
-        """What a rewritten journal must hold: everything under a transaction, and the whole line."""
+        """Return the contents of a rewritten journal: everything under a transaction, and the whole line."""
         unrecorded = self.queue.unrecorded
         return self.under_way, ([] if unrecorded is None else [unrecorded.item]) + self.queue.line.items()
 
     def checkpoint(self) -> Checkpoint:
-        """What the journal's records so far amount to, in numbers."""
+        """Return the sum of the journal's records so far, in numbers."""
         line, unrecorded = self.queue.line, self.queue.unrecorded
         opened = self.under_way
         known = [(taken.id, taken.deliveries) for taken in opened.values()]
@@ -89,21 +89,23 @@ class JournalView:
         )
 
     def tip(self) -> tuple[int, int, int]:
-        """(seq of the item that comes next, payload bytes, how many with an expiry) of all that ever came."""
+        """Return (seq of the item that comes next, payload bytes, number of items with an expiry) of all that
+        ever came.
+        """
         line = self.queue.line
         return line.end, line.added_bytes, line.added_expiring
 
     def alive(self) -> dict[int, Item]:
-        """By seq: every item that has left the fresh ones and is not gone for good."""
+        """Return every item that has left the fresh ones and is not gone for good, by seq."""
         return {taken.seq: taken.item for taken in [*self.under_way.values(), *self.heads]}
 
     def unread(self) -> int:
-        """The seq of the first item that is not in memory."""
+        """Return the seq of the first item that is not in memory."""
         line = self.queue.line
         line.settle()  # what was dropped unread is read for its size
         return line.left + len(line.fresh)
 
     @property
     def is_bare(self) -> bool:
-        """Whether there is nothing at all."""
+        """True if the queue holds nothing at all."""
         return not (len(self.queue.line) or self.under_way or self.queue.unrecorded)

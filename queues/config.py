@@ -17,8 +17,8 @@ SYNC_OS = -1
 
 
 class JournalDialect(Enum):
-    """How a reserve is written in a Kestrel journal: opcode 3, as the documents say, or 9, as Kestrel 2.1-2.4 read
-    it.
+    """Ways to write a reserve in a Kestrel journal: opcode 3, as the documents say, or 9, as Kestrel 2.1-2.4
+    read it.
     """
 
     DOCUMENTS = "documents"
@@ -26,7 +26,7 @@ class JournalDialect(Enum):
 
 
 class Format(Enum):
-    """What a queue's journal files are."""
+    """Formats of a queue's journal files."""
 
     KESTREL = "kestrel"
     LIBKESTREL = "libkestrel"

@@ -1,4 +1,4 @@
-"""What the statistics of one queue count."""
+"""The counters of one queue's statistics."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ class DeferredFree:
         self.left: deque[Iterator[int]] = deque()
 
     def add(self, items: deque[Item] | list[Delivery] | dict[int, Delivery], size: int) -> None:
-        """`size`: of their payload, at most. The caller gives these very lists away."""
+        """Free `items`, at once if they are few. `size`: the bytes of their payload, at most. The caller gives this
+        very collection away.
+        """
         if len(items) <= LEAST_ITEMS and size <= BYTES_PER_STEP:
             items.clear()
         elif isinstance(items, deque):
@@ -32,7 +34,7 @@ class DeferredFree:
             self.left.append(_reads(items))
 
     def add_pieces(self, pieces: Iterable[list[Numbered]]) -> None:
-        """Lists of a few hundred items each."""
+        """Free lists of a few hundred items each."""
         self.left.extend(map(_numbered, pieces))
 
     def step(self) -> None:

@@ -1,4 +1,4 @@
-"""How long an aborted item rests before it is delivered again, and which of those that rest are due."""
+"""Rests of aborted items before they are delivered again, and which resting items are due."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RestOrder:
         self._heap: list[tuple[int, int]] = []  # moment, xid
 
     def add(self, taken: Delivery) -> None:
-        """`taken` has just been put into `delayed`."""
+        """Note the item `taken`, which has just been put into `delayed`."""
         heappush(self._heap, (taken.opened_ms, taken.xid))
 
     def first(self) -> Delivery | None:

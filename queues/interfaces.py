@@ -1,4 +1,6 @@
-"""What a queue calls: its journal, those who wait for an item, its timer, and what takes items to another queue."""
+"""Interfaces that a queue calls: its journal, the clients that wait for an item, its timer, and the sink that takes
+items to another queue.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,14 @@ class Journal:
         self.record(confirmed(item_id, xid))
 
     def reply_batch(self) -> int:
-        """`batch`, for the hot path."""
+        """Return `batch`, for the hot path."""
         return self.batch
 
 
 class NoJournal(Journal):
-    """For queues that live in memory alone (`keep_journal = false`). It only notes down that its queue has changed."""
+    """The journal of queues that live in memory alone (`keep_journal = false`). It only notes down that its queue has
+    changed.
+    """
 
     __slots__ = ("_changed", "_queue", "batch", "is_noted", "listener")
 
@@ -64,7 +68,7 @@ class NoJournal(Journal):
         self.listener: Callable[[Change], None] | None = None  # the simulator's
 
     def watch(self, queue: object, changed: dict[Any, None]) -> None:
-        """From now on enter `queue` into `changed` at the first change after `is_noted` was made false."""
+        """Enter `queue` into `changed`, from now on, at the first change after `is_noted` was made false."""
         self._queue, self._changed, self.is_noted = queue, changed, False
 
     def reply_batch(self) -> int:
@@ -87,10 +91,10 @@ class Waiter(Protocol):
     def deliver(self, taken: Delivery) -> None: ...
 
     def moved(self, queue: Queue) -> None:
-        """What was waited for exists now: the wait goes on there."""
+        """Go on waiting in `queue`: what was waited for exists now."""
 
     def dismiss(self) -> None:
-        """The queue is closing; nothing will come."""
+        """End the wait: the queue is closing, and nothing will come."""
 
 
 class Reason(Enum):
@@ -100,7 +104,7 @@ class Reason(Enum):
 
 
 class Admission(Enum):
-    """Whether a transfer sink takes one more item."""
+    """Answers of a transfer sink that is asked for room for one more item."""
 
     NOW = "now"
     SOON = "soon"  # when those that are under way have arrived
@@ -125,6 +129,6 @@ class TransferSink(Protocol):
     """
 
     def admits(self, source: Queue, size: int) -> Admission:
-        """Whether an item of `size` bytes may be sent. What dies and may not be sent goes back to the line."""
+        """Tell whether an item of `size` bytes may be sent. A dying item that may not be sent goes back to the line."""
 
     def accept(self, source: Queue, taken: Delivery, reason: Reason, now_ms: int, target: str = "") -> None: ...

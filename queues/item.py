@@ -12,7 +12,8 @@ REMNANT_MS = 2
 
 
 class Item(Struct, gc=False):
-    """What a client put. Times are epoch milliseconds; `expires_ms` 0 = never. `flags` are memcache's, 32 bits.
+    """An item as a client put it. Times are epoch milliseconds; `expires_ms` 0 = never. `flags` are memcache's, 32
+    bits.
 
     Four fields fit 48 bytes; an id is not among them, because most items never need one (see Line).
     """
@@ -81,32 +82,32 @@ new_item, new_delivery = Item, Delivery
 
 
 def item_with(past: bytes, data: bytes, added_ms: int, expires_ms: int, flags: int) -> Item:
-    """An item, with its past if it has one."""
+    """Return an item, with its past if it has one."""
     return ItemWithPast(data, added_ms, expires_ms, flags, past) if past else Item(data, added_ms, expires_ms, flags)
 
 
 def past_bytes(item: Item) -> bytes:
-    """The encoded past of an item; b"": it has none."""
+    """Return the encoded past of an item; b"": it has none."""
     return item.past if isinstance(item, ItemWithPast | ItemWithXid) else b""
 
 
 def copy_of(item: Item) -> Item:
-    """The same item without what only its present journal knows it by."""
+    """Return the same item without the marks by which only its present journal knows it."""
     return item_with(past_bytes(item), item.data, item.added_ms, item.expires_ms, item.flags)
 
 
 def is_remnant(item: Item) -> bool:
-    """Whether nothing but its place in the line is left of this item."""
+    """Tell whether nothing but its place in the line is left of this item."""
     return item.expires_ms == REMNANT_MS and not item.data
 
 
 def is_payload_gone(item: Item) -> bool:
-    """Whether there is nothing left to hand out or to send: lost by the disk, or swept."""
+    """Tell whether nothing is left to hand out or to send: the disk lost the payload, or a sweep removed it."""
     return item.expires_ms == LOST_MS or is_remnant(item)
 
 
 def remnant_of(item: Item) -> Item:
-    """What stays of an item that has expired: what its id is made of, or its id."""
+    """Return the remnant of an item that has expired: the data of which its id is made, or its id."""
     if isinstance(item, Numbered):
         return Numbered(b"", item.added_ms, REMNANT_MS, 0, item.id, item.errors)
     return Item(b"", item.added_ms, REMNANT_MS)

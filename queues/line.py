@@ -32,15 +32,17 @@ class Tail(Protocol):
     """The items of a line that only the journal holds, by their seq: the first item that ever came has seq 0."""
 
     def load(self, seq: int, size_max: int) -> list[Item]:
-        """The items from `seq` on, about `size_max` bytes of them, at least one. An unreadable item is replaced by one
-        that is `lost`.
+        """Read the items from `seq` on, about `size_max` bytes of them, at least one. An unreadable item is replaced by
+        one that is `lost`.
         """
 
     def measure(self, seq: int, count: int) -> tuple[int, int]:
-        """(payload bytes, how many have an expiry) of `count` items from `seq` on."""
+        """Return (payload bytes, number with an expiry) of `count` items from `seq` on."""
 
     def newest_id(self, seq: int, count: int) -> int:
-        """The id of the last of `count` items from `seq` on, had they left one by one and nothing before them."""
+        """Return the id of the last of `count` items from `seq` on, had they left one by one and nothing before
+        them.
+        """
 
 
 class Line:
@@ -102,12 +104,12 @@ class Line:
         return len(self.fresh) + len(self.returned) + self.behind
 
     def reaches(self, items: int, size_bytes: int) -> bool:
-        """Whether it has so many items, or so many bytes of payload."""
+        """Tell whether the line has so many items, or so many bytes of payload."""
         return self.present >= items or self.bytes >= size_bytes
 
     @property
     def present(self) -> int:
-        """How many items there are for people and for limits: remnants are places, not items."""
+        """The number of items for people and for limits: remnants are places, not items."""
         return len(self) - self.remnants
 
     @property
@@ -126,7 +128,7 @@ class Line:
 
     @property
     def is_full(self) -> bool:
-        """Whether memory has taken all it may."""
+        """Tell whether memory has taken all it may."""
         if self.bytes - self.behind_bytes >= self.full_bytes:
             return True
         return len(self.fresh) >= self.look_items and self.weight_bytes() >= self.heavy_bytes
@@ -140,7 +142,7 @@ class Line:
         return self.fresh[0] if self.fresh else None
 
     def peek(self) -> Delivery | None:
-        """The head as `pop` would give it, left where it is."""
+        """Return the head as `pop` would give it, and leave it where it is."""
         head = self.head()
         if self.returned:
             taken = self.returned[-1]
@@ -156,7 +158,7 @@ class Line:
             self.deferred_free.add(returned, size)
 
     def give_back(self, taken: Delivery) -> None:
-        """`taken` becomes the head."""
+        """Make `taken` the head."""
         item = taken.item
         self.returned.append(taken)
         self.bytes += len(item.data)  # type: ignore[misc]  # a slot or a property, as below
@@ -165,7 +167,7 @@ class Line:
             self.remnants += is_remnant(item)
 
     def items(self) -> list[Item]:
-        """All items, head first, in memory."""
+        """Return all items, head first, in memory."""
         return list(self.walk())
 
     def _gone(self, item: Item) -> None:
@@ -216,11 +218,11 @@ class Line:
     # what the two kinds do in their own way
 
     def weight_bytes(self) -> int:
-        """What the items in memory really cost."""
+        """Return the real cost of the items in memory."""
         raise NotImplementedError
 
     def append(self, item: Item) -> int:
-        """`item` is the last; its size in bytes."""
+        """Append `item` as the last. Returns its size in bytes."""
         raise NotImplementedError
 
     def pop(self) -> Delivery:
@@ -228,8 +230,8 @@ class Line:
         raise NotImplementedError
 
     def drop(self) -> int:
-        """Take the head off for good; its id. What only the journal holds is not read for that. Raises IndexError on an
-        empty line.
+        """Take the head off for good and return its id. A head that only the journal holds is not read for that. Raises
+        IndexError on an empty line.
         """
         raise NotImplementedError
 
@@ -240,11 +242,11 @@ class Line:
         raise NotImplementedError
 
     def expire_those(self, is_expired: IsOver, count_max: int) -> int:
-        """The same, where no comparison of two numbers tells which."""
+        """Drop items as `expire` does, where no comparison of two numbers tells which have expired."""
         raise NotImplementedError
 
     def clear(self) -> int:
-        """Drop every item; how many there were. A short step if all of them are counted."""
+        """Drop every item. Returns how many there were. A short step if all of them are counted."""
         raise NotImplementedError
 
     def count(self, count_max: int, since_max: int = 0) -> bool:
@@ -255,8 +257,8 @@ class Line:
         raise NotImplementedError
 
     def walk(self) -> Iterator[Item]:
-        """All items, head first; of those that only the journal holds some are read at a time, and stay there. The line
-        must not change meanwhile. Raises OSError.
+        """Iterate over all items, head first; of those that only the journal holds some are read at a time, and stay
+        there. The line must not change meanwhile. Raises OSError.
         """
         raise NotImplementedError
 
@@ -269,7 +271,7 @@ class Line:
         raise NotImplementedError
 
     def take_in(self, items: list[Item]) -> None:
-        """The next items, read from the journal."""
+        """Take the next items, read from the journal, into memory."""
         raise NotImplementedError
 
     def settle(self) -> None:
@@ -279,7 +281,7 @@ class Line:
         raise NotImplementedError
 
     def _id_after(self, item: Item) -> int:
-        """The id of a fresh item that is the head."""
+        """Return the id of the fresh item `item`, which is the head."""
         raise NotImplementedError
 
 
@@ -438,8 +440,8 @@ class PlainLine(Line):
     # read-behind
 
     def place(self, checkpoint: Checkpoint, heads: list[Delivery], tail_bytes: int, tail_expiring: int) -> None:
-        """The line as it stood at `checkpoint`, with nothing in memory but `heads`, which stand before the fresh items,
-        the head first. `tail_bytes`, `tail_expiring`: of the items that only the journal holds.
+        """Place the line as it stood at `checkpoint`, with nothing in memory but `heads`, which stand before the fresh
+        items, the head first. `tail_bytes`, `tail_expiring`: of the items that only the journal holds.
         """
         self.fresh.clear()
         self.returned[:] = reversed(heads)
@@ -456,7 +458,7 @@ class PlainLine(Line):
         self.remnants = sum([is_remnant(taken.item) for taken in heads])
 
     def leave_behind(self, count: int, size: int, expiring: int) -> None:
-        """So many items more, of `size` bytes together, join the end, and only the journal holds them."""
+        """Add so many items more, of `size` bytes together, to the end; only the journal holds them."""
         self.behind += count
         self.behind_bytes += size
         self.bytes += size
@@ -519,5 +521,5 @@ class PlainLine(Line):
 
 
 def _is_sweepable(item: Item, is_over: IsOver) -> bool:
-    """Whether it has expired, and there is a payload that can go."""
+    """Tell whether `item` has expired, and has a payload that can go."""
     return item.expires_ms > 0 and is_over(item) and not is_remnant(item)

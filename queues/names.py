@@ -1,6 +1,6 @@
-"""Which queue names are legal: for a new queue, whatever protocol asks for it, and for a name that is read from a
-journal file. A name is also a file name and a word of a request. Spools that other servers have written hold queues
-that the first rule does not allow; they are served.
+"""The rules of queue names: for a new queue, whatever protocol asks for it, and for a name that is read from a journal
+file. A name is also a file name and a word of a request. Spools that other servers have written hold queues that the
+first rule does not allow; they are served.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def shared_name(name: str) -> str:
 
 
 def name_error(name: str) -> str:
-    """Why no new queue can be called `name`; empty if one can."""
+    """Return why no new queue can be called `name`; empty if one can."""
     if why := file_error(name):
         return why
     if _WORD.fullmatch(name) is None:
@@ -32,8 +32,8 @@ def name_error(name: str) -> str:
 
 
 def file_error(name: str) -> str:
-    """Why no journal file can be that of a queue `name`; empty if one can. `.`, `/` and `~` mean something in the names
-    of journal files.
+    """Return why no journal file can be that of a queue `name`; empty if one can. `.`, `/` and `~` mean something in
+    the names of journal files.
     """
     if not name:
         return "a queue name cannot be empty"
@@ -45,6 +45,6 @@ def file_error(name: str) -> str:
 
 
 def parent_of(name: str) -> str:
-    """The fan-out parent of `orders+audit` is `orders`; "" for a name without `+`."""
+    """Return the fan-out parent: `orders` for `orders+audit`; "" for a name without `+`."""
     parent, plus, _ = name.partition("+")
     return parent if plus else ""

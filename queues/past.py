@@ -18,13 +18,13 @@ PAST_BYTES_MAX = 400  # the longest name, an address, and the numbers
 
 
 class Why(IntEnum):
-    """Why the item left its queue. The numbers are on disks: never give one another meaning."""
+    """Reasons why an item left its queue. The numbers are on disks: never give one another meaning."""
 
     DEAD = 2  # delivered max_deliveries times
 
 
 class Past(Struct, frozen=True, array_like=True):
-    """What happened to an item before it came to where it is now.
+    """The history of an item before it came to where it is now.
 
     `origin`: the queue that it left, `left_ms` when. `put_ms`: when a client put it, `deliveries`: how often `origin`
     delivered it. `client`: the address of the last client that it was delivered to; "" if that is not known, because
@@ -48,7 +48,7 @@ _DECODER = msgspec.msgpack.Decoder(Past)
 
 
 def past_of(item: Item) -> Past | None:
-    """The past of an item; None if it has none, or one that a later version has written."""
+    """Return the past of an item; None if it has none, or one that a later version has written."""
     if type(item) is not ItemWithPast:
         return None
     try:
@@ -58,7 +58,7 @@ def past_of(item: Item) -> Past | None:
 
 
 def next_past(item: Item, why: Why, origin: str, deliveries: int, client: str, now_ms: int) -> bytes:
-    """The past, as bytes, of an item that leaves `origin` now. What it has been through before counts on."""
+    """Return the past, as bytes, of an item that leaves `origin` now. An earlier past counts on."""
     before = past_of(item)
     past = Past(
         why=why,

@@ -21,11 +21,11 @@ class WaitersByName:
         self._names: dict[Waiter, str] = {}
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
-        """(name, how many wait)."""
+        """Iterate over (name, number of waiters)."""
         return iter([(name, len(waiters)) for name, waiters in self._by_name.items()])
 
     def count(self, name: str) -> int:
-        """How many wait for the queue of that name."""
+        """Return the number of waiters for the queue of that name."""
         return len(self._by_name.get(name, ()))
 
     def park(self, name: str, waiter: Waiter) -> None:
@@ -41,7 +41,7 @@ class WaitersByName:
                 del self._by_name[name]
 
     def move_to(self, queue: Queue) -> None:
-        """There is a queue of that name now: its waiters wait there, in the same order."""
+        """Move the waiters of that name to `queue`, which exists now, in the same order."""
         for waiter in self._by_name.pop(queue.name, ()):
             del self._names[waiter]
             waiter.moved(queue)

@@ -30,7 +30,9 @@ class Refused(Exception):
 
 
 class Later(Exception):
-    """As many queues have been made for clients as one turn has time for: ask again in the next one."""
+    """The refusal of another queue in this turn: clients have made as many as one turn has time for. Ask again in the
+    next one.
+    """
 
 
 class Alias(Struct, gc=False):
@@ -91,26 +93,28 @@ class Queues:
         return iter(self.by_name.values())
 
     def all(self) -> list[Queue]:
-        """Those that an alias hides, too."""
+        """Return all queues, also those that an alias hides."""
         return [*self.by_name.values(), *self.hidden_by_alias.values()]
 
     def find(self, name: str) -> Queue | None:
-        """The queue, if there is one of that name and no alias hides it."""
+        """Return the queue, if there is one of that name and no alias hides it."""
         return self.by_name.get(name)
 
     def known(self, name: str) -> Queue | None:
-        """The queue of that name, though an alias may hide it."""
+        """Return the queue of that name, though an alias may hide it."""
         return self.by_name.get(name) or self.hidden_by_alias.get(name)
 
     def make(self, name: str, now_ms: int) -> Queue:
-        """The queue, created if there is none. Raises Refused."""
+        """Return the queue; create it if there is none. Raises Refused."""
         queue = self.by_name.get(name)
         if queue is None:
             queue = self._create(name, now_ms)
         return queue
 
     def make_for_client(self, name: str, now_ms: int) -> Queue:
-        """As `make`, within what clients may make. Raises Refused; Later, and nothing has been done."""
+        """Return the queue as `make` does, within the limits for clients. Raises Refused; Later, and nothing has been
+        done.
+        """
         queue = self.by_name.get(name)
         if queue is not None:
             return queue
@@ -122,8 +126,8 @@ class Queues:
         return self._create(name, now_ms)
 
     def to_read(self, name: str, now_ms: int, *, creates: bool) -> Queue:
-        """The queue to read from. One that does not exist reads as an empty one; a fan-out child is made, because it
-        gets its parent's items from then on, and with `creates` so is any queue. Raises Refused and Later.
+        """Return the queue to read from. One that does not exist reads as an empty one; a fan-out child is made,
+        because it gets its parent's items from then on, and with `creates` so is any queue. Raises Refused and Later.
         """
         queue = self.by_name.get(name)
         if queue is not None:
@@ -145,16 +149,18 @@ class Queues:
         return absent
 
     def adopt(self, name: str, journal: Journal, now_ms: int) -> Queue:
-        """A queue that the spool already knows, still without its items."""
+        """Enter a queue that the spool already knows, still without its items."""
         return self._enter(queue_of(name, self.config_of(name), journal, now_ms))
 
     def block(self, name: str, why: str) -> None:
-        """Never serve `name`: its files cannot be read, and writing would bury what they hold."""
+        """Refuse to serve `name` from now on: its files cannot be read, and writing would bury their contents."""
         self.blocked[name] = why
         self.waiters_by_name.dismiss(name)
 
     def why_blocked(self, name: str) -> str:
-        """Why queue `name` is not served although its files are there; empty if it is served, or if there is none."""
+        """Return why queue `name` is not served although its files are there; empty if it is served, or if
+        there is none.
+        """
         if name not in self.blocked or name in self.aliases:
             return ""
         return f"queue {name} is not available: {self.blocked[name]}"
@@ -180,7 +186,7 @@ class Queues:
         self.deleted += 1
 
     def set_aliases(self, aliases: dict[str, tuple[str, ...]]) -> None:
-        """These aliases and no others. An alias hides a queue of its name; the queue keeps its items."""
+        """Set these aliases and no others. An alias hides a queue of its name; the queue keeps its items."""
         for name, queue in self.hidden_by_alias.items():
             if name not in aliases:
                 self.by_name[name] = queue
@@ -199,8 +205,8 @@ class Queues:
             self.aliases[name].targets = targets
 
     def targets(self, name: str, now_ms: int) -> list[Target]:
-        """Every queue that an item put to `name` goes to, fan-out children before their parent. A queue that an alias
-        reaches in several ways gets one copy. Raises Refused and Later.
+        """Return every queue that an item put to `name` goes to, fan-out children before their parent. A queue that an
+        alias reaches in several ways gets one copy. Raises Refused and Later.
         """
         if name not in self.aliases:
             return self._targets_of_queue(name, now_ms)
@@ -221,7 +227,9 @@ class Queues:
         ]
 
     def reached(self, name: str) -> tuple[list[str], list[str]]:
-        """The aliases that an item put to alias `name` comes through, and the queues that it goes to, each once."""
+        """Return the aliases that an item put to alias `name` comes through, and the queues that it goes to,
+        each once.
+        """
         through, found = {name: None}, dict[str, None]()
         ahead = [*reversed(self.aliases[name].targets)]
         while ahead:
@@ -243,7 +251,7 @@ class Queues:
         return [*targets, Target(queue, counts=True, stores=not queue.config.fanout_only or "+" in name)]
 
     def _check_name(self, name: str) -> None:
-        """Raises Refused."""
+        """Check that a client may use `name`. Raises Refused."""
         if why := name_error(name):
             raise Refused(why, client=True)
         if name in self.aliases:
@@ -252,7 +260,7 @@ class Queues:
             raise Refused(why, client=False)
 
     def _check_limits(self, name: str, now_ms: int) -> None:
-        """Raises Refused if clients may make no more queues, or no more children of that parent."""
+        """Check that clients may make another queue, or another child of that parent. Raises Refused."""
         if len(self.by_name) >= self.max_queues:
             self.on_limit("max_queues", name, now_ms)
             raise Refused(f"there are {len(self.by_name)} queues, no more can be made (max_queues)", client=False)
@@ -297,7 +305,7 @@ class Queues:
         return queue
 
     def _feed(self, queue: Queue) -> None:
-        """From now on a fan-out child gets what is put to its parent."""
+        """Give a fan-out child, from now on, what is put to its parent."""
         if parent := parent_of(queue.name):
             self._children.setdefault(parent, {})[queue.name] = queue
             if parent in self.by_name:
@@ -305,7 +313,7 @@ class Queues:
         self._regroup(queue)
 
     def _regroup(self, queue: Queue) -> None:
-        """A child has come or gone, or the parent has come."""
+        """Regroup the parent after a child has come or gone, or the parent has come."""
         parent = self.by_name.get(parent_of(queue.name) or queue.name)
         if isinstance(parent, StreamQueue):
             parent.regroup()

@@ -36,18 +36,18 @@ class Sweep:
         return self._next_seq > 0
 
     def may_help(self, queue: Queue, now_ms: int) -> bool:
-        """Whether a piece may find something. It costs nothing where no item can expire."""
+        """Tell whether a piece of a pass may find something. Costs nothing if no item can expire."""
         line, config = queue.line, queue.config
         if config.expire_to_queue or line.expiring <= line.remnants or line.read_error is not None:
             return False
         return self.is_under_way or now_ms >= self._again_ms
 
     def was_vain(self, now_ms: int) -> bool:
-        """Whether a pass has just looked at the whole line and found nothing."""
+        """Tell whether a pass has just looked at the whole line and found nothing."""
         return self._vain_ms is not None and now_ms < self._vain_ms + FRESH_MS
 
     def step(self, queue: Queue, now_ms: int, count_max: int) -> int:
-        """A piece of a pass, which begins with this one if none is under way: how many items became remnants."""
+        """Do a piece of a pass; begin a pass if none is under way. Returns how many items became remnants."""
         line = queue.line
         count, self._next_seq = line.sweep(queue.calendar.judge(now_ms), self._next_seq, LOOKED_AT_ONCE, count_max)
         queue.counters.expired_items += count

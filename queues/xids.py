@@ -12,7 +12,7 @@ XID_MIN = -(2**31)
 
 
 def next_xid(last: int, *in_use: Container[int]) -> int:
-    """The next number after `last` that is neither 0 nor in any of `in_use`."""
+    """Return the next number after `last` that is neither 0 nor in any of `in_use`."""
     xid = last
     while True:
         xid = xid + 1 if xid < XID_MAX else XID_MIN
@@ -21,7 +21,7 @@ def next_xid(last: int, *in_use: Container[int]) -> int:
 
 
 def previous_xid(last: int, *in_use: Container[int]) -> int:
-    """The number before `last` that is neither 0 nor in any of `in_use`."""
+    """Return the number before `last` that is neither 0 nor in any of `in_use`."""
     xid = last
     while True:
         xid = xid - 1 if xid > XID_MIN else XID_MAX
@@ -30,7 +30,7 @@ def previous_xid(last: int, *in_use: Container[int]) -> int:
 
 
 def steps_past(last: int, xid: int) -> int:
-    """How many numbers `xid` lies behind `last`, on the circle that they wrap around; negative or 0 if `last` has come
-    so far.
+    """Return how many numbers `xid` lies behind `last`, on the circle that they wrap around; negative or 0 if `last`
+    has come so far.
     """
     return (xid - last + 2**31) % 2**32 - 2**31

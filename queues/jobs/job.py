@@ -1,4 +1,4 @@
-"""One job: its terms, its state, and the times that concern it. Times that decide an order are nanoseconds since 1970,
+"""A job: its terms, its state, and the times that concern it. Times that decide an order are nanoseconds since 1970,
 because two jobs of one millisecond must keep theirs; all others are milliseconds.
 """
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class Link(Struct, eq=False, gc=False, kw_only=True):
-    """What stands in a ring of the timers: its neighbours there. None out of it: nothing else would free a ring."""
+    """A member of a ring of the timers, with its neighbours there. Outside of a ring they are None: nothing else would
+    free a ring.
+    """
 
     prev: Any = None
     next: Any = None
@@ -27,9 +29,9 @@ class Ring(Link, eq=False, gc=False):
 
 
 class Terms(Struct, eq=False, gc=False):
-    """What a job was added with, beside its payload. Jobs alike in it share one. `ttl_ms` RUN_TTL_MS: a run.
-
-    `coded` and `shown` are what the journal and the wire make of it, kept because a million jobs may share it.
+    """Settings with which a job was added, beside its payload. Jobs of equal settings share one Terms. `ttl_ms`
+    RUN_TTL_MS: a run. `coded` and `shown` are what the journal and the wire make of the terms, kept because a million
+    jobs may share them.
     """
 
     queue: JobQueue

@@ -41,14 +41,14 @@ class Watcher(JobWaiter, Protocol):
     """A client that waits for the end of a job."""
 
     def dismiss(self) -> None:
-        """It has been deleted, or its time to live is over: no end will come."""
+        """Stop waiting: the job has been deleted, or its time to live is over, and no end will come."""
 
 
 class Runner(Watcher, Protocol):
     """A client that has added a job and waits for its end."""
 
     def leased(self, job: Job, now_ms: int) -> None:
-        """A worker has it; from now on its time to run counts."""
+        """Note that a worker has the job; from now on its time to run counts."""
 
 
 class Jobs:
@@ -74,14 +74,14 @@ class Jobs:
         self._behind = False  # more was due at the last `ring` than was done
 
     def queue(self, name: bytes) -> JobQueue:
-        """The queue of a legal name, for jobs, made if need be. It stays for the life of the process."""
+        """Return the queue of a legal name, for jobs; make it if need be. It stays for the life of the process."""
         queue = self.queue_to_wait(name)
         queue.is_kept = True
         return queue
 
     def queue_to_wait(self, name: bytes) -> JobQueue:
-        """The queue of a legal name, made if need be. Of those that have never had a job, and that no client waits for,
-        the newest IDLE_QUEUES_MAX are kept.
+        """Return the queue of a legal name; make it if need be. Of the queues that have never had a job, and that no
+        client waits for, the newest IDLE_QUEUES_MAX are kept.
         """
         queue = self.queues.get(name)
         if queue is None:
@@ -97,7 +97,7 @@ class Jobs:
             del self.queues[queue.name]
 
     def find(self, id: bytes, now_ms: int) -> Job | None:
-        """The job that has this id now."""
+        """Return the job that has this id now."""
         job = self.by_id.get(id)
         if self._behind and job is not None and not job.is_run and job.limit_ms <= now_ms:
             self._expire(job, now_ms)
@@ -107,7 +107,7 @@ class Jobs:
     # coming in
 
     def add(self, id: bytes, terms: Terms, payload: bytes, now_ms: int, time_ns: int = 0) -> Job | None:
-        """A new job, to be handed out from `time_ns` on; None if a job has that id already."""
+        """Add a job, to be handed out from `time_ns` on. Returns None if a job has that id already."""
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
         self._last_ns = created_ns = next_ns(now_ms, self._last_ns, self.mark)
@@ -126,7 +126,9 @@ class Jobs:
         return job
 
     def run(self, id: bytes, terms: Terms, payload: bytes, runner: Runner, now_ms: int) -> Job | None:
-        """A job that is not kept: it goes when it is finished, or when `abandon` is called. None as with `add`."""
+        """Add a job that is not kept: it goes when it is finished, or when `abandon` is called. Returns None as `add`
+        does.
+        """
         if id in self.by_id and self.find(id, now_ms) is not None:
             return None
         self._last_ns = next_ns(now_ms, self._last_ns, self.mark)
@@ -136,7 +138,7 @@ class Jobs:
         return job
 
     def abandon(self, job: Job) -> None:
-        """The client of this run no longer waits: forget the job."""
+        """Forget the run `job`, whose client no longer waits."""
         if self.by_id.get(job.id) is job:
             self._runners.pop(job.id)
             self._forget(job)
@@ -159,7 +161,7 @@ class Jobs:
     # leases
 
     def lease(self, queues: Sequence[JobQueue], now_ms: int) -> Job | None:
-        """The first job of one of these queues, now leased. Each call begins with another queue, so that none of
+        """Lease and return the first job of one of these queues. Each call begins with another queue, so that none of
         several starves.
         """
         if len(queues) == 1 and not self._behind:
@@ -204,7 +206,7 @@ class Jobs:
                 waiter.dismiss()
 
     def give_back(self, job: Job, now_ms: int) -> None:
-        """The client that was to get this lease is gone: the lease ends at once."""
+        """End a lease at once whose client is gone before it got the job."""
         if job.state is LEASED and self.by_id.get(job.id) is job:
             self._time_out(job, now_ms)
 
@@ -237,7 +239,7 @@ class Jobs:
     # going out
 
     def finish(self, id: bytes, result: bytes, now_ms: int, *, success: bool) -> Finish:
-        """A client says how it went."""
+        """Finish a job with its client's result: completed or failed."""
         job = self.find(id, now_ms)
         if job is None:
             return Finish.NOT_FOUND
@@ -337,11 +339,11 @@ class Jobs:
     # time
 
     def next_ms(self) -> int:
-        """When `ring` has something to do; NEVER_MS if nothing is ahead."""
+        """Return when `ring` has something to do; NEVER_MS if nothing is ahead."""
         return self.timers.next_ms()
 
     def ring(self, now_ms: int, most: int) -> None:
-        """What time does to jobs: at most `most` of them in one go, the rest at the next."""
+        """Do to jobs what is due by `now_ms`: at most `most` of them in one go, the rest at the next."""
         timers = self.timers
         for _ in range(most):
             job = timers.pop(now_ms)
@@ -367,9 +369,9 @@ class Jobs:
             self._make_ready(job, now_ms)
 
     def shift_schedules(self, by_ns: int, now_ms: int) -> None:
-        """The wall was set back by `by_ns`, or on if that is less than nothing: the dates of scheduled jobs move away,
-        or come nearer. One that is past now comes at this moment, and its life begins. So does the life of a job that
-        was finished before its date.
+        """Shift the dates of scheduled jobs after the wall was set back by `by_ns`, or on if `by_ns` is negative: they
+        move away, or come nearer. A date that is past now comes at this moment, and the job's life begins. So does the
+        life of a job that was finished before its date.
         """
         now_ns = now_ms * NS_A_MS
         later = [job for job in self.by_id.values() if job.time_ns > now_ns] if by_ns else []

@@ -1,5 +1,5 @@
-"""What jobs record. Applying the facts in order rebuilds the jobs. Each is recorded in the step that makes it true, so
-that two facts can never be written in another order than they happened.
+"""Facts that jobs record. Applying the facts in order rebuilds the jobs. Each is recorded in the step that makes it
+true, so that two facts can never be written in another order than they happened.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ class JobJournal:
     __slots__ = ()
 
     def added(self, job: Job, limit_ms: int) -> None:
-        """A new job, whose life ends at `limit_ms`; `job.time_ns` says whether it is scheduled. Sets `job.origin`."""
+        """Record a new job, whose life ends at `limit_ms`; `job.time_ns` says whether it is scheduled. Sets
+        `job.origin`.
+        """
         raise NotImplementedError
 
     def attempted(self, job: Job, now_ms: int) -> None:
-        """It has been leased."""
+        """Record that the job has been leased."""
         raise NotImplementedError
 
     def timed_out(self, job: Job, now_ms: int) -> None:
-        """Its lease is over."""
+        """Record that the job's lease is over."""
         raise NotImplementedError
 
     def finished(self, job: Job, result: bytes, now_ms: int, *, success: bool) -> None:
-        """A client has completed or failed it."""
+        """Record that a client has completed or failed the job."""
         raise NotImplementedError
 
     def deleted(self, job: Job, now_ms: int) -> None:
-        """A client has removed it."""
+        """Record that a client has removed the job."""
         raise NotImplementedError
 
     def expired(self, job: Job, now_ms: int) -> None:
-        """Its time to live is over, and it is gone."""
+        """Record that the job's time to live is over, and the job is gone."""
         raise NotImplementedError

@@ -21,7 +21,7 @@ Order = tuple[int, int, int, bytes]
 
 
 def order(job: Job) -> Order:
-    """The sort key. Scheduled times compare as 64-bit nanoseconds, like the original's: they wrap after 2262."""
+    """Return the sort key. Scheduled times compare as 64-bit nanoseconds, like the original's: they wrap after 2262."""
     time_ns = job.time_ns or NO_TIME_NS
     if not -_HALF <= time_ns < _HALF:
         time_ns = (time_ns + _HALF) % _WRAP - _HALF
@@ -29,7 +29,7 @@ def order(job: Job) -> Order:
 
 
 class JobLine:
-    """One queue's ready jobs, or its scheduled ones."""
+    """Ready jobs of one queue, or its scheduled ones."""
 
     __slots__ = ("_chunks", "_length")
 
@@ -108,7 +108,7 @@ class JobLine:
         self._length -= 1
 
     def page(self, offset: int, limit: int) -> list[Job]:
-        """At most `limit` jobs from number `offset` on."""
+        """Return at most `limit` jobs from number `offset` on."""
         found: list[Job] = []
         for chunk in self._chunks:
             if offset >= len(chunk):

@@ -13,7 +13,7 @@ class JobWaiter(Protocol):
     """A client that waits for a job to lease, or for the end of one."""
 
     def deliver(self, job: Job) -> None:
-        """Here it is. Called inside the step that made it so."""
+        """Take `job`. Called inside the step that leased or ended it."""
 
 
 class Leaser(JobWaiter, Protocol):
@@ -22,7 +22,7 @@ class Leaser(JobWaiter, Protocol):
     queues: Sequence[JobQueue]
 
     def dismiss(self) -> None:
-        """None will come."""
+        """Stop waiting: no job will come."""
 
 
 class JobQueue:

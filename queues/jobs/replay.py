@@ -49,7 +49,7 @@ class JobReplay:
         self._swapped: Counter[bytes] = Counter()
 
     def added(self, id: bytes, terms: Terms, payload: bytes, created_ns: int, time_ns: int, origin: int) -> int:
-        """A job was added, or scheduled for `time_ns`; the end of its life, in ms."""
+        """Apply an addition of a job, scheduled for `time_ns` unless it is 0. Returns the end of its life, in ms."""
         if id in self.found:
             self.removed(id)
         written_ns = created_ns
@@ -73,7 +73,7 @@ class JobReplay:
         return limit_ms
 
     def attempted(self, id: bytes, at_ns: int) -> None:
-        """It was leased, at `at_ns` by the log's clock."""
+        """Apply a lease of the job, at `at_ns` by the log's clock."""
         if at_ns > self.latest_ns:
             self.latest_ns = at_ns
         job = self.found.get(id)
@@ -87,7 +87,7 @@ class JobReplay:
             job.state = LEASED
 
     def timed_out(self, id: bytes) -> None:
-        """A lease has ended."""
+        """Apply the end of a lease without a result."""
         job = self.found.get(id)
         if job is None or job.is_processed:
             return
@@ -100,7 +100,7 @@ class JobReplay:
             job.become(PENDING)
 
     def finished(self, id: bytes, result: bytes, at_ns: int, *, success: bool) -> None:
-        """A client has said how it went."""
+        """Apply the result of a client that has completed or failed the job."""
         if at_ns > self.latest_ns:
             self.latest_ns = at_ns
         job = self.found.get(id)
@@ -118,7 +118,7 @@ class JobReplay:
         job.result = result
 
     def removed(self, id: bytes) -> None:
-        """It was deleted, or its time to live was over."""
+        """Apply the end of the job: it was deleted, or its time to live was over."""
         job = self.found.pop(id, None)
         if job is not None:
             self.dead[job.origin] += 1
@@ -133,8 +133,8 @@ class JobReplay:
         self.jobs.load(self.found, self.now_ms)
 
     def unended(self) -> list[Job]:
-        """Leased jobs of which an earlier lease has no end in the log, once for each: a crash has taken it. The end of
-        this lease would be read as that of the earlier one.
+        """Return the leased jobs of which an earlier lease has no end in the log, once for each such lease: a crash has
+        taken the end. Otherwise the end of this lease would be read as that of the earlier one.
         """
         return [self.found[id] for id, count in self._swapped.items() if id in self.found for _ in range(count)]
 

@@ -42,11 +42,11 @@ NEXT = {  # a failed job that may be tried again is PENDING, leased or not
 
 
 def followed(before: JobState, after: JobState) -> JobState:
-    """The state `after`, which may follow `before`."""
+    """Return the state `after`, which may follow `before`."""
     assert after in NEXT[before], (before, after)
     return after
 
 
 def attempts_allowed(max_attempts: int) -> int:
-    """How often a job is leased that asks for `max_attempts`, 0: for none."""
+    """Return how often a job is leased that asks for `max_attempts`, 0: for none."""
     return max_attempts or ATTEMPTS_MAX

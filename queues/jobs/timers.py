@@ -1,4 +1,4 @@
-"""When each job is to be looked at next: one time a job, in rings of jobs by slots of SLOT_MS.
+"""The times at which jobs are to be looked at next: one time a job, in rings of jobs by slots of SLOT_MS.
 
 A time far ahead is kept coarsely and refined as it comes near, so that the number of rings stays small; a job is
 never looked at early, and a few milliseconds late. Setting and dropping a time costs the same for a million jobs as
@@ -61,7 +61,7 @@ class JobTimers:
             job.prev = job.next = None
 
     def next_ms(self) -> int:
-        """When to look again; NEVER_MS if no moment is set."""
+        """Return when to look again; NEVER_MS if no moment is set."""
         heap, rings = self._heap, self._rings
         while heap:
             ring = rings[heap[0]]
@@ -72,7 +72,7 @@ class JobTimers:
         return NEVER_MS
 
     def pop(self, now_ms: int) -> Job | None:
-        """A job whose slot has come, taken out; None if there is none."""
+        """Take out a job whose slot has come and return it; None if there is none."""
         if self.next_ms() > now_ms:
             return None
         job: Job = self._rings[self._heap[0]].next

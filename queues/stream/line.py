@@ -15,7 +15,7 @@ from staniel.queues.stream.stream import Stream
 
 
 class Progress(Protocol):
-    """What a reader has confirmed: every id up to `head`, and those that are `in done`."""
+    """The confirmations of a reader: every id up to `head`, and those that are `in done`."""
 
     head: int
 
@@ -34,15 +34,15 @@ class ConfirmedIds(Protocol):
 
 
 class Counts(Struct, frozen=True, gc=False):
-    """What a stream had counted at some moment, under the stream's names."""
+    """The counts of a stream at some moment, under the stream's names."""
 
     last_id: int
     bytes: int
 
 
 class StreamLine(Line):
-    """Its items from `next_id` on are the stream's; those before it are in memory, as in any line. What is confirmed
-    and was not read yet is not for this queue.
+    """A line over a stream: its items from `next_id` on are the stream's; those before them are in memory, as in any
+    line. An item that is confirmed and was not read yet is not for this queue.
 
     `behind`, `behind_bytes` and `bytes` are differences: what the stream has counted so far, less an origin that moves
     with what this line reads, drops or leaves out. So a put costs the same however many queues follow, and looking at a
@@ -78,14 +78,16 @@ class StreamLine(Line):
         self.last_id = progress.head
 
     def expect(self, items: int, size: int, expiring: int) -> None:
-        """So many items of the stream's past are still to be read."""
+        """Expect so many items of the stream's past, which are still to be read."""
         self._behind_origin -= items
         self._behind_bytes_origin -= size
         self._bytes_origin -= size
         self.expiring += expiring
 
     def stop_following(self) -> None:
-        """What is put from now on is not for this queue: a parent that only feeds its children."""
+        """Stop following the stream: what is put from now on is not for this queue, a parent that only feeds
+        its children.
+        """
         self._source = Counts(self.stream.last_id, self.stream.bytes)
 
     def follow_from_end(self) -> None:
@@ -99,14 +101,14 @@ class StreamLine(Line):
         self._source = stream
 
     def leave_out(self, item: Numbered) -> None:
-        """The newest item of the stream is not for this queue."""
+        """Leave out the newest item of the stream, which is not for this queue."""
         size = len(item.data)
         self.expect(-1, -size, -1 if item.expires_ms else 0)
         self._added_origin += 1
         self._added_bytes_origin += size
 
     def sync(self) -> tuple[int, int]:
-        """(items, payload bytes) that were put for this queue since the last call."""
+        """Return (items, payload bytes) that were put for this queue since the last call."""
         source = self._source
         items, size = source.last_id - self._added_origin, source.bytes - self._added_bytes_origin
         self._added_origin, self._added_bytes_origin = source.last_id, source.bytes
@@ -144,7 +146,7 @@ class StreamLine(Line):
         self._bytes_origin = self._source.bytes - value
 
     def weight_bytes(self) -> int:
-        """What it alone keeps in memory, beside what the stream keeps for all."""
+        """Return the cost of what this line alone keeps in memory, beside what the stream keeps for all."""
         payload = self._behind_bytes_origin - self._bytes_origin
         return payload + ITEM_COST_BYTES * (len(self.fresh) + len(self.returned))
 
@@ -154,7 +156,7 @@ class StreamLine(Line):
 
     @property
     def memory_items(self) -> int:
-        """How many items this line could hand out without reading a file."""
+        """The number of items that this line could hand out without reading a file."""
         if self.next_id >= self.stream.window_id:
             return len(self)
         return len(self.fresh) + len(self.returned) + min(self.stream.window_items, self.behind)
@@ -237,7 +239,7 @@ class StreamLine(Line):
         return count
 
     def count(self, count_max: int, since_max: int = 0) -> bool:
-        """Its items have ids already."""
+        """Return True: the items of a stream have ids already."""
         return True
 
     def walk(self) -> Iterator[Item]:
@@ -269,11 +271,11 @@ class StreamLine(Line):
             self.changed()
 
     def load_all(self) -> bool:
-        """Everything is in memory that can be: the stream sees to that."""
+        """Return True: everything is in memory that can be, because the stream sees to that."""
         return True
 
     def settle(self) -> None:
-        """Nothing is dropped unread."""
+        """Do nothing: no item is dropped unread."""
 
     def take_in(self, items: list[Item]) -> None:
         self.fresh.extend(items)
@@ -295,7 +297,7 @@ class StreamLine(Line):
         return [item for item in items if item.id not in done] if done else list[Item](items)
 
     def _lose_the_rest(self) -> None:
-        """Items that were counted are nowhere: their files are gone."""
+        """Drop items that were counted and are nowhere: their files are gone."""
         self.bytes -= self.behind_bytes
         self.behind = self.behind_bytes = 0
 

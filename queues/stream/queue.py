@@ -24,17 +24,17 @@ class ReaderJournal(Protocol):
 
     @property
     def has_file(self) -> bool:
-        """Whether there is a file: an entrance that takes nothing itself needs none."""
+        """True if there is a file: an entrance that takes nothing itself needs none."""
 
     def create_at_end(self, now_ms: int) -> None:
         """Have a file from now on, at the end of the stream."""
 
     def confirm(self, first: int, last: int) -> None:
-        """The ids from `first` to `last` are gone for good."""
+        """Confirm the ids from `first` to `last`: they are gone for good."""
 
 
 def queue_of(name: str, config: QueueConfig, journal: Journal, created_ms: int) -> Queue:
-    """The queue that `journal` is for."""
+    """Return the queue that `journal` is for."""
     if _is_readers(journal):
         return StreamQueue(name, config, journal, created_ms)
     return Queue(name, config, journal, created_ms)
@@ -53,7 +53,7 @@ def _is_readers(journal: Journal) -> TypeGuard[ReaderJournal]:
 
 
 def recipients(queue: Queue) -> Sequence[Queue]:
-    """The readers of what is put to `queue`, as far as it is put once for all."""
+    """Return the readers of what is put to `queue`, as far as it is put once for all."""
     if isinstance(queue, StreamQueue) and queue.is_parent:
         return queue.stream.takers
     return (queue,)
@@ -130,7 +130,7 @@ class StreamQueue(Queue):
         self.counters.put_bytes += size
 
     def has_room(self, item: Item, now_ms: int) -> bool:
-        """Whether all readers would take `item`."""
+        """Tell whether all readers would take `item`."""
         return all(Queue.has_room(taker, item, now_ms) for taker in recipients(self))
 
     def refuses_puts(self, now_ms: int, was_full: bool) -> bool:
@@ -170,7 +170,7 @@ class StreamQueue(Queue):
         return True
 
     def _lets_in(self, size: int, now_ms: int) -> bool:
-        """Whether an item of `size` bytes may come; makes room for it if the settings say so."""
+        """Tell whether an item of `size` bytes may come; make room for it if the settings say so."""
         if size > self.config.max_item_bytes:
             return False
         return not self._bounded or self._make_room(now_ms)
@@ -195,7 +195,7 @@ class StreamQueue(Queue):
                 taker._serve(now_ms)
 
     def _begin_to_take(self, now_ms: int) -> tuple[StreamQueue, ...]:
-        """fanout_only has been taken back."""
+        """Take items again after fanout_only has been taken back. Returns the new takers."""
         self.reader.create_at_end(now_ms)
         self.stream_line.follow_from_end()
         self.stream.members[self.name] = self

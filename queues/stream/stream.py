@@ -23,7 +23,7 @@ CHUNKS_AT_ONCE = 4  # more are freed in the turns that follow
 
 
 class StreamLog(Protocol):
-    """Where the items of a stream are written down."""
+    """The place where the items of a stream are written down."""
 
     batch: int
     written_id: int
@@ -32,7 +32,9 @@ class StreamLog(Protocol):
     def put(self, item: Numbered, now_ms: int) -> None: ...
 
     def read(self, item_id: int) -> list[Numbered]:
-        """Some items from the first with at least this id on, in order; none if there is none. Raises OSError."""
+        """Return some items from the first with at least this id on, in order; none if there is none. Raises
+        OSError.
+        """
 
 
 class Chunk(Struct, gc=False):
@@ -93,11 +95,11 @@ class Stream:
 
     @property
     def window_bytes(self) -> int:
-        """How many bytes of payload are in memory."""
+        """The number of bytes of payload in memory."""
         return self.bytes - self._chunks[0].before_bytes if self._chunks else 0
 
     def append(self, item: Item, now_ms: int) -> Numbered:
-        """`item` is the newest; the same with its id."""
+        """Append `item` as the newest. Returns the same item with its id."""
         flags = item.flags
         item_id = self.last_id + 1
         numbered = Numbered(item.data, item.added_ms, item.expires_ms, flags, item_id)
@@ -121,7 +123,7 @@ class Stream:
 
     @property
     def window_items(self) -> int:
-        """How many items are in memory."""
+        """The number of items in memory."""
         return self.last_id + 1 - self.window_id
 
     @property
@@ -130,7 +132,7 @@ class Stream:
         return self._chunks[0].first_id if self._chunks else self.last_id + 1
 
     def read(self, item_id: int) -> list[Numbered]:
-        """Some items from the first with at least this id on; none if there is none. Raises OSError."""
+        """Return some items from the first with at least this id on; none if there is none. Raises OSError."""
         chunks = self._chunks
         if chunks and item_id >= chunks[0].first_id:
             at = -1 if item_id >= chunks[-1].first_id else bisect_right(chunks, item_id, key=_first_id) - 1
@@ -143,12 +145,14 @@ class Stream:
         return chunks[0].items[:] if chunks else []
 
     def _recall_flags(self, items: list[Numbered]) -> None:
-        """A segment has no place for them: they are known as long as the process lives."""
+        """Set the flags of items read back: a segment has no place for flags, which are known as long as the process
+        lives.
+        """
         for item in items:
             item.flags = self._flags[bisect_right(self._flags, item.id, key=_first) - 1][1]
 
     def forget_flags(self, item_id: int) -> None:
-        """No item up to `item_id` will be read again."""
+        """Forget the flags of the items up to `item_id`, none of which will be read again."""
         at = bisect_right(self._flags, item_id, key=_first) - 1
         if at > 0:
             del self._flags[:at]
@@ -171,11 +175,11 @@ class Stream:
         self._drop(gone)
 
     def abandon(self) -> None:
-        """No queue follows any more: drop everything."""
+        """Drop everything: no queue follows any more."""
         self._drop(len(self._chunks))
 
     def _drop(self, count: int) -> None:
-        """The first `count` chunks."""
+        """Drop the first `count` chunks."""
         chunks = self._chunks
         if self.deferred_free is not None and count > CHUNKS_AT_ONCE:
             self.deferred_free.add_pieces([chunk.items for chunk in chunks[:count]])

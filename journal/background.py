@@ -16,7 +16,7 @@ from staniel.journal.disk.fs import File, Fs
 
 class BackgroundTask(Protocol):
     def run(self) -> None:
-        """An OSError is kept for `done`. Raises JournalFailure: a sync has failed."""
+        """Do the work in a thread. An OSError is kept for `done`. Raises JournalFailure: a sync has failed."""
 
     def done(self, now_ms: int) -> None: ...
 
@@ -39,12 +39,12 @@ class TaskQueue:
         self.is_due = True
 
     def submit_idle(self, task: BackgroundTask) -> None:
-        """To be run when nothing else is waiting."""
+        """Add a task to be run when nothing else is waiting."""
         self._idle.append(task)
         self.is_due = True
 
     def start(self) -> list[BackgroundTask]:
-        """What may be run now, one at a time."""
+        """Return the tasks that may be run now, one at a time."""
         waiting = self._urgent or self._waiting or self._idle
         if self._running or not waiting:
             self.is_due = False
@@ -54,14 +54,14 @@ class TaskQueue:
         return [task]
 
     def finish(self, task: BackgroundTask, now_ms: int) -> None:
-        """`task` has run."""
+        """Finish `task`, which has run."""
         if task in self._running:
             del self._running[task]
             self.is_due = True
             task.done(now_ms)
 
     def is_running(self, task: BackgroundTask) -> bool:
-        """Whether `task` has been handed out and is not finished."""
+        """Tell whether `task` has been handed out and is not finished."""
         return task in self._running
 
     def complete(self, task: BackgroundTask, now_ms: int) -> None:
@@ -108,7 +108,7 @@ class CallbackTask:
         then(self._error, now_ms)
 
     def work(self) -> None:
-        """Raises OSError, JournalFailure."""
+        """Do the work. Raises OSError, JournalFailure."""
         raise NotImplementedError
 
     def forgo(self) -> None:
@@ -153,6 +153,6 @@ class SyncFile(CallbackTask):
 
 
 def checks_of(data: bytes, block_bytes: int) -> list[int]:
-    """crc32 of each block of `data`, which begins with one."""
+    """Return the crc32 of each block of `data`, which begins with one."""
     view = memoryview(data)
     return [zlib.crc32(view[at : at + block_bytes]) for at in range(0, len(data), block_bytes)]

@@ -25,8 +25,8 @@ UNREADABLE = (
 
 
 class ConversionPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """What remains to be done once everything has been verified. File names: `old` go to `aside`, then `new` come.
-    `crc`: crc32 of the plan without it; plans of earlier versions have none.
+    """The steps that remain once everything has been verified. File names: `old` go to `aside`, then `new` come. `crc`:
+    crc32 of the plan without it; plans of earlier versions have none.
     """
 
     aside: str
@@ -49,7 +49,7 @@ def encode(plan: ConversionPlan) -> bytes:
 
 
 def decode(data: bytes) -> ConversionPlan:
-    """Raises one of UNDECODABLE."""
+    """Decode a plan. Raises one of UNDECODABLE."""
     plan = msgspec.json.decode(data, type=ConversionPlan)
     if plan.crc not in (None, _crc_of(plan)):
         raise ValueError("its checksum does not match")
@@ -80,7 +80,9 @@ def carry_out(fs: Fs, folder: str, own: str) -> UnreadablePlan | None:
 
 
 def _hold_back(fs: Fs, own: str, path: str, error: BaseException) -> UnreadablePlan:
-    """Which queues: what is still to come lies in a folder of its own. If nothing does, all has been done."""
+    """Hold back the queues whose files are still to come, which lie in a folder of their own. If none lie there, all
+    has been done.
+    """
     try:
         names = [name for name, _ in fs.list(f"{own}/convert")]
     except OSError:

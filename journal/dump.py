@@ -16,10 +16,9 @@ PIECE_BYTES = 1 << 20
 
 
 class Row(Struct, frozen=True):
-    """One record: its first byte in the file and its length, what it is called, its numbers and its payload.
-
-    `number` is what the record can be found by: an item's id, an open read's xid; None if it has none. `added_ms`,
-    `expires_ms` only of records that add an item; `more` is everything else, by name.
+    """A record: its first byte in the file and its length, what it is called, its numbers and its payload. `number` is
+    what the record can be found by: an item's id, an open read's xid; None if it has none. `added_ms`, `expires_ms`
+    only of records that add an item; `more` is everything else, by name.
     """
 
     at: int
@@ -49,26 +48,26 @@ class Dumper(Protocol):
     """Reads the files of one format."""
 
     start: int
-    """Where the first record begins, in bytes."""
+    """The first byte of the first record."""
     format: str
 
     def row(self, data: bytes, at: int, end: int, rest_bytes: int, offset: int) -> Row | None:
-        """The record at byte `at` of `data`, which is byte `offset` of the file; None where the data ends before the
-        file does. Raises NeedMore if it goes on behind `data`, Corrupt if it is damaged.
+        """Return the record at byte `at` of `data`, which is byte `offset` of the file; None where the data ends before
+        the file does. Raises NeedMore if the record goes on behind `data`, Corrupt if it is damaged.
         """
 
     def skip(self, data: bytes, at: int, end: int) -> tuple[int, int, int]:
-        """Of the whole records that follow each other from byte `at` of `data` on and are as they should be: how many
-        they are, where the last begins, and where it ends. What is rare or damaged is left to `row`. A dumper that has
-        skipped records gives those behind them the wrong numbers, and nothing else that is wrong.
+        """Skip the whole records that follow each other from byte `at` of `data` on and are as they should be. Returns
+        how many they are, where the last begins, and where it ends. What is rare or damaged is left to `row`. A dumper
+        that has skipped records gives those behind them the wrong numbers, and nothing else that is wrong.
         """
 
     def summary(self, totals: Totals) -> str:
-        """What to say when the file is through."""
+        """Return what to say when the file is through."""
 
 
 class Totals(Struct):
-    """What has been seen of one file."""
+    """The totals of what has been seen of one file."""
 
     records: int = 0
     bytes: int = 0
@@ -93,12 +92,12 @@ Read = TypeVar("Read", Row, Run)
 
 
 def rows(fs: Fs, path: str, dumper: Dumper) -> Iterator[Row]:
-    """Every record of a file. Raises Corrupt at the first that is damaged, with its byte in the file; OSError."""
+    """Yield every record of a file. Raises Corrupt at the first that is damaged, with its byte in the file; OSError."""
     return _pieces(fs, path, dumper.start, dumper.row)
 
 
 def runs(fs: Fs, path: str, dumper: Dumper) -> Iterator[Run]:
-    """As `rows`, as many records at a time as there are. Raises what `rows` raises."""
+    """Yield as `rows` does, as many records at a time as there are. Raises what `rows` raises."""
 
     def read(data: bytes, at: int, end: int, rest_bytes: int, offset: int) -> Run | None:
         count, last_at, stop = dumper.skip(data, at, end)
@@ -111,7 +110,7 @@ def runs(fs: Fs, path: str, dumper: Dumper) -> Iterator[Run]:
 
 
 def _pieces(fs: Fs, path: str, start: int, read: Callable[[bytes, int, int, int, int], Read | None]) -> Iterator[Read]:
-    """What `read` makes of a file from byte `start` on; its arguments are those of `Dumper.row`."""
+    """Yield what `read` makes of a file from byte `start` on; its arguments are those of `Dumper.row`."""
     size = fs.size(path)
     offset, want = start, PIECE_BYTES
     while offset < size:

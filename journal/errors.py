@@ -1,4 +1,5 @@
-"""Why the bytes of a journal file cannot be read, for all formats: exceptions for readers, and values for reports.
+"""Errors of bytes of a journal file that cannot be read, for all formats: exceptions for readers, and values for
+reports.
 
 A record that is cut short at the end of the file that was being written is no damage: the server died while it wrote
 it, nothing of it had been promised, and the next start cuts it off. That is `Truncated`; everything else is `Corrupt`.
@@ -35,8 +36,8 @@ class Truncated(Corrupt):
 
 
 def past_end(size: int, left_bytes: int) -> Corrupt:
-    """The error for a block that claims `size` bytes where the file has only `left_bytes` more. If those are more than
-    any record has, the size is wrong, and not the end missing.
+    """Return the error for a block that claims `size` bytes where the file has only `left_bytes` more. If those are
+    more than any record has, the size is wrong, and not the end missing.
     """
     kind = Truncated if left_bytes <= TORN_BYTES_MAX else Corrupt
     return kind(f"a block of {size} bytes, only {left_bytes} are left")
@@ -53,15 +54,15 @@ class Flaw(Struct, frozen=True):
     is_torn: bool = False
 
     def describe(self, path: str) -> str:
-        """One line for people, the same from every tool."""
+        """Return one line for people, the same from every tool."""
         end = "; the next start cuts it off" if self.is_torn else ""
         return f"{path}: byte {self.at}, {self.size} bytes: {_described(self.why, self.is_torn)}{end}"
 
 
 class Damage(Struct, frozen=True):
-    """What a recovery could not read: `lost_bytes` bytes of `file` from byte `at` on. `saved_as`: the file that holds
-    a copy of them, or the bytes themselves; "" if nothing does. `is_torn`: a record was being written there when the
-    server died; that is no error.
+    """A part that a recovery could not read: `lost_bytes` bytes of `file` from byte `at` on. `saved_as`: the file that
+    holds a copy of them, or the bytes themselves; "" if nothing does. `is_torn`: a record was being written there when
+    the server died; that is no error.
     """
 
     file: str
@@ -72,7 +73,7 @@ class Damage(Struct, frozen=True):
     is_torn: bool = False
 
     def describe(self) -> str:
-        """What an operator reads of it."""
+        """Return the line that an operator reads of the damage."""
         why = _described(self.why, self.is_torn)
         return f"{self.file}: byte {self.at}, {self.lost_bytes} bytes: {why}; left behind, kept as {self.saved_as}"
 

@@ -42,7 +42,7 @@ READ_BACK_BYTES_MAX = 4 << 20  # for them, in one sync, of files that it does no
 
 
 def is_stricter(sync_ms: int, other_ms: int) -> bool:
-    """Whether the first of two policies promises more."""
+    """Tell whether the first of two policies promises more."""
     return sync_ms != other_ms and sync_ms >= 0 and (other_ms < 0 or sync_ms < other_ms)
 
 
@@ -58,14 +58,14 @@ class SeparateDevice:
         return None
 
     def is_on(self, folder: str) -> bool:
-        """Whether it is known to be on the file system of `folder`."""
+        """Tell whether the file is known to be on the file system of `folder`."""
         return False
 
     def write(self, data: bytes) -> None:
         raise NotImplementedError
 
     def read(self, at: int, count: int) -> bytes:
-        """`named` is asked instead."""
+        """Refuse: `named` is asked instead."""
         raise NotImplementedError
 
     def sync(self) -> None:
@@ -79,14 +79,14 @@ class SeparateDevice:
 
 
 def named_file(file: File) -> NamedFile | None:
-    """The one that a redo log may know."""
+    """Return the file that a redo log may know."""
     if type(file) is NamedFile:
         return file
     return file.named if isinstance(file, SeparateDevice) else None
 
 
 class GroupMember(Protocol):
-    """What GroupCommit needs of a journal."""
+    """The journal as GroupCommit needs it."""
 
     batch: int
     path: str
@@ -102,11 +102,11 @@ class GroupMember(Protocol):
         """
 
     def synced(self, now_ms: int) -> None:
-        """The sync that the journal had asked for is done."""
+        """Note that the sync is done that the journal had asked for."""
 
 
 class Sync(Struct):
-    """One sync of the disk. `run` is the only journal code that leaves the main thread; it calls nothing but sync, and
+    """A sync of the disk. `run` is the only journal code that leaves the main thread; it calls nothing but sync, and
     what the redo log needs.
     """
 
@@ -124,13 +124,15 @@ class Sync(Struct):
     is_whole: bool = False  # one sync of the file system, however few files there are
 
     def only_region(self) -> Region | None:
-        """The file of the redo log that `run` would write and sync, if there is nothing else to do."""
+        """Return the file of the redo log that `run` would write and sync, if there is nothing else to do."""
         if self.redo is None or self.left or self.pieces or self.folder or self.files:
             return None
         return self.redo.region_to_sync()
 
     def run(self) -> None:
-        """Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped the pages."""
+        """Run the sync. Raises JournalFailure; a failed sync is never tried again, because the kernel may have dropped
+        the pages.
+        """
         files = self.files
         try:
             if self.redo is not None:
@@ -202,23 +204,23 @@ class GroupCommit:
         self._is_last = False  # the sync behind which nothing is written
 
     def failure(self, what: str, error: OSError) -> JournalFailure:
-        """The end of a process that has tried to change files and cannot know how far that came. The next one sees it:
-        no sync has failed, so what the system shows of the files is what they are.
+        """Return the error that ends a process which has tried to change files and cannot know how far that came. The
+        next one sees it: no sync has failed, so what the system shows of the files is what they are.
         """
         return JournalFailure(f"{what}: {described(error)}")
 
     # gathering
 
     def touch(self, member: GroupMember) -> None:
-        """`member` has its first pending bytes of this batch."""
+        """Note that `member` has its first pending bytes of this batch."""
         self._touched.append(member)
         if member.sync_ms == 0:
             member.batch = self.gathering
             self._waited_for = True
 
     def change_folder(self, sync_ms: int, now_ms: int) -> int:
-        """A file was created, renamed or removed under a sync policy; the batch that a reply about it waits for, or
-        0.
+        """Note that a file was created, renamed or removed under a sync policy. Returns the batch that a reply about it
+        waits for, or 0.
         """
         self._folder_changed = True
         if sync_ms == 0:
@@ -229,14 +231,14 @@ class GroupCommit:
         return 0
 
     def admits(self, size: int) -> bool:
-        """Whether `size` more bytes can be promised a place on the disk: by the ballast, or by room beside it."""
+        """Tell whether `size` more bytes can be promised a place on the disk: by the ballast, or by room beside it."""
         if self.pending_bytes + size <= self.budget_bytes:
             return True
         return self.ballast.has_room_for(self.pending_bytes + size)
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing may be added to the spool, because the disk is full."""
+        """True if nothing may be added to the spool, because the disk is full."""
         return self.budget_bytes < 0
 
     # writing
@@ -280,7 +282,7 @@ class GroupCommit:
         return touched
 
     def _adopt_now(self, named: NamedFile, file: File, *, has_data: bool) -> None:
-        """The redo log is to know `file`, which clients wait for. One that the running sync takes to the disk itself is
+        """Tell the redo log of `file`, which clients wait for. A file that the running sync takes to the disk itself is
         left to the next: batches of what it has now would follow that sync, and a power cut between two of them would
         cut it off where the first one ends.
         """
@@ -311,8 +313,8 @@ class GroupCommit:
         return self.write_or_release_ballast(write, path)
 
     def _check(self, file: File, now_ms: int) -> None:
-        """The redo log is to have checksums of what is written to `file`; at once if it has not known the file, because
-        until then it cannot tell that something is missing there.
+        """Have the redo log take checksums of what is written to `file`; at once if the log has not known the file,
+        because until then it cannot tell that something is missing there.
         """
         named = named_file(file)
         if named is not None:
@@ -334,7 +336,7 @@ class GroupCommit:
             self._next_due_ms = min(self._next_due_ms, due_ms)
 
     def release_ballast(self) -> None:
-        """The disk is full: nothing that grows the spool is admitted from now on."""
+        """Release the ballast: the disk is full, and nothing that grows the spool is admitted from now on."""
         self.ballast.release()
         self._take_budget()
 
@@ -368,22 +370,22 @@ class GroupCommit:
 
     @property
     def is_syncing(self) -> bool:
-        """Whether a sync runs."""
+        """True while a sync runs."""
         return self._running is not None
 
     @property
     def is_asked(self) -> bool:
-        """Whether a sync is asked for that is to begin at once."""
+        """True if a sync is asked for that is to begin at once."""
         return self._running is None and bool(self._then or self._asked)
 
     def next_due_ms(self) -> int:
-        """When the next sync is due that no batch waits for; NEVER_MS if none is, or while one runs: the turn that
-        hears of its end begins the next.
+        """Return when the next sync is due that no batch waits for; NEVER_MS if none is, or while one runs: the turn
+        that hears of its end begins the next.
         """
         return self._next_due_ms if self._running is None else NEVER_MS
 
     def start_sync(self, now_ms: int) -> Sync | None:
-        """What must go to the disk now; None if nothing must, or while another sync runs."""
+        """Return the sync that must run now; None if none must, or while another one runs."""
         if self._running is not None:
             return None
         last = self.gathering - 1
@@ -405,7 +407,7 @@ class GroupCommit:
         return sync
 
     def _log_plain(self, sync: Sync) -> None:
-        """What the redo log has to do with a sync of what clients wait for."""
+        """Let the redo log take over what it covers of a sync that clients wait for."""
         redo = self.redo
         if redo.takes_data:
             left = redo.uncovered(sync.files)
@@ -419,7 +421,7 @@ class GroupCommit:
             sync.redo, sync.left = redo, [] if redo.stage() else redo.take()
 
     def _pieces(self, files: Iterable[File]) -> list[Piece]:
-        """What the redo log must have checksums of before these files count as synced."""
+        """Return the pieces that the redo log must have checksums of before these files count as synced."""
         pieces = []
         for file in files:
             named = named_file(file)
@@ -429,8 +431,8 @@ class GroupCommit:
         return pieces
 
     def _pieces_due(self, now_ms: int, synced: Container[File]) -> tuple[list[Piece], list[File]]:
-        """What the redo log is to have checksums of although its files are not synced, and these files. One that it has
-        not known may be among those that are `synced`: of that it gets all.
+        """Return the pieces that the redo log is to have checksums of although their files are not synced, and these
+        files. A file that the log has not known may be among those that are `synced`: of that it gets all.
         """
         pieces: list[Piece] = []
         files = []
@@ -454,7 +456,7 @@ class GroupCommit:
         return pieces, files
 
     def _gather(self, last: int, now_ms: int) -> tuple[dict[File, None], Sync]:
-        """A sync that takes more along than what clients wait for."""
+        """Gather a sync that takes more along than what clients wait for."""
         asked, then = tuple(self._asked), tuple(self._then)
         for member in asked:
             self._now[member.file] = None  # opening one may close another, which is synced then
@@ -488,7 +490,7 @@ class GroupCommit:
         return due
 
     def finish_sync(self, sync: Sync, now_ms: int) -> None:
-        """`sync` has run without an error: its batch is durable."""
+        """Finish `sync`, which has run without an error: its batch is durable."""
         assert sync is self._running
         self._running = None
         self._syncing = {}
@@ -520,7 +522,7 @@ class GroupCommit:
 
     @property
     def has_followers(self) -> bool:
-        """Whether something is to be done when the next sync has ended."""
+        """True if something is to be done when the next sync has ended."""
         return bool(self._then)
 
     def end(self, now_ms: int) -> None:
@@ -554,7 +556,7 @@ class GroupCommit:
             self.write(now_ms)
 
     def is_waiting_for(self, file: File) -> bool:
-        """Whether `file` is still to be synced; a journal that is left to the OS never is."""
+        """Tell whether `file` is still to be synced; a journal that is left to the OS never is."""
         return file in self._syncing or file in self._now or self._later.get(file, NEVER_MS) != NEVER_MS
 
     def sync_now(self, file: File) -> bool:
@@ -578,13 +580,13 @@ class GroupCommit:
         return True
 
     def forget(self, member: GroupMember) -> None:
-        """`member` is going away with whatever it had pending."""
+        """Forget `member`, which is going away with whatever it had pending."""
         if member in self._touched:
             self._touched.remove(member)
         self._asked.pop(member, None)
 
     def include(self, file: File, sync_ms: int, now_ms: int) -> None:
-        """`file` has bytes that belong to no batch: sync it with the next, or when its policy says."""
+        """Sync `file`, which has bytes that belong to no batch, with the next sync, or when its policy says."""
         if sync_ms == 0:
             self._now[file] = None
         elif sync_ms > 0:
@@ -594,7 +596,7 @@ class GroupCommit:
             self._check(file, now_ms)
 
     def tighten(self, member: GroupMember) -> None:
-        """`member` is under a stricter policy from now on: what it has written before is as safe as what follows."""
+        """Tighten the policy of `member` from now on: what it has written before is as safe as what follows."""
         if member.sync_ms == 0:
             self._now[member.file] = None
             member.batch = self.gathering
@@ -603,19 +605,21 @@ class GroupCommit:
             self._later[member.file] = self._next_due_ms = 0
 
     def complete(self, file: File) -> None:
-        """Nothing more is written to `file`, which has been synced: what follows in other files may rest on that."""
+        """Complete `file`, which has been synced: nothing more is written to it, and what follows in other files may
+        rest on that.
+        """
         named = named_file(file)
         # In `left` the log may still say less of it than has been written since.
         if named is not None and (named.binding is not None or named.path in self.redo.left):
             self.redo.complete(named)
 
     def seal(self, file: File, now_ms: int) -> None:
-        """Nothing more is written to `file`: sync it next, then close it."""
+        """Seal `file`, to which nothing more is written: sync it next, then close it."""
         self._sealed[file] = None
         self._later[file] = self._next_due_ms = min(now_ms, self._next_due_ms)
 
     def is_sealing(self, path: str) -> bool:
-        """Whether the file at `path` is sealed and still to be synced."""
+        """Tell whether the file at `path` is sealed and still to be synced."""
         return any((named := named_file(file)) is not None and named.path == path for file in self._sealed)
 
     def _close_sealed(self, sync: Sync) -> None:
@@ -626,7 +630,7 @@ class GroupCommit:
                 file.close()
 
     def close_after_sync(self, file: File) -> None:
-        """`file` needs no further sync; close it, or after the running sync if that may hold it."""
+        """Close `file`, which needs no further sync, or after the running sync if that may hold it."""
         self._now.pop(file, None)
         self._later.pop(file, None)
         self._unchecked.pop(file, None)

@@ -20,7 +20,9 @@ class IntervalSet:
 
     @classmethod
     def of(cls, intervals: Iterable[tuple[int, int]]) -> IntervalSet:
-        """What lies in one of the intervals (first, last), which may be in any order, overlap and touch."""
+        """Return the ids that lie in one of the intervals (first, last), which may be in any order, overlap and
+        touch.
+        """
         found = cls()
         for first, last in intervals:
             found.add_interval(first, last)
@@ -44,7 +46,7 @@ class IntervalSet:
         return isinstance(other, IntervalSet) and self.intervals() == other.intervals()
 
     def intervals(self) -> list[tuple[int, int]]:
-        """(first, last) of each interval."""
+        """Return (first, last) of each interval."""
         return list(zip(self.starts, self._ends, strict=True))
 
     def add(self, item_id: int) -> None:
@@ -78,12 +80,14 @@ class IntervalSet:
             self.starts[0] = item_id + 1
 
     def reach(self, item_id: int) -> int:
-        """The last id of the interval that holds `item_id`; the one before `item_id` if none does."""
+        """Return the last id of the interval that holds `item_id`; the one before `item_id` if none does."""
         at = bisect_right(self.starts, item_id) - 1
         return self._ends[at] if at >= 0 and item_id <= self._ends[at] else item_id - 1
 
     def nth_outside(self, item_id: int, count: int) -> int:
-        """Of the numbers from `item_id` on that are not in the set, the one that has `count` of them before it."""
+        """Return, of the numbers from `item_id` on that are not in the set, the one that has `count` of them
+        before it.
+        """
         at = bisect_left(self._ends, item_id)
         for start, end in zip(islice(self.starts, at, None), islice(self._ends, at, None), strict=True):
             if count < start - item_id:

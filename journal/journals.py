@@ -11,26 +11,28 @@ from staniel.queues.interfaces import Journal
 
 
 def removal_log(journal: Journal) -> Log | ReaderLog | None:
-    """The file that says which items are gone; None for a queue in memory alone."""
+    """Return the file that says which items are gone; None for a queue in memory alone."""
     return journal if isinstance(journal, Log | ReaderLog) else None
 
 
 def append_log(journal: Journal) -> Log | StreamWriter | None:
-    """The file that takes new items; None for a queue in memory alone."""
+    """Return the file that takes new items; None for a queue in memory alone."""
     if isinstance(journal, ReaderLog):
         return journal.family.writer
     return journal if isinstance(journal, Log) else None
 
 
 def primary_log(journal: Journal) -> Log | StreamWriter | ReaderLog | None:
-    """The file that grows with the queue: a fan-out child in libkestrel's format has a reader file of its own only."""
+    """Return the file that grows with the queue: a fan-out child in libkestrel's format has a reader file of
+    its own only.
+    """
     if isinstance(journal, ReaderLog) and journal.family.queue_name(journal.name) == journal.family.queue:
         return journal.family.writer
     return removal_log(journal)
 
 
 def total_bytes(journal: Journal) -> int:
-    """The size of a queue's files."""
+    """Return the size of a queue's files."""
     log = primary_log(journal)
     if isinstance(log, Log | StreamWriter):
         return log.archived_bytes + log.current_bytes
@@ -38,8 +40,8 @@ def total_bytes(journal: Journal) -> int:
 
 
 def next_write_position(log: Log | StreamWriter) -> tuple[int, int]:
-    """Where the next item will be written, as `Search.place` understands it: behind the file of this number, at this
-    byte or later.
+    """Return where the next item will be written, as `Search.place` understands it: behind the file of this number, at
+    this byte or later.
     """
     if isinstance(log, StreamWriter):
         return log.newest_number - 1, log.current_bytes

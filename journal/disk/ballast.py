@@ -32,7 +32,7 @@ class Space(Enum):
 
 
 def reserve_bytes(disk_bytes: int) -> int:
-    """How large the ballast is on a disk of that size."""
+    """Return the size of the ballast on a disk of that size."""
     return min(BALLAST_BYTES_MAX, disk_bytes // SHARE_OF_DISK)
 
 
@@ -52,7 +52,9 @@ class Ballast:
 
     @property
     def budget_bytes(self) -> int:
-        """What one tick may write: half, so that gets and closes still have the other half after the disk is full."""
+        """Bytes that one tick may write: half, so that gets and closes still have the other half after the disk
+        is full.
+        """
         return -1 if self.space is Space.FULL else self.bytes // 2
 
     def stand(self) -> bool:
@@ -89,24 +91,24 @@ class Ballast:
 
     @property
     def has_room(self) -> bool:
-        """Whether there are inodes, and room for the ballast beside what is there. Where it stands that room need not
-        be asked for.
+        """True if there are inodes, and room for the ballast beside what is there. If the ballast stands, the disk need
+        not be asked for that room.
         """
         if not self._has_inodes(1):
             return False
         return self.space is not Space.UNRESERVED or self.fs.free_bytes(self.folder)[0] >= ROOM_FACTOR * self.bytes
 
     def _has_inodes(self, factor: int) -> bool:
-        """Whether the disk has so many times the inodes that are kept in reserve."""
+        """Tell whether the disk has so many times the inodes that are kept in reserve."""
         free, total = self.fs.free_inodes(self.folder)
         self.lacks_inodes = free < factor * min(INODES_MIN, total // INODES_SHARE)
         return not self.lacks_inodes
 
     @property
     def is_lost(self) -> bool:
-        """Whether another program has removed it."""
+        """True if another program has removed the ballast."""
         return self.space is Space.AMPLE and is_missing(self.fs, self.path)
 
     def has_room_for(self, size: int) -> bool:
-        """Whether `size` bytes, more than a tick's budget, fit on the disk beside the ballast."""
+        """Tell whether `size` bytes, more than a tick's budget, fit on the disk beside the ballast."""
         return self.space is not Space.FULL and self.fs.free_bytes(self.folder)[0] > size + self.bytes

@@ -58,13 +58,13 @@ class SuspectPaths(Struct):
 
     @property
     def changes_files(self) -> bool:
-        """Whether the next start serves other files than those that the folder shows."""
+        """True if the next start serves other files than those that the folder shows."""
         return bool(self.gone or self.puts or self.removals)
 
 
 class RenewalGroup(Struct):
-    """What is renewed all at once. `pairs`: a path, and a temporary name beside it. `gone`: paths that are there no
-    more.
+    """Files that are renewed all at once. `pairs`: a path, and a temporary name beside it. `gone`: paths that are there
+    no more.
     """
 
     pairs: list[tuple[str, str]] = field(default_factory=list)
@@ -92,7 +92,9 @@ class FailedSyncMarker:
         fs.failed = self.record_failure
 
     def record_failure(self) -> None:
-        """As well as this disk lets us: the next process must see it, power cuts need not keep it."""
+        """Record a failed sync as well as this disk lets us: the next process must see the mark, power cuts need not
+        keep it.
+        """
         in_doubt = self._fs.changed_names(), self._fs.unsynced_files()
         if in_doubt == self._said:
             return
@@ -111,7 +113,7 @@ class FailedSyncMarker:
         self._said = in_doubt
 
     def set_room_aside(self) -> None:
-        """Room for the next mark, whatever else fills the disk. Where that cannot be had, the reserve has to do."""
+        """Set aside room for the next mark, whatever else fills the disk. If that fails, the reserve has to do."""
         self._has_room = False
         with suppress(OSError):
             size = min(ROOM_BYTES, self._fs.free_bytes(self._folder)[1] // ROOM_SHARE_OF_DISK)
@@ -120,12 +122,12 @@ class FailedSyncMarker:
 
     @property
     def has_lost_room(self) -> bool:
-        """Whether another program has removed the file whose room was set aside."""
+        """True if another program has removed the file whose room was set aside."""
         return self._has_room and is_missing(self._fs, self._path) and is_missing(self._fs, self._room)
 
     @property
     def exists(self) -> bool:
-        """Whether there is a mark. Raises OSError if the disk does not tell."""
+        """True if there is a mark. Raises OSError if the disk does not tell."""
         try:
             self._fs.size(self._path)
         except MISSING:
@@ -133,7 +135,7 @@ class FailedSyncMarker:
         return True
 
     def read(self) -> SuspectPaths:
-        """What the mark says. A line that cannot be read says nothing. Raises OSError."""
+        """Read the mark. A line that cannot be read says nothing. Raises OSError."""
         mark = SuspectPaths()
         for line in self._fs.read(self._path, 0, self._fs.size(self._path)).splitlines():
             if not line:
@@ -213,7 +215,9 @@ class FailedSyncMarker:
             self._renew_together(mark, batch)
 
     def clear(self, left: SuspectPaths) -> None:
-        """All is renewed but for what `left` says, which is out of reach. Raises OSError, JournalFailure."""
+        """Clear the mark: all is renewed except for what `left` says, which is out of reach. Raises OSError,
+        JournalFailure.
+        """
         if left.names or left.gone:
             self.save(left)
         else:
@@ -222,7 +226,9 @@ class FailedSyncMarker:
         self.set_room_aside()
 
     def _renew_apart(self, mark: SuspectPaths, apart: RenewalGroup) -> None:
-        """No list: another server, which knows nothing of it, may write there before it is finished."""
+        """Renew files apart, without a list: another server, which knows nothing of a list, may write there before it
+        is finished.
+        """
         for path, temp in apart.pairs:
             self._copy(path, temp)
             self._fs.rename(temp, path)
@@ -261,7 +267,7 @@ class FailedSyncMarker:
             mark.removals.pop(path, None)
 
     def _promise(self, mark: SuspectPaths, puts: dict[str, str], removals: dict[str, None]) -> None:
-        """From now on all of it is done, whatever happens."""
+        """Promise to do all of it from now on, whatever happens."""
         kept = {path: temp for path, temp in mark.puts.items() if path not in removals}
         wanted = structs.replace(mark, puts=kept | puts, removals=mark.removals | removals)
         self.save(wanted)
@@ -303,7 +309,7 @@ class FailedSyncMarker:
 
 
 def _batches(groups: list[RenewalGroup]) -> Iterator[list[RenewalGroup]]:
-    """As many groups at once as there may be: each batch costs some syncs."""
+    """Yield as many groups at once as there may be: each batch costs some syncs."""
     batch: list[RenewalGroup] = []
     size = files = 0
     for group in groups:
@@ -319,7 +325,7 @@ def _batches(groups: list[RenewalGroup]) -> Iterator[list[RenewalGroup]]:
 
 
 def number_of(temp: str) -> int:
-    """The number at the end of a temporary name; -1 if there is none."""
+    """Return the number at the end of a temporary name; -1 if there is none."""
     match = NUMBER.search(temp)
     return int(match[1]) if match else -1
 

@@ -1,4 +1,4 @@
-"""What is known of file systems on which a sync does not mean what docs/durability.md says it means.
+"""Flaws of file systems on which a sync does not mean what docs/durability.md says it means.
 
 Pure: the text of Linux' /proc/self/mountinfo (proc_pid_mountinfo(5)) goes in, a flaw comes out. A file system that is
 not known to break the promise has none, whatever it is called: docs/decisions/0021.
@@ -21,8 +21,8 @@ NO_FLUSHES = frozenset(("nobarrier", "barrier=0", "barrier=none", "fsync_mode=no
 
 
 class Mount(Struct, frozen=True):
-    """One mounted file system: its type, its options, those of the mount and of the file system together, and where it
-    is mounted.
+    """A mounted file system: its type, its options, those of the mount and of the file system together, and where it is
+    mounted.
     """
 
     kind: str
@@ -31,8 +31,8 @@ class Mount(Struct, frozen=True):
 
 
 class FileSystemFlaw(Struct, frozen=True):
-    """Why a file system does not keep the promise. `breaks`: what a client was answered may be gone after a power cut
-    although the disk is sound; otherwise it is not as the operator may think, and no more than that.
+    """The reason why a file system does not keep the promise. `breaks`: what a client was answered may be gone after a
+    power cut although the disk is sound; otherwise it is not as the operator may think, and no more than that.
     """
 
     breaks: bool
@@ -40,7 +40,7 @@ class FileSystemFlaw(Struct, frozen=True):
 
 
 def find_mount(mountinfo: str, mount_id: int) -> Mount | None:
-    """The mount of that number; None if there is none."""
+    """Return the mount of that number; None if there is none."""
     for line in mountinfo.splitlines():
         fields = line.split(" ")
         if fields[0] != str(mount_id) or "-" not in fields[6:]:
@@ -52,13 +52,13 @@ def find_mount(mountinfo: str, mount_id: int) -> Mount | None:
 
 
 def mount_id_in(fdinfo: str) -> int:
-    """The number of the mount that an open file is on, from its /proc/self/fdinfo; -1 if it does not say."""
+    """Return the number of the mount that an open file is on, from its /proc/self/fdinfo; -1 if it does not say."""
     found = re.search(r"^mnt_id:\s*(\d+)$", fdinfo, re.MULTILINE)
     return int(found[1]) if found else -1
 
 
 def flaw_of(mount: Mount) -> FileSystemFlaw | None:
-    """What is known against it; None: nothing is."""
+    """Return what is known against the file system; None: nothing is."""
     kind, options = mount.kind, mount.options
     if off := options & NO_FLUSHES:
         return _broken(mount, f"is mounted with {min(off)}, so a sync does not reach the disk")

@@ -28,8 +28,8 @@ class JournalFailure(Exception):
 
 
 class Misplaced(JournalFailure):
-    """Another program has removed, moved, cut short, unmounted or mounted over files that are being written to. What is
-    written to them from now on would be found by no later start.
+    """The failure after another program has removed, moved, cut short, unmounted or mounted over files that are being
+    written to. What is written to them from now on would be found by no later start.
     """
 
 
@@ -44,7 +44,7 @@ class SyncFailed(OSError):
 
 
 class Locked(Exception):
-    """Another process holds the lock; `holder` is what it wrote into the lock file."""
+    """The refusal of a lock that another process holds; `holder` is what that process wrote into the lock file."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(holder)
@@ -69,16 +69,18 @@ class File(Protocol):
         """At most `count` bytes from offset `at`; fewer only at the end of the file. Raises OSError."""
 
     def sync(self) -> None:
-        """Raises SyncFailed."""
+        """Sync the file. Raises SyncFailed."""
 
     def is_at(self, path: str) -> bool:
-        """Whether `path` is this file, with all that was written to it. Raises OSError if the disk does not tell."""
+        """Tell whether `path` is this file, with all that was written to it. Raises OSError if the disk does
+        not tell.
+        """
 
     def close(self) -> None: ...
 
 
 class Region(Protocol):
-    """One file open for writing over bytes that it has already. `size`: when it was opened."""
+    """A file open for writing over bytes that it has already. `size`: when it was opened."""
 
     size: int
 
@@ -89,41 +91,41 @@ class Region(Protocol):
         """Have the next `sync` write this first, behind what has been staged before it. Nothing is written yet."""
 
     def sync(self) -> None:
-        """Raises SyncFailed."""
+        """Sync what is staged and written. Raises SyncFailed."""
 
     def is_at(self, path: str) -> bool:
-        """Whether `path` is this file. Raises OSError if the disk does not tell."""
+        """Tell whether `path` is this file. Raises OSError if the disk does not tell."""
 
     def close(self) -> None: ...
 
 
 class Reader(Protocol):
-    """One file open for reading: the same file whatever becomes of its name."""
+    """A file open for reading: the same file whatever becomes of its name."""
 
     def read(self, at: int, count: int) -> bytes:
-        """At most `count` bytes from offset `at`; fewer only at the end of the file."""
+        """Return at most `count` bytes from offset `at`; fewer only at the end of the file."""
 
     def close(self) -> None: ...
 
 
 class Fs(Protocol):
-    """What the journal asks of a disk. A sync that fails raises SyncFailed, also where it is a part of something."""
+    """The disk as the journal uses it. A sync that fails raises SyncFailed, also where it is a part of something."""
 
     def append(self, path: str) -> File:
         """Open `path` for appending, created empty if missing."""
 
     def read(self, path: str, at: int, count: int) -> bytes:
-        """At most `count` bytes from offset `at`; fewer only at the end of the file."""
+        """Return at most `count` bytes from offset `at`; fewer only at the end of the file."""
 
     def reader(self, path: str) -> Reader: ...
 
     def size(self, path: str) -> int: ...
 
     def modified_ms(self, path: str) -> int:
-        """When `path` was last changed, by the wall clock; 0 if that is not known."""
+        """Return when `path` was last changed, by the wall clock; 0 if that is not known."""
 
     def list(self, folder: str) -> list[tuple[str, bool]]:
-        """(name, is a regular file) of each entry, sorted."""
+        """Return (name, is a regular file) of each entry, sorted."""
 
     def rename(self, old: str, new: str) -> None: ...
 
@@ -163,35 +165,35 @@ class Fs(Protocol):
         """
 
     def boot_id(self) -> bytes:
-        """16 bytes that are others after each start of the machine; zeros if it does not tell."""
+        """Return 16 bytes that are others after each start of the machine; zeros if it does not tell."""
 
     def unique_id(self) -> bytes:
-        """16 bytes that have never been before."""
+        """Return 16 bytes that have never been before."""
 
     def is_same_device(self, path: str, folder: str) -> bool:
-        """Whether both are on one file system. Raises OSError."""
+        """Tell whether both are on one file system. Raises OSError."""
 
     def free_bytes(self, folder: str) -> tuple[int, int]:
-        """(free, total) bytes of the file system that holds `folder`; UNKNOWN_BYTES both, if the system refuses to
-        tell.
+        """Return (free, total) bytes of the file system that holds `folder`; UNKNOWN_BYTES both, if the system refuses
+        to tell.
         """
 
     def free_inodes(self, folder: str) -> tuple[int, int]:
-        """(free, total) numbers of files that the file system of `folder` has room for; UNKNOWN_INODES both, if it has
-        no such limit or does not tell.
+        """Return (free, total) numbers of files that the file system of `folder` has room for; UNKNOWN_INODES both, if
+        it has no such limit or does not tell.
         """
 
     def name_bytes_max(self, folder: str) -> int:
-        """The longest name of a file in `folder`."""
+        """Return the length of the longest name of a file in `folder`, in bytes."""
 
     def memory_bytes(self) -> int:
-        """The machine's memory, or what a control group leaves of it."""
+        """Return the machine's memory, or what a control group leaves of it."""
 
     def lock(self, path: str) -> None:
         """Hold `path` locked until the process ends; its content names this process. Raises Locked."""
 
     def is_locked(self, path: str) -> bool:
-        """Whether `path` is still the file that `lock` has locked. Raises OSError if the disk does not tell."""
+        """Tell whether `path` is still the file that `lock` has locked. Raises OSError if the disk does not tell."""
 
     def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
         """Hold `path` locked, made empty if missing, until what is returned is called. Raises Locked."""
@@ -205,7 +207,7 @@ def remove_each(fs: Fs, folder: str, names: list[str]) -> None:
 
 
 def is_missing(fs: Fs, path: str, least_bytes: int = 0) -> bool:
-    """Whether there is no file at `path`, or a shorter one. A disk that does not tell is no loss."""
+    """Tell whether there is no file at `path`, or a shorter one. A disk that does not tell is no loss."""
     with suppress(OSError):
         try:
             return fs.size(path) < least_bytes
@@ -227,8 +229,8 @@ def write_whole(fs: Fs, path: str, file: File, data: bytes) -> None:
 
 
 def take_back(fs: Fs, path: str, file: File, size: int) -> None:
-    """A write to `file`, which is at `path` and was so large before, has failed half way. Raises JournalFailure if half
-    of it is there to stay.
+    """Cut `file`, which is at `path`, back to `size` bytes after a write has failed half way. Raises JournalFailure if
+    half of the write is there to stay.
     """
     if file.size > size:
         # A record in two pieces could come back from a power cut with zeros for its second one.

@@ -35,14 +35,14 @@ IS_UTF8 = sys.getfilesystemencoding().replace("-", "").lower() == "utf8"
 
 
 def native(path: str) -> str:
-    """`path` as the calls of `os` take it. On the disk names are UTF-8, whatever the locale says; bytes that are no
-    UTF-8 are surrogates, as in PEP 383.
+    """Return `path` as the calls of `os` take it. On the disk names are UTF-8, whatever the locale says; bytes that are
+    no UTF-8 are surrogates, as in PEP 383.
     """
     return path if IS_UTF8 else os.fsdecode(path.encode("utf-8", "surrogateescape"))
 
 
 def own(name: str) -> str:
-    """The reverse: a name that `os` has given."""
+    """Return a name that `os` has given in our form: the reverse of `native`."""
     return name if IS_UTF8 else os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
@@ -55,7 +55,7 @@ def _sync(sync: Callable[[int], None], fd: int, path: str = "") -> None:
 
 
 def _text_of(path: str) -> str:
-    """Of a file of the kernel's; "" if it is not there."""
+    """Return the text of a file of the kernel's; "" if it is not there."""
     try:
         with open(path) as file:
             return file.read()
@@ -64,8 +64,8 @@ def _text_of(path: str) -> str:
 
 
 def _lock_holder(fd: int, path: str) -> str:
-    """Who holds the lock on the open file at `path`. A server writes its process number into the file; another program
-    that has locked it does not, and the number of an earlier server may still be there.
+    """Return who holds the lock on the open file at `path`. A server writes its process number into the file; another
+    program that has locked it does not, and the number of an earlier server may still be there.
     """
     said = os.pread(fd, 200, 0).decode("utf-8", "replace").partition("\n")[0].strip()  # behind it: how far a start is
     status = os.fstat(fd)
@@ -79,7 +79,9 @@ def _lock_holder(fd: int, path: str) -> str:
 
 
 def _is_named(fd: int, path: str, size: int = 0) -> bool:
-    """Whether `path` is the file that is open, and has `size` bytes. Raises OSError if the disk does not tell."""
+    """Tell whether `path` is the file that is open, and has at least `size` bytes. Raises OSError if the disk does not
+    tell.
+    """
     try:
         found = os.stat(native(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -88,7 +90,7 @@ def _is_named(fd: int, path: str, size: int = 0) -> bool:
 
 
 def _is_large_and_gone(fd: int) -> bool:
-    """Whether closing it has the kernel give back a large file."""
+    """Tell whether closing the file has the kernel give back a large file."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -97,7 +99,7 @@ def _is_large_and_gone(fd: int) -> bool:
 
 
 def _is_there(folder: str) -> bool:
-    """Whether there is such a folder. Raises OSError: something else is there, or the system does not tell."""
+    """Tell whether there is such a folder. Raises OSError: something else is there, or the system does not tell."""
     path = native(folder)
     try:
         mode = os.stat(path).st_mode
@@ -196,13 +198,15 @@ class OsRegion:
 
     @property
     def staged(self) -> mmap.mmap:
-        """What is staged is at its beginning."""
+        """The buffer with the staged bytes at its beginning."""
         assert self._buffer is not None
         return self._buffer
 
     @property
     def direct_fd(self) -> int:
-        """To write what is staged with, after which it is on the disk; -1 if it must be written otherwise."""
+        """The descriptor for writing staged bytes such that they are on the disk afterwards; -1 if they must be written
+        otherwise.
+        """
         if self._is_dirty or not self.staged_bytes or (self.staged_at | self.staged_bytes) % ALIGNED_BYTES:
             return -1
         if self._through == -1:
@@ -301,8 +305,8 @@ class OsFs:
     """The real disk."""
 
     def __init__(self, close_gone: CloseGone = os.close) -> None:
-        """`close_gone` closes a large file that has no name any more: the kernel gives its blocks and pages back then,
-        10 ms for 100 MB, which a server does not wait for.
+        """Take `close_gone`, which closes a large file that has no name any more: the kernel gives its blocks and pages
+        back then, 10 ms for 100 MB, which a server does not wait for.
         """
         self._close_gone = close_gone
         self._locks: dict[str, int] = {}  # by path; held open for the life of the process
@@ -486,8 +490,8 @@ class OsFs:
             return USUAL_NAME_BYTES
 
     def mount_of(self, path: str) -> Mount | None:
-        """The file system of `path`, or of the nearest folder above it that is there; None if the system does not
-        tell.
+        """Return the file system of `path`, or of the nearest folder above it that is there; None if the system does
+        not tell.
         """
         while not os.path.isdir(native(path)):
             path = os.path.dirname(own(os.path.abspath(native(path))))

@@ -13,7 +13,7 @@ from staniel.journal.disk.fs import Fs
 
 CHUNK_BYTES = 256 << 10
 UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-"""What decoding a damaged file of ours may raise: bytes that are no text are a ValueError."""
+"""Exceptions of decoding a damaged file of ours: bytes that are no text are a ValueError."""
 
 
 def quarantine(fs: Fs, path: str, at: int, size: int, damaged: str) -> str:
@@ -30,12 +30,14 @@ def quarantine(fs: Fs, path: str, at: int, size: int, damaged: str) -> str:
 
 
 def numbered(name: str) -> Iterator[str]:
-    """`name`, then `name.2` and so on, for what must not take another one's place."""
+    """Yield `name`, then `name.2` and so on, for what must not take another one's place."""
     return (name if number == 1 else f"{name}.{number}" for number in count(1))
 
 
 def _save(fs: Fs, path: str, at: int, end: int, saved_as: str) -> bool:
-    """Whether `saved_as` holds the bytes of `path` from `at` to `end` now; it does not if it holds others."""
+    """Copy the bytes of `path` from `at` to `end` to `saved_as`. Returns whether `saved_as` holds them now; it does not
+    if it holds others.
+    """
     copy = fs.append(saved_as)
     try:
         kept = copy.size

@@ -23,7 +23,7 @@ def replace_file(fs: Fs, path: str, data: bytes, temp: str = "") -> None:
 
 
 def replace_and_open(fs: Fs, path: str, data: bytes, temp: str) -> File:
-    """The same; the new file stays open for appending. Raises OSError."""
+    """Replace a file as `replace_file` does; the new file stays open for appending. Raises OSError."""
     file = _write(fs, temp, data)
     try:
         _rename(fs, temp, path)
@@ -40,14 +40,14 @@ class Replacement:
     """
 
     def __init__(self, fs: Fs, path: str, data: bytes) -> None:
-        """Raises OSError: then the old content stands."""
+        """Write the new content beside the file. Raises OSError: then the old content stands."""
         self._fs = fs
         self._path = path
         self._temp = f"{path}.new"
         _write(fs, self._temp, data, is_synced=False).close()
 
     def install(self) -> None:
-        """Raises OSError: then the old content stands."""
+        """Put the new content in place. Raises OSError: then the old content stands."""
         _rename(self._fs, self._temp, self._path)
 
 

@@ -21,7 +21,9 @@ LOOKS_MAX = 100  # at a time: 3 us each
 
 
 class WriteLog(Protocol):
-    """What is told of writes and names, so that bytes can be made safe before their file is synced (journal/redo)."""
+    """A log that is told of writes and names, so that bytes can be made safe before their file is synced
+    (journal/redo).
+    """
 
     @property
     def bound(self) -> Container[str]:
@@ -66,7 +68,9 @@ class NamedFile:
         self.write = file.write
 
     def bind(self, binding: object, *, tell: bool) -> None:
-        """The log knows this file. `tell`: of each write from now on; otherwise it reads back what was written."""
+        """Note that the log knows this file. `tell`: of each write from now on; otherwise the log reads back what was
+        written.
+        """
         self.binding = binding
         self.write = self._write_and_tell if tell else self._file.write
 
@@ -154,17 +158,17 @@ class UnsyncedNames:
         self.free_inodes, self.modified_ms = fs.free_inodes, fs.modified_ms
 
     def changed_names(self) -> list[str]:
-        """The paths that a power cut may bring back or take away."""
+        """Return the paths that a power cut may bring back or take away."""
         return list(self._changed.copy())
 
     def unsynced_files(self) -> list[str]:
-        """The files of which a power cut may take bytes."""
+        """Return the files of which a power cut may take bytes."""
         there = [path for path, file in self._open.copy().items() if file.size]
         return list(dict.fromkeys([*self._unsynced.copy(), *there]))
 
     def unsynced_bytes(self, path: str) -> int:
-        """How much of an open file no sync has covered. Not counted is what a sync of the whole file system has taken
-        along unasked.
+        """Return how much of an open file no sync has covered. Not counted is what a sync of the whole file system has
+        taken along unasked.
         """
         file = self._open.get(path)
         if file is None:
@@ -174,12 +178,12 @@ class UnsyncedNames:
         return file.size - file.safe_bytes
 
     def has_its_name(self, file: NamedFile) -> bool:
-        """Whether `file` is the one at its path: it is not once it has been removed."""
+        """Tell whether `file` is the one at its path: it is not once it has been removed."""
         return self._open.get(file.path) is file
 
     def find_misplaced(self) -> str:
-        """The path of a file that is open for writing and was not there at two looks one after the other, or has been
-        cut short; "" if there is none. Looks at some each time.
+        """Return the path of a file that is open for writing and was not there at two looks one after the other, or has
+        been cut short; "" if there is none. Looks at some each time.
         """
         before, self.suspect = self.suspect, None
         if before is not None and self._is_misplaced(before[0]) is before[1]:
@@ -194,7 +198,7 @@ class UnsyncedNames:
         return ""
 
     def _is_misplaced(self, path: str) -> NamedFile | None:
-        """The open file that should be at `path` and is not."""
+        """Return the open file that should be at `path` and is not."""
         file = None if path.startswith(self.unwatched) else self._open.get(path)
         try:
             if file is None or file.is_at(path):
@@ -226,9 +230,9 @@ class UnsyncedNames:
         return file
 
     def _has_content(self, path: str) -> bool:
-        """Whether the file at `path`, which is in `left`, is still the one that the log knew: others come into being
-        empty, or by a rename, which frees the name. What ends it in the log has been taken down before anything that
-        is written to it from now on.
+        """Tell whether the file at `path`, which is in `left`, is still the one that the log knew: others come into
+        being empty, or by a rename, which frees the name. What ends it in the log has been taken down before anything
+        that is written to it from now on.
         """
         try:
             return self._fs.size(path) > 0
@@ -236,7 +240,7 @@ class UnsyncedNames:
             return False
 
     def closed(self, file: NamedFile) -> None:
-        """`file` is about to be closed."""
+        """Note that `file` is about to be closed."""
         if file.binding is not None and self.write_log is not None:
             self.write_log.closed(file)
         if self._open.get(file.path) is file:
@@ -298,7 +302,7 @@ class UnsyncedNames:
                 self._changed.pop(path, None)
 
     def sync_all_with(self, folder: str, files: Iterable[File]) -> None:
-        """As `sync_all`, for the sake of `files`: what they have now is known to be safe then."""
+        """Sync as `sync_all` does, for the sake of `files`: what they have now is known to be safe then."""
         named = [file for file in files if type(file) is NamedFile]
         before = [(file.cuts, file.size) for file in named]  # the size last: a cut in between is noticed
         self.sync_all(folder)
@@ -328,14 +332,14 @@ class UnsyncedNames:
             self.raise_failure()  # in the other thread, and it may have taken what was to be told here
 
     def fail(self, error: SyncFailed) -> NoReturn:
-        """A sync has failed: so will every later one."""
+        """Fail after a failed sync: so will every later one."""
         self._cause = error  # first: the other thread looks at `failure`
         self.failure = f"sync failed: {error}"
         self.failed()
         raise JournalFailure(self.failure) from error
 
     def raise_failure(self) -> NoReturn:
-        """A sync has failed, in whichever thread: raises JournalFailure. The remedy that is told is of its cause."""
+        """Raise JournalFailure after a failed sync, in whichever thread. The remedy that is told is of its cause."""
         raise JournalFailure(self.failure) from self._cause
 
     def _note(self, path: str) -> None:

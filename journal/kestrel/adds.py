@@ -10,8 +10,8 @@ unpack_addx = ADDX_BODY.unpack_from
 
 
 def count_adds(data: bytes, at: int, end: int) -> tuple[int, int, int, int]:
-    """Of the whole ADDX records that follow each other from byte `at` on, up to byte `end`: how many they are, their
-    payload in bytes, how many expire, and where the last of them ends.
+    """Count the whole ADDX records that follow each other from byte `at` on, up to byte `end`. Returns how many they
+    are, their payload in bytes, how many expire, and where the last of them ends.
     """
     count = size_bytes = expiring = 0
     last = end - ADDX_HEAD_BYTES

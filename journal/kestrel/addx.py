@@ -15,30 +15,31 @@ xid_record = WITH_XID.pack
 
 
 def addx_record(item: Item) -> bytes:
-    """ADDX without its flags (see Encoder). Source: the Kestrel journal format document, opcode 2."""
+    """Return an ADDX record without its flags (see Encoder). Source: the Kestrel journal format document, opcode 2."""
     data = item.data
     return pack_addx(ADDX, len(data) + BLOCK_HEAD_BYTES, item.added_ms, item.expires_ms) + data
 
 
 waiting_record = addx_record
-"""What waits for the write in its place; `joined` and the functions below understand it."""
+"""The form in which a record waits for the write; `joined` and the functions below understand it."""
 
 
 def joined(records: list[bytes]) -> bytes:
-    """The bytes of waiting records."""
+    """Return the bytes of waiting records."""
     return b"".join(records)
 
 
 def size_of(records: list[bytes]) -> int:
-    """How many bytes they are."""
+    """Return the number of bytes of waiting records."""
     return sum(map(len, records))
 
 
 def boundaries(
     records: list[bytes], at: int, seq: int, added_bytes: int, added_expiring: int, stride_bytes: int
 ) -> list[tuple[int, int, int, int]]:
-    """Places between waiting records, the last one first, `stride_bytes` apart at least: the byte, the seq of the item
-    that is added next, payload bytes and items with an expiry before. The numbers passed are those behind the last one.
+    """Return places between waiting records, the last one first, `stride_bytes` apart at least: the byte, the seq of
+    the item that is added next, payload bytes and items with an expiry before. The numbers passed are those behind the
+    last one.
     """
     found, last = [], at
     for record in reversed(records):
@@ -55,7 +56,7 @@ def boundaries(
 
 
 def _add_head(record: bytes) -> int:
-    """Where the ADDX in a record begins, -1: it adds nothing."""
+    """Return where the ADDX in a record begins, -1: it adds nothing."""
     at = 0
     while record[at] == SAVE_XID and at + WITH_XID.size < len(record):
         at += WITH_XID.size  # its flags, and what notes.py tells of

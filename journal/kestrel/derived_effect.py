@@ -20,7 +20,9 @@ NO_ID_FLOOR = 0  # ids of items are kept as they are, so they need not be comput
 
 
 def effect_of(segment: LogSegment) -> SegmentEffect | None:
-    """What a sealed segment does to its queue. None: the checkpoints do not tell (see Checkpoint.is_plain)."""
+    """Return the effect of a sealed segment on its queue. None: the checkpoints do not tell (see
+    Checkpoint.is_plain).
+    """
     checkpoint, entry = segment.checkpoint, segment.entry
     if checkpoint is None or segment.is_damaged or not (checkpoint.is_plain and entry.is_plain):
         return None
@@ -29,7 +31,7 @@ def effect_of(segment: LogSegment) -> SegmentEffect | None:
 
 
 def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int) -> SegmentEffect:
-    """What happened between two checkpoints of a queue. `entered`, `counter`: the last transaction id at each."""
+    """Return the effect between two checkpoints of a queue. `entered`, `counter`: the last transaction id at each."""
     origins = {seq: (Symbol(Origin.LINE, at), known) for at, (seq, known) in enumerate(_heads(entry))}
     opened = {xid: (seq, known) for xid, seq, known in _open(entry)}
     origins |= {seq: (Symbol(Origin.OPEN, xid), known) for xid, (seq, known) in opened.items()}
@@ -57,8 +59,9 @@ def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int
 
 
 def head_of(checkpoint: Checkpoint, opened: list[Item], heads: list[Item], counter: int) -> SegmentHead:
-    """How a file begins that holds the state at `checkpoint`: `opened` in the order of their xids, then `heads`, then
-    the fresh items, whose payload is not counted yet. `counter`: the last transaction id as a reader then knows it.
+    """Return the head of a file that holds the state at `checkpoint`: `opened` in the order of their xids, then
+    `heads`, then the fresh items, whose payload is not counted yet. `counter`: the last transaction id as a reader then
+    knows it.
     """
     lead = [*opened, *heads]
     lead_bytes = sum([len(item.data) for item in lead])
@@ -78,7 +81,7 @@ def head_of(checkpoint: Checkpoint, opened: list[Item], heads: list[Item], count
 
 
 def with_rest(head: SegmentHead, rest: tuple[int, int]) -> SegmentHead:
-    """The same, with the payload of the fresh items added: (bytes, how many have an expiry)."""
+    """Return `head` with the payload of the fresh items added: (bytes, how many have an expiry)."""
     effect = head.effect
     effect = structs.replace(
         effect, added_bytes=effect.added_bytes + rest[0], added_expiring=effect.added_expiring + rest[1]
@@ -94,7 +97,9 @@ def segment_of_rewrite(
     items: list[Item],
     records: list[bytes],
 ) -> LogSegment:
-    """A file that holds the state at `checkpoint` and nothing else, in `records`. `items`: the whole line."""
+    """Return the segment of a file that holds the state at `checkpoint` and nothing else, in `records`. `items`: the
+    whole line.
+    """
     heads, fresh = items[: len(checkpoint.heads)], items[len(checkpoint.heads) :]
     rest = sum([len(item.data) for item in fresh]), sum([item.expires_ms != 0 for item in fresh])
     head = head_of(checkpoint, [open_reads[xid].item for xid in sorted(open_reads)], heads, counter)
@@ -118,9 +123,9 @@ def follow(
     opens: dict[int, Known],
     heads: list[Known],
 ) -> Checkpoint:
-    """What the queue holds after `effect`, if it held `checkpoint` before and `counter` was the last transaction id.
-
-    `last_id`, `opens` (by xid) and `heads`: what is known afterwards. Raises EffectMismatch where that cannot be.
+    """Return the checkpoint of the queue after `effect`, if it held `checkpoint` before and `counter` was the last
+    transaction id. `last_id`, `opens` (by xid) and `heads`: what is known afterwards. Raises EffectMismatch if that
+    cannot be.
     """
     if effect.line not in (None, checkpoint.length) or effect.need > checkpoint.length:
         raise EffectMismatch(f"{effect.line} items are expected in the line, {checkpoint.length} are there")
@@ -149,8 +154,8 @@ def follow(
 
 
 def checkpoint_of(whole: SegmentEffect) -> Checkpoint:
-    """What a queue holds after `whole`, which began with an empty one. What is `known` of items is not among it. Raises
-    EffectMismatch.
+    """Return the checkpoint of a queue after `whole`, which began with an empty one. What is `known` of items is not
+    among it. Raises EffectMismatch.
     """
     state = apply(whole)
     outside = [*state.opens.values(), *state.front]
@@ -166,8 +171,8 @@ def checkpoint_of(whole: SegmentEffect) -> Checkpoint:
 
 
 def whole_at(checkpoint: Checkpoint, counter: int, listed: int = 0) -> SegmentEffect:
-    """The effect that makes a new, empty queue what it is at `checkpoint`. Its id floor is the least that gives the
-    next item an id above `checkpoint.last_id`, and deliveries count from the beginning. `listed`: as in a
+    """Return the effect that makes a new, empty queue what it is at `checkpoint`. Its id floor is the least that gives
+    the next item an id above `checkpoint.last_id`, and deliveries count from the beginning. `listed`: as in a
     SegmentEffect.
     """
     return SegmentEffect(

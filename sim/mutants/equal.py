@@ -23,7 +23,7 @@ def no_turns() -> Any:
 @mutant("two undos at once claim equal copies each for itself", "hub-equal-items")
 @contextmanager
 def claims_of_ones_own() -> Iterator[None]:
-    """They take no turns, and a start gives a copy to each that looks for one like it."""
+    """Let undos take no turns: a start gives a copy to each that looks for one like it."""
 
     def make(right: Any) -> Any:
         def look_for(self: TransferRecovery, target: str, intents: Any) -> Any:

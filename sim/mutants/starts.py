@@ -110,7 +110,7 @@ def numbers_in_redo_log_used_again() -> Any:
 @mutant("what a killed process has removed counts as gone from the disk", "killed-then-cut")
 @contextmanager
 def absence_believed() -> Iterator[None]:
-    """A start does not sync the names that it finds, and sidecars that are not there need no sync."""
+    """Let a start not sync the names that it finds, as if sidecars that are not there needed no sync."""
 
     def sync_if_removed(fs: Fs, folder: str, names: list[str]) -> None:
         removed = False

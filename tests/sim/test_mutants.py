@@ -66,7 +66,7 @@ FROM = {
     "a purge is over before the disk has its removals": 19,
     "a journal is rewritten under a purge or an undo": 77,
     "two operations note copies for one queue at once": 30,
-    "two undos at once claim equal copies each for itself": 36,
+    "two undos at once claim equal copies each for itself": 30,
     "what a killed process has removed counts as gone from the disk": 10,
     "an undo returns items with times that a put may have": 19,
     "a move gives its copies the time that a put has": 21,

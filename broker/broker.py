@@ -44,7 +44,7 @@ from staniel.broker.wall_clock import WallClock
 from staniel.journal.background import BackgroundTask
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.file_system import FileSystemFlaw
-from staniel.journal.disk.fs import SHORT_ERRNOS, UNKNOWN_BYTES, Fs
+from staniel.journal.disk.fs import SHORT_ERRNOS, Fs
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.reader import ReaderLog
@@ -72,7 +72,6 @@ EXPIRED_QUEUES_PER_TURN = 1000  # that have no expired items: 2 us each
 CHANGED_COST = 50
 SENT_COST = 10
 SETTLED_PER_TURN = 256  # sessions whose wait has ended
-READ_DISK_PART = 4  # a quarter of the disk may be what has been read; more of it is packed before the disk is full
 PACK_NS = 5_000_000  # of a round of the watch, for that
 RECLAIM_NS = 100_000_000  # each second of a full disk, for writing journals without what has been read
 SETTLE_NS = 1_000_000  # of a turn, for their answers and for what they asked for behind the wait
@@ -411,6 +410,8 @@ class Broker:
                 self._read_on()
             if self.deletions.unremoved:
                 self.deletions.go_on(now_ms)
+            if not self.stopping:
+                self.streams.remove_stuck()
         self.queues.allowance = QUEUES_PER_TURN
         self.watch.may_look = True
         if now_ms >= self.timers.due_ms:
@@ -451,16 +452,21 @@ class Broker:
 
     def pack_read(self, read: list[tuple[int, str]], read_bytes: int, now_ms: int) -> None:
         """What has been read, `read_bytes` in all, of which `read` has the most by queue, takes a part of the disk: if
-        that is more than READ_DISK_PART, give back some of it, largest first. Room is kept for four times the reserve.
+        that is more than there may be, give back some of it, largest first. Room is kept for four times the reserve.
         Raises JournalFailure.
         """
-        free, total = self.fs.free_bytes(self.spool.folder)
-        if self.group.is_full or total >= UNKNOWN_BYTES or read_bytes * READ_DISK_PART <= total:
+        if self.group.is_full or not 0 < self.watch.read_bytes_max < read_bytes:
             return
+        free = self.fs.free_bytes(self.spool.folder)[0]
         room = max(0, free - 4 * self.group.ballast.bytes) * 7 // 8
         queues = [queue for _, name in sorted(read, reverse=True) if (queue := self.queues.find(name)) is not None]
         room = self.maintenance.reclaim_of(queues, room, Share(self, PACK_NS), now_ms)
         self.streams.reclaim_of([queue.name for queue in queues], room, now_ms)
+
+    @property
+    def refused_removals(self) -> int:
+        """Of how many packs, segments and deleted queues the system refuses to remove files."""
+        return len(self.maintenance.packs.unfinished) + self.streams.stuck_segments + len(self.deletions.unremoved)
 
     def _wall_stepped(self, now_ms: int) -> None:
         if self.serves_jobs:

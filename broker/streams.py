@@ -9,10 +9,11 @@ from staniel.broker.access import why_unreadable
 from staniel.broker.config.checks import stream_name_error
 from staniel.broker.events import Level
 from staniel.broker.recovery import report_damages, set_aside
+from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.libkestrel.appender import Appender
-from staniel.journal.libkestrel.files import StreamFiles
+from staniel.journal.libkestrel.files import StreamFiles, parse
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.records import ID_MAX
 from staniel.journal.spool import SpoolError
@@ -38,6 +39,7 @@ class StreamQueues:
         self.store = broker.spool.streams
         self.store.tasks = broker.maintenance.tasks
         self.store.on_stuck = self._report_stuck
+        self._stuck: set[str] = set()  # families with segments that may be among those
         self._blocked: dict[str, str] = {}  # by parent: nothing may be made beside their files
 
     def recover(self, found: SpoolListing, now_ms: int) -> None:
@@ -211,9 +213,26 @@ class StreamQueues:
                     f"{why}; give a folder that this user may write, on the same file system as the spool"
                 ) from error
 
-    def _report_stuck(self, name: str, error: OSError) -> None:
-        hint = "it is tried again at the next start"
-        self.broker.report(Level.WARNING, "segment.stuck", file=name, why=str(error), hint=hint)
+    def _report_stuck(self, name: str, error: OSError, now_ms: int) -> None:
+        self._stuck.add(parse(name).queue)
+        todo = remedy(error, "see to it that it can be removed").removesuffix(", then start again")
+        hint = f"it has been read, and stays until it can be removed; {todo}; it is tried again each second"
+        why = described(error, name)
+        self.broker.rate_limited(Level.WARNING, "segment.stuck", now_ms, file=name, why=why, hint=hint)
+
+    @property
+    def stuck_segments(self) -> int:
+        """How many segments have been read and stay, because the system refuses to remove them."""
+        families = [self.store.families.get(name) for name in self._stuck]
+        return sum(len(family.stuck) for family in families if family is not None)
+
+    def remove_stuck(self) -> None:
+        """Try again to remove them. Called each second."""
+        names, self._stuck = self._stuck, set()
+        for name in names:
+            family = self.store.families.get(name)
+            if family is not None and family.stuck:
+                family.remove_stuck()
 
     def close(self) -> None:
         """Everything must have been written and synced."""

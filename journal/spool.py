@@ -409,6 +409,7 @@ class Spool:
         log.encoder.open.update(recovered.replay.open)
         log.take_over(recovered.segments)
         log.newest_number = files.newest_number()
+        log.unfinished = recovered.unfinished
         if files.current:
             self.fs.append(log.path).close()  # one that cannot be written must not be found out by the first request
             log.resume(self.fs.size(log.path))

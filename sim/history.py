@@ -594,6 +594,8 @@ class History:
             self.has_faults = True
             self.disk.fail(rng.choice(("write", "sync")), "~~", errno.ENOSPC, after=rng.randrange(3), short=20)
             self.disk.fail("remove", "~~", errno.EIO)
+        if profile.stuck_files and rng.randrange(60) < profile.stuck_files:
+            self._refuse_removals(rng)
         if self.clocks is not None and rng.randrange(60) < profile.wall_steps and not self._is_wall_held():
             self.clocks.step(rng)
             self.wall_stepped()
@@ -601,6 +603,13 @@ class History:
             self.clocks.note()
         if rng.randrange(60) < profile.clock_jump:
             self._turn(rng.choice((5000, 3_600_000, 86_400_000)))
+
+    def _refuse_removals(self, rng: Random) -> None:
+        """Of files that a pack has replaced, or the pack does not get its archive's name."""
+        self.has_faults = True
+        verb, path = rng.choice((("remove", f"/{rng.choice(('s/a', 's/d', 's/e'))}."), ("rename", ".pack")))
+        number = rng.choice((errno.EACCES, errno.EPERM, errno.ENOSPC))
+        self.disk.fail(verb, path, number, after=rng.randrange(5), times=rng.choice((1, 3, 30)))
 
     def _is_wall_held(self) -> bool:
         """Whether a server would not see at once that the wall is set back."""

@@ -19,6 +19,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     short_write: int = 0
     eio: int = 0
     stuck_temps: int = 0
+    stuck_files: int = 0
     """How often a pack finds no room and its temporary file cannot be removed."""
     harmed_copies: int = 0
     """How many of a thousand accidents are followed by a look at a copy of the disk whose newest files are lost."""
@@ -227,6 +228,9 @@ PROFILES = {
             accidents=(Accident.KILL,),
             stuck_temps=12,
             harmed_copies=1000,
+        ),
+        structs.replace(
+            PACKING, name="unremoved", accidents=(Accident.POWER, Accident.KILL, Accident.STOP), stuck_files=12
         ),
         Profile(name="jobs-forged", jobs=True, forged=700, accidents=(Accident.POWER, Accident.KILL), clients=6),
         Profile(

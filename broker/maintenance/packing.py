@@ -1,10 +1,16 @@
-"""Which journals are packed, one after the other, and when a failed pack is tried again."""
+"""Which journals are packed, one after the other, and when a failed pack is tried again.
+
+A pack that covers files which the system does not let go (`UnfinishedPack`) is in force all the same. It is finished
+later, and until then its journal is not packed again: that would need room and give none back.
+"""
 
 from __future__ import annotations
 
 from staniel.broker.events import EventSink, Level
 from staniel.broker.maintenance.damage_events import report_unreadable
 from staniel.journal.background import TaskQueue
+from staniel.journal.disk.refusals import described, remedy
+from staniel.journal.kestrel.install import FinishPack
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.pack import Pack, Stage
 from staniel.journal.kestrel.segments import LogSegment
@@ -24,6 +30,9 @@ class PackScheduler:
         self._done: list[Log] = []  # whose pack has just been put in its place
         self._again: dict[Log, int] = {}  # whose pack has failed, and when it has rested
         self._pack: Pack | None = None
+        self.unfinished: set[Log] = set()
+        """Journals with files that a pack has replaced and that are still there."""
+        self._finishing: dict[Log, FinishPack] = {}
         self.is_quiet = True  # nothing is under way, waits for its turn or its time, or is to be told
 
     @property
@@ -40,12 +49,14 @@ class PackScheduler:
         return pack is not None and pack.log is log and pack.stage is Stage.SAFE
 
     def has(self, log: Log) -> bool:
-        """Whether a pack of `log` is under way or waits for its turn."""
-        return log in self._wanted or (self._pack is not None and self._pack.log is log)
+        """Whether a pack of `log` is under way, waits for its turn, or is not finished."""
+        return log in self._wanted or (self._pack is not None and self._pack.log is log) or log in self.unfinished
 
     def is_at_work(self, log: Log) -> bool:
         """Whether a thread is at work on a pack of `log`."""
-        pack = self._pack
+        pack, finishing = self._pack, self._finishing.get(log)
+        if finishing is not None and self._tasks.is_running(finishing):
+            return True
         return pack is not None and pack.log is log and pack.task is not None and self._tasks.is_running(pack.task)
 
     def want(self, log: Log, last: LogSegment, now_ms: int) -> None:
@@ -75,14 +86,70 @@ class PackScheduler:
         found = [log for log, moment_ms in self._again.items() if moment_ms <= now_ms]
         for log in found:
             del self._again[log]
+            if log in self.unfinished:
+                self._finish(log, now_ms)
         self.is_quiet = self._pack is None and not (self._wanted or self._done or self._again)
-        return found
+        return [log for log in found if log not in self.unfinished]
+
+    def note_unfinished(self, log: Log) -> None:
+        """If a pack of `log` is not finished, it is going to be."""
+        self.unfinished.discard(log)
+        if log.unfinished is not None:
+            self.unfinished.add(log)
+            self._again[log] = 0
+            self.is_quiet = False
+
+    def _finish(self, log: Log, now_ms: int) -> None:
+        left = log.unfinished
+        assert left is not None
+        covered = log.segments.sealed[:1]  # it is about to have another name
+        try:
+            log.segments.hold(covered, log.queue_view.unread())
+        except OSError as error:
+            self._leave(log, error, now_ms)
+            return
+        task = FinishPack(log.fs, log.folder, left, lambda error, now_ms: self._finished(log, error, now_ms))
+        self._finishing[log] = task
+        self._tasks.submit(task)
+
+    def _finished(self, log: Log, error: OSError | None, now_ms: int) -> None:
+        left = self._finishing.pop(log).left
+        segment = log.segments.sealed[0]
+        log.segments.close_held([segment])
+        if error is not None:
+            raise log.group.failure(f"cannot put the pack of {log.path} in place", error) from error
+        if left is not None:
+            self._leave(log, left.error, now_ms)
+            return
+        assert log.unfinished is not None
+        segment.name, log.unfinished = log.unfinished.sealed, None
+        self.unfinished.discard(log)
+        self._rests.pop(log, None)
+        self._done.append(log)
+        self.is_quiet = False
+        log.segments.on_sealed(segment)
+
+    def _leave(self, log: Log, error: OSError, now_ms: int) -> None:
+        """Try again later."""
+        self.unfinished.add(log)
+        self._rest(log, now_ms)
+        why = described(error)
+        todo = remedy(error, "see to it that its file can be removed").removesuffix(", then start again")
+        hint = f"a pack has replaced it, and nothing in it comes back; {todo}; it is tried again"
+        self._report(Level.WARNING, "journal.unremoved", queue=log.name, why=why, hint=hint)
+
+    def _rest(self, log: Log, now_ms: int) -> None:
+        rest_ms = min(RETRY_MAX_MS, 2 * self._rests.get(log, (0, RETRY_MS // 2))[1])
+        self._again[log], self._rests[log] = now_ms + rest_ms, (now_ms + rest_ms, rest_ms)
+        self.is_quiet = False
 
     def forget(self, log: Log) -> None:
         """`log`, on which no thread is at work, is going away: nothing may touch its files any more."""
         self._wanted.pop(log, None)
         self._rests.pop(log, None)
         self._again.pop(log, None)
+        self.unfinished.discard(log)
+        self._forgo_finishing(log)
         pack = self._pack
         if pack is None or pack.log is not log:
             return
@@ -93,9 +160,21 @@ class PackScheduler:
             pack.drop()
         self._pack = None
 
+    def _forgo_finishing(self, log: Log) -> None:
+        task = self._finishing.pop(log, None)
+        if task is not None:
+            dropped = self._tasks.drop(task)
+            assert dropped
+            log.segments.close_held(log.segments.sealed[:1])
+
     def close(self, now_ms: int) -> None:
         """The server stops."""
         self._wanted.clear()
+        for log, task in list(self._finishing.items()):
+            if self._tasks.is_running(task):
+                self._tasks.complete(task, now_ms)
+            else:
+                self._forgo_finishing(log)
         if self._pack is not None:
             if self._pack.task is not None and self._tasks.is_running(self._pack.task):
                 self._tasks.complete(self._pack.task, now_ms)
@@ -109,8 +188,7 @@ class PackScheduler:
                 f"cannot put the pack of {log.path} in place", log.failed_install
             ) from log.failed_install
         if pack.stage is Stage.FAILED:
-            rest_ms = min(RETRY_MAX_MS, 2 * self._rests.get(log, (0, RETRY_MS // 2))[1])
-            self._again[log], self._rests[log] = now_ms + rest_ms, (now_ms + rest_ms, rest_ms)
+            self._rest(log, now_ms)
             hint = "its files stay as they are; tried again later"
             self._report(Level.WARNING, "journal.pack_failed", queue=log.name, why=str(pack.error), hint=hint)
         elif pack.stage is Stage.DONE:
@@ -118,5 +196,7 @@ class PackScheduler:
             self._done.append(log)
             for lost, saved_as in pack.lost:
                 report_unreadable(self._report, log.name, lost, saved_as)
+            if log.unfinished is not None:
+                self._leave(log, log.unfinished.error, now_ms)
             total = log.archived_bytes + log.current_bytes
             self._report(Level.DEBUG, "journal.packed", queue=log.name, journal_bytes=total)

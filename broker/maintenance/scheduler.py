@@ -68,6 +68,7 @@ class MaintenanceScheduler:
         if isinstance(queue.journal, Log):
             queue.journal.queue_view = JournalView(queue)
             self.sidecars.adopt(queue.journal)
+            self.packs.note_unfinished(queue.journal)
             line = queue.line
             if line.tail is None:
                 assert isinstance(line, PlainLine), "a stream's queues have another journal"
@@ -272,6 +273,8 @@ class MaintenanceScheduler:
                 raise self.group.failure(f"cannot rewrite {log.path}", error) from error
             self._report(Level.WARNING, "journal.rewrite_failed", queue=queue.name, why=str(error))
             return False
+        finally:
+            self.packs.note_unfinished(log)
         return True
 
     def _consider(self, queue: Queue, log: Log, now_ms: int) -> None:

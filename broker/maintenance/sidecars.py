@@ -79,7 +79,8 @@ class Sidecars:
         while self._making is None and self._wanted:
             log, segment = self._wanted.popleft()
             is_whole = not (segment.is_damaged or segment.is_gone)
-            if is_whole and not segment.is_replaced and log.segments.is_certain:
+            is_named = log.unfinished is None or segment.name != log.unfinished.pack  # else it gets another name
+            if is_whole and is_named and not segment.is_replaced and log.segments.is_certain:
                 self._making = SidecarJob(log, segment, [])
                 self._next_step(self._making)
 

@@ -149,6 +149,14 @@ def _of_watch(broker: Broker) -> list[HealthReason]:
         text = f"the disk is full in {hours} h {minutes} m at the rate of the last hour, then puts are refused"
         mend = "start more consumers, or limit the queue that grows with max_size; which one that is: staniel queues"
         found.append(HealthReason(ReasonName.DISK_FILLING, Severity.WARNING, text, mend))
+    if watch.is_read_kept:
+        text = f"{watch.read_bytes >> 20} MB of the journals have been read and stay, a quarter of the disk and more"
+        mend = "they are packed by and by, if there is room for that: journal.pack_failed in the log says what is amiss"
+        found.append(HealthReason(ReasonName.READ_KEPT, Severity.WARNING, text, mend))
+    if count := broker.refused_removals:
+        text = f"the system refuses to remove files that nothing needs: {count:,} packs, segments or deleted queues"
+        mend = "journal.unremoved, segment.stuck and queue.unremoved in the log say which and why; it is tried again"
+        found.append(HealthReason(ReasonName.REMOVALS_REFUSED, Severity.WARNING, text, mend))
     if watch.are_syncs_slow:
         text = f"{watch.slow_syncs:,} of the last {watch.syncs:,} syncs took more than {SLOW_SYNC_S} s each"
         if watch.sync_hangs_ms:

@@ -185,7 +185,7 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
     counters, group, logins = broker.counters, broker.group, broker.logins
     free, total = broker.spool.fs.free_bytes(broker.spool.folder)
     samples: list[tuple[str, MetricKind, str, float]] = [
-        *_copies(broker, view.now_ms),
+        *_of_upkeep(broker, view.now_ms),
         ("staniel_up_seconds", MetricKind.GAUGE, "Time since the start.", view.uptime_ms / 1000),
         (
             "staniel_ready",
@@ -242,6 +242,10 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
     return "".join([*text, *_histograms(broker)]).encode()
 
 
+def _of_upkeep(broker: Broker, now_ms: int) -> list[tuple[str, MetricKind, str, float]]:
+    return [*_copies(broker, now_ms), *_of_read(broker)]
+
+
 def _copies(broker: Broker, now_ms: int) -> list[tuple[str, MetricKind, str, float]]:
     copies = broker.watch.copies
     count, size, age_ms = copies.count, copies.bytes, copies.age_ms(broker.calendar.wall_ms(now_ms))
@@ -249,6 +253,18 @@ def _copies(broker: Broker, now_ms: int) -> list[tuple[str, MetricKind, str, flo
         ("staniel_damaged_copies", MetricKind.GAUGE, "Copies of bytes that could not be read.", count),
         ("staniel_damaged_bytes", MetricKind.GAUGE, "Size of these copies.", size),
         ("staniel_damaged_oldest_seconds", MetricKind.GAUGE, "Age of the oldest of these copies.", age_ms / 1000),
+    ]
+
+
+def _of_read(broker: Broker) -> list[tuple[str, MetricKind, str, float]]:
+    watch = broker.watch
+    about = "Bytes of journals that have been read and could be given back."
+    most = "If more has been read, it is packed away before the disk is full: a quarter of the disk."
+    refused = "Packs, segments and deleted queues of which the system refuses to remove files."
+    return [
+        ("staniel_journals_read_bytes", MetricKind.GAUGE, about, watch.read_bytes),
+        ("staniel_journals_read_bytes_max", MetricKind.GAUGE, most, watch.read_bytes_max),
+        ("staniel_removals_refused", MetricKind.GAUGE, refused, broker.refused_removals),
     ]
 
 

@@ -47,6 +47,8 @@ class ReasonName(Enum):
     FILE_SYSTEM = "file_system"
     DAMAGE = "damage"
     COPIES_KEPT = "copies_kept"
+    READ_KEPT = "read_kept"
+    REMOVALS_REFUSED = "removals_refused"
     BACKUP_OLD = "backup_old"
 
 

@@ -19,6 +19,7 @@ from staniel.broker.operations.held_reads import held_files
 from staniel.broker.operations.reasons import ReasonName
 from staniel.broker.share import Share
 from staniel.broker.wall_clock import APART_MS
+from staniel.journal.disk.fs import UNKNOWN_BYTES
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS
 from staniel.queues.queue import Queue
@@ -38,6 +39,8 @@ GROWS_ITEMS_MIN = 1_000
 GROWS_FACTOR = 1.2  # as many items as five to ten minutes ago
 TOLD_AHEAD_MAX = 100  # queues whose items are from the future
 PACKED_AT_ONCE = 64  # queues, in a round
+READ_DISK_PART = 4  # a quarter of the disk may be what has been read; more of it is packed before the disk is full
+READ_ROUNDS_MAX = 12  # a minute
 HELD_MS = 300_000  # a read is open for so long, and keeps
 HELD_BYTES_MIN = 64 << 20  # so much, or
 HELD_DISK_PART = 50  # a fiftieth of the disk
@@ -93,6 +96,7 @@ class Watch:
         self._left: deque[str] = deque()  # of this round
         self._read: list[tuple[int, str]] = []  # of this round: what has been read and is still on the disk, by queue
         self.read_bytes = 0  # of all queues, as the last round has found it
+        self._read_rounds = 0  # so many rounds in a row it was more than there may be
         self._of_slice = 0  # queues of this slice that have been looked at
         self._round_ms = 0
         self._notes = 0
@@ -152,6 +156,7 @@ class Watch:
 
     def _end_round(self, now_ms: int) -> None:
         self.read_bytes = sum(size for size, _ in self._read)
+        self._read_rounds = self._read_rounds + 1 if 0 < self.read_bytes_max < self.read_bytes else 0
         names = self._broker.queues.by_name
         for name in [name for name in self._watched if name not in names]:
             del self._watched[name]
@@ -284,6 +289,19 @@ class Watch:
         wall_ms = self._broker.calendar.wall_ms(now_ms)
         return self.copies.count > 0 and self.copies.are_to_be_looked_at(wall_ms, self._free_bytes()[1])
 
+    @property
+    def read_bytes_max(self) -> int:
+        """If more of the disk than this has been read, it is packed away, whatever the settings allow; 0 if the size
+        of the disk is not known.
+        """
+        total = self._free_bytes()[1]
+        return 0 if total >= UNKNOWN_BYTES else total // READ_DISK_PART
+
+    @property
+    def is_read_kept(self) -> bool:
+        """For a minute what has been read has taken more than that."""
+        return self._read_rounds > READ_ROUNDS_MAX
+
     def _free_bytes(self) -> tuple[int, int]:
         spool = self._broker.spool
         return spool.fs.free_bytes(spool.folder)
@@ -310,6 +328,10 @@ class Watch:
             found.add((ReasonName.DISK_FILLING, ""))
         if self.are_copies_kept(now_ms):
             found.add((ReasonName.COPIES_KEPT, ""))
+        if self.is_read_kept:
+            found.add((ReasonName.READ_KEPT, ""))
+        if self._broker.refused_removals:
+            found.add((ReasonName.REMOVALS_REFUSED, ""))
         if self._broker.last_backup.is_old(now_ms, self._broker.config.server.backup_max_age_ms):
             found.add((ReasonName.BACKUP_OLD, ""))
         for reason, name in sorted(found - self._told, key=lambda each: (each[0].value, each[1])):

@@ -4,12 +4,16 @@ of file descriptors.
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from typing import Protocol
+
+from staniel.journal.disk.fs import File, Fs
 
 LIMIT = 1024  # closed beyond this, if that costs nothing
 MOST = 4096
 LOOKS = 8
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class FileHolder(Protocol):
@@ -35,6 +39,21 @@ class OpenFiles:
     def allow(self, most: int) -> None:
         """The process may have `most` journals open."""
         self.limit, self.most = min(LIMIT, most), most
+
+    def reopen(self, fs: Fs, path: str) -> File:
+        """Open the file of a journal, whose changes must be written. Where the process or the machine has no more
+        descriptors, journals that need theirs less give them back. Raises OSError, JournalFailure.
+        """
+        while True:
+            try:
+                return fs.append(path)
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTORS or not self._close_one():
+                    raise
+
+    def _close_one(self) -> bool:
+        """The least recently used one that needs no sync first, else any; False if none can be closed."""
+        return any(self._ask_oldest(force) for force in (False, True) for _ in range(len(self._holders)))
 
     def opened(self, holder: FileHolder) -> None:
         """`holder` has just opened its file: others may have to close theirs. Raises JournalFailure."""

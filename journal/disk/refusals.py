@@ -34,6 +34,8 @@ REMEDIES = {
 def described(error: OSError, path: str = "") -> str:
     """`cannot rename A to B: Permission denied`. `path`: of the file, where the error does not name it."""
     names = [str(name) for name in (error.filename or path, error.filename2) if name]
+    if not names:
+        return error.strerror or str(error)
     verb = getattr(error, "call", "use")
     return f"cannot {' '.join([verb, ' to '.join(names)])}: {error.strerror or error}"
 

@@ -1,6 +1,9 @@
 """Putting a finished pack in the place of the files that it covers.
 
 One function for the running server and for recovery: whatever instant a crash interrupts it, calling it again finishes.
+From the moment the disk has a pack under its name, it counts instead of every archive up to its number: a start leaves
+those out. So where the system refuses to remove one, or to give the pack its archive's name, the pack is read under its
+own name for as long as that lasts, and nothing that it covers comes twice.
 """
 
 from __future__ import annotations
@@ -8,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from msgspec import Struct
+
 from staniel.journal.background import CallbackTask
-from staniel.journal.disk.fs import Fs, remove_each
+from staniel.journal.disk.fs import BROKEN_ERRNOS, Fs, SyncFailed, remove_each
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
 
@@ -49,6 +54,43 @@ def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str])
     fs.sync_folder(folder)
 
 
+class UnfinishedPack(Struct, frozen=True):
+    """A pack that counts and is still called `pack` instead of `sealed`, some of the `covered` files being there: the
+    system refuses a call, and `error` says which. All are file names.
+    """
+
+    pack: str
+    sealed: str
+    covered: list[str]
+    error: OSError
+
+
+def try_to_finish(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str]) -> UnfinishedPack | None:
+    """`finish_pack`; what it leaves if the system refuses a call. Raises OSError if the disk is broken."""
+    try:
+        finish_pack(fs, folder, pack, sealed, covered)
+    except SyncFailed:
+        raise
+    except OSError as error:
+        if error.errno in BROKEN_ERRNOS:
+            raise
+        return UnfinishedPack(pack, sealed, covered, error)
+    return None
+
+
+class FinishPack(CallbackTask):
+    """Another try. `left`: what is still not done."""
+
+    def __init__(self, fs: Fs, folder: str, pack: UnfinishedPack, then: Callable[[OSError | None, int], None]) -> None:
+        super().__init__(then)
+        self._fs, self._folder = fs, folder
+        self.left: UnfinishedPack | None = pack
+
+    def work(self) -> None:
+        assert self.left is not None
+        self.left = try_to_finish(self._fs, self._folder, self.left.pack, self.left.sealed, self.left.covered)
+
+
 class InstallPack(CallbackTask):
     """A synced pack takes the place of the files that it covers. File names, in `folder`."""
 
@@ -64,6 +106,7 @@ class InstallPack(CallbackTask):
         self._fs, self._folder, self._names, self._covered = fs, folder, names, covered
         self.has_begun = False
         """Whether the files may have changed: before that an error leaves everything as it was."""
+        self.unfinished: UnfinishedPack | None = None
 
     def work(self) -> None:
         temp, pack, sealed = self._names
@@ -71,4 +114,4 @@ class InstallPack(CallbackTask):
         self._fs.rename(f"{self._folder}/{temp}", f"{self._folder}/{pack}")
         self.has_begun = True
         self._fs.sync_folder(self._folder)
-        finish_pack(self._fs, self._folder, pack, sealed, self._covered)
+        self.unfinished = try_to_finish(self._fs, self._folder, pack, sealed, self._covered)

@@ -18,7 +18,7 @@ from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.addx import joined, size_of, waiting_record, xid_record
 from staniel.journal.kestrel.derived_effect import segment_of_rewrite
 from staniel.journal.kestrel.encoder import REMOVE_RECORD, Encoder
-from staniel.journal.kestrel.install import finish_pack, remove_sidecars
+from staniel.journal.kestrel.install import UnfinishedPack, remove_sidecars, try_to_finish
 from staniel.journal.kestrel.policy import Usage
 from staniel.journal.kestrel.records import ADDX_HEAD_BYTES, SAVE_XID, WITH_XID_BYTES
 from staniel.journal.kestrel.segments import SAMPLE_BYTES, IndexEntry, LogSegment, Segments, index_records
@@ -100,6 +100,7 @@ class Log(Journal):
         "segments",
         "sync_ms",
         "transfers_in",
+        "unfinished",
     )
 
     def __init__(self, fs: Fs, folder: str, name: str, group: GroupCommit, config: QueueConfig) -> None:
@@ -117,6 +118,7 @@ class Log(Journal):
         self.is_erased = False
         # A pack was put in place half way: only a restart can finish that.
         self.failed_install: OSError | None = None
+        self.unfinished: UnfinishedPack | None = None
         self.next_look_seq = 0  # once the reader is there, packing may be worth it
         self.seal_wanted = False  # the next sync is followed by a rotation, however small the file
         self.policy_bytes = 0
@@ -154,7 +156,7 @@ class Log(Journal):
     @property
     def file(self) -> File:
         if self._file is None:
-            self._file = self.fs.append(self.path)
+            self._file = self.group.open_files.reopen(self.fs, self.path)
             self._size = self._file.size
             self.group.open_files.opened(self)
         return self._file
@@ -163,6 +165,11 @@ class Log(Journal):
     def archives(self) -> list[str]:
         """The names of the rotated files, in order."""
         return [segment.name for segment in self.segments.sealed]
+
+    def covered_files(self, last: LogSegment) -> list[str]:
+        """The names of all files that a pack of everything up to `last` replaces, the oldest first."""
+        left = self.unfinished.covered if self.unfinished else []
+        return [*left, *(segment.name for segment in self.segments.covered_by(last))]
 
     @property
     def archived_bytes(self) -> int:
@@ -414,7 +421,7 @@ class Log(Journal):
         """
         left = None
         if self.segments.sealed:
-            remove_sidecars(self.fs, self.folder, self.archives)
+            remove_sidecars(self.fs, self.folder, self.covered_files(self.segments.sealed[-1]))
             left = self._remove_all()
         else:
             self.fs.remove(self.path)
@@ -441,7 +448,8 @@ class Log(Journal):
         self.group.try_or_release_ballast(lambda: self._write_synced(records, number)[1].close())
         self._rename_to_pack(f"{self.folder}/{temp}", f"{self.folder}/{last}", f"{self.folder}/{pack}")
         self.fs.sync_folder(self.folder)
-        removal = FileRemoval(self.fs, self.folder, [*self.archives, last], pack)
+        names = [*self.covered_files(self.segments.sealed[-1]), last]
+        removal = FileRemoval(self.fs, self.folder, names, pack)
         try:
             removal.carry_out()
         except OSError as error:
@@ -499,9 +507,9 @@ class Log(Journal):
 
     def _install_pack(self, file: File, temp: str, segment: LogSegment) -> None:
         last = self.segments.sealed[-1]
-        pack = layout.pack_name(self.name, last.number)
+        pack, covered = layout.pack_name(self.name, last.number), self.covered_files(last)
         try:
-            remove_sidecars(self.fs, self.folder, [*self.archives, last.name])  # they may be refused
+            remove_sidecars(self.fs, self.folder, covered)  # they may be refused
         except OSError:
             discard(self.fs, temp, file)
             raise
@@ -509,13 +517,16 @@ class Log(Journal):
         file.close()
         self.fs.sync_folder(self.folder)
         try:
-            finish_pack(self.fs, self.folder, pack, last.name, self.archives)
+            unfinished = try_to_finish(self.fs, self.folder, pack, last.name, covered)
         except OSError as error:
             # Only a start can tell how far it came, and finishes it.
             raise self.group.failure(f"cannot put the pack of {self.path} in place", error) from error
-        self.covered(last, segment)
+        self.covered(last, segment, unfinished)
 
-    def covered(self, last: LogSegment, pack: LogSegment) -> None:
-        """The files up to `last` have been replaced by a pack under its number."""
+    def covered(self, last: LogSegment, pack: LogSegment, unfinished: UnfinishedPack | None) -> None:
+        """The files up to `last` have been replaced by a pack under its number, some of them `unfinished`."""
         pack.name, pack.number = layout.archive_name(self.name, last.number), last.number
+        if unfinished is not None:
+            pack.name = unfinished.pack
+        self.unfinished = unfinished
         self.segments.replace_through(last, pack)

@@ -291,7 +291,7 @@ class Pack:
         covered = log.segments.covered_by(self.last)
         # Items may have come meanwhile that memory had no room for: their names are another file's at any moment now.
         log.segments.hold(covered, log.queue_view.unread())
-        self._hand_over(InstallPack(log.fs, log.folder, names, [segment.name for segment in covered], self._installed))
+        self._hand_over(InstallPack(log.fs, log.folder, names, log.covered_files(self.last), self._installed))
 
     def _installed(self, error: OSError | None, now_ms: int) -> None:
         install, self.task = self.task, None
@@ -311,7 +311,7 @@ class Pack:
         assert segment is not None and segment.head is not None
         segment.size = self._file.size
         segment.head = with_rest(segment.head, self._came)
-        self.log.covered(self.last, segment)
+        self.log.covered(self.last, segment, install.unfinished)
         self.log.kept_bytes = self._head_bytes
         self.log.rewrites += 1
         self._file.close()

@@ -24,7 +24,7 @@ from staniel.journal.kestrel.derived_effect import follow
 from staniel.journal.kestrel.dump import KestrelDumper
 from staniel.journal.kestrel.effect import EffectMismatch
 from staniel.journal.kestrel.files import Files
-from staniel.journal.kestrel.install import finish_pack, is_empty_pack, remove_sidecars
+from staniel.journal.kestrel.install import UnfinishedPack, is_empty_pack, remove_sidecars, try_to_finish
 from staniel.journal.kestrel.item_reader import LOST, is_stand_in
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.replay import Replay
@@ -72,6 +72,7 @@ class Recovered(Struct):
     missing_items: list[MissingItems] = []
     stand_ins: int = 0  # items that were removed long ago, in records that are lost: not handed out
     ahead: Checkpoint | None = None  # where the queue stands by sidecars, which replay has not been told yet
+    unfinished: UnfinishedPack | None = None
 
 
 class Recovery:
@@ -87,9 +88,10 @@ class Recovery:
         """Finish what a crash interrupted, replay every file, cut a damaged end. About `memory_bytes` of items are kept
         in memory at most. Raises OSError if the disk refuses.
         """
-        damages = self.finish(queue, files)
+        damages, unfinished = self._finish(queue, files)
         recovered = self._prepare(queue, files, now_ms, memory_bytes)
         recovered.damages += damages
+        recovered.unfinished = unfinished
         segments = recovered.segments
         for name in files.sealed_in_order():
             segments.current.name = name
@@ -126,14 +128,18 @@ class Recovery:
 
     def finish(self, queue: str, files: Files) -> list[Damage]:
         """Drop temporary files; put the newest pack in place of what it covers, unless it says nothing: then it is set
-        aside. Safe to interrupt at every step.
+        aside. Safe to interrupt at every step. Raises OSError.
         """
+        damages, unfinished = self._finish(queue, files)
+        if unfinished is not None:
+            raise unfinished.error
+        return damages
+
+    def _finish(self, queue: str, files: Files) -> tuple[list[Damage], UnfinishedPack | None]:
         self.tidy(files)
         empty = [name for name in files.packs if is_empty_pack(self.fs, f"{self.folder}/{name}")]
         damages = [self._set_aside(name, files) for name in empty]
-        if files.packs:
-            self._finish_packs(queue, files)
-        return damages
+        return damages, self._finish_packs(queue, files) if files.packs else None
 
     def _set_aside(self, name: str, files: Files) -> Damage:
         size = self.fs.size(f"{self.folder}/{name}")
@@ -141,19 +147,20 @@ class Recovery:
         del files.packs[name]
         return Damage(name, 0, size, "an empty pack replaces nothing", saved_as)
 
-    def _finish_packs(self, queue: str, files: Files) -> None:
+    def _finish_packs(self, queue: str, files: Files) -> UnfinishedPack | None:
         newest = max(files.packs, key=lambda name: (files.packs[name], name))
         number = files.packs.pop(newest)
         older = sorted(files.packs, key=lambda name: (files.packs[name], name))
         covered = [name for name in files.archives_in_order() if files.archives[name] <= number]
         older += [name for name in files.gone if files.gone[name] <= number]
         sealed = kestrel_files.archive_name(queue, number)
-        finish_pack(self.fs, self.folder, newest, sealed, covered + older)
+        unfinished = try_to_finish(self.fs, self.folder, newest, sealed, covered + older)
         files.packs.clear()
         for name in covered:
             del files.archives[name]
         files.gone = {name: each for name, each in files.gone.items() if each > number}
-        files.archives[sealed] = number
+        files.archives[unfinished.pack if unfinished else sealed] = number
+        return unfinished
 
     def _skip(self, name: str, number: int, recovered: Recovered) -> bool:
         """Take a sealed file's sidecar for it; False if the file has to be read."""

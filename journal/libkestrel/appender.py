@@ -33,7 +33,7 @@ class Appender(Journal):
     @property
     def file(self) -> File:
         if self._file is None:
-            self._file = self.fs.append(self.path)
+            self._file = self.group.open_files.reopen(self.fs, self.path)
             self.group.open_files.opened(self)
         return self._file
 

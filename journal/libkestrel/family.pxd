@@ -10,7 +10,7 @@ cdef class StreamJournal:
     cdef public StreamWriter writer
     cdef public Stream stream
     cdef public dict readers
-    cdef public list _being_removed
+    cdef public list _being_removed, stuck
     cdef public long long _own_sync_ms
 
     cpdef trim(self)

@@ -33,10 +33,12 @@ from staniel.queues.stream.stream import Stream
 
 
 class RemoveSegments(CallbackTask):
-    """A background task that removes segments, or moves them to the folder `archive` if that is not empty."""
+    """A background task that removes segments, or moves them to the folder `archive` if that is not empty. `tell`
+    hears of each that stays, and of a folder that cannot be synced.
+    """
 
     def __init__(
-        self, fs: Fs, folder: str, names: list[str], archive: str, tell: Callable[[str, OSError], None]
+        self, fs: Fs, folder: str, names: list[str], archive: str, tell: Callable[[str, OSError, int], None]
     ) -> None:
         super().__init__(self._finished)
         self._tell = tell
@@ -62,11 +64,11 @@ class RemoveSegments(CallbackTask):
             self._fs.remove(f"{self._folder}/{name}")
 
     def _finished(self, error: OSError | None, now_ms: int) -> None:
-        """Report what failed. A segment that stays is removed after the next start."""
+        """Report what failed."""
         for name, why in self.failed:
-            self._tell(name, why)
+            self._tell(name, why, now_ms)
         if error is not None:
-            self._tell(self._archive or self._folder, error)
+            self._tell(self._archive or self._folder, error, now_ms)
 
 
 class StreamJournal:
@@ -85,6 +87,7 @@ class StreamJournal:
         "readers",
         "segments",
         "stream",
+        "stuck",
         "tasks",
         "writer",
     )
@@ -111,7 +114,9 @@ class StreamJournal:
         self.readers: dict[str, ReaderLog] = {}
         self._being_removed: list[str] = []  # segments whose removal may not have run yet
         self._cutting: CutSegment | None = None
-        self.on_stuck: Callable[[str, OSError], None] = lambda name, error: None
+        self.stuck: list[str] = []
+        """Segments that all readers have passed and that the system does not let go."""
+        self.on_stuck: Callable[[str, OSError, int], None] = lambda name, error, now_ms: None
         self.configure(config)
 
     def configure(self, config: QueueConfig) -> None:
@@ -261,7 +266,18 @@ class StreamJournal:
             with suppress(OSError):  # a folder that is not listed now may have all of them
                 there = {name for name, _ in self.fs.list(self.folder)} if there else there
             self._being_removed = [*(name for name in self._being_removed if name in there), *gone_names]
-            self.tasks.submit(RemoveSegments(self.fs, self.folder, gone_names, self.archive, self.on_stuck))
+            self.tasks.submit(RemoveSegments(self.fs, self.folder, gone_names, self.archive, self._stays))
+
+    def _stays(self, name: str, error: OSError, now_ms: int) -> None:
+        """It has not been removed: `remove_stuck` tries again, as every start does."""
+        if name in self._being_removed and name not in self.stuck:
+            self.stuck.append(name)
+        self.on_stuck(name, error, now_ms)
+
+    def remove_stuck(self) -> None:
+        """Try again."""
+        names, self.stuck = self.stuck, []
+        self.tasks.submit(RemoveSegments(self.fs, self.folder, names, self.archive, self._stays))
 
     def _head(self) -> int:
         """Every reader has confirmed the ids up to this one."""
@@ -336,7 +352,7 @@ class StreamJournals:
         self.families: dict[str, StreamJournal] = {}
         self._reserved_numbers: dict[str, int] = {}  # by deleted queue: the highest number not to be used again
         self.tasks = TaskQueue()  # replaced by the broker's
-        self.on_stuck: Callable[[str, OSError], None] = lambda name, error: None
+        self.on_stuck: Callable[[str, OSError, int], None] = lambda name, error, now_ms: None
 
     def recover(
         self, files: StreamFiles, config_of: Callable[[str], QueueConfig], now_ms: int

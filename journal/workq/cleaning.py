@@ -17,7 +17,8 @@ from functools import partial
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import File, Locked
+from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, Locked
+from staniel.journal.disk.refusals import described
 from staniel.journal.group_commit import SeparateDevice
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import BARE_BYTES, CRC_BYTES, MAGIC, SCHEDULE, TIME_BYTES
@@ -123,7 +124,7 @@ class Cleaner:
         self._round = self._rewrite = self._release = None
         self._due_ms = self._now_ms + self.every_ms
         self._room = AMPLE
-        self._outcome.why = why
+        self._outcome.why = why or self._outcome.why
         self.tell(self._outcome)
 
     def _clean_all(self) -> Generator[None]:
@@ -157,11 +158,19 @@ class Cleaner:
         return segment.dead > 0 and newer_bytes >= segment.size
 
     def _clean(self, segment: CmdLogSegment, ends_may_go: bool) -> Generator[None, None, bool]:
-        """Rewrite one segment. Returns whether no addition of a job that was over is left in it."""
+        """Rewrite one segment. Returns whether no addition of a job that was over is left in it. A call that the system
+        refuses leaves the segment as it is, and the round goes on with the next one.
+        """
         rewrite = self._rewrite = Rewrite(self.log, self.jobs, segment, ends_may_go=ends_may_go)
         if self._room < AMPLE:
             rewrite.slice_bytes = HASTE_SLICE_BYTES
-        yield from rewrite.run()
+        try:
+            yield from rewrite.run()
+        except OSError as error:
+            if error.errno in BROKEN_ERRNOS or error.errno in FULL_ERRNOS:
+                raise
+            rewrite.abandon()
+            self._outcome.why = described(error)
         self._rewrite = None
         self._outcome.removed += rewrite.is_removed
         self._outcome.cleaned += rewrite.freed_bytes > 0

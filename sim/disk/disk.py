@@ -48,8 +48,8 @@ class Where(Enum):
 
 
 class Fault(Struct):
-    """`verb` on a path that contains `path_part`: `after` pass, then `times` fail with `errno`, having written `short`
-    bytes.
+    """`verb` on a path that contains `path_part`, behind a `/` that it may begin with: `after` pass, then `times` fail
+    with `errno`, having written `short` bytes.
     """
 
     verb: str
@@ -62,7 +62,7 @@ class Fault(Struct):
 
     def strikes(self, verb: str, path: str, where: Where) -> bool:
         """Whether this step fails; counts it."""
-        if verb != self.verb or self.path_part not in path or not self.times:
+        if verb != self.verb or self.path_part not in f"/{path}" or not self.times:
             return False
         if self.where is not Where.ANY and self.where is not where:
             return False

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from staniel.journal.disk.fs import File, Fs
-from staniel.journal.kestrel import pack
+from staniel.journal.kestrel import install, pack
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.workq.cleaning import Rewrite
@@ -57,6 +58,16 @@ def taken_counted_as_lost() -> Any:
         return consume
 
     return replaced(ReadBehind, "_consume", make)
+
+
+@mutant("a pack gets its last name though a file that it covers could not be removed", "unremoved")
+def renamed_beside_old_files() -> Any:
+    def remove(fs: Any, folder: str, names: list[str]) -> None:
+        for name in names:
+            with suppress(OSError):
+                fs.remove(f"{folder}/{name}")
+
+    return replaced(install, "remove_each", lambda right: remove)
 
 
 __all__ = ["MUTANTS"]

@@ -16,6 +16,7 @@ class Armed(Server):
         self, folder: Path, preload: dict[str, str], *options: str, config: str = "", code: int = errno.EIO
     ) -> None:
         self.switch = folder / "switch"
+        self.code = code
         chosen = {"SWITCH": str(self.switch), "ERRNO": str(code), "TIMES": "1000000000"}
         environment = {**preload, **{f"FAULT_{name}": value for name, value in chosen.items()}}
         wrapper = ("env", *(f"{name}={value}" for name, value in environment.items()))
@@ -24,7 +25,7 @@ class Armed(Server):
     def fail(self, calls: str, path: str) -> None:
         """From now on such calls fail on paths that contain `path`."""
         fresh = self.switch.with_suffix(".new")
-        fresh.write_text(f"{calls}\n{path}\n")
+        fresh.write_text(f"{calls}\n{path}\n{self.code}\n")
         os.replace(fresh, self.switch)
 
     def mend(self) -> None:

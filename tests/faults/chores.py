@@ -57,7 +57,7 @@ class Chores:
         self.ledgers["brief"] = Ledger("brief", "late")
         self.jobs: set[int] = set()
         self.refused: set[str] = set()
-        self._number = 0
+        self.number = 0
 
     @property
     def ports(self) -> list[int]:
@@ -87,8 +87,8 @@ class Chores:
         self._work()
 
     def put(self, wire: Wire, queue: str) -> None:
-        key = b"%b-%d" % (queue.encode(), self._number)
-        self._number += 1
+        key = b"%b-%d" % (queue.encode(), self.number)
+        self.number += 1
         ledger, item = self.ledgers[queue], item_for(key, LETTERS)
         ledger.sent(key)
         if self._ask(wire, b"set %b 0 0 %d\r\n%b" % (queue.encode(), len(item), item)) == b"STORED":
@@ -147,8 +147,8 @@ class Chores:
         """A dozen jobs, each added and deleted but for one."""
         with Wire(("127.0.0.1", self.ports[1])) as worker:
             for _ in range(12):
-                number = self._number = self._number + 1
-                if self._ask_job(worker, add(number).removesuffix(b"\r\n")):
+                number = self.number = self.number + 1
+                if self._ask_job(worker, add(number, ttl=86_400_000).removesuffix(b"\r\n")):
                     self.jobs.add(number)
                     if number % 12:
                         self.jobs.discard(number)

@@ -2,12 +2,14 @@
 
    FAULT_CALLS   which: "fsync fdatasync syncfs write pwrite rename link unlink ftruncate open read fallocate mkdir list
                  stat statfs flock", any of them; a write past the page cache by the kernel's AIO is a pwrite
-   FAULT_PATH    only on paths that contain this
-   FAULT_SWITCH  a file: calls fail only while it is there, and its two lines are those two settings
+   FAULT_PATH    only on paths that contain this; with a $ at its end: that end with it
+   FAULT_SWITCH  a file: calls fail only while it is there; its lines are those two settings, and FAULT_ERRNO if it has
+                 a third
    FAULT_AFTER   so many such calls pass first
    FAULT_TIMES   then so many fail, 1 unless given
    FAULT_ERRNO   how they fail, EIO unless given; 0: the process is killed before the call
-   FAULT_SHORT   a write has written so many bytes when it fails */
+   FAULT_SHORT   a write has written so many bytes when it fails
+   FAULT_TRACE   a file: each call on a path is added to it, a line each, while it is there */
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -41,7 +43,7 @@ static long setting(const char *name, long otherwise) {
 }
 
 /* Whether the switch is on, if there is one; its lines. */
-static int is_on(char *text, size_t size, const char **calls, const char **part) {
+static int is_on(char *text, size_t size, const char **calls, const char **part, const char **number) {
     const char *path = getenv("FAULT_SWITCH");
     if (!path)
         return 1;
@@ -57,17 +59,41 @@ static int is_on(char *text, size_t size, const char **calls, const char **part)
     if (!last)
         return 0;
     *end = *last = 0;
-    *calls = text, *part = end + 1;
+    *calls = text, *part = end + 1, *number = last[1] ? last + 1 : 0;
     return 1;
+}
+
+/* Add a call to the trace, if there is one. */
+static void trace(const char *call, const char *path) {
+    const char *name = getenv("FAULT_TRACE");
+    if (!name || !path)
+        return;
+    char line[PATH_MAX + 32];
+    int before = errno, fd = (int)RAW(SYS_openat, AT_FDCWD, name, O_WRONLY | O_APPEND | O_CLOEXEC);
+    int size = snprintf(line, sizeof line, "%s %s\n", call, path);
+    if (fd >= 0) {
+        RAW(SYS_write, fd, line, size < (int)sizeof line ? size : (int)sizeof line - 1);
+        RAW(SYS_close, fd);
+    }
+    errno = before;
+}
+
+/* Whether `path` is one that `part` tells. */
+static int is_told(const char *part, const char *path) {
+    size_t size = strlen(part), whole = strlen(path);
+    if (!size || part[size - 1] != '$')
+        return strstr(path, part) != 0;
+    return whole >= size - 1 && !strncmp(path + whole - (size - 1), part, size - 1);
 }
 
 /* Whether this call is to fail; errno is set then. */
 static int strikes(const char *call, const char *path) {
-    const char *calls = getenv("FAULT_CALLS"), *part = getenv("FAULT_PATH");
+    const char *calls = getenv("FAULT_CALLS"), *part = getenv("FAULT_PATH"), *told = 0;
     char word[32], list[1026], text[1024];
-    if (!is_on(text, sizeof text, &calls, &part))
+    trace(call, path);
+    if (!is_on(text, sizeof text, &calls, &part, &told))
         return 0;
-    if (!calls || !path || (part && !strstr(path, part)))
+    if (!calls || !path || (part && !is_told(part, path)))
         return 0;
     snprintf(word, sizeof word, " %s ", call);
     snprintf(list, sizeof list, " %s ", calls);
@@ -76,7 +102,7 @@ static int strikes(const char *call, const char *path) {
     long number = atomic_fetch_add(&seen, 1) - setting("FAULT_AFTER", 0);
     if (number < 0 || number >= setting("FAULT_TIMES", 1))
         return 0;
-    errno = (int)setting("FAULT_ERRNO", EIO);
+    errno = told ? atoi(told) : (int)setting("FAULT_ERRNO", EIO);
     if (!errno)
         kill(getpid(), SIGKILL);
     return 1;

@@ -10,7 +10,9 @@ from random import Random
 import pytest
 
 from tests.faults.preloaded import build
-from tests.faults.refused_calls import judge, trials
+from tests.faults.refused_calls import GROUPS, OTHERS, WAIT_SECONDS_MAX, Prepared, judge, trials
+from tests.faults.traced_calls import Tracer, traced
+from tests.support import process
 
 SAMPLE = 3
 SEED = int(os.environ.get("STANIEL_CRASH_SEED", "0")) or int.from_bytes(os.urandom(4), "big")
@@ -19,13 +21,19 @@ SEED = int(os.environ.get("STANIEL_CRASH_SEED", "0")) or int.from_bytes(os.urand
 @pytest.mark.slow
 @pytest.mark.programs("cc")
 def test_a_refused_call_is_borne_or_ends_the_server_with_its_reason_and_nothing_is_lost(
-    tmp_path: Path, closing_line: Callable[[str], None]
+    tmp_path: Path, closing_line: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    preload, told = build("failing_calls.c", tmp_path), []
-    for number, trial in enumerate(Random(SEED).sample(trials(), SAMPLE)):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        found = judge(folder, preload, trial)
-        assert found.wrong == [], f"{trial.name}, seed {SEED}"
-        told.append(f"{trial.name}: {found.outcome.value}")
+    monkeypatch.setattr(process, "START_SECONDS_MAX", WAIT_SECONDS_MAX)
+    random, prepared = Random(SEED), Prepared(tmp_path / "prepared", build("failing_calls.c", tmp_path))
+    known = sorted(traced(Tracer(tmp_path), prepared.server))
+    chosen = random.sample(trials(known, random), SAMPLE)
+    found = judge(tmp_path / "judged", prepared, chosen)
+    told = [f"{trial.name}: {each.cost.value}" for trial, each in zip(chosen, found, strict=True)]
+    assert [each.wrong for each in found] == [[]] * SAMPLE, f"{told}, {found}, seed {SEED}"
     closing_line(f"refused calls: {'; '.join(told)}, seed {SEED}")
+
+
+def test_no_errno_is_in_two_groups_of_a_call() -> None:
+    for call, groups in {**GROUPS, "the others": OTHERS}.items():
+        words = [word for group in groups for word in group.split()]
+        assert len(words) == len(set(words)), call

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from random import Random
 
 import pytest
@@ -291,3 +293,27 @@ def test_left_over_successors_and_locks_are_ignored() -> None:
     world.pass_time(200)
     assert SEGMENT + ".rw" not in [name for name, _ in world.disk.list(LOG)]
     assert numbers(world.again()) == [2, 3]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EBUSY, errno.EMFILE])
+def test_a_segment_that_cannot_be_removed_stays_and_the_others_are_cleaned(number: int) -> None:
+    """Its jobs are over, and do not come back."""
+    world = JobWorld("cmdlog_seg_size = 50\ncmdlog_clean_int = 100")
+    for each in range(1, 7):
+        world.worker().adds(each)
+    first, *others = world.segments()
+    world.disk.fail("remove", f"{LOG}/{first}", number, times=1 << 30)
+    for each in range(1, 6):
+        world.worker().asks(f"delete {job_id(each)}")
+    for _ in range(3):
+        world.pass_time(300)
+        world = world.again()
+        world.disk.fail("remove", f"{LOG}/{first}", number, times=1 << 30)
+        assert numbers(world) == [6]
+    world.pass_time(300)
+    (*_, said) = world.reported("cmdlog.not_cleaned")
+    assert first in str(said["why"]) and os.strerror(number) in str(said["why"])
+    assert first in world.segments() and others[0] not in world.segments()
+    world.disk._faults.clear()
+    world.pass_time(500)
+    assert first not in world.segments() and numbers(world.again()) == [6]

@@ -1,0 +1,131 @@
+"""The system refuses to remove files that a pack has replaced: it costs a warning, and they never come back."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from staniel.journal.disk.fs import JournalFailure
+from tests.journal.disk.test_refusals import ALWAYS, SMALL, drained, put, take
+from tests.support.streams import asks
+from tests.support.world import World
+
+REFUSALS = [errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENOSPC, errno.EMFILE]
+
+
+def files(world: World) -> list[str]:
+    return [name for name, _ in world.disk.list("s") if name.startswith("q.")]
+
+
+def packed(number: int, path: str = "/s/q.", verb: str = "remove", after: int = 0) -> World:
+    """A world with a pack of which some covered files are still there."""
+    world = World(SMALL)
+    put(world, 0, 40)
+    world.disk.fail(verb, path, number, after=after, times=ALWAYS)
+    take(world, 38)
+    for _ in range(3):
+        world.turn(100)
+    assert any(name.endswith(".pack") for name in files(world)), files(world)
+    return world
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_files_that_a_pack_has_replaced_and_that_stay_cost_a_warning_and_go_later(number: int, after: int) -> None:
+    world = packed(number, after=after)
+    (said, *_) = world.reported("journal.unremoved")
+    assert said["queue"] == "q" and "cannot use s/q." in str(said["why"])
+    (log,) = world.broker.maintenance.packs.unfinished
+    assert log.unfinished is not None
+    covered, sealed = set(log.unfinished.covered), log.unfinished.sealed
+    assert covered & set(files(world))
+    put(world, 40, 3)
+    take(world, 1)
+    world.disk._faults.clear()
+    for _ in range(5):
+        world.turn(100_000)
+    assert covered & set(files(world)) == {sealed} and f"{sealed}.pack" not in files(world)
+    assert not world.broker.maintenance.packs.unfinished
+    again = World(SMALL, world.disk.kill(), world.now_ms)
+    assert drained(again) == [39, 40, 41, 42]
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+def test_a_pack_that_does_not_get_its_archives_name_is_read_under_its_own(number: int) -> None:
+    world = packed(number, ".pack", "rename")
+    put(world, 40, 3)
+    again = World(SMALL, world.disk.kill(), world.now_ms)
+    assert drained(again) == [38, 39, 40, 41, 42]
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+def test_no_start_replays_what_stays_beside_the_pack_that_covers_it(number: int) -> None:
+    disk, now_ms, taken = packed(number).disk.kill(), 0, 38
+    for start in range(4):
+        disk.fail("remove", "/s/q.", number, times=ALWAYS)
+        world = World(SMALL, disk, now_ms)
+        assert world.reported("journal.unremoved") or not world.turn(1000) or world.reported("journal.unremoved")
+        assert "journal.unreadable" not in world.events
+        put(world, 40 + 10 * start, 10)
+        take(world, 9)
+        taken += 9
+        assert any(name.endswith(".pack") for name in files(world))
+        disk, now_ms = world.disk.kill(), world.now_ms
+    world = World(SMALL, disk, now_ms)
+    assert drained(world) == list(range(taken, 80))
+    assert not [name for name in files(world) if name.endswith(".pack")]
+
+
+def test_a_queue_whose_pack_is_not_finished_is_deleted_with_all_its_files() -> None:
+    world = packed(errno.EPERM)
+    world.disk._faults.clear()
+    assert asks(world, "delete q") == "DELETED"
+    assert files(world) == []
+    assert World(SMALL, world.disk.kill(), world.now_ms).items("q") == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
+def test_a_broken_disk_still_ends_the_server(number: int) -> None:
+    with pytest.raises(JournalFailure, match="cannot put the pack of s/q in place: "):
+        packed(number)
+
+
+STREAMS = f'{SMALL}default.journal_format = "libkestrel"\n'
+
+
+def segments(world: World) -> list[str]:
+    return [name for name in files(world) if ".read." not in name]
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+def test_segments_that_have_been_read_and_stay_are_named_and_removed_once_that_is_let(number: int) -> None:
+    world = World(STREAMS)
+    put(world, 0, 40)
+    before = segments(world)
+    world.disk.fail("remove", "/s/q.", number, times=ALWAYS)
+    take(world, 38)
+    for _ in range(3):
+        world.turn(1000)
+    said = world.reported("segment.stuck")
+    assert said[0]["file"] == before[0]
+    assert len(said) == len({each["file"] for each in said}) and segments(world)[:3] == before[:3]
+    stuck = world.broker.streams.stuck_segments
+    assert stuck >= 5
+    world.disk._faults.clear()
+    world.turn(2000)
+    world.turn(10)
+    assert len(segments(world)) <= len(before) + 1 - stuck and world.broker.streams.stuck_segments == 0
+    assert drained(World(STREAMS, world.disk.kill(), world.now_ms)) == [38, 39]
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+def test_no_start_serves_segments_that_have_been_read_and_stay(number: int) -> None:
+    disk, now_ms = World(STREAMS).disk.kill(), 0
+    for start in range(3):
+        world = World(STREAMS, disk, now_ms)
+        world.disk.fail("remove", "/s/q.", number, times=ALWAYS)
+        put(world, 20 * start, 20)
+        take(world, 19 + (start > 0))
+        disk, now_ms = world.disk.kill(), world.now_ms
+    assert drained(World(STREAMS, disk, now_ms)) == [59]

@@ -73,7 +73,7 @@ class SegmentEffect(Struct, frozen=True, array_like=True):
 
     @property
     def gain(self) -> int:
-        """By how many items the line is longer at the end."""
+        """The number of items by which the line is longer at the end."""
         return len(self.front) + self.added - self.taken
 
 
@@ -97,12 +97,14 @@ class State(Struct, frozen=True):
 
     @property
     def items(self) -> int:
-        """How many items stand in the line."""
+        """The number of items in the line."""
         return len(self.front) + self.added - self.taken
 
 
 def merge(first: SegmentEffect, second: SegmentEffect) -> SegmentEffect:
-    """The effect of two neighbouring segments. Raises EffectMismatch if `second` assumes what `first` contradicts."""
+    """Return the effect of two neighbouring segments. Raises EffectMismatch if `second` assumes what `first`
+    contradicts.
+    """
     _agree(first, second)
     front = first.front
     used = min(second.taken, len(front))
@@ -131,7 +133,7 @@ def merge(first: SegmentEffect, second: SegmentEffect) -> SegmentEffect:
 
 
 def apply(effect: SegmentEffect) -> State:
-    """A new queue after the segment. Raises EffectMismatch if the segment needs more than an empty queue."""
+    """Return a new queue after the segment. Raises EffectMismatch if the segment needs more than an empty queue."""
     if effect.need > 0 or effect.line:
         raise EffectMismatch(f"the first segment takes {effect.need or effect.line} items that were never added")
     if effect.entered:
@@ -153,12 +155,12 @@ def apply(effect: SegmentEffect) -> State:
 
 
 def id_floor_of(added_ms: int, number: int) -> int:
-    """What the `number`-th added item contributes to an id floor."""
+    """Return what the `number`-th added item contributes to an id floor."""
     return (added_ms << ID_SHIFT) - number
 
 
 def _absent(first: SegmentEffect, second: SegmentEffect) -> list[Span]:
-    """The transaction ids that were not open when the two segments began."""
+    """Return the transaction ids that were not open when the two segments began."""
     absent = IntervalSet.of(second.absent)
     for xid in first.closed:
         absent.discard(xid)
@@ -168,7 +170,7 @@ def _absent(first: SegmentEffect, second: SegmentEffect) -> list[Span]:
 
 
 def _through(first: SegmentEffect, symbol: Symbol) -> Symbol:
-    """A symbol of the segment after `first`, in the terms of what `first` began with."""
+    """Return a symbol of the segment after `first`, in the terms of what `first` began with."""
     if symbol.origin is Origin.LISTED:
         return Symbol(Origin.LISTED, first.listed + symbol.number, symbol.deliveries)
     if symbol.origin is Origin.OPEN:

@@ -72,7 +72,7 @@ EMPTY = EntryState(0, 0)
 
 
 def entry_state_of(state: State) -> EntryState:
-    """The entry of the segment that follows."""
+    """Return the entry of the segment that follows."""
     ahead = len(state.front) - state.taken
     named = {ahead + number: xid for number, xid in state.named.items()}
     return EntryState(state.counter, state.items, frozenset(state.opens), named)
@@ -191,7 +191,7 @@ class EffectScan:
         return at
 
     def finish(self) -> SegmentEffect:
-        """The effect of what was read."""
+        """Return the effect of what was read."""
         base = self.entry.line or 0
         gone = self._taken if self._known else 0
         return SegmentEffect(
@@ -411,7 +411,7 @@ class XidScan(Struct):
         return at
 
     def after(self, entered: int | None) -> int | None:
-        """The counter at the end, if it was `entered` at the beginning."""
+        """Return the counter at the end, if it was `entered` at the beginning."""
         counter = entered if self.base is None else self.base
         if counter is None:
             return None

@@ -27,7 +27,7 @@ class Kind(Enum):
 
 
 class Name(Struct, frozen=True):
-    """One file name, read. `number` is the <ms> of the patterns, 0 for the current file and for foreign ones."""
+    """A file name, read. `number` is the <ms> of the patterns, 0 for the current file and for foreign ones."""
 
     kind: Kind
     queue: str = ""
@@ -38,7 +38,7 @@ FOREIGN = Name(Kind.FOREIGN)
 
 
 def parse(file_name: str) -> Name:
-    """What `file_name` is."""
+    """Parse `file_name`."""
     match = PATTERN.fullmatch(file_name)
     if match is None or file_error(match[1]):
         return FOREIGN
@@ -59,12 +59,12 @@ def sidecar_folder(folder: str) -> str:
 
 
 def sidecar_path(folder: str, name: str) -> str:
-    """Where the sidecar of file `name` of a spool is."""
+    """Return the path of the sidecar of file `name` of a spool."""
     return f"{sidecar_folder(folder)}/{name}"
 
 
 def plan_path(own: str) -> str:
-    """What a conversion of the spool is about to do."""
+    """Return the path of the plan of a conversion of the spool."""
     return f"{own}/convert.plan"
 
 
@@ -81,8 +81,8 @@ def temp_name(queue: str, number: int) -> str:
 
 
 class Files(Struct):
-    """What a spool holds of one queue. Archives and packs: file name to number (`q.7` and `q.07` are two files).
-    `gone`: archives that are not there any more though their sidecars are.
+    """The files that a spool holds of one queue. Archives and packs: file name to number (`q.7` and `q.07` are two
+    files). `gone`: archives that are not there any more though their sidecars are.
     """
 
     queue: str
@@ -94,18 +94,18 @@ class Files(Struct):
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether there are only temporary files: they name no queue."""
+        """True if there are only temporary files: they name no queue."""
         return not (self.current or self.archives or self.packs)
 
     def names(self) -> list[str]:
-        """Every file."""
+        """Return the name of every file."""
         return [*self.archives, *self.packs, *self.temps, *([self.queue] if self.current else [])]
 
     def archives_in_order(self) -> list[str]:
         return sorted(self.archives, key=lambda name: (self.archives[name], name))
 
     def sealed_in_order(self) -> list[str]:
-        """The archives, those among them that are gone, too."""
+        """Return the archives, those among them that are gone, too."""
         numbers = self.archives | self.gone
         return sorted(numbers, key=lambda name: (numbers[name], name))
 
@@ -114,7 +114,7 @@ class Files(Struct):
 
 
 def sort_out(entries: list[tuple[str, bool]]) -> tuple[dict[str, Files], list[str]]:
-    """From a folder's (name, is regular file) entries: the files of each queue, and the names left alone."""
+    """Sort a folder's (name, is regular file) entries: the files of each queue, and the names left alone."""
     queues: dict[str, Files] = {}
     foreign: list[str] = []
     for file_name, regular in entries:

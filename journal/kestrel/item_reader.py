@@ -25,7 +25,7 @@ LOST = Item(b"", 0, LOST_MS)
 
 
 def is_stand_in(item: Item) -> bool:
-    """Whether a pack put it in the place of an item that is removed: no client puts items at the moment 0."""
+    """Tell whether a pack put `item` in the place of one that is removed: no client puts items at the moment 0."""
     return not item.added_ms and not item.data and not item.expires_ms
 
 

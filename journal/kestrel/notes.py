@@ -27,7 +27,7 @@ _XID = struct.Struct("<i")
 
 
 def note(fact: bytes, added_ms: int, data: bytes, counter: int) -> bytes:
-    """The records of a note about the item of `data` that was added at `added_ms`."""
+    """Return the records of a note about the item of `data` that was added at `added_ms`."""
     assert 0 < len(fact) <= NOTE_BYTES_MAX
     padded = fact + bytes(-len(fact) % 4)
     words = [word for (word,) in _XID.iter_unpack(padded)]
@@ -64,6 +64,6 @@ def unfinished_note(ids: list[int]) -> int:
 
 
 def _check(fact: bytes, added_ms: int, data: bytes) -> int:
-    """A checksum, as the signed number that SAVE_XID holds."""
+    """Return a checksum, as the signed number that SAVE_XID holds."""
     found = crc32(data[:CHECKED_BYTES], crc32(_TIME_AND_SIZE.pack(added_ms, len(data)), crc32(fact)))
     return found - (1 << 32) if found >= 1 << 31 else found

@@ -38,7 +38,7 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 def next_step(usage: Usage, config: QueueConfig, now_ms: int) -> JournalStep:
-    """What to do with a journal now.
+    """Return what to do with a journal now.
 
     An empty queue starts over past `default_journal_bytes` (Kestrel counts the current file alone), but never before
     the file has doubled: with many large open reads every reply would otherwise rewrite them all. Without
@@ -60,14 +60,14 @@ def next_step(usage: Usage, config: QueueConfig, now_ms: int) -> JournalStep:
 
 
 def starts_delay(step: JournalStep, left_bytes: int, config: QueueConfig) -> bool:
-    """Whether a rewrite that leaves `left_bytes` is the last one for `compact_delay_ms`."""
+    """Tell whether a rewrite that leaves `left_bytes` is the last one for `compact_delay_ms`."""
     if step is JournalStep.REWRITE:
         return True
     return not config.aggressive_rewrites and left_bytes >= config.default_journal_bytes // 2
 
 
 def is_worth_packing(covered_bytes: int, packed_bytes: int, total_bytes: int, config: QueueConfig) -> bool:
-    """Whether to replace files of `covered_bytes` by one of about `packed_bytes`.
+    """Tell whether to replace files of `covered_bytes` by one of about `packed_bytes`.
 
     Only where the journal is larger than it may be, and for half of the bytes at least: whatever is rewritten again and
     again then costs less in all than what it replaces had cost to write.
@@ -76,7 +76,7 @@ def is_worth_packing(covered_bytes: int, packed_bytes: int, total_bytes: int, co
 
 
 def saves_half(covered_bytes: int, packed_bytes: int) -> bool:
-    """Whether a pack of `packed_bytes` is at most half of what it replaces; asked of each file more, too: items that
-    are about to leave would be copied for next to nothing.
+    """Tell whether a pack of `packed_bytes` is at most half of what it replaces; asked of each file more, too: items
+    that are about to leave would be copied for next to nothing.
     """
     return 2 * packed_bytes <= covered_bytes

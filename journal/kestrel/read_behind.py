@@ -146,7 +146,7 @@ class ReadBehind:
         return found
 
     def fetch(self, seqs: Iterable[int]) -> dict[int, Item]:
-        """The items with these seqs. Raises OSError."""
+        """Return the items with these seqs. Raises OSError."""
         items: dict[int, Item] = {}
         for seq in sorted(seqs):
             items[seq] = plain(self._between(seq, seq + 1)[0])
@@ -173,7 +173,7 @@ class ReadBehind:
     # ahead of need
 
     def decode(self) -> list[Item]:
-        """A slice of the next items, if they have been read ahead; else nothing."""
+        """Return a slice of the next items, if they have been read ahead; else nothing."""
         line = self.line
         line.settle()
         self._seek(line.left + len(line.fresh))
@@ -225,7 +225,7 @@ class ReadBehind:
     # inside
 
     def _about(self, size: int) -> int:
-        """How many items are likely to have `size` bytes; no more than a slice."""
+        """Return how many items are likely to have `size` bytes; no more than a slice."""
         line = self.line
         return min(ITEMS_PER_SLICE, size * max(1, line.behind) // max(1, line.behind_bytes) + 1)
 
@@ -252,7 +252,7 @@ class ReadBehind:
         return self._bad_at == self._at + len(self._data) - self._used
 
     def _span(self, segment: LogSegment, at: int, count: int) -> tuple[int, int]:
-        """(from, to) of what to read so as to have `count` bytes from byte `at` on, in whole blocks."""
+        """Return (from, to) of what to read so as to have `count` bytes from byte `at` on, in whole blocks."""
         stop = min(self.segments.readable(segment), at + count)
         return segment.block_at(at), segment.block_end(stop)
 

@@ -77,16 +77,15 @@ class Record(Struct, frozen=True, gc=False):
     listed: list[Record] | None = None
 
     def payload(self, data: bytes) -> bytes:
-        """The bytes of its item, from the piece that it was read from."""
+        """Return the bytes of the record's item, from the piece that it was read from."""
         return data[self.payload_at : self.payload_at + self.size]
 
 
 def decode(data: bytes, at: int, end: int, rest_bytes: int, heads_only: bool = False) -> Record:
-    """The record that starts at byte `at` of `data`, which is looked at up to byte `end`.
+    """Return the record that starts at byte `at` of `data`, which is looked at up to byte `end`.
 
     `rest_bytes`: how many bytes of the file follow `end`. Raises NeedMore when the record goes on behind `end`,
     Truncated when the file ends inside it, Corrupt when it is damaged: an unknown opcode, or a size that cannot be.
-
     `heads_only`: for callers that do not look at payloads, that of an ADDX may reach behind `end`.
     """
     op = data[at]
@@ -154,7 +153,9 @@ def _eight(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
 
 
 def _state_dump(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
-    """A list of open reads: the last transaction id, a count, then so many pairs of ADD_XID and REMOVE_TENTATIVE."""
+    """Return a list of open reads: the last transaction id, a count, then so many pairs of ADD_XID and
+    REMOVE_TENTATIVE.
+    """
     counter, count = XID_AND_NUMBER.unpack_from(data, at + 1)
     at += XID_SIZE_END
     listed = []
@@ -175,7 +176,7 @@ def _state_dump(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
 
 
 def _item_with_xid(op: int, data: bytes, at: int, end: int, rest_bytes: int) -> Record:
-    """An ADD_XID, or an opcode 8 of the same layout."""
+    """Return an ADD_XID, or an opcode 8 of the same layout."""
     if end - at < XID_SIZE_END:
         raise NeedMore
     xid, size = XID_AND_NUMBER.unpack_from(data, at + 1)
@@ -189,8 +190,8 @@ def _item_with_xid(op: int, data: bytes, at: int, end: int, rest_bytes: int) -> 
 
 
 def _wrong_size(size: int, size_min: int, left_bytes: int) -> Corrupt:
-    """The error for a block of `size` bytes where at least `size_min` belong, and the file has `left_bytes` more. It
-    comes before anything allocates what a size claims.
+    """Return the error for a block of `size` bytes where at least `size_min` belong, and the file has `left_bytes`
+    more. It comes before anything allocates what a size claims.
     """
     if size < size_min:
         return Corrupt(f"a block of {size} bytes, at least {size_min} expected")
@@ -198,7 +199,7 @@ def _wrong_size(size: int, size_min: int, left_bytes: int) -> Corrupt:
 
 
 def plain(item: Item) -> Item:
-    """The item without the transaction id that it may have come with."""
+    """Return the item without the transaction id that it may have come with."""
     if isinstance(item, ItemWithXid):
         return copy_of(item)
     return item

@@ -80,11 +80,11 @@ class Replay:
 
     @property
     def is_between_changes(self) -> bool:
-        """Whether what has been read so far ends where the writer recorded a change, and not inside of one."""
+        """True if what has been read so far ends where the writer recorded a change, and not inside of one."""
         return not self._saves
 
     def checkpoint(self) -> Checkpoint:
-        """The state after the records read so far, in numbers."""
+        """Return the state after the records read so far, in numbers."""
         line = self.line
         line.settle()
         outside = [*self.open.values(), *reversed(line.returned)]
@@ -278,12 +278,12 @@ class Replay:
         return count * WITH_XID_BYTES
 
     def _trusted_counter(self) -> int:
-        """The counter before the records in a row that may be part of a change which was cut off."""
+        """Return the counter before the records in a row that may be part of a change which was cut off."""
         announced = self._announced()
         return self._saves[announced][0] if announced < len(self._saves) else self.counter
 
     def _written_saves(self) -> list[tuple[int, int]]:
-        """The SAVE_XID records in a row, without a number that was opened in front of them."""
+        """Return the SAVE_XID records in a row, without a number that was opened in front of them."""
         saves = self._saves
         return saves[1:] if saves and saves[0] is self._opened_behind else saves
 

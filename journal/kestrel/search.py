@@ -24,7 +24,7 @@ class Search:
         self.files = sorted(_numbered(fs.list(folder), queue))
 
     def place(self, after: int, at: int) -> FilePosition:
-        """Byte `at` of the first file numbered above `after`."""
+        """Return byte `at` of the first file numbered above `after`."""
         return FilePosition(next((number for number, _ in self.files if number > after), CURRENT), at)
 
     def added_since(self, start: FilePosition) -> Iterator[tuple[FilePosition, Item]]:

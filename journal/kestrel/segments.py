@@ -76,26 +76,26 @@ class LogSegment(Struct, eq=False):
         return self.origin.seq
 
     def index_entry(self, seq: int) -> IndexEntry:
-        """The last known record boundary at or before `seq`."""
+        """Return the last known record boundary at or before `seq`."""
         at = bisect_right(self.index, seq, key=lambda entry: entry.seq)
         return self.index[at - 1] if at else self.origin
 
     def index_entry_behind(self, at: int, seq: int) -> IndexEntry | None:
-        """The first known record boundary from byte `at` on that does not lie before `seq`."""
+        """Return the first known record boundary from byte `at` on that does not lie before `seq`."""
         begin = bisect_left(self.index, at, key=lambda entry: entry.at)
         return next((entry for entry in self.index[begin:] if entry.seq >= seq), None)
 
     def block_at(self, at: int) -> int:
-        """Where the block begins that holds byte `at`; the byte itself if there are no checksums."""
+        """Return where the block begins that holds byte `at`; the byte itself if there are no checksums."""
         return at - at % self.block_bytes if self.checks else at
 
     def block_end(self, at: int) -> int:
-        """Where the block ends that byte `at` - 1 belongs to, likewise."""
+        """Return where the block ends that byte `at` - 1 belongs to, likewise."""
         return min(self.size, -(-at // self.block_bytes) * self.block_bytes) if self.checks else at
 
     def first_bad(self, at: int, checks: list[int]) -> int:
-        """The byte from which on a piece that begins at byte `at` is not what was written; -1 if it all is. `checks`:
-        those of its blocks; none: nothing is known.
+        """Return the byte from which on a piece that begins at byte `at` is not what was written; -1 if it all is.
+        `checks`: those of its blocks; none: nothing is known.
         """
         known = self.checks[at // self.block_bytes :] if checks else []
         for block, (check, expected) in enumerate(zip(checks, known, strict=False)):
@@ -132,7 +132,7 @@ class Writer(Protocol):
     def written_bytes(self) -> int: ...
 
     def unwritten(self) -> bytes:
-        """What is recorded and not yet in the file."""
+        """Return what is recorded and not yet in the file."""
 
 
 class Segments:
@@ -178,7 +178,7 @@ class Segments:
         self.on_sealed(pack)
 
     def covered_by(self, last: LogSegment) -> list[LogSegment]:
-        """Every segment up to `last`."""
+        """Return every segment up to `last`."""
         return self.sealed[: self.sealed.index(last) + 1]
 
     def hold(self, covered: list[LogSegment], seq: int) -> None:
@@ -201,7 +201,7 @@ class Segments:
                 segment.held = None
 
     def holding(self, seq: int) -> LogSegment:
-        """The segment that added the item with this seq."""
+        """Return the segment that added the item with this seq."""
         if seq >= self.current.first:
             return self.current
         at = bisect_right(self.sealed, seq, key=lambda segment: segment.first)
@@ -209,7 +209,7 @@ class Segments:
         return self.sealed[max(0, at - 1)]
 
     def after(self, segment: LogSegment) -> LogSegment | None:
-        """The next one; None behind the current one."""
+        """Return the segment after `segment`; None behind the current one."""
         if segment is self.current:
             return None
         at = self.sealed.index(segment) + 1
@@ -219,19 +219,19 @@ class Segments:
         return f"{self.folder}/{segment.name}"
 
     def size(self, segment: LogSegment) -> int:
-        """Bytes, those of the current one that are not yet written included."""
+        """Return the size of `segment` in bytes, those of the current one that are not yet written included."""
         if segment is self.current and self.writer is not None:
             return self.writer.written_bytes + len(self.writer.unwritten())
         return segment.size
 
     def readable(self, segment: LogSegment) -> int:
-        """How many bytes of it are in its file."""
+        """Return how many bytes of `segment` are in its file."""
         if segment is self.current and self.writer is not None:
             return self.writer.written_bytes
         return segment.size
 
     def read(self, segment: LogSegment, at: int, count: int) -> bytes:
-        """At most `count` bytes from byte `at`; nothing only at its end. Raises OSError."""
+        """Return at most `count` bytes of `segment` from byte `at`; nothing only at its end. Raises OSError."""
         written = self.readable(segment)
         if at < written:
             count = min(count, written - at)

@@ -71,7 +71,7 @@ DECODER = msgspec.msgpack.Decoder(Sidecar)
 
 
 def describe(segment: LogSegment, checks: list[int]) -> bytes | None:
-    """The sidecar of a sealed segment, None: its effect cannot be told in this way."""
+    """Return the sidecar of a sealed segment, None: its effect cannot be told in this way."""
     effect, checkpoint = effect_of(segment), segment.checkpoint
     if effect is None or checkpoint is None:
         return None
@@ -93,7 +93,7 @@ def describe(segment: LogSegment, checks: list[int]) -> bytes | None:
 
 
 def read(data: bytes) -> Sidecar | None:
-    """The sidecar in `data`, None: there is none that this program understands."""
+    """Return the sidecar in `data`, None: there is none that this program understands."""
     body = data[HEAD_BYTES:]
     if not data.startswith(MAGIC) or data[len(MAGIC) : HEAD_BYTES] != zlib.crc32(body).to_bytes(4, "little"):
         return None
@@ -106,7 +106,7 @@ def read(data: bytes) -> Sidecar | None:
 
 
 def block_bytes_of(size: int) -> int:
-    """How much of a file of `size` bytes one checksum stands for: a power of two."""
+    """Return how much of a file of `size` bytes one checksum stands for: a power of two."""
     block_bytes = BLOCK_BYTES
     while block_bytes > BLOCK_MIN_BYTES and size < BLOCKS_MIN * block_bytes:
         block_bytes //= 2
@@ -114,7 +114,7 @@ def block_bytes_of(size: int) -> int:
 
 
 def fit(sidecar: Sidecar, fs: Fs, path: str) -> Fit:
-    """Whether `path`, of the size it should have, is the file that was described. Raises OSError."""
+    """Tell whether `path`, of the size it should have, is the described file, damaged, or another. Raises OSError."""
     if not sidecar.checks:
         return Fit.SAME
     last = len(sidecar.checks) - 1
@@ -140,7 +140,7 @@ def apply_to_segment(segment: LogSegment, sidecar: Sidecar) -> None:
 
 
 def load(fs: Fs, folder: str, name: str) -> Sidecar | None:
-    """The sidecar of file `name` of a spool, None: there is none, or it is broken."""
+    """Return the sidecar of file `name` of a spool, None: there is none, or it is broken."""
     path = kestrel_files.sidecar_path(folder, name)
     try:
         size = fs.size(path)
@@ -150,7 +150,7 @@ def load(fs: Fs, folder: str, name: str) -> Sidecar | None:
 
 
 def names_in(fs: Fs, folder: str) -> list[str]:
-    """The files that sidecars of a spool are called after."""
+    """Return the files that sidecars of a spool are called after."""
     try:
         return [name for name, regular in fs.list(kestrel_files.sidecar_folder(folder)) if regular]
     except OSError:
@@ -168,7 +168,7 @@ def prune(fs: Fs, folder: str, names: set[str]) -> None:
 
 
 def verify_checksums(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
-    """Where the file `path` is not what its sidecar describes, in order. Raises OSError."""
+    """Return where the file `path` is not what its sidecar describes, in order. Raises OSError."""
     size, written, block_bytes = fs.size(path), described.size, described.block_bytes
     count = len(described.checks) if size >= written else size // block_bytes
     bad = list(_bad_blocks(described, fs, path, count))
@@ -186,12 +186,12 @@ def verify_checksums(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
 
 
 def is_beginning(described: Sidecar, fs: Fs, path: str) -> bool:
-    """Whether the file `path` is the one described, without its end. Raises OSError."""
+    """Tell whether the file `path` is the one described, without its end. Raises OSError."""
     return [flaw.why for flaw in verify_checksums(described, fs, path)] == [MISSING]
 
 
 def _bad_blocks(described: Sidecar, fs: Fs, path: str, count: int) -> Iterator[int]:
-    """Which of the first `count` blocks have another checksum than they should."""
+    """Yield which of the first `count` blocks have another checksum than they should."""
     block_bytes = described.block_bytes
     for first in range(0, count, SLICE_BLOCKS):
         expected = described.checks[first : min(first + SLICE_BLOCKS, count)]

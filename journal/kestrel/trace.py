@@ -82,7 +82,7 @@ class KestrelTrace:
         self._sealed_ms: int | None = None
 
     def names(self) -> list[str]:
-        """The files in the order in which they are replayed; what a finished pack covers is left out."""
+        """Return the files in the order in which they are replayed; what a finished pack covers is left out."""
         packs = {
             name: number
             for name, number in self._files.packs.items()
@@ -94,12 +94,12 @@ class KestrelTrace:
         return [*([newest] if newest else []), *archives, *([self._files.queue] if self._files.current else [])]
 
     def sealed_ms(self, name: str) -> int | None:
-        """When a file was sealed, by its name; None if that tells no time, or it is not sealed."""
+        """Return when a file was sealed, by its name; None if that tells no time, or it is not sealed."""
         number = (self._files.archives | self._files.packs).get(name, 0)
         return number if number >= TIMES_FROM_MS else None
 
     def begins_with_state(self, name: str) -> bool:
-        """Whether a file is a pack or was rewritten: it begins with what the queue held then."""
+        """Tell whether a file is a pack or was rewritten: it begins with what the queue held then."""
         return self._fs.read(f"{self._folder}/{name}", 0, 1) == bytes((SAVE_XID,))
 
     def steps(self) -> Iterator[Step]:

@@ -57,17 +57,17 @@ def reader_name(queue: str, reader: str) -> str:
 
 
 def temp_name(file_name: str, number: int) -> str:
-    """The name of an unfinished replacement of `file_name`."""
+    """Return the name of an unfinished replacement of `file_name`."""
     return f"{file_name}~~{number}"
 
 
 def archived_name(file_name: str) -> str:
-    """The name in the archive folder of a segment that every reader has passed."""
+    """Return the name in the archive folder of a segment that every reader has passed."""
     return f"archive~{file_name}"
 
 
 def name_error(name: str) -> str:
-    """Why `name` cannot be a queue or reader in this format; "" if it can."""
+    """Return why `name` cannot be a queue or reader in this format; "" if it can."""
     if NAME.fullmatch(name):
         return ""
     return "a libkestrel journal allows only letters, digits and : _ - in a queue name"
@@ -82,7 +82,7 @@ class StreamFiles(Struct):
     temps: list[str]
 
     def names(self) -> list[str]:
-        """The names of all files."""
+        """Return the names of all files."""
         return [*self.segments, *self.readers.values(), *self.temps]
 
     def newest_number(self) -> int:

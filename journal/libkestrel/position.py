@@ -122,7 +122,9 @@ class ReaderFileScan:
 
 
 def encode_reader_file(position: Position) -> bytes:
-    """A complete reader file. If the ids fit one sector it is what the library writes: magic, READ_HEAD, READ_DONE."""
+    """Return a complete reader file. If the ids fit one sector it is what the library writes: magic, READ_HEAD,
+    READ_DONE.
+    """
     first = READER_MAGIC + encode_read_head(position.head)
     done = list(position.done)
     if can_append(len(first) + _DONE_BYTES + len(done) * _ID_BYTES):
@@ -131,7 +133,7 @@ def encode_reader_file(position: Position) -> bytes:
 
 
 def can_append(size: int) -> bool:
-    """Whether records may be appended to a reader file of `size` bytes, all of them whole records: the rest of its
+    """Tell whether records may be appended to a reader file of `size` bytes, all of them whole records: the rest of its
     sector can be filled.
     """
     return -size % SECTOR_BYTES in _PADDING
@@ -158,7 +160,9 @@ def encode_position(head: int, done: list[int], at: int) -> Iterator[bytes]:
 
 
 def _ids_that_fit(left: int, wanted: int) -> int:
-    """How many of `wanted` ids fit one READ_DONE if the `left` bytes of the sector must be filled exactly; 0: none."""
+    """Return how many of `wanted` ids fit one READ_DONE if the `left` bytes of the sector must be filled
+    exactly; 0: none.
+    """
     count = min(wanted, (left - _DONE_BYTES) // _ID_BYTES)
     while count > 0 and left - _DONE_BYTES - count * _ID_BYTES not in _PADDING:
         count -= 1
@@ -166,7 +170,7 @@ def _ids_that_fit(left: int, wanted: int) -> int:
 
 
 def _padding(head: int, left: int) -> Iterator[bytes]:
-    """Records that change nothing and fill the `left` bytes of the sector."""
+    """Yield records that change nothing and fill the `left` bytes of the sector."""
     heads, dones = _PADDING[left]
     yield encode_read_head(head) * heads
     yield encode_read_done(()) * dones

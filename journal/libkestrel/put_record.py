@@ -21,5 +21,5 @@ def put_record(item: Numbered) -> bytes:
 
 
 def size_of_puts(records: list[bytes]) -> int:
-    """How many bytes `records` have together; -1 if one of them is no PUT without an expiry."""
+    """Return how many bytes `records` have together; -1 if one of them is no PUT without an expiry."""
     return sum(map(len, records)) if set(map(COMMAND_OF, records)) <= PUTS else -1

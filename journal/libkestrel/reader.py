@@ -183,7 +183,7 @@ class ReaderLog(Appender):
 
     @property
     def is_there(self) -> bool:
-        """Whether the file exists."""
+        """True if the file exists."""
         return self._file is not None or bool(self._closed_bytes)
 
     def erase(self) -> None:

@@ -60,11 +60,10 @@ class StreamRecord(Struct, frozen=True, gc=False):
 
 
 def read_record(data: bytes, at: int, end: int, rest_bytes: int) -> StreamRecord | None:
-    """The record at byte `at` of `data`, whatever its command; None for the zero byte that ends a file's data.
+    """Return the record at byte `at` of `data`, whatever its command; None for the zero byte that ends a file's data.
 
-    `rest_bytes`: how many bytes of the file follow `data[:end]`. Raises NeedMore if the record goes on there,
-    Corrupt if it is damaged: cut off by the end of the file, a data command without a size, or a size outside 0 to
-    16 MiB.
+    `rest_bytes`: how many bytes of the file follow `data[:end]`. Raises NeedMore if the record goes on there, Corrupt
+    if it is damaged: cut off by the end of the file, a data command without a size, or a size outside 0 to 16 MiB.
     """
     command = data[at]
     if not command:
@@ -103,18 +102,18 @@ def encode_put(item: Item, item_id: int, errors: int = 0) -> bytes:
 
 
 def encode_read_head(head: int) -> bytes:
-    """READ_HEAD: `head` and every id below it are confirmed."""
+    """Encode READ_HEAD: `head` and every id below it are confirmed."""
     return READ_HEAD_RECORD.pack(READ_HEAD, head)
 
 
 def encode_read_done(ids: Iterable[int]) -> bytes:
-    """READ_DONE: `ids` are confirmed as well."""
+    """Encode READ_DONE: `ids` are confirmed as well."""
     data = b"".join(map(ID.pack, ids))
     return READ_DONE_HEAD.pack(READ_DONE, len(data)) + data
 
 
 def decode_item(data: bytes, record: StreamRecord) -> Numbered:
-    """The item of a PUT that `decode_put_id` has validated."""
+    """Return the item of a PUT that `decode_put_id` has validated."""
     _, errors, item_id, added_ms = struct.unpack_from("<iiqq", data, record.header_at)
     expires_ms = 0
     if record.words == PUT_EXPIRING_WORDS:
@@ -125,7 +124,7 @@ def decode_item(data: bytes, record: StreamRecord) -> Numbered:
 
 
 def decode_put_id(data: bytes, record: StreamRecord) -> int:
-    """The id of a PUT. Raises Corrupt unless its header has 6 or 8 words and the id is positive."""
+    """Return the id of a PUT. Raises Corrupt unless its header has 6 or 8 words and the id is positive."""
     if record.words not in (PUT_WORDS, PUT_EXPIRING_WORDS):
         raise Corrupt(f"a PUT with {record.words} header words", record.at)
     (item_id,) = ID.unpack_from(data, record.header_at + 8)
@@ -135,14 +134,14 @@ def decode_put_id(data: bytes, record: StreamRecord) -> int:
 
 
 def decode_read_head(data: bytes, record: StreamRecord) -> int:
-    """The id of a READ_HEAD. Raises Corrupt unless its header has 2 words."""
+    """Return the id of a READ_HEAD. Raises Corrupt unless its header has 2 words."""
     if record.words != 2:
         raise Corrupt(f"a READ_HEAD with {record.words} header words", record.at)
     return int(ID.unpack_from(data, record.header_at)[0])
 
 
 def decode_read_done(data: bytes, record: StreamRecord) -> tuple[int, ...]:
-    """The ids of a READ_DONE. Raises Corrupt unless its header has 1 word and its data is a sequence of ids."""
+    """Return the ids of a READ_DONE. Raises Corrupt unless its header has 1 word and its data is a sequence of ids."""
     if record.words != 1:
         raise Corrupt(f"a READ_DONE with {record.words} header words", record.at)
     if record.data_bytes % ID.size:

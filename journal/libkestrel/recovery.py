@@ -161,12 +161,12 @@ def _damage(name: str, size: int, error: Corrupt, saved_as: str, is_newest: bool
 
 
 def is_partial_magic(begin: bytes, magic: bytes) -> bool:
-    """Whether `begin`, all bytes of a file, is the start of `magic`: a crash came while it was being created."""
+    """Tell whether `begin`, all bytes of a file, is the start of `magic`: a crash came while it was being created."""
     return 0 < len(begin) < len(magic) and magic.startswith(begin)
 
 
 def is_zero(fs: Fs, path: str, at: int, size: int) -> bool:
-    """Whether bytes `at` to `size` of a file are all zero. Raises OSError."""
+    """Tell whether bytes `at` to `size` of a file are all zero. Raises OSError."""
     while at < size:
         piece = fs.read(path, at, CHUNK_BYTES)
         if piece.count(0) != len(piece):

@@ -27,13 +27,15 @@ class StreamSearch:
         self.files = sorted((number, file_name) for number, file_name in segments if parse(file_name).queue == family)
 
     def place(self, after: int, at: int) -> FilePosition:
-        """The position `at` bytes into the first segment numbered above `after`. A transfer notes the newest segment's
-        number less 1 as `after`, and no other segment ever gets that number.
+        """Return the position `at` bytes into the first segment numbered above `after`. A transfer notes the newest
+        segment's number less 1 as `after`, and no other segment ever gets that number.
         """
         return FilePosition(after + 1, at)
 
     def added_since(self, start: FilePosition) -> Iterator[tuple[FilePosition, Item]]:
-        """The items at `start` and later, with their positions. A segment is read up to any damage. Raises OSError."""
+        """Yield the items at `start` and later, with their positions. A segment is read up to any damage.
+        Raises OSError.
+        """
         for number, name in self.files:
             path = f"{self.folder}/{name}"
             if number < start.file or self.fs.read(path, 0, MAGIC_BYTES) != SEGMENT_MAGIC:

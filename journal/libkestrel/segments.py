@@ -109,7 +109,7 @@ class StreamSegments:
         self.runs.append(run)
 
     def next_after(self, item_id: int) -> int:
-        """The smallest id above `item_id` that an item has; if there is none, the id of the next item."""
+        """Return the smallest id above `item_id` that an item has; if there is none, the id of the next item."""
         at = self._run_of(item_id + 1)
         if at >= 0 and item_id < self.runs[at].last_id:
             return item_id + 1
@@ -120,8 +120,8 @@ class StreamSegments:
         return at >= 0 and item_id <= self.runs[at].last_id
 
     def sums_through(self, item_id: int) -> ItemTotals:
-        """Totals of all items with ids up to `item_id`, removed ones included. Reads at most the items between two
-        marks. Raises OSError.
+        """Return the totals of all items with ids up to `item_id`, removed ones included. Reads at most the items
+        between two marks. Raises OSError.
         """
         at = self._run_of(item_id)
         if at < 0:
@@ -138,8 +138,8 @@ class StreamSegments:
         return before + inside
 
     def read(self, item_id: int) -> list[Numbered]:
-        """The items from the first with an id of at least `item_id` up to the next mark; [] if there is none. Raises
-        OSError.
+        """Return the items from the first with an id of at least `item_id` up to the next mark; [] if there is none.
+        Raises OSError.
         """
         at = self._run_of(item_id)
         if at < 0 or item_id > self.runs[at].last_id:
@@ -152,7 +152,7 @@ class StreamSegments:
         return self._read_at_mark(run, mark)[item_id - run.first_id - mark.index :]
 
     def items(self) -> Iterator[Numbered]:
-        """All items in the order of ids. Raises OSError."""
+        """Yield all items in the order of ids. Raises OSError."""
         item_id = self.first_id
         while stretch := self.read(item_id):
             yield from stretch

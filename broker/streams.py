@@ -218,7 +218,8 @@ class StreamQueues:
         todo = remedy(error, "see to it that it can be removed").removesuffix(", then start again")
         hint = f"it has been read, and stays until it can be removed; {todo}; it is tried again each second"
         why = described(error, name)
-        self.broker.rate_limited(Level.WARNING, "segment.stuck", now_ms, file=name, why=why, hint=hint)
+        kind = parse(name).queue, error.errno  # `why` names the file, and there may be thousands of them
+        self.broker.rate_limited.of_kind(kind, Level.WARNING, "segment.stuck", now_ms, file=name, why=why, hint=hint)
 
     @property
     def stuck_segments(self) -> int:

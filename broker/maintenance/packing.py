@@ -134,8 +134,13 @@ class PackScheduler:
         self.unfinished.add(log)
         self._rest(log, now_ms)
         why = described(error)
-        todo = remedy(error, "see to it that its file can be removed").removesuffix(", then start again")
-        hint = f"a pack has replaced it, and nothing in it comes back; {todo}; it is tried again"
+        todo = remedy(error, "see to it that it can be removed or renamed").removesuffix(", then start again")
+        assert log.unfinished is not None
+        if log.unfinished.pack in f"{error.filename} {error.filename2}":
+            file = f"{log.unfinished.pack} holds the items of the queue, do not remove it: it only lacks its last name"
+        else:
+            file = "a pack has replaced the file, and recovery does not read it"
+        hint = f"{file}; {todo}; it is tried again"
         self._report(Level.WARNING, "journal.unremoved", queue=log.name, why=why, hint=hint)
 
     def _rest(self, log: Log, now_ms: int) -> None:

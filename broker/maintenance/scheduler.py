@@ -263,9 +263,9 @@ class MaintenanceScheduler:
             return True
         if self.is_at_work(queue):
             return False
-        self._let_go(log)
         if not queue.line.load_all():
             return False  # what cannot be read must not be left out
+        self._let_go(log)
         try:
             log.rewrite(*JournalView(queue).snapshot(), now_ms)
         except OSError as error:

@@ -154,8 +154,8 @@ def _of_watch(broker: Broker) -> list[HealthReason]:
         mend = "they are packed by and by, if there is room for that: journal.pack_failed in the log says what is amiss"
         found.append(HealthReason(ReasonName.READ_KEPT, Severity.WARNING, text, mend))
     if count := broker.refused_removals:
-        text = f"the system refuses to remove files that nothing needs: {count:,} packs, segments or deleted queues"
-        mend = "journal.unremoved, segment.stuck and queue.unremoved in the log say which and why; it is tried again"
+        text = f"the system refuses to remove or rename files of {count:,} packs, segments or deleted queues"
+        mend = "journal.unremoved, segment.stuck and queue.unremoved in the log say which and what to do about each"
         found.append(HealthReason(ReasonName.REMOVALS_REFUSED, Severity.WARNING, text, mend))
     if watch.are_syncs_slow:
         text = f"{watch.slow_syncs:,} of the last {watch.syncs:,} syncs took more than {SLOW_SYNC_S} s each"

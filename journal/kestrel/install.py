@@ -48,10 +48,26 @@ def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str])
     would be replayed in front of a pack that already contains them.
     """
     remove_sidecars(fs, folder, [*covered, sealed])
-    remove_each(fs, folder, covered)
+    _remove_covered(fs, folder, covered)
     fs.sync_folder(folder)
     fs.rename(f"{folder}/{pack}", f"{folder}/{sealed}")
     fs.sync_folder(folder)
+
+
+def _remove_covered(fs: Fs, folder: str, names: list[str]) -> None:
+    """Remove all of them that the system lets go: recovery reads none while the pack has its own name, so one that
+    stays must not keep the others. Raises the first OSError.
+    """
+    refused: OSError | None = None
+    for name in names:
+        try:
+            remove_each(fs, folder, [name])
+        except OSError as error:
+            if error.errno in BROKEN_ERRNOS:
+                raise
+            refused = refused or error
+    if refused is not None:
+        raise refused
 
 
 class UnfinishedPack(Struct, frozen=True):

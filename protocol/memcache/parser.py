@@ -34,6 +34,7 @@ from staniel.protocol.requests import Invalid, More
 BINARY_MAGIC = 0x80
 WINDOW_BYTES = 1 << 16
 KEPT_READ_BYTES_MAX = 1024  # of each connection; with its requests a few times as much
+KEPT_REQUESTS_MAX = 50  # in it: each put among them has an object of its own, ten times as long as an empty item
 CR = 0x0D
 LF = 0x0A
 _CR, _LF = CR, LF
@@ -149,7 +150,8 @@ class MemcacheParser(Parser):
         """
         requests = self._feed(data)
         is_known = self._work_left == WORK_PER_FEED and self._state is _LINE and not self._tail
-        if is_known and len(data) <= KEPT_READ_BYTES_MAX and type(self._last_parsed) is not SetHead:
+        is_short = len(data) <= KEPT_READ_BYTES_MAX and len(requests) <= KEPT_REQUESTS_MAX
+        if is_known and is_short and type(self._last_parsed) is not SetHead:
             self._last_read, self._last_found = data, requests
         return requests
 

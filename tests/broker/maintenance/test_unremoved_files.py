@@ -30,12 +30,18 @@ def packed(number: int, path: str = "/s/q.", verb: str = "remove", after: int = 
     return world
 
 
+def hint(world: World) -> str:
+    """Return what the first line about such a file advises."""
+    return next(str(fields["hint"]) for event, fields in world._details if event == "journal.unremoved")
+
+
 @pytest.mark.parametrize("number", REFUSALS)
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_files_that_a_pack_has_replaced_and_that_stay_cost_a_warning_and_go_later(number: int, after: int) -> None:
     world = packed(number, after=after)
     (said, *_) = world.reported("journal.unremoved")
     assert said["queue"] == "q" and "cannot use s/q." in str(said["why"])
+    assert hint(world).startswith("a pack has replaced the file, and recovery does not read it; ")
     (log,) = world.broker.maintenance.packs.unfinished
     assert log.unfinished is not None
     covered, sealed = set(log.unfinished.covered), log.unfinished.sealed
@@ -51,9 +57,45 @@ def test_files_that_a_pack_has_replaced_and_that_stay_cost_a_warning_and_go_late
     assert drained(again) == [39, 40, 41, 42]
 
 
+@pytest.mark.parametrize("which", [0, 2, -1])
+def test_one_file_that_stays_does_not_keep_the_others(which: int) -> None:
+    world = World(SMALL.replace('"8KB"', '"1MB"'))  # so that one pack covers them all
+    put(world, 0, 80)
+    archives = files(world)[1:]
+    stays = archives[which]
+    world.disk.fail("remove", f"/s/{stays}", errno.EPERM, times=ALWAYS)
+    take(world, 80)
+    for _ in range(3):
+        world.turn(100)
+    assert len(archives) > 4 and set(archives) & set(files(world)) <= {stays}
+
+
+def test_a_rewrite_that_cannot_read_the_items_keeps_an_unfinished_pack_in_mind() -> None:
+    world = World(SMALL)
+    put(world, 0, 40)
+    world.disk.fail("rename", ".pack", errno.EPERM, times=ALWAYS)
+    take(world, 20)
+    for _ in range(3):
+        world.turn(100)
+    put(world, 40, 60)
+    queue = world.broker.queues.find("q")
+    assert queue is not None and queue.line.behind and world.broker.refused_removals == 1
+    world.disk.fail("read", "/s/q.", errno.EIO, times=ALWAYS)
+    assert not world.broker.maintenance.rewrite(queue, world.now_ms)
+    assert world.broker.refused_removals == 1
+    world.disk._faults.clear()
+    for _ in range(3):
+        world.turn(100_000)
+    assert world.broker.refused_removals == 0
+
+
 @pytest.mark.parametrize("number", REFUSALS)
 def test_a_pack_that_does_not_get_its_archives_name_is_read_under_its_own(number: int) -> None:
     world = packed(number, ".pack", "rename")
+    (pack,) = [name for name in files(world) if name.endswith(".pack")]
+    (said, *_) = world.reported("journal.unremoved")
+    assert pack in str(said["why"])
+    assert hint(world).startswith(f"{pack} holds the items of the queue, do not remove it: ")
     put(world, 40, 3)
     again = World(SMALL, world.disk.kill(), world.now_ms)
     assert drained(again) == [38, 39, 40, 41, 42]
@@ -117,6 +159,20 @@ def test_segments_that_have_been_read_and_stay_are_named_and_removed_once_that_i
     world.turn(10)
     assert len(segments(world)) <= len(before) + 1 - stuck and world.broker.streams.stuck_segments == 0
     assert drained(World(STREAMS, world.disk.kill(), world.now_ms)) == [38, 39]
+
+
+def test_many_segments_that_stay_share_one_line_in_ten_seconds() -> None:
+    world = World(STREAMS)
+    put(world, 0, 100)
+    world.disk.fail("remove", "/s/q.", errno.EPERM, times=ALWAYS)
+    take(world, 98)
+    for _ in range(3):
+        world.turn(1000)
+    assert world.broker.streams.stuck_segments >= 10
+    assert len(world.reported("segment.stuck")) == 1
+    for _ in range(120):
+        world.turn(1000)
+    assert len(world.reported("segment.stuck")) <= 13
 
 
 @pytest.mark.parametrize("number", REFUSALS)

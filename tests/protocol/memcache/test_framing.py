@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, LineCache
-from staniel.protocol.memcache.parser import KEPT_READ_BYTES_MAX, MemcacheParser, MemcacheState
+from staniel.protocol.memcache.parser import KEPT_READ_BYTES_MAX, KEPT_REQUESTS_MAX, MemcacheParser, MemcacheState
 from staniel.protocol.memcache.requests import Dialect, Request, Version
 from staniel.protocol.memo import ENTRIES_MAX
 from staniel.protocol.requests import Invalid
@@ -304,7 +304,8 @@ def test_other_limits_forget_the_kept_pipeline(dialect: Dialect) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"get q\r\n" * (KEPT_READ_BYTES_MAX // 7 + 1),
+        (b"get " + b"q" * 40 + b"\r\n") * (KEPT_READ_BYTES_MAX // 46 + 1),
+        b"get q\r\n" * (KEPT_REQUESTS_MAX + 1),
         b"get q\r\nbogus\r\nget q\r\n",
         b"get q\r\nget q\r\nget",
         b"get q\r\nset q 0 0 5\r\nwor",

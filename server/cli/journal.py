@@ -31,6 +31,7 @@ from staniel.queues.config import Format
 from staniel.server.cli.journal_damaged import damaged
 from staniel.server.cli.journal_reading import CannotRead, at, history, stats
 from staniel.server.cli.journal_repair import repair
+from staniel.server.cli.paths import ExistingPath
 from staniel.server.cli.text import printable, printable_bytes, tolerate
 from staniel.server.cli.verify import verify
 
@@ -95,7 +96,7 @@ for each in (verify, stats, history, at, repair, damaged):
 
 
 @journal.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="FILE|SPOOL...")
+@click.argument("paths", nargs=-1, required=True, type=ExistingPath(), metavar="FILE|SPOOL...")
 @click.option("--queue", "-Q", "queues", multiple=True, help="Of a spool, only this queue's files. May be repeated.")
 @click.option("--op", "ops", multiple=True, help="Only these records: ADD, PUT, HEAD, … May be repeated.")
 @click.option("--ids", type=SpanType(), help="Only records of these ids or xids.")
@@ -130,7 +131,7 @@ def dump(
 
 
 @journal.command()
-@click.argument("path", metavar="SPOOL", type=click.Path(exists=True, file_okay=False))
+@click.argument("path", metavar="SPOOL", type=ExistingPath(file_okay=False))
 @click.option("--queue", "-Q", "queues", multiple=True, required=True, help="The queue. May be repeated.")
 @click.option("--to", "wanted", required=True, type=click.Choice([each.value for each in Format]), help="The format.")
 def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:

@@ -14,6 +14,7 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.files import damaged_folder
 from staniel.server.cli.journal_reading import CannotRead, json_option, now_ms
 from staniel.server.cli.live_command import confirm
+from staniel.server.cli.paths import ExistingPath
 from staniel.server.cli.text import counted, human_duration, human_size, printable, table
 
 
@@ -30,7 +31,7 @@ class CopyAge(click.ParamType[int]):
 
 
 @click.command()
-@click.argument("spool", type=click.Path(exists=True, file_okay=False))
+@click.argument("spool", type=ExistingPath(file_okay=False))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--older-than", "age_ms", type=CopyAge(), default="0ms", help="Only copies of at least this age: 7d, 12h."

@@ -25,6 +25,7 @@ from staniel.journal.tools.contents import Held
 from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource
 from staniel.journal.tools.stats import LineStats, QueueStats
 from staniel.journal.trace import Event
+from staniel.server.cli.paths import ExistingPath
 from staniel.server.cli.progress import Ticker
 from staniel.server.cli.text import counted, human_size, printable, printable_bytes, table
 
@@ -44,7 +45,7 @@ spool_option = click.option(
     default="spool",
     show_default=True,
     metavar="DIR",
-    type=click.Path(exists=True, file_okay=False),
+    type=ExistingPath(file_okay=False),
     help="The spool, or the folder of a command log.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
@@ -136,7 +137,7 @@ def moment_text(at_ms: int | None) -> str:
 
 
 @click.command()
-@click.argument("folder", metavar="SPOOL", type=click.Path(exists=True, file_okay=False))
+@click.argument("folder", metavar="SPOOL", type=ExistingPath(file_okay=False))
 @click.option("--queue", "-Q", "queues", multiple=True, help="Only this queue. May be repeated.")
 @json_option
 def stats(folder: str, queues: tuple[str, ...], as_json: bool) -> None:

@@ -18,13 +18,14 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.tools.repair import CannotRepair, Repair, Repaired
 from staniel.server.cli.journal_reading import CannotRead, flaws_as_json, json_option, now_ms
+from staniel.server.cli.paths import ExistingPath
 from staniel.server.cli.progress import Ticker
 from staniel.server.cli.text import counted, printable
 from staniel.server.cli.verify import lock
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="SPOOL|FILE...")
+@click.argument("paths", nargs=-1, required=True, type=ExistingPath(), metavar="SPOOL|FILE...")
 @click.option("--to", "target", required=True, type=click.Path(), metavar="DIR", help="A new or empty folder.")
 @json_option
 def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:

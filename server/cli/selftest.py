@@ -15,6 +15,7 @@ from types import FrameType
 
 import click
 
+from staniel.server.cli.paths import ExistingPath
 from staniel.server.cli.text import printable
 from staniel.server.selftest import crashes, machine, power_cut
 from staniel.server.selftest.child import ChildFailed
@@ -30,7 +31,7 @@ class NotTested(click.ClickException):
 
 
 @click.command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False), metavar="DIR")
+@click.argument("folder", type=ExistingPath(file_okay=False), metavar="DIR")
 @click.option(
     "--seconds",
     default=SECONDS_DEFAULT,

@@ -19,6 +19,7 @@ from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.redo.dump import changed_by_start, log_in_use
 from staniel.journal.tools.verify import Inspection, inspect
 from staniel.journal.workq import files as workq_files
+from staniel.server.cli.paths import ExistingPath
 from staniel.server.cli.text import printable
 
 NO_PROOF = ": written so, or left by a power loss; no damage for certain"
@@ -52,7 +53,7 @@ class Total(Struct):
 
 
 @click.command()
-@click.argument("spool", type=click.Path(exists=True, file_okay=False))
+@click.argument("spool", type=ExistingPath(file_okay=False))
 @click.option("--queue", "-Q", "queues", multiple=True, help="Only this queue's files. May be repeated.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object a line: each damaged place, then the totals."

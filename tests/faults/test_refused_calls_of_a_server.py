@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.preloaded import build
 from tests.faults.refused_calls import GROUPS, OTHERS, WAIT_SECONDS_MAX, Prepared, judge, trials
-from tests.faults.traced_calls import Tracer, traced
+from tests.faults.traced_calls import Phase, Tracer, traced
 from tests.support import process
 
 SAMPLE = 3
@@ -25,7 +25,7 @@ def test_a_refused_call_is_borne_or_ends_the_server_with_its_reason_and_nothing_
 ) -> None:
     monkeypatch.setattr(process, "START_SECONDS_MAX", WAIT_SECONDS_MAX)
     random, prepared = Random(SEED), Prepared(tmp_path / "prepared", build("failing_calls.c", tmp_path))
-    known = sorted(traced(Tracer(tmp_path), prepared.server))
+    known = [each for each in sorted(traced(Tracer(tmp_path), prepared.server)) if each.phase is not Phase.TOOLS]
     chosen = random.sample(trials(known, random), SAMPLE)
     found = judge(tmp_path / "judged", prepared, chosen)
     told = [f"{trial.name}: {each.cost.value}" for trial, each in zip(chosen, found, strict=True)]

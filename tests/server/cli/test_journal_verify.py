@@ -189,3 +189,8 @@ def test_a_sealed_file_that_is_gone_is_damage_and_a_start_names_it(spool: Path) 
     assert "a sealed file that is not there any more, with " in said.stdout
     with running(spool.parent, config=CONFIG) as server:
         assert "journal.gone" in server.stderr and gone.name in server.stderr
+
+
+def test_a_path_that_the_system_refuses_to_look_at_is_not_called_missing(tmp_path: Path) -> None:
+    done = run_staniel("journal", "verify", str(tmp_path / ("x" * 300)))
+    assert done.returncode == 2 and "File name too long" in done.stderr and "does not exist" not in done.stderr

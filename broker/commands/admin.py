@@ -27,8 +27,8 @@ BLOCKS_PER_TURN = 16
 
 
 def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
-    """The plain `stats`, or the server's part of it alone. memcached's own topics have nothing to say here, but clients
-    expect an END.
+    """Reply to the plain `stats`, or with the server's part of it alone. memcached's own topics have no statistics
+    here, but clients expect an END.
     """
     broker, replies = session.broker, session.replies
     if request.topic not in ("", SERVER_TOPIC):
@@ -63,14 +63,14 @@ def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
 
 
 def dump_stats(session: Session, request: memcache.DumpStats, now_ms: int) -> None:
-    """Statistics by queue, as blocks."""
+    """Reply with statistics by queue, as blocks."""
     broker = session.broker
     names = request.queues or [queue.name for queue in broker.queues]
     write_blocks(session, names, lambda name, now_ms: stats.by_name(broker, name, now_ms, session.dialect), now_ms)
 
 
 def dump_config(session: Session, request: memcache.DumpConfig, now_ms: int) -> None:
-    """The resolved settings of queues, as blocks."""
+    """Reply with the resolved settings of queues, as blocks."""
     broker = session.broker
     names = request.queues or [queue.name for queue in broker.queues]
     write_blocks(session, names, lambda name, now_ms: broker.config.describe(name), now_ms)
@@ -79,7 +79,7 @@ def dump_config(session: Session, request: memcache.DumpConfig, now_ms: int) -> 
 def write_blocks(
     session: Session, names: Sequence[str], facts: Callable[[str, int], Iterable[tuple[str, object]]], now_ms: int
 ) -> None:
-    """The block of each name, then END. Kestrel writes an empty line for none."""
+    """Write a block for each name, then END. Kestrel writes an empty line if there are no names."""
     answer = ChunkedReply(session)
 
     def show(name: str, now_ms: int) -> bool:
@@ -95,10 +95,10 @@ def write_blocks(
 
 
 def flush_expired(session: Session, request: memcache.FlushExpired, now_ms: int) -> None:
-    """Drop what has expired at the head of one queue; how many items that were."""
+    """Drop the expired items at the head of one queue; reply with their count."""
     queue = session.broker.queues.find(request.queue)
     if session.guarded and (why := access.write_refusal(session, queue)):
-        session.refuse(why, noreply=session.dialect is Dialect.KESTREL)  # it hangs up without a word
+        session.refuse(why, noreply=session.dialect is Dialect.KESTREL)  # Kestrel disconnects without a reply
         return
     if why := session.broker.queues.why_blocked(request.queue):
         session.refuse(why)
@@ -111,7 +111,7 @@ def flush_all_expired(session: Session, request: memcache.FlushAllExpired, now_m
 
 
 def sweep_out(session: Session, queues: Iterable[Queue], now_ms: int) -> None:
-    """Drop what has expired, then say how much that was."""
+    """Drop expired items of `queues`, then reply with their count."""
     sweeping = ExpireBatch(session)
     BatchCommand(
         session, queues, sweeping.visit, lambda: session.out.append(session.replies.number(sweeping.total))
@@ -137,7 +137,7 @@ def status(session: Session, request: memcache.Status, now_ms: int) -> None:
 
 
 def change_status(session: Session, wanted: ServerStatus, now_ms: int) -> None:
-    """Raises OSError if it cannot be kept."""
+    """Change the server's status, and note it in the audit log. Raises OSError if the status cannot be stored."""
     was = session.broker.status.reported
     if session.broker.set_status(wanted, now_ms):
         session.log_event("status.changed", now_ms, was=was.value.lower(), now=wanted.value.lower())
@@ -163,7 +163,7 @@ def pause(session: Session, request: memcache.Pause, now_ms: int) -> None:
 
 
 def reload(session: Session, request: memcache.Reload, now_ms: int) -> None:
-    """Read the configuration again, and name what has changed in vain. A broken file changes nothing."""
+    """Read the configuration again, and name the changes that need a restart. A broken file changes nothing."""
     try:
         reload_for(session, now_ms, lambda later: session.out.append(session.replies.reloaded(later)))
     except ReloadError as error:
@@ -171,7 +171,9 @@ def reload(session: Session, request: memcache.Reload, now_ms: int) -> None:
 
 
 def reload_for(session: Session, now_ms: int, answer: Callable[[str], None]) -> None:
-    """`answer` is called at the end, with what only a restart takes over. Raises ReloadError."""
+    """Reload the configuration. `answer` is called at the end, with the settings that only a restart applies. Raises
+    ReloadError.
+    """
     running = session.broker.reload(now_ms)
     session.broker.audit.note(session, "reload", now_ms)
     if running.is_done:
@@ -188,7 +190,7 @@ def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:
 
 
 def move(session: Session, request: memcache.Move, now_ms: int) -> None:
-    """Answers when everything has been sent, with how many items that were."""
+    """Move items. The reply comes when all of them have been sent, and has their count."""
     if why := move_error(session.broker.queues, request.source, request.target):
         session.client_error(why)
         return

@@ -17,8 +17,8 @@ PIECE_BYTES = 64 << 10
 
 
 class BatchCommand(Generic[T]):
-    """`visit(queue, now_ms)` says whether it is done with that queue, or has only begun; `finish` is called behind the
-    last one.
+    """A command that visits many queues. `visit(queue, now_ms)` tells whether it is done with that queue, or has only
+    begun; `finish` is called after the last one.
     """
 
     def __init__(
@@ -30,7 +30,9 @@ class BatchCommand(Generic[T]):
         most: int = QUEUES_PER_TURN,
         fail: Callable[[Exception, int], None] | None = None,
     ) -> None:
-        """`fail` answers instead where `visit` or `finish` raises; None: what they raise ends the process."""
+        """Take the queues. `fail` replies instead if `visit` or `finish` raises; None: the exception ends the
+        process.
+        """
         self._session = session
         self._left = deque(queues)
         self._visit = visit
@@ -39,7 +41,7 @@ class BatchCommand(Generic[T]):
         self._fail = fail
 
     def step(self, now_ms: int) -> None:
-        """A turn."""
+        """Visit as many queues as one turn allows."""
         if self._fail is None:
             self._step(now_ms)
             return
@@ -54,7 +56,7 @@ class BatchCommand(Generic[T]):
             if not self._left or self._session.out_bytes > OUT_BYTES_PER_TURN or (done and share.is_spent):
                 break
             at = self._left[0]
-            if not self._visit(at, now_ms):  # that was a moment's work already
+            if not self._visit(at, now_ms):  # the visit has used up its share already
                 if isinstance(at, Queue) and at.is_unsettled:
                     self._session.retry_after_sweep(at, self.step)
                 else:
@@ -68,8 +70,8 @@ class BatchCommand(Generic[T]):
 
 
 class PieceCommand:
-    """A command that is made in pieces, by an iterator: as many in a turn as it has time for. `finish` is called behind
-    the last one. `fail` answers instead where one of them raises; None: what they raise ends the process.
+    """A command that an iterator makes in pieces: as many in a turn as it has time for. `finish` is called after the
+    last one. `fail` replies instead if a piece raises; None: the exception ends the process.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class PieceCommand:
         self._fail = fail
 
     def step(self, now_ms: int) -> None:
-        """A turn."""
+        """Make as many pieces as one turn allows."""
         if self._fail is None:
             self._step(now_ms)
             return
@@ -105,8 +107,8 @@ class PieceCommand:
 
 
 class ChunkedReply:
-    """The answer of a command that takes many turns. Some clients take a first packet that ends in CR LF for all of it
-    (emcache, of `stats`): a short answer leaves in one piece, a long one in pieces of about PIECE_BYTES.
+    """The reply of a command that takes many turns. Some clients take a first packet that ends in CR LF for the whole
+    reply (emcache, of `stats`): a short reply leaves in one piece, a long one in pieces of about PIECE_BYTES.
     """
 
     def __init__(self, session: Session) -> None:
@@ -116,7 +118,7 @@ class ChunkedReply:
         self._has_begun = False
 
     def fail(self, error: Exception, now_ms: int) -> None:
-        """The command raised `error`: say so in its place, or hang up in the middle of a long answer."""
+        """Reply that the command raised `error`, or disconnect in the middle of a long reply."""
         if self._has_begun:
             report_failure(self._session.broker, "a long answer", self._session.address, error, now_ms)
             self._session.hang_up(b"")
@@ -130,7 +132,7 @@ class ChunkedReply:
             self._give()
 
     def end(self, data: bytes) -> None:
-        """The last of it."""
+        """Add the last bytes and let the reply leave."""
         self._held.append(data)
         self._give()
 
@@ -143,7 +145,9 @@ class ChunkedReply:
 
 
 class ExpireBatch:
-    """Drops what has expired in queues, at the head and behind, in each its max_expire_sweep at most, and counts it."""
+    """A command that drops expired items of queues, at the head and behind it, in each queue max_expire_sweep at most,
+    and counts them.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -151,7 +155,7 @@ class ExpireBatch:
         self.total = 0
 
     def visit(self, queue: Queue, now_ms: int) -> bool:
-        """A moment's worth of one queue."""
+        """Drop as many expired items of one queue as a moment allows. Returns whether the queue is done."""
         left = queue.config.max_expire_sweep - self._of_this
         count = queue.expire(now_ms, left)
         self._session.depend_on(queue)

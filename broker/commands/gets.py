@@ -24,11 +24,13 @@ from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
 ERROR = b"ERROR\r\n"
-KEYS_PER_TURN = KEYS_AT_ONCE  # of one line; then others go first
+KEYS_PER_TURN = KEYS_AT_ONCE  # of one line; then other clients have their turn
 
 
 def get(session: Session, request: Get, now_ms: int) -> None:
-    """One key. The common case in one step: a plain get, of a queue that is there and has an item."""
+    """Reply to a get of one key. The common case takes one step: a plain get, of a queue that exists and has an
+    item.
+    """
     if request.close or request.abort:
         end_and_get(session, request, now_ms)
         return
@@ -54,8 +56,8 @@ def get(session: Session, request: Get, now_ms: int) -> None:
 
 
 def end_and_get(session: Session, request: Get, now_ms: int) -> None:
-    """End the oldest open read. Then perhaps open the next: a reliable reader asks for both, all the time, and the list
-    of its reads stays where it is between the two.
+    """End the oldest open read, then open the next if asked to. Reliable readers ask for both all the time: the list of
+    their reads is kept between the two.
     """
     if request.abort:
         abort_oldest(session, request.queue, now_ms)
@@ -76,8 +78,8 @@ def end_and_get(session: Session, request: Get, now_ms: int) -> None:
 
 
 def get_with_care(session: Session, request: Get, now_ms: int) -> None:
-    """One key, when all that may be in the way has been looked at. A reply that shows an item waits for whatever change
-    made it visible.
+    """Reply to a get of one key after all checks. A reply that shows an item waits for the change that made it
+    visible.
     """
     if (request.open or session.reads) and not may_read(session, request):
         return
@@ -100,7 +102,9 @@ def get_with_care(session: Session, request: Get, now_ms: int) -> None:
 
 
 def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
-    """Nothing there: look again once the expired items at the head are gone, or wait for an item, or say so."""
+    """Handle a get that found no item: look again once the expired items at the head are gone, wait for an item, or
+    reply that there is none.
+    """
     if queue.line.read_error is not None:
         session.refuse(access.trouble(queue))
         return
@@ -125,18 +129,18 @@ def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
 
 
 def get_many(session: Session, request: GetMany, now_ms: int) -> None:
-    """Several keys: one item from each that has one, then one END. Nothing waits."""
+    """Reply to a get of several keys: one item from each that has one, then one END. Nothing waits."""
     MultiKeyGet(session, request.gets).look(now_ms)
 
 
 def get_keys(session: Session, request: GetKeys, now_ms: int) -> None:
-    """So many keys that it takes several turns to read them."""
+    """Reply to a get of so many keys that they take several turns."""
     MultiKeyGet(session, request.keys, request.with_id).look(now_ms)
 
 
 class MultiKeyGet:
-    """A running get of several keys. What may be refused is looked at before anything is taken, because an error among
-    the items would cost the client those; what comes to be refused later finds nothing.
+    """A running get of several keys. All checks come before anything is taken, because an error among the items would
+    cost the client those; a key that is refused later finds nothing.
     """
 
     def __init__(self, session: Session, keys: Sequence[Get | bytes], with_id: bool = False) -> None:
@@ -145,10 +149,12 @@ class MultiKeyGet:
         self.with_id = with_id
         self.gets: list[Get] = []  # the keys that have been looked at
         self.taken = 0  # how many of them have been read
-        self.held: dict[str, int] = {}  # reads of a queue that this connection will have open once these are done
+        self.held: dict[str, int] = {}  # reads of a queue that this connection will have open after these keys
 
     def look(self, now_ms: int) -> None:
-        """Raises Later; the next turn goes on behind what has been looked at."""
+        """Check some keys, then go on in the next turn or take the items. Raises Later; the next turn goes on after the
+        checked keys.
+        """
         at = len(self.gets)
         for key in self.keys[at : at + KEYS_PER_TURN]:
             single = key if isinstance(key, Get) else key_of_many(key, self.with_id)
@@ -169,7 +175,7 @@ class MultiKeyGet:
             self.take(now_ms)
 
     def take(self, now_ms: int) -> None:
-        """Read some of them, then go on in the next turn or end."""
+        """Read some of the keys, then go on in the next turn or end."""
         last = min(self.taken + KEYS_PER_TURN, len(self.gets))
         while self.taken < last and self.session.out_bytes <= OUT_BYTES_PER_TURN:
             single = self.gets[self.taken]
@@ -188,7 +194,7 @@ class MultiKeyGet:
         return max(0, count - (single.abort or single.close))
 
     def _may_fetch(self, single: Get, now_ms: int) -> bool:
-        """Whether this key may be read; if not, the client has been told. Raises Later."""
+        """Tell whether this key may be read; if not, the client has got an error. Raises Later."""
         if single.open:
             if not single.close and not may_read(self.session, single):
                 return False
@@ -204,14 +210,14 @@ class MultiKeyGet:
 
 
 def fetches(session: Session, single: Get) -> bool:
-    """Whether this key of many can bring an item at all."""
+    """Tell whether this key of many can bring an item at all."""
     if single.abort or (single.close and not single.open):
         return False
     return single.queue not in session.broker.queues.aliases
 
 
 def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
-    """False if expired items are still in the way."""
+    """Reply with the item of one key of many. Returns False if expired items are still in the way."""
     if single.abort:
         abort_oldest(session, single.queue, now_ms)
     if single.close:
@@ -239,7 +245,7 @@ def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
 
 
 def get_some(session: Session, request: GetSome, now_ms: int) -> None:
-    """Up to so many items of one queue, then one END."""
+    """Reply to a get of up to `count` items of one queue, then one END."""
 
     def finish() -> None:
         session.out.append(session.replies.end)
@@ -250,7 +256,9 @@ def get_some(session: Session, request: GetSome, now_ms: int) -> None:
 
 
 class MultiItemGet:
-    """A running get of several items: what is there, what may be open, what fits into a turn."""
+    """A running get of several items. It is limited by the items that are there, by the open reads allowed and by the
+    bytes of a turn.
+    """
 
     def __init__(self, session: Session, request: GetSome, queue: Queue, finish: Callable[[], None]) -> None:
         self.session = session
@@ -296,7 +304,7 @@ class MultiItemGet:
         if not self.left or session.out_bytes > OUT_BYTES_PER_TURN:
             return False
         if session.guarded and access.read_refusal(session, self.queue):
-            return False  # since the wait for the first one
+            return False  # refused since the wait for the first item
         if not get.open:
             return True
         is_full = len(self.queue.open_reads) >= self.queue.max_open_reads
@@ -310,9 +318,9 @@ class MultiItemGet:
 
 
 def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], None]) -> Queue | None:
-    """What comes before the item: end the oldest open read if asked to, find the queue.
+    """Prepare a get: end the oldest open read if asked to, find the queue.
 
-    None after `nothing` was called, because there is nothing to read, or after the client was told why it may not.
+    Returns None after calling `nothing`, because there is nothing to read, or after telling the client why it may not.
     """
     if request.abort:
         abort_oldest(session, request.queue, now_ms)
@@ -331,7 +339,7 @@ def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], 
 
 
 def is_crowded(session: Session, queue: Queue, now_ms: int, *, opens: bool = False, waits: bool = False) -> bool:
-    """Whether so many items are open, or clients wait, that no more may; the client has been told then."""
+    """Tell whether no more items may be open, or no more clients may wait; the client has got an error then."""
     why = access.crowd_refusal(session, queue, now_ms, opens=opens, waits=waits)
     if why:
         session.refuse(why)
@@ -339,7 +347,7 @@ def is_crowded(session: Session, queue: Queue, now_ms: int, *, opens: bool = Fal
 
 
 def may_read(session: Session, request: Get) -> bool:
-    """Whether this connection's open reads allow it; if not, the client has been told."""
+    """Tell whether this connection's open reads allow the get; if not, the client has got an error."""
     held = session.reads.get(request.queue)
     if request.open:
         limit = session.max_open_reads
@@ -360,7 +368,7 @@ def reply_open_read(session: Session, name: str) -> None:
 
 
 def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, noreply: bool = False) -> Queue | None:
-    """The queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
+    """Return the queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
     try:
         if session.guarded and (why := access.read_refusal(session, None)):
             raise Refused(why, client=False)
@@ -387,7 +395,7 @@ def fetch(session: Session, request: Get, queue: Queue, now_ms: int) -> Delivery
 
 
 def hold(session: Session, queue: Queue, taken: Delivery) -> None:
-    """The connection now holds this open read, the newest of its queue."""
+    """Add this open read to the connection's, as the newest of its queue."""
     held = session.reads.get(queue.name)
     if held is None:
         held = session.reads[queue.name] = deque()
@@ -398,7 +406,7 @@ def hold(session: Session, queue: Queue, taken: Delivery) -> None:
 
 
 def close_oldest(session: Session, name: str) -> None:
-    """Confirm the oldest open read of a queue. None open, or timed out meanwhile: nothing happens, as in Kestrel."""
+    """Confirm the oldest open read of a queue. If none is open, or it has timed out, nothing happens, as in Kestrel."""
     held = session.reads.get(name)
     if held:
         close_first(session, held)
@@ -417,7 +425,7 @@ def close_first(session: Session, held: Reads) -> None:
 
 
 def abort_oldest(session: Session, name: str, now_ms: int) -> None:
-    """Hand the oldest open read of a queue back."""
+    """Give the oldest open read of a queue back."""
     held = session.reads.get(name)
     if held:
         queue, taken = held.popleft()
@@ -434,7 +442,7 @@ def trace(session: Session, event: str, queue: Queue, taken: Delivery) -> None:
 
 
 def answer(session: Session, request: Get, queue: Queue, taken: Delivery | None) -> None:
-    """The reply of a single get."""
+    """Reply to a single get."""
     if taken is None and queue.line.read_error is not None:
         session.refuse(access.trouble(queue))
         return
@@ -452,7 +460,7 @@ def answer(session: Session, request: Get, queue: Queue, taken: Delivery | None)
 
 
 def show_value(session: Session, get: Get, taken: Delivery) -> None:
-    """One item of several, without END."""
+    """Reply with one item of several, without END."""
     item = taken.item
     size = len(item.data)
     if size > LONG_ITEM_BYTES:
@@ -463,7 +471,7 @@ def show_value(session: Session, get: Get, taken: Delivery) -> None:
 
 
 def count(session: Session, request: Get, queue: Queue | None, taken: Delivery | None) -> None:
-    """One answer, for the server and for the queue, if there is one."""
+    """Count one reply, for the server and for the queue, if there is one."""
     counters = session.counters
     if request.peek:
         counters.cmd_peek += 1

@@ -1,6 +1,6 @@
 """memcached's ASCII authentication: the first `set`, of any key, carries "USER PASSWORD", or a user's token in the
-place of the password. Source: `authfile` of memcached 1.6 (proto_text.c), whose replies these are in either dialect:
-Kestrel has no users.
+place of the password. Source: `authfile` of memcached 1.6 (proto_text.c), which has these replies. Both dialects use
+them, because Kestrel has no users.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from staniel.broker.users import Logins, User
 from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.memcache.replies import MEMCACHED
 
-FAILURES_MAX = 3  # of a connection; then we hang up
-FAILURE_MS = 500  # before the answer to the first, twice that before the second
-# memcached's words, and behind them what a client learns that has connected again without noticing.
+FAILURES_MAX = 3  # of a connection; then it is disconnected
+FAILURE_MS = 500  # before the reply to the first failure, twice that before the second
+# memcached's words, then a hint for a client that has reconnected without noticing.
 HINT = "the first set of each connection is its login, with USER PASSWORD as the value"
 BAD_FORMAT = f"bad authentication token format: {HINT}; this set is none"
 FAILURE = f"authentication failure: {HINT}"
 
 
 def login(session: Session, request: Set, now_ms: int) -> None:
-    """The client says who it is. What follows in its pipeline waits until that is known."""
+    """Authenticate the client. The requests behind in its pipeline wait for the result."""
     words = request.data.split()
     if len(words) != 2 or len(request.data) > PASSWORD_BYTES_MAX:
         session.out.append(MEMCACHED.client_error(BAD_FORMAT))
@@ -34,7 +34,7 @@ def login(session: Session, request: Set, now_ms: int) -> None:
     wanted = user.password if user is not None else None
     if user is not None and _is_known_at_once(logins, user, password):
         succeed(session, name)
-        session.yield_turn()  # what follows is served from another table
+        session.yield_turn()  # the next requests are served from another table
         return
     if logins.checks >= CHECKS_MAX:
         session.out.append(MEMCACHED.server_error("too many logins at a time, try again"))
@@ -46,7 +46,7 @@ def login(session: Session, request: Set, now_ms: int) -> None:
         logins.checks -= 1
         if is_right and wanted is not None:
             logins.remembered.learn(name, wanted, password)
-        elif session.state is not SUSPENDED:  # a client that has left before the answer has guessed all the same
+        elif session.state is not SUSPENDED:  # a client that disconnected meanwhile has guessed all the same
             note_failure(session, known_name, now_ms)
         session.deliver(is_right and wanted is not None)
 
@@ -58,14 +58,14 @@ def login(session: Session, request: Set, now_ms: int) -> None:
             fail(session, known_name, now_ms)
 
     session.suspend(answer)
-    # Not urgent: clients that guess without end would keep packs and deletions from ever getting their turn.
+    # Low priority: otherwise clients that keep guessing passwords could starve packs and deletions.
     check = PasswordCheck(wanted or users.stand_in(name), password, then, lambda: session.state is SUSPENDED)
     session.broker.maintenance.tasks.submit(check)
 
 
 def _is_known_at_once(logins: Logins, user: User, secret: bytes) -> bool:
-    """A token is long and chosen by a machine, so that it need not be hashed; a password may be one that was right
-    before. A wrong secret of a user who has a token takes no other way than one of a user who has none.
+    """Tell whether `secret` is right without hashing it. A token is long and made by a machine, so it needs no hash; a
+    password may be one that was right before. A wrong secret takes the same path whether or not the user has a token.
     """
     if user.token and compare_digest(user.token, secret):
         return True
@@ -80,14 +80,16 @@ def succeed(session: Session, name: str) -> None:
 
 
 def note_failure(session: Session, name: str, now_ms: int) -> None:
-    """`name` "": it is no user's, and might be a password in the wrong place: it is not logged."""
+    """Count and log a failed login. `name` "": the name is no user's, and is not logged because it might be a password
+    in the wrong place.
+    """
     broker = session.broker
     broker.logins.failed += 1
     broker.rate_limited(Level.WARNING, "login.failed", now_ms, client=session.address, user=name or "unknown")
 
 
 def fail(session: Session, name: str, now_ms: int) -> None:
-    """Answered late."""
+    """Count a failed login and reply late."""
     note_failure(session, name, now_ms)
     session.failures += 1
 

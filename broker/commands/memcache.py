@@ -64,7 +64,7 @@ def reply_refusal(session: Session, refused: Refused, noreply: bool = False) -> 
 
 
 def may_write(session: Session, queue: Queue | None, noreply: bool = False) -> bool:
-    """Whether this session may change queues now; if not, the client has been told."""
+    """Tell whether this session may change queues now; if not, the client has got an error."""
     if session.guarded and (why := access.write_refusal(session, queue)):
         session.refuse(why, noreply)
         return False
@@ -72,8 +72,8 @@ def may_write(session: Session, queue: Queue | None, noreply: bool = False) -> b
 
 
 def is_blocked(session: Session, name: str, noreply: bool = False) -> bool:
-    """Whether the queue's files cannot be read, and it is not served: it is neither empty nor unknown. The client has
-    been told then.
+    """Tell whether the queue is not served because its files cannot be read: it is neither empty nor unknown. The
+    client has got an error then.
     """
     why = session.broker.queues.why_blocked(name)
     if why:
@@ -82,7 +82,7 @@ def is_blocked(session: Session, name: str, noreply: bool = False) -> bool:
 
 
 def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
-    """Forget a queue and its files. Waiting readers are answered at once."""
+    """Delete a queue and its files. Waiting readers get their replies at once."""
     if not may_write(session, None, request.noreply) or is_blocked(session, request.queue, request.noreply):
         return
 
@@ -123,7 +123,7 @@ def flush_all(session: Session, request: memcache.FlushAll, now_ms: int) -> None
 
 
 def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> BatchCommand[Queue]:
-    """Flush every queue there is, then `finish`."""
+    """Flush every queue, then call `finish`."""
 
     items = 0
 
@@ -146,7 +146,7 @@ def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> Bat
 
 
 def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
-    """Open reads as they come, each a whole answer of its own; then END."""
+    """Open reads as items arrive, each with a whole reply of its own; then END."""
     out, replies = session.out, session.replies
     get = memcache.Get(request.key, request.queue, open=True)
     queues = session.broker.queues
@@ -163,7 +163,7 @@ def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
     if request.queue in queues.aliases or request.wait_ms <= 0 or request.max_items == 0:
         finish()
         return
-    # Kestrel does not even say that it refuses a monitor.
+    # Kestrel refuses a monitor without a reply.
     queue = gets.queue_for(session, request.queue, now_ms, noreply=session.dialect is Dialect.KESTREL)
     if queue is None or gets.is_crowded(session, queue, now_ms, opens=True, waits=True):
         return
@@ -179,7 +179,7 @@ def confirm_many(session: Session, request: memcache.Confirm, now_ms: int) -> No
 
 
 def touch(session: Session, request: memcache.Touch, now_ms: int) -> None:
-    """Give every read that this connection has open on a queue its full time again; of many, some a turn."""
+    """Give every read that this connection has open on a queue its full time again; many of them over several turns."""
     open_still = 0
 
     def pieces() -> Iterator[None]:
@@ -200,13 +200,13 @@ def version(session: Session, request: memcache.Version, now_ms: int) -> None:
 
 
 def verbosity(session: Session, request: memcache.Verbosity, now_ms: int) -> None:
-    """Accepted for the sake of clients that send it; the log level is the operator's."""
+    """Accept the command for clients that send it, without effect: the operator sets the log level."""
     if not request.noreply:
         session.out.append(session.replies.ok)
 
 
 def more(session: Session, request: More, now_ms: int) -> None:
-    """Understand another slice of what the client has sent, in the next turn."""
+    """Parse another slice of the bytes received, in the next turn."""
 
     def step(now_ms: int) -> None:
         session.backlog.extendleft(reversed(request.resume()))
@@ -219,7 +219,7 @@ def quit_session(session: Session, request: memcache.Quit, now_ms: int) -> None:
 
 
 def invalid(session: Session, request: Invalid, now_ms: int) -> None:
-    """What the parser could not read, answered in its place."""
+    """Reply to a request that the parser could not read."""
     session.broker.limits.count("invalid_requests")
     if request.hang_up:
         session.broker.rate_limited(Level.INFO, "session.refused", now_ms, client=session.address, why=request.why)
@@ -229,7 +229,9 @@ def invalid(session: Session, request: Invalid, now_ms: int) -> None:
 
 
 class MemcacheCommands(FrequentCommands):
-    """The same functions as in HANDLERS; of a queue that the client's rights have yet to allow, the table asks."""
+    """The functions of HANDLERS for frequent requests; a request for a queue that is not yet known to be allowed goes
+    through the session's table.
+    """
 
     __slots__ = ()
 

@@ -1,5 +1,5 @@
-"""memcached's meta commands: the same puts, reads and deletes, answered with meta codes; a quiet client hears of
-exceptions only.
+"""memcached's meta commands: the same puts, reads and deletes, with meta codes in the replies; a quiet client gets
+exceptional replies only.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ NOT_STORED = b"NS"
 NOT_FOUND = b"NF"
 VALUE = b"VA"
 UNLIMITED = -1
-NO_CAS = 0  # as a memcached without CAS says: an item has no id before it leaves the line for the first time
+NO_CAS = 0  # as memcached without CAS replies: an item has no id before it leaves the line for the first time
 
 
 def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
-    """As `set`. A quiet client hears of failures only."""
+    """Store an item, as `set` does. A quiet client gets replies to failures only."""
     asked, meta = request.set, request.meta
     counters = session.broker.counters
     expires_ms = asked.expires_ms if asked.ttl_ms is None else session.calendar.end_of_life(now_ms, asked.ttl_ms)
@@ -51,7 +51,7 @@ def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
 
 
 def get(session: Session, request: memcache.MetaGet, now_ms: int) -> None:
-    """As `get`; a quiet client hears of items only."""
+    """Read an item, as `get` does. A quiet client gets items only."""
     queue = gets.approach(session, request.get, now_ms, partial(miss, session, request.meta))
     if queue is not None:
         look(session, request, queue, now_ms)
@@ -97,7 +97,7 @@ def answer(session: Session, request: memcache.MetaGet, queue: Queue, taken: Del
         b"s": len(item.data),
         b"c": taken.id,
         b"t": ttl_s(queue, item, now_ms),
-        b"h": int(taken.deliveries > 1),  # whether it had been handed out before this answer
+        b"h": int(taken.deliveries > 1),  # whether the item had been handed out before this reply
         b"l": max(0, now_ms - queue.calendar.added_ms(item, now_ms)) // 1000,
     }
     if request.value:
@@ -116,12 +116,12 @@ def miss(session: Session, meta: memcache.Meta) -> None:
 
 
 def ttl_s(queue: Queue, item: Item, now_ms: int) -> int:
-    """Whole seconds that an item has left by its own expiry; -1: no end."""
+    """Return the whole seconds until the item's own expiry; -1: it does not expire."""
     return max(0, queue.calendar.ends_ms(item, now_ms) - now_ms) // 1000 if item.expires_ms else UNLIMITED
 
 
 def delete(session: Session, request: memcache.MetaDelete, now_ms: int) -> None:
-    """As `delete`. A quiet client hears only that there was no such queue."""
+    """Delete a queue, as `delete` does. A quiet client gets a reply only if the queue did not exist."""
     if not commands.may_write(session, None) or commands.is_blocked(session, request.queue):
         return
 

@@ -1,8 +1,8 @@
-"""`monitor` and `confirm`: a client takes many open reads in one request, each sent as it comes, and closes many at
+"""`monitor` and `confirm`: a client takes many open reads in one request, each sent as it arrives, and closes many at
 once.
 
-How an item is written is passed in, because each protocol has its own form. Source: monitor in Kestrel 2.4; unlike
-there, a client that hangs up is noticed at once.
+The caller passes in how an item is written, because each protocol has its own form. Source: monitor in Kestrel 2.4;
+unlike there, a client that disconnects is noticed at once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from staniel.queues.queue import Queue
 
 ITEMS_PER_TURN = 256
 CONFIRMED_AT_ONCE = 256
-CONFIRM_WORK = 5_000  # what a share does, as timers count it
+CONFIRM_WORK = 5_000  # the work of a share, as timers count it
 Show = Callable[[Delivery], None]
 Finish = Callable[[], None]
 
 
 class MonitorCommand:
-    """One running monitor. `show` writes an item to the session, `finish` its last line."""
+    """A running monitor. `show` writes an item to the session, `finish` its last line."""
 
     def __init__(
         self, session: Session, queue: Queue, until_ms: int, max_items: int, show: Show, finish: Finish
@@ -40,7 +40,7 @@ class MonitorCommand:
         session.broker.counters.cmd_monitor += 1
 
     def step(self, now_ms: int) -> None:
-        """Send what there is; then wait for more, yield to other clients, or end."""
+        """Send the items that are there; then wait for more, yield to other clients, or end."""
         session, queue = self.session, self.queue
         last = max(0, self.left - ITEMS_PER_TURN)
         while self._may_take(now_ms):
@@ -69,7 +69,7 @@ class MonitorCommand:
         return not access.read_refusal(self.session, self.queue)
 
     def _on_delivery(self, taken: Delivery | None, now_ms: int) -> None:
-        """The wait has ended: with an item, or because the time is over or the queue is gone."""
+        """Handle the end of the wait: an item, or None at the timeout or after the queue was deleted."""
         self.queue = self.session.waited_at
         if taken is None:
             self.session.broker.counters.cmd_monitor_get += 1
@@ -111,8 +111,8 @@ def confirm(session: Session, name: str, count: int, now_ms: int, finish: Finish
 
 
 class RunningConfirm:
-    """Confirms many open reads, a share of a turn at a time. They are no longer the session's, so all are confirmed
-    even if its client goes meanwhile.
+    """A confirmation of many open reads, a share of a turn at a time. The reads are no longer the session's, so all are
+    confirmed even if its client disconnects meanwhile.
     """
 
     def __init__(self, session: Session, reads: Reads, finish: Callable[[], None]) -> None:
@@ -126,7 +126,7 @@ class RunningConfirm:
         self.due(now_ms)
 
     def due(self, now_ms: int) -> int:
-        """A turn's share. Returns the work, as timers count it."""
+        """Confirm a turn's share of the reads. Returns the work, as timers count it."""
         session, left, share = self._session, self._left, Share(self._session.broker)
         while left:
             queue, taken = left.popleft()

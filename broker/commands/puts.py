@@ -29,14 +29,14 @@ class PutResult(Enum):
     TOO_LARGE = "too large"
 
 
-STORED = PutResult.STORED  # a global is found ten times as fast as a member of an Enum
+STORED = PutResult.STORED  # Python finds a global ten times as fast as a member of an Enum
 
 
 def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     """Put `item` where `name` leads. Raises Refused and Later; then nothing has been stored.
 
-    Whether the disk has room is asked before anything changes. With fan-out or an alias the reply waits for the
-    strictest of the policies touched.
+    The room on the disk is checked before anything changes. With fan-out or an alias the reply waits for the strictest
+    of the policies touched.
     """
     size = len(item.data) + _OVERHEAD_BYTES
     group = session.group
@@ -72,7 +72,7 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Pu
     if session.dialect is Dialect.KESTREL:
         return _store_each(session, targets, item, now_ms)
     if len(targets) > 1:
-        for target in targets:  # what has expired in one may go to another, and fill it
+        for target in targets:  # items that expire in one queue may move to another and fill it
             target.queue.expire(now_ms, target.queue.config.max_expire_sweep)
     for target in targets:
         for queue in recipients(target.queue):
@@ -83,8 +83,9 @@ def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> Pu
 
 
 class PutBatch:
-    """A running put of several items, some a turn. `finish(stored, refused)` is called behind the last one; `refused`
-    is why one could not be; it ends at the first item that is not stored, so the rest can be put again.
+    """A running put of several items, some a turn. `finish(stored, refused)` is called after the last one; `refused` is
+    the error of an item that was refused. The put ends at the first item that is not stored, so the client can put the
+    rest again.
     """
 
     def __init__(
@@ -103,7 +104,9 @@ class PutBatch:
         self.stored = 0
 
     def step(self, now_ms: int) -> None:
-        """A turn. Never raises Later: what is stored already must not be stored again."""
+        """Store a turn's share of the items. Never raises Later: the items that are stored already must not be stored
+        again.
+        """
         counters, items = self.session.broker.counters, self.items
         last, size, wide = min(self.stored + ITEMS_PER_TURN, len(items)), 0, 0
         while self.stored < last and size <= BYTES_PER_TURN and wide < WIDE_PER_TURN:
@@ -123,7 +126,7 @@ class PutBatch:
             self.stored += 1
             size += len(item.data)
             if self.stored < len(items) and self.session.cancel_yield():
-                wide += 1  # it went to many queues, each of which writes what it got this turn
+                wide += 1  # it went to many queues, each of which writes its copy this turn
         if self.stored < len(items):
             self.session.yield_turn(self.step)
         else:
@@ -131,7 +134,7 @@ class PutBatch:
 
 
 def _count_by_alias(queues: Queues, name: str, item: Item) -> None:
-    """An alias may lead to others: each counts what comes its way."""
+    """Count the item for the alias `name` and for each alias that it leads to."""
     for each in queues.reached(name)[0]:
         alias = queues.aliases[each]
         alias.put_items += 1
@@ -139,7 +142,7 @@ def _count_by_alias(queues: Queues, name: str, item: Item) -> None:
 
 
 def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int) -> PutResult:
-    """Store in each target; what one refuses the others keep. Children come first, as in Kestrel."""
+    """Store in each target; the others keep their copy if one refuses the item. Children come first, as in Kestrel."""
     verdict = STORED
     if len(targets) > TARGETS_AT_ONCE:
         session.yield_turn()

@@ -33,7 +33,9 @@ replies = TextReplies
 
 
 def put(session: Session, request: text.TextPut, now_ms: int) -> None:
-    """Store items until one is refused; the answer says how many were: the first ones, so the rest can be put again."""
+    """Store items until one is refused; reply with the number stored. These are the first ones, so the client can put
+    the rest again.
+    """
 
     def finish(stored: int, refused: Refused | None) -> None:
         if refused is None or stored:
@@ -48,7 +50,7 @@ def put(session: Session, request: text.TextPut, now_ms: int) -> None:
 
 
 def get(session: Session, request: text.TextGet, now_ms: int) -> None:
-    """Confirm what is open, then open the next item."""
+    """Confirm the open reads, then open the next item."""
     confirm_all(session, request.queue)
     limit = session.max_open_reads
     if limit <= 0:
@@ -58,7 +60,7 @@ def get(session: Session, request: text.TextGet, now_ms: int) -> None:
 
 
 def peek(session: Session, request: text.TextPeek, now_ms: int) -> None:
-    """Confirm what is open, then show the head."""
+    """Confirm the open reads, then show the head."""
     confirm_all(session, request.queue)
     read(session, request.queue, request.wait_ms, now_ms, opens=False)
 
@@ -111,7 +113,7 @@ def show(session: Session, taken: Delivery | None) -> None:
 
 
 def monitor(session: Session, request: text.TextMonitor, now_ms: int) -> None:
-    """Items as they come, as many as may be open; then a star."""
+    """Send items as they arrive, as many as may be open; then a star."""
     confirm_all(session, request.queue)
     queue = queue_to_read(session, request.queue, "monitorUntil", now_ms)
     if queue is None:
@@ -143,7 +145,7 @@ def confirm_all(session: Session, name: str) -> None:
 
 
 def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, peeks: bool = False) -> Queue | None:
-    """The queue, made if reading makes it; None after telling the client why not. Raises Later."""
+    """Return the queue, made if reading makes it; None after telling the client why not. Raises Later."""
     if name in session.broker.queues.aliases:
         session.out.append(replies.none)
         return None

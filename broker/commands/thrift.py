@@ -31,8 +31,8 @@ from staniel.queues.registry import Refused
 
 replies = ThriftReplies
 LEASES_PER_TURN = 256  # ended, 3 us each
-LEASES_HANDED_PER_TURN = 4096  # to their queues, which end them in the turns that follow
-ITEMS_MAX = 1000  # of one get, whatever it asks for: some milliseconds
+LEASES_HANDED_PER_TURN = 4096  # handed to their queues, which end them in the next turns
+ITEMS_MAX = 1000  # of one get, at most: they take some milliseconds
 SHOWN = {
     ServerStatus.UP: ThriftStatus.UP,
     ServerStatus.READONLY: ThriftStatus.READ_ONLY,
@@ -43,7 +43,7 @@ MEANT = {shown: status for status, shown in SHOWN.items() if status is not Serve
 
 
 def put(session: Session, call: thrift.ThriftPut, now_ms: int) -> None:
-    """Store items until one is refused; how many were stored."""
+    """Store items until one is refused; reply with the number stored."""
     session.client_id = call.client_id
 
     def finish(stored: int, refused: Refused | None) -> None:
@@ -57,8 +57,8 @@ def put(session: Session, call: thrift.ThriftPut, now_ms: int) -> None:
 
 
 class ItemCollector:
-    """A running get: items until there are enough of them, or the time is over, or too many are open. Items that are
-    not to be confirmed stay open while it waits for more of them, so that they go back if its client leaves meanwhile.
+    """A running get: it collects items until there are enough, or it times out, or too many are open. Items that need
+    no confirmation stay open while the get waits for more, so that they go back if its client disconnects meanwhile.
     """
 
     def __init__(self, session: Session, call: thrift.ThriftGet, queue: Queue, now_ms: int) -> None:
@@ -67,7 +67,7 @@ class ItemCollector:
         self.queue = queue
         self.until_ms = now_ms + call.wait_ms
         self.found: list[tuple[bytes, int]] = []
-        self.taken: list[Delivery] = []  # those that have been removed for good
+        self.taken: list[Delivery] = []  # items that have been removed for good
         self.bytes = 0
         self._keeps = not call.auto_abort_ms and call.wait_ms > 0 and call.max_items > 1
 
@@ -87,7 +87,7 @@ class ItemCollector:
         self._answer()
 
     def _retry_after_sweep(self, now_ms: int) -> None:
-        """The expired items at the head are gone. What may be refused is looked at again, too."""
+        """Go on after the expired items at the head are gone, with all checks repeated."""
         queue = queue_for(self.session, self.call, self.call.queue, now_ms)
         if queue is not None:
             self.queue = queue
@@ -124,7 +124,9 @@ class ItemCollector:
         self.bytes += len(taken.item.data)
 
     def _confirm(self) -> None:
-        """The answer takes what is still open; what has timed out is another's by now."""
+        """Confirm the reads that are still open. Reads that have timed out are left out, because other clients may have
+        their items.
+        """
         held = self.session.reads.pop(self.queue.name, ())
         self.taken = [taken for queue, taken in held if queue.confirm(taken)]
         self.found = [(taken.item.data, 0) for taken in self.taken]
@@ -166,7 +168,7 @@ def get(session: Session, call: thrift.ThriftGet, now_ms: int) -> None:
 def queue_for(
     session: Session, call: thrift.ThriftCall, name: str, now_ms: int, *, peeks: bool = False
 ) -> Queue | None:
-    """The queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
+    """Return the queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
     session.client_id = call.client_id
     try:
         if why := access.read_refusal(session, None):
@@ -181,7 +183,9 @@ def queue_for(
 
 
 class LeaseBatch:
-    """Leases ended some a turn; then how many were still open. `end` ends some and says that of them."""
+    """A batch of leases to end, some a turn, with one reply: how many were still open. `end` ends some leases and
+    returns that number for them.
+    """
 
     def __init__(
         self,
@@ -213,7 +217,7 @@ class LeaseBatch:
 
 
 def confirm(session: Session, call: thrift.ThriftConfirm, now_ms: int) -> None:
-    """End leases for good."""
+    """Confirm leases: their items are removed for good."""
 
     def end(leases: list[Lease], now_ms: int) -> int:
         ended = [lease for lease in leases if lease.queue.confirm(lease.taken)]
@@ -225,8 +229,8 @@ def confirm(session: Session, call: thrift.ThriftConfirm, now_ms: int) -> None:
 
 
 def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
-    """Hand leased items back. The first named ends up nearest the head. All of them are back, or many handed to their
-    queues, before any is handed out: else a waiter would get one before those that stand ahead of it.
+    """Give leased items back. The first in the request ends up nearest the head. All of them go back, or many to their
+    queues' batches, before any is handed out: otherwise a waiter would get one before the items ahead of it.
     """
 
     def opened(leases: list[Lease]) -> dict[Queue, list[Delivery]]:
@@ -260,7 +264,7 @@ def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
 
 
 def peek(session: Session, call: thrift.ThriftPeek, now_ms: int) -> None:
-    """A queue in numbers, with its head."""
+    """Reply with a queue's figures and its head."""
     if call.queue in session.broker.queues.aliases:
         session.out.append(replies.failure(call, f"{call.queue} is an alias, there is nothing to see"))
         return

@@ -1,5 +1,5 @@
-"""Commands of the workq protocol, one function for each request type, and what a session waits for: a job to lease, or
-the end of one. Inspections are in workq_inspect.py. Source: the client protocol of workq.
+"""Commands of the workq protocol, one function for each request type, and the waits of a session: for a job to lease,
+or for the end of one. Inspections are in workq_inspect.py. Source: the client protocol of workq.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from staniel.queues.jobs.times import NS_A_MS
 if TYPE_CHECKING:
     from staniel.broker.jobs import JobService
 
-OK = replies.ok  # a name of this module is found sooner
-ADD_BYTES = 512  # of an add's record beside its payload, at most
+OK = replies.ok  # Python finds a name of this module faster
+ADD_BYTES = 512  # size of an add's record beside its payload, at most
 
 
 def add(session: Session, request: workq.AddJob, now_ms: int) -> None:
-    """A new job."""
+    """Add a job."""
     service = session.workq
     log, jobs, payload = service.log, service.jobs, request.payload
     size = len(payload) + ADD_BYTES
@@ -53,7 +53,7 @@ def add(session: Session, request: workq.AddJob, now_ms: int) -> None:
 
 
 def schedule(session: Session, request: workq.ScheduleJob, now_ms: int) -> None:
-    """A new job, for later."""
+    """Add a job that becomes ready later."""
     service = session.workq
     if not may_write(session, service, len(request.payload) + ADD_BYTES):
         return
@@ -70,7 +70,7 @@ def schedule(session: Session, request: workq.ScheduleJob, now_ms: int) -> None:
 
 
 def run(session: Session, request: workq.RunJob, now_ms: int) -> None:
-    """A new job whose end is waited for."""
+    """Add a job and wait for its end."""
     service = session.workq
     if not may_write(session, service, 0):
         return
@@ -88,13 +88,13 @@ def run(session: Session, request: workq.RunJob, now_ms: int) -> None:
         else:
             session.out.append(replies.stopping if session.broker.stopping else replies.timeout)
 
-    # Parked before it is added: a worker that waits already has it in the same step.
+    # Parked before the job is added: a waiting worker gets it in the same step.
     session.park(wait, now_ms + request.wait_ms, answer, opens=False, peeks=False)
     wait.job = service.jobs.run(request.id, terms, request.payload, wait, now_ms)
 
 
 def lease(session: Session, request: workq.LeaseJob, now_ms: int) -> None:
-    """A job of one of several names, now or as soon as there is one."""
+    """Lease a job of one of several names, now or as soon as there is one."""
     service = session.workq
     jobs = service.jobs
     if session.guarded and (why := access.read_refusal(session, None)):
@@ -140,7 +140,7 @@ def show_terms(terms: Terms) -> bytes:
 
 
 def finish(session: Session, request: workq.FinishJob, now_ms: int) -> None:
-    """A worker says how it went."""
+    """Finish a job with the result of its worker."""
     service = session.workq
     size = len(request.result)
     if not may_write(session, service, size and size + RECORD_OVERHEAD_BYTES):
@@ -166,7 +166,7 @@ def delete(session: Session, request: workq.DeleteJob, now_ms: int) -> None:
 
 
 def result(session: Session, request: workq.AwaitResult, now_ms: int) -> None:
-    """The end of a job, now or when it comes."""
+    """Reply with the result of a job, now or when the job ends."""
     service = session.workq
     job = service.jobs.find(request.id, now_ms)
     if job is None:
@@ -187,7 +187,7 @@ def wait_for_result(session: Session, service: JobService, job: Job, until_ms: i
             show_result(session, job)
         else:
             session.out.append(replies.not_found if wait.is_gone else replies.timeout)
-            depend(session, service)  # that it is gone is news
+            depend(session, service)  # the deletion must be durable before the reply
 
     session.park(wait, until_ms, answer, opens=False, peeks=False)
 
@@ -199,7 +199,7 @@ def show_result(session: Session, job: Job) -> None:
 
 
 def depend(session: Session, service: JobService) -> None:
-    """A reply shows the last change: it must not leave before that is as durable as promised."""
+    """Hold the reply back until the last change of jobs is as durable as promised."""
     log = service.log
     batch = log.batch
     if batch > session.batch:
@@ -207,8 +207,9 @@ def depend(session: Session, service: JobService) -> None:
 
 
 def may_write(session: Session, service: JobService, size: int) -> bool:
-    """Whether this session may change jobs now, and `size` bytes more have room; if not, the client has been told.
-    What needs no room beside the reserve goes on while the disk is full: leases, deletes, empty results.
+    """Tell whether this session may change jobs now, and the disk has room for `size` bytes more; if not, the client
+    has got an error. Changes that need no room beside the reserve go on while the disk is full: leases, deletes, empty
+    results.
     """
     if session.guarded and (why := access.write_refusal(session, None)):
         session.out.append(replies.server_error(why))
@@ -220,7 +221,7 @@ def may_write(session: Session, service: JobService, size: int) -> bool:
 
 
 class LeaseWait:
-    """Waits for the first job of several queues."""
+    """A wait for the first job of several queues."""
 
     __slots__ = ("_jobs", "_session", "queues")
 
@@ -236,7 +237,7 @@ class LeaseWait:
         self._jobs.unpark(self)
 
     def abort(self, job: Job, now_ms: int) -> None:
-        """The client has gone before it was answered."""
+        """Give the job back because its client disconnected before the reply."""
         self._jobs.give_back(job, now_ms)
 
     def deliver(self, job: Job) -> None:
@@ -247,7 +248,7 @@ class LeaseWait:
 
 
 class ResultWait:
-    """Waits for the end of another client's job. `is_gone`: it was deleted or has expired, and has no end."""
+    """A wait for the end of another client's job. `is_gone`: the job was deleted or has expired, and has no result."""
 
     __slots__ = ("_job", "_jobs", "_session", "is_gone")
 
@@ -275,7 +276,9 @@ class ResultWait:
 
 
 class RunWait:
-    """Waits for the end of its own job, which is dropped when the wait ends. `is_gone`: it has been deleted."""
+    """A wait for the end of the client's own job, which is dropped when the wait ends. `is_gone`: the job was
+    deleted.
+    """
 
     __slots__ = ("_jobs", "_session", "is_gone", "job")
 
@@ -325,12 +328,12 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
 
 
 def refuse(session: Session, request: Any, now_ms: int) -> None:
-    """The command log cannot be read."""
+    """Refuse a request because the command log cannot be read."""
     session.out.append(replies.server_error(session.workq.trouble))
 
 
 class WorkqCommands(FrequentCommands):
-    """The same functions as in HANDLERS, unless the session is blocked."""
+    """The functions of HANDLERS for frequent requests, unless the session is blocked."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What `inspect` shows: a job, pages of jobs, queues, the server. Nothing here changes anything."""
+"""Replies of `inspect`: a job, pages of jobs, queues, the server. Nothing here changes anything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def job(session: Session, request: workq.InspectJob, now_ms: int) -> None:
 
 
 def jobs(session: Session, request: workq.InspectJobs, now_ms: int) -> None:
-    """A page of a queue's ready jobs, or of its scheduled ones, in the order in which they are handed out."""
+    """Reply with a page of a queue's ready jobs, or of its scheduled ones, in the order in which they are
+    handed out.
+    """
     queue = session.workq.jobs.queues.get(request.name)
     if queue is None:
         session.out.append(replies.not_found)
@@ -45,7 +47,7 @@ def queue(session: Session, request: workq.InspectQueue, now_ms: int) -> None:
 
 
 def queues(session: Session, request: workq.InspectQueues, now_ms: int) -> None:
-    """A page of the names, in their order. With many names it takes several turns."""
+    """Reply with a page of the names, in their order. With many names it takes several turns."""
     by_name = session.workq.jobs.queues
     blocks: list[bytes] = []
 
@@ -79,7 +81,7 @@ def server(session: Session, request: workq.InspectServer, now_ms: int) -> None:
 def show(session: Session, found: Sequence[Job]) -> None:
     session.out.append(replies.objects([job_block(each, session.workq) for each in found]))
     session.out_bytes += sum(len(each.payload) for each in found)
-    # What is shown may rest on a change that the disk does not have yet.
+    # The reply may show a change that is not yet durable.
     session.batch = max(session.batch, session.workq.log.batch)
 
 

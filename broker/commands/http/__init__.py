@@ -1,6 +1,6 @@
-"""The admin listener's requests: who may ask (`guard`), what is asked (`routes`), and the answers.
+"""The admin listener's requests: authentication (`dispatch`), paths (`routes`), and replies.
 
-`queries` look, `actions` change, `kestrel` has the old paths of Kestrel's admin port, `openapi` describes all of it,
-`events` is the stream that pages listen to, `page` sends their files. What they do stands in broker/operations; here
-are only its paths and its JSON.
+`queries` look, `actions` change, `kestrel` has the old paths of Kestrel's admin port, `openapi` describes all paths,
+`events` is the stream that pages listen to, `page` sends the page's files. The operations themselves are in
+broker/operations; this package has only their paths and their JSON.
 """

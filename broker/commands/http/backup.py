@@ -1,4 +1,4 @@
-"""A backup's files, held as long as the connection lasts that has asked for them."""
+"""The files of a backup, held as long as the connection that has asked for them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from staniel.broker.operations.last_backup import BackupMade
 from staniel.broker.session import PULSE
 
 CONTENT_TYPE = "application/x-ndjson"
-PULSE_MS = 3_000  # the copier hears that the server lives; and a connection that has broken is noticed
+PULSE_MS = 3_000  # shows the copier that the server lives, and the server that a connection has broken
 WHERE_CHARS_MAX = 1000
 END = b'{"end":true}\n'
 
 
 def hold(exchange: Exchange, now_ms: int) -> None:
-    """Hold the files of a consistent copy, and list them; then empty lines, as long as the connection lasts."""
+    """Hold the files of a consistent copy, and list them; then send empty lines as long as the connection lasts."""
     session, broker = exchange.session, exchange.broker
     if len(broker.holds) >= HOLDS_MAX:
         exchange.error(409, f"{len(broker.holds)} backups are being copied: wait for one of them")
@@ -27,7 +27,7 @@ def hold(exchange: Exchange, now_ms: int) -> None:
 
 
 def note_made(exchange: Exchange, now_ms: int) -> None:
-    """The copier says that its copy is whole."""
+    """Note that the copier has finished its copy."""
     made = exchange.body(BackupMade)
     if made.made_at_ms < 0:
         raise BadBody("made_at_ms is a number from 0 on")

@@ -1,4 +1,4 @@
-"""Requests about the items of a queue that meet terms, wherever they stand."""
+"""Requests about the items of a queue that meet terms, at any position."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Then = Callable[[ItemSearch, int], None]
 
 
 class FindBody(Struct, forbid_unknown_fields=True):
-    """`where`: terms, all of which an item must meet; none: every item. `limit`: how many are shown, with so many
-    `bytes` of each.
+    """A search for items. `where`: terms, all of which an item must meet; none: every item. `limit`: how many are
+    shown, with so many `bytes` of each.
     """
 
     where: list[str] = []
@@ -41,7 +41,7 @@ def find_items(exchange: Exchange, now_ms: int) -> None:
     views: list[ItemView] = []
 
     def show(seen: Candidate) -> None:
-        """At once, so that no whole payload is kept."""
+        """Make the item's view at once, so that no whole payload is kept."""
         if len(views) < body.limit:
             views.append(item_view(seen.item, seen.deliveries, seen.position, seen.age_ms, body.bytes))
 
@@ -54,13 +54,13 @@ def find_items(exchange: Exchange, now_ms: int) -> None:
 
 
 def choose(exchange: Exchange, queue: Queue, terms: list[str], then: Then, now_ms: int) -> None:
-    """Find the items that an operation is about, then call `then`. What is put meanwhile is none of them. Raises
-    BadBody.
+    """Find the items that an operation is about, then call `then`. Items that are put during the search are not found.
+    Raises BadBody.
     """
 
     def begin(search: ItemSearch, now_ms: int) -> None:
         if why := under_way(exchange, queue):
-            exchange.error(409, why)  # two would give back what they have set aside in the wrong order
+            exchange.error(409, why)  # two operations would give back the items they have set aside in the wrong order
         else:
             then(search, now_ms)
 
@@ -68,7 +68,7 @@ def choose(exchange: Exchange, queue: Queue, terms: list[str], then: Then, now_m
 
 
 def under_way(exchange: Exchange, queue: Queue) -> str:
-    """Which operation has items of `queue` set aside, and what to do; empty if none has."""
+    """Return which operation has items of `queue` set aside, and what to do; "" if none has."""
     other = exchange.broker.operations.by_terms(queue)
     if other is None:
         return ""
@@ -76,7 +76,7 @@ def under_way(exchange: Exchange, queue: Queue) -> str:
 
 
 def chosen_count(search: ItemSearch, count: int) -> int:
-    """How many of the `count` items that are wanted, no more than were found, one operation takes."""
+    """Return how many of the `count` wanted items one operation takes: no more than were found."""
     chosen = search.chosen
     chosen.left_out = max(0, count - chosen.count)
     count -= chosen.left_out

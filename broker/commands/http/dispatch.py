@@ -1,4 +1,4 @@
-"""From a request to what serves it: who may ask, which path it is, and a refusal for what is neither."""
+"""The way of a request to its handler: authentication, the path, and a refusal if either fails."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LoginBody(Struct, forbid_unknown_fields=True):
 
 
 def serve(session: Session, request: HttpRequest, now_ms: int) -> None:
-    """Raises Later, and nothing has been done."""
+    """Serve `request`. Raises Later, and nothing has been done."""
     exchange = Exchange(session, request)
     if not _is_admitted(exchange, now_ms):
         return
@@ -44,7 +44,7 @@ def serve(session: Session, request: HttpRequest, now_ms: int) -> None:
 
 
 def _is_admitted(exchange: Exchange, now_ms: int) -> bool:
-    """Whether the listener serves who asks, with `rights` from then on; if not, that has been told."""
+    """Tell whether the listener serves the client, and set `exchange.rights`; if not, the client has got an error."""
     session, request = exchange.session, exchange.request
     access = session.broker.admin
     exchange.rights, is_known, user = asker(session, request)
@@ -63,9 +63,9 @@ def _is_admitted(exchange: Exchange, now_ms: int) -> bool:
 
 
 def asker(session: Session, request: HttpRequest) -> tuple[Rights | None, bool, str]:
-    """(rights, whether it is known who asks, the user's name if it is one); rights None: all, as far as `AdminAccess`
-    lets the request through. A token is worth more than a certificate or a Unix socket's user: it comes with the
-    request.
+    """Return (rights, whether the client is authenticated, the user's name if it is a user); rights None: all, as far
+    as `AdminAccess` lets the request through. A token takes precedence over a certificate or a Unix socket's user: it
+    comes with the request.
     """
     broker, given = session.broker, bearer(request)
     if given and (user := broker.users.of_token(given)) is not None:
@@ -98,7 +98,7 @@ def _serve(exchange: Exchange, now_ms: int) -> None:
 
 
 def _is_allowed(exchange: Exchange, route: Route) -> bool:
-    """Whether the rights of who asks go so far; if not, that has been told."""
+    """Tell whether the client's rights allow the route; if not, the client has got an error."""
     rights = exchange.rights
     if rights is None:
         return True
@@ -109,7 +109,7 @@ def _is_allowed(exchange: Exchange, route: Route) -> bool:
 
 
 def login(exchange: Exchange, now_ms: int) -> None:
-    """A browser's: with the token it gets a cookie that stands for it."""
+    """Give a browser that sends the token a cookie that stands for it."""
     access = exchange.broker.admin
     if access is None or not access.is_token(exchange.body(LoginBody).token.encode("utf-8", "replace")):
         exchange.broker.logins.failed += 1
@@ -120,7 +120,7 @@ def login(exchange: Exchange, now_ms: int) -> None:
 
 
 def look_ahead(session: Session, head: HttpHead, now_ms: int) -> None:
-    """Refuse a request for its head, so that the rest of its body is not read; a client that waits is told to go on."""
+    """Refuse a request for its head, so that the rest of its body is not read; tell a client that waits to go on."""
     exchange = Exchange(session, head.request)
     if not _is_admitted(exchange, now_ms):
         return

@@ -1,9 +1,9 @@
-"""The stream of events that a page of the operator's listens to (server-sent events, WHATWG HTML, 9.2).
+"""The stream of events that an operator's page listens to (server-sent events, WHATWG HTML, 9.2).
 
-Each event is one line of JSON, a `PageEvent`. The first ones bring all queues, EVENT_BYTES_MAX at a time, so that the
-list is whole at once; the next ones the last ten minutes of each; later ones what has changed since. Nothing is made
-for a client whose socket has not taken the last event: it waits here, as one number, and is told the newest state once
-it reads again.
+Each event is one line of JSON, a `PageEvent`. The first events bring all queues, EVENT_BYTES_MAX at a time, so that the
+list is complete at once; the next ones the last ten minutes of each queue; later ones only changes. Nothing is made for
+a client whose socket has not taken the last event: the client costs one number here, and gets the newest state once it
+reads again.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from staniel.protocol.http import replies
 
 CONTENT_TYPE = "text/event-stream"
 EVERY_MS = 1_000
-SOON_MS = 40  # there is more: other clients come in between
-ALIVE_MS = 3_000  # a page that hears nothing for longer than twice this says so
+SOON_MS = 40  # if there is more: other clients come in between
+ALIVE_MS = 3_000  # a page that gets no event for longer than twice this reports it
 RETRY_MS = 1_000  # for the browser, when the connection ends
 EVENT_BYTES_MAX = 64 << 10
-FIRST_ROWS = 400  # of one event: a millisecond
-SPARKS = 100  # the last ten minutes of so many queues, 20 us each
+FIRST_ROWS = 400  # of one event: they take a millisecond
+SPARKS = 100  # queues of one event: the last ten minutes take 20 us each
 
 
 class PageEvent(Struct, frozen=True):
-    """What an event may hold; for the description. `at_ms`: the server's time. `is_first`: forget what earlier events
-    said. `more`: further rows follow at once. `server` comes in the first event; `health`, `totals`, `disk` and
-    `load` there, and when they have changed; `rows` are the queues that have changed. `sparks`: of queues, the largest
-    depth of the last ten minutes, and the depth every 10 s as letters (see `HistoryRing.spark`).
+    """An event, as the API's description shows it. `at_ms`: the server's time. `is_first`: forget what earlier events
+    said. `more`: further rows follow at once. `server` comes in the first event; `health`, `totals`, `disk` and `load`
+    there, and when they have changed; `rows` are the queues that have changed. `sparks`: of queues, the largest depth
+    of the last ten minutes, and the depth every 10 s as letters (see `HistoryRing.spark`).
     """
 
     at_ms: int
@@ -50,7 +50,7 @@ class PageEvent(Struct, frozen=True):
 
 
 class PageEvents:
-    """One page's stream. `known`: the number of the last change that it was told."""
+    """The event stream of one page. `known`: the number of the last change that the page was told."""
 
     def __init__(self, exchange: Exchange, now_ms: int) -> None:
         self._exchange = exchange
@@ -59,9 +59,9 @@ class PageEvents:
         self._sampler: Sampler = exchange.broker.sampler(now_ms)
         self._epoch = -1
         self._known = 0
-        self._is_caught_up = False  # the first rows have been told
-        self._sparks: deque[Seen] = deque()  # of which the last ten minutes have not been told
-        self._told: dict[str, bytes] = {}  # of the server's state
+        self._is_caught_up = False  # the first rows have been sent
+        self._sparks: deque[Seen] = deque()  # queues of which the last ten minutes have not been sent
+        self._told: dict[str, bytes] = {}  # the server's state as last sent
         self._sent_ms = now_ms
 
     def begin(self, now_ms: int) -> None:
@@ -74,8 +74,8 @@ class PageEvents:
         self._tell(now_ms)
 
     def _on_pulse(self, _: Any, now_ms: int) -> None:
-        """The moment has come, or the server stops. What is told is made where requests are executed: hundreds of pages
-        may be due together, and clients that were handed an item come first.
+        """Go on when the wait ends or the server stops. The next event is made where requests are executed: hundreds of
+        pages may be due together, and clients that were handed an item come first.
         """
         if self._broker.stopping:
             self._exchange.end()
@@ -125,7 +125,7 @@ class PageEvents:
         self._wait(now_ms + (SOON_MS if more or self._sparks else EVERY_MS))
 
     def _rows(self) -> tuple[list[bytes], bool]:
-        """Those that the page does not know, as JSON, as many as one event takes; whether there are more."""
+        """Return rows that the page does not know, as JSON, as many as one event takes; and whether there are more."""
         found: list[bytes] = []
         size, ahead_ms = 0, self._broker.calendar.ahead_ms
         for row in self._sampler.changed_since(self._known):
@@ -146,7 +146,7 @@ class PageEvents:
         return found
 
     def _news(self, now_ms: int) -> list[bytes]:
-        """Of the server's state, what this page was told otherwise."""
+        """Return the parts of the server's state that have changed since this page was told."""
         found = []
         state = self._sampler.state(now_ms)
         told = (("health", state.health), ("totals", state.totals), ("disk", state.disk), ("load", state.load))
@@ -160,7 +160,7 @@ class PageEvents:
 
 
 def _encoded(row: Seen, ahead_ms: int) -> bytes:
-    """Made once for all pages."""
+    """Return a row's JSON, which is made once for all pages."""
     if not row.encoded:
         shown = row.shown
         row.encoded = replies.encode([row.queue.name] if shown is None else views.by_the_wall(shown, ahead_ms))

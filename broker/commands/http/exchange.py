@@ -1,4 +1,4 @@
-"""One request and its reply, whole or in pieces, over as many turns as it takes."""
+"""A request and its reply, whole or in pieces, over as many turns as it takes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ PIECE_BYTES = 64 << 10
 
 
 class BadBody(Exception):
-    """The body is not what this path takes; the text says why."""
+    """The refusal of a body that does not suit the path; the text says why."""
 
 
 class Exchange:
-    """`names` are the parts of the path that a route leaves open, in their order. `rights` None: all."""
+    """A request to the admin listener, while it is served. `names` are the parts of the path that a route leaves open,
+    in their order. `rights` None: all.
+    """
 
     def __init__(self, session: Session, request: HttpRequest, names: tuple[str, ...] = ()) -> None:
         self.session = session
@@ -32,16 +34,16 @@ class Exchange:
         self.request = request
         self.names = names
         self.rights: Rights | None = None
-        self.operation = ""  # what a refusal is called in the audit log; "": it is not taken down there
+        self.operation = ""  # the operation's name in the audit log, if it is refused; "": refusals are not noted there
         self.now_ms = 0
-        self._held: list[bytes] = []  # of a body in pieces
+        self._held: list[bytes] = []  # pieces of a body
         self._held_bytes = 0
-        self._has_begun = False  # something of the reply has been given to the session
+        self._has_begun = False  # a part of the reply has been given to the session
 
     # what was asked
 
     def number(self, name: str, default: int, most: int) -> int:
-        """A number of the query, from 0 to `most`. Raises BadBody."""
+        """Return a number of the query, from 0 to `most`. Raises BadBody."""
         text = self.request.query.get(name)
         if text is None:
             return default
@@ -50,7 +52,7 @@ class Exchange:
         return min(int(text), most)
 
     def body(self, kind: type[T]) -> T:
-        """The body as a `kind`; an empty one is {}. Raises BadBody."""
+        """Decode the body as a `kind`; an empty one is {}. Raises BadBody."""
         if self.request.content_type == RAW:
             raise BadBody("this path takes JSON")
         try:
@@ -68,7 +70,7 @@ class Exchange:
         self.send(replies.error_reply(self.request, status, why, more))
 
     def forbid(self, why: str) -> None:
-        """The rights of who asks do not go so far."""
+        """Refuse a request that the client's rights do not allow."""
         self.broker.logins.refused += 1
         self.session.log_refusal(why, self.now_ms)
         self._note_refusal(why, is_forbidden=True)
@@ -89,7 +91,9 @@ class Exchange:
         )
 
     def fail(self, error: Exception, now_ms: int) -> None:
-        """Serving this request raised `error`: reply 500, or hang up in the middle of a reply that has begun."""
+        """Reply 500 because serving this request raised `error`, or disconnect in the middle of a reply that
+        has begun.
+        """
         request = self.request
         report_failure(self.broker, f"{request.method} {request.path}", self.session.address, error, now_ms)
         if self._has_begun:
@@ -98,7 +102,7 @@ class Exchange:
             self.send(replies.error_reply(request, 500, ANSWER))
 
     def guarded(self, step: Callable[..., None]) -> Callable[..., None]:
-        """`step`, a later part of serving this request, as the session is to call it: what it raises is a 500."""
+        """Wrap `step`, a later part of serving this request, for the session to call: an exception becomes a 500."""
 
         def run(*arguments: Any) -> None:
             try:
@@ -112,14 +116,14 @@ class Exchange:
         self.send(replies.reply(self.request, status, body, content_type, more))
 
     def send(self, reply: bytes) -> None:
-        """A whole reply, the end of this request."""
+        """Send a whole reply, the end of this request."""
         self._has_begun = True
         self.session.out.append(reply)
         self.session.out_bytes += len(reply)
         self._end(replies.is_kept(self.request, 0))
 
     def begin(self, content_type: str) -> None:
-        """A reply in pieces: `add` what there is, then `end`."""
+        """Begin a reply in pieces: `add` them, then `end`."""
         self._held.append(replies.head(self.request, 200, content_type, None))
 
     def add(self, data: bytes) -> None:
@@ -129,7 +133,7 @@ class Exchange:
             self.give()
 
     def add_each(self, pieces: Iterator[bytes]) -> None:
-        """`add` each piece, made when it is its turn, as many in a turn as it has time for; then `end`."""
+        """Send pieces with `add`, each made when it is its turn, as many in a turn as it has time for; then `end`."""
         work = PieceCommand(self.session, map(self.add, pieces), lambda now_ms: self.end(), self.fail)
         self.session.yield_turn(work.step)
 

@@ -1,5 +1,5 @@
-"""The paths of Kestrel's admin port that scripts and monitoring still ask for. What changes something is a POST here.
-Source: Ostrich's admin service in Kestrel 2.4: /ping, /stats.json, /stats.txt, /server_info.txt.
+"""The paths of Kestrel's admin port that scripts and monitoring still use. A path that changes something is a POST
+here. Source: Ostrich's admin service in Kestrel 2.4: /ping, /stats.json, /stats.txt, /server_info.txt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS = ("counters", "gauges", "labels", "metrics")
 
 
 class Frame(Struct, frozen=True):
-    """What stands around and between the values of each kind."""
+    """The text around and between the values of each kind."""
 
     begin: bytes
     next: bytes
@@ -59,11 +59,11 @@ def server_info(exchange: Exchange, now_ms: int) -> None:
 
 
 def show_stats(exchange: Exchange, now_ms: int) -> None:
-    """Counters and gauges of the server, and of each queue as q/NAME/STATISTIC, in the order of names."""
+    """Reply with counters and gauges of the server, and of each queue as q/NAME/STATISTIC, in the order of names."""
     broker = exchange.broker
     is_json = exchange.request.path.endswith(".json")
     show = _as_json if is_json else _as_text
-    texts: dict[str, list[bytes]] = {kind: [] for kind in KINDS}  # one for each queue that has some of the kind
+    texts: dict[str, list[bytes]] = {kind: [] for kind in KINDS}  # one for each queue with statistics of the kind
     totals = stats.QueueTotals()
 
     def look(queue: Queue, now_ms: int) -> bool:
@@ -99,7 +99,7 @@ def _by_kind(values: list[tuple[str, bool, object]]) -> dict[str, list[tuple[str
 
 
 def _as_json(values: list[tuple[str, object]]) -> bytes:
-    """The members of an object, without its braces."""
+    """Return the members of an object, without its braces."""
     return replies.encode(dict(values))[1:-1]
 
 
@@ -108,7 +108,7 @@ def _as_text(values: list[tuple[str, object]]) -> bytes:
 
 
 def _pieces(texts: dict[str, list[bytes]], frame: Frame) -> Iterator[bytes]:
-    """All kinds, some queues a piece."""
+    """Yield all kinds, some queues a piece."""
     begin = frame.begin
     for kind, parts in texts.items():
         yield begin % kind.encode()

@@ -1,7 +1,7 @@
 """The operator's page: files of broker/page, as they are. They hold no data, so they need no token.
 
-What the page may do is said in its Content-Security-Policy: scripts and styles of this server's alone, none within the
-HTML, no other site at all.
+The Content-Security-Policy limits what the page may do: it loads scripts and styles from this server alone, none within
+the HTML, and no other site at all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POLICY = {
 
 
 def file_of(path: str) -> str:
-    """The file that a path asks for; empty if it is none of the page's."""
+    """Return the name of the file that a path asks for; "" if the page has no such file."""
     name = "index.html" if path == "/" else path.removeprefix(FOLDER) if path.startswith(FOLDER) else ""
     return name if name in FILES else ""
 
@@ -51,7 +51,9 @@ def send(exchange: Exchange, name: str) -> None:
 
 @cache
 def _packed(name: str) -> bytes:
-    """A quarter of the bytes, for pages that come through a tunnel. 1 ms for the longest, once."""
+    """Return a file, compressed to a quarter of its bytes, for pages that come through a tunnel. The longest takes 1
+    ms, once.
+    """
     data = pkgutil.get_data("staniel.broker.page", name)
     assert data is not None, f"{name} is missing in this installation"
     return gzip.compress(data, mtime=0)

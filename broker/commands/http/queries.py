@@ -1,4 +1,4 @@
-"""What can be looked at: GET, and nothing changes."""
+"""Handlers of GET: views of the server, which change nothing."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ AUDIT_DEFAULT = 100
 
 
 def live(exchange: Exchange, now_ms: int) -> None:
-    """A server that can answer is alive."""
+    """Reply that the server is alive."""
     exchange.json({"status": "ok"})
 
 
 def ready(exchange: Exchange, now_ms: int) -> None:
-    """All that is wrong, for those who may look at all queues; for others which kinds of things are. 503 tells a load
-    balancer to send no client: where consumers can still drain it is 200; `for=puts` is strict.
+    """Reply with everything that is wrong, to clients that may look at all queues; to others with the kinds of trouble.
+    503 tells a load balancer to send no client: the reply is 200 where consumers can still drain the server; `for=puts`
+    is strict.
     """
     wanted = exchange.request.query.get("for", "gets")
     if wanted not in ("gets", "puts"):
@@ -53,7 +54,7 @@ def server(exchange: Exchange, now_ms: int) -> None:
 
 
 def queues(exchange: Exchange, now_ms: int) -> None:
-    """All queues by name, as an array, in pieces. `prefix`: only names that begin so."""
+    """Reply with all queues by name, as an array, in pieces. `prefix`: only names that begin so."""
     broker = exchange.broker
     prefix = exchange.request.query.get("prefix", "")
     names = sorted(name for name in broker.queues.by_name if name.startswith(prefix))
@@ -61,7 +62,7 @@ def queues(exchange: Exchange, now_ms: int) -> None:
 
     def show(name: str, now_ms: int) -> bool:
         queue = broker.queues.find(name)
-        if queue is not None:  # it may have been deleted since
+        if queue is not None:  # the queue may have been deleted since
             exchange.session.depend_on(queue)
             exchange.add(before[0] + replies.encode(views.queue_view(broker, queue, now_ms)))
             before[0] = b",\n"
@@ -82,7 +83,7 @@ def queue(exchange: Exchange, now_ms: int) -> None:
 
 
 def items(exchange: Exchange, now_ms: int) -> None:
-    """A page of a queue's items, the head first; nothing is taken."""
+    """Reply with a page of a queue's items, the head first; nothing is taken."""
     found = find(exchange)
     if found is None:
         return
@@ -102,7 +103,7 @@ def items(exchange: Exchange, now_ms: int) -> None:
 
 
 def _page_in_pieces(page: browse.Page) -> Iterator[bytes]:
-    """The same as JSON: `items` are its last member, `data` and `is_cut` those of an item."""
+    """Yield the page as JSON in pieces: `items` are its last member, `data` and `is_cut` those of an item."""
     yield replies.encode(structs.replace(page, items=[])).removesuffix(b"]}")
     for at, item in enumerate(page.items):
         before, data, behind = replies.encode(structs.replace(item, data="")).partition(b'"data":"')
@@ -133,14 +134,14 @@ def waiters(exchange: Exchange, now_ms: int) -> None:
 
 
 def queue_config(exchange: Exchange, now_ms: int) -> None:
-    """The resolved settings of any name, under the keys of the file; sizes in bytes, durations in ms, "none" where
-    there is no limit.
+    """Reply with the resolved settings of any name, under the keys of the file; sizes in bytes, durations in ms, "none"
+    where there is no limit.
     """
     exchange.json(dict(exchange.broker.config.worded(exchange.names[0])))
 
 
 def history(exchange: Exchange, now_ms: int) -> None:
-    """What the queue was like in the last ten minutes, or hour, or day."""
+    """Reply with a queue's history of the last ten minutes, or hour, or day."""
     span = exchange.request.query.get("span", "10m")
     if span not in SPANS:
         raise BadBody(f"span is one of {', '.join(SPANS)}")
@@ -153,7 +154,7 @@ def history(exchange: Exchange, now_ms: int) -> None:
 
 
 def history_of_all(exchange: Exchange, now_ms: int) -> None:
-    """The same for all queues together."""
+    """Reply with the history of all queues together."""
     span = exchange.request.query.get("span", "10m")
     if span not in SPANS:
         raise BadBody(f"span is one of {', '.join(SPANS)}")
@@ -162,7 +163,7 @@ def history_of_all(exchange: Exchange, now_ms: int) -> None:
 
 
 def journal(exchange: Exchange, now_ms: int) -> None:
-    """The files of its journal."""
+    """Reply with the files of a queue's journal."""
     found = find(exchange)
     if found is not None:
         exchange.json(journal_view(exchange.broker, found))
@@ -174,7 +175,7 @@ def jobs(exchange: Exchange, now_ms: int) -> None:
 
 
 def events(exchange: Exchange, now_ms: int) -> None:
-    """What a page is told as long as it listens."""
+    """Begin the stream of events for a page."""
     PageEvents(exchange, now_ms).begin(now_ms)
 
 
@@ -204,7 +205,9 @@ def operation(exchange: Exchange, now_ms: int) -> None:
 
 
 def prometheus(exchange: Exchange, now_ms: int) -> None:
-    """The format wants all samples of a metric together, so they are collected queue by queue, then sent."""
+    """Reply with metrics. The format wants all samples of a metric together, so they are collected queue by queue, then
+    sent.
+    """
     broker = exchange.broker
     collected, named = metrics.QueueMetrics(), metrics.NamedQueues(len(broker.queues))
 
@@ -235,7 +238,7 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
 
 
 def find_operation(exchange: Exchange) -> Operation | None:
-    """The operation that the path names; None after the client was told that there is none."""
+    """Return the operation that the path names; None after the client got an error."""
     text = exchange.names[0]
     is_number = text.isascii() and text.isdigit() and len(text) < 19
     found = exchange.broker.operations.find(int(text)) if is_number else None
@@ -248,14 +251,14 @@ def find_operation(exchange: Exchange) -> Operation | None:
 
 
 def find(exchange: Exchange) -> Queue | None:
-    """The queue that the path names; None after saying that there is none."""
+    """Return the queue that the path names; None after the client got an error."""
     name = exchange.names[0]
     queues = exchange.broker.queues
     found = queues.find(name)
     if found is not None:
-        exchange.session.depend_on(found)  # nothing is shown that a power cut could take back
+        exchange.session.depend_on(found)  # wait until everything shown is durable
         return found
-    exchange.session.batch = max(exchange.session.batch, queues.erased.get(name, 0))  # nor brought back
+    exchange.session.batch = max(exchange.session.batch, queues.erased.get(name, 0))  # or until the deletion is durable
     if why := queues.why_blocked(name):
         exchange.error(503, why)
     elif name in queues.aliases:

@@ -1,4 +1,4 @@
-"""Every path of the admin listener: its method, what serves it, and what its description says."""
+"""Every path of the admin listener: its method, its handler, and the text of its description."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ PAGING = ("offset", "limit")
 
 
 class Route(Struct, frozen=True):
-    """`path` has {name} where it is open. `body`: what a POST takes; `reply`: what a good answer holds, None where the
-    summary says it all; `query`: names of numbers; `type`: of the reply; `operation`: as its refusals are taken down in
-    the audit log, "": they are not. `raw`: the body may be bytes instead, and `query` then says the rest.
+    """A path of the admin listener. `path` has {name} for each open part. `body`: the type that a POST takes; `reply`:
+    the type of a successful reply, None where the summary is enough; `query`: names of numbers; `type`: of the reply;
+    `operation`: the name under which its refusals are noted in the audit log, "": they are not. `raw`: the body may be
+    bytes instead, and `query` then has the other values.
     """
 
     method: str
@@ -219,7 +220,9 @@ for _route in ROUTES:
 
 
 def find(method: str, path: str) -> tuple[Route | None, tuple[str, ...], list[str]]:
-    """The route, and the open parts of the path. Without a route: the methods that there are for the path, if any."""
+    """Return the route, and the open parts of the path. Without a route: the methods that exist for the path,
+    if any.
+    """
     given = path.strip("/").split("/")
     wanted = "GET" if method == "HEAD" else method
     others: list[str] = []

@@ -10,7 +10,7 @@ PORT_MAX = 65_535
 
 
 class TcpAddress(Struct, frozen=True):
-    """`host` is a name or an address without brackets; port 0 lets the system choose."""
+    """A TCP address. `host` is a name or an address without brackets; port 0 lets the system choose."""
 
     host: str
     port: int
@@ -24,7 +24,7 @@ Address: TypeAlias = TcpAddress | UnixAddress
 
 
 def parse_address(text: str) -> Address:
-    """ValueError for what is none of the three notations."""
+    """Parse one of the three notations. Raises ValueError for any other text."""
     if text.startswith("unix:"):
         return _unix(text.removeprefix("unix:"))
     host, _, port = text.rpartition(":")
@@ -38,7 +38,7 @@ def parse_address(text: str) -> Address:
 
 
 def format_address(address: Address) -> str:
-    """What `parse_address` reads back as the same address."""
+    """Return the text that `parse_address` reads back as the same address."""
     match address:
         case UnixAddress(path):
             return f"unix:{path}"
@@ -47,12 +47,12 @@ def format_address(address: Address) -> str:
 
 
 def is_host(text: str) -> bool:
-    """A name or an address, without a port: one colon alone is never part of an IPv6 address."""
+    """Tell whether `text` is a name or an address without a port: one colon alone is never part of an IPv6 address."""
     return text != "" and text.count(":") != 1 and not any(letter in "[]/" or letter.isspace() for letter in text)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can reach it. A name other than localhost may be any address."""
+    """Tell whether only programs of this machine can reach `host`. A name other than localhost may be any address."""
     return host in ("localhost", "::1") or (host.startswith("127.") and host.replace(".", "").isdigit())
 
 

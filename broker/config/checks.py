@@ -1,4 +1,4 @@
-"""What a queue's journal format demands of its other settings and of its name."""
+"""Limits that a queue's journal format sets for its other settings and for its name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from staniel.queues.names import parent_of
 
 
 def check_formats(resolved: dict[str, QueueConfig], default: QueueSettings, queues: dict[str, QueueSettings]) -> None:
-    """Raises ConfigError for what a libkestrel journal cannot hold."""
+    """Check queues with a libkestrel journal. Raises ConfigError for a setting or a name that such a journal cannot
+    hold.
+    """
     for name, config in resolved.items():
         if config.journal_format is not Format.LIBKESTREL or not config.keep_journal:
             continue
@@ -25,7 +27,7 @@ def check_formats(resolved: dict[str, QueueConfig], default: QueueSettings, queu
 
 
 def stream_name_error(name: str) -> str:
-    """Why a libkestrel journal cannot keep a queue called `name`; empty if it can."""
+    """Return why a libkestrel journal cannot keep a queue called `name`; "" if it can."""
     parent = parent_of(name)
     if not parent:
         return libkestrel_files.name_error(name)

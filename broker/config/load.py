@@ -39,20 +39,20 @@ from staniel.queues.names import parent_of
 __all__ = ["Config", "ConfigError", "ReloadError", "defaults", "load", "parse"]
 
 LISTENERS = ("memcache", "text", "thrift", "workq", "admin")
-WORDS = (values.NONE, "always", "os")  # for what is no number
+WORDS = (values.NONE, "always", "os")  # shown in the place of some numbers
 BLOCK_BYTES = 4096  # of a file system
-# No queue has the empty name, so it stands for all that nothing is said about.
+# No queue has the empty name, so it stands for all queues that the file does not name.
 _ANY = ""
 S = TypeVar("S", bound=Struct)
 
 
 class ReloadError(Exception):
-    """The configuration was not taken over; nothing has changed. The text says why."""
+    """The refusal of a new configuration; nothing has changed. The text says why."""
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """All settings. `default` and `queues` are as given, `resolved` is what they amount to: ask `queue` instead.
-    `file`: where they are from; "" for none.
+    """All settings. `default` and `queues` are as given, `resolved` has the settings that result: use `queue` instead.
+    `file`: the path of the file; "" for none.
     """
 
     server: ServerSettings
@@ -70,11 +70,15 @@ class Config(Struct, frozen=True, kw_only=True):
     file: str = ""
 
     def queue(self, name: str) -> QueueConfig:
-        """The settings of any queue, configured or not: its own, its fan-out parent's, [default]'s, ours."""
+        """Return the settings of any queue, configured or not: its own, its fan-out parent's, [default]'s, the built-in
+        ones.
+        """
         return self.resolved.get(name) or self.resolved.get(parent_of(name)) or self.resolved[_ANY]
 
     def describe(self, name: str) -> Iterator[tuple[str, object]]:
-        """(key, value) of each resolved setting of a queue, under the keys of the file; in bytes and milliseconds."""
+        """Yield (key, value) of each resolved setting of a queue, under the keys of the file; in bytes and
+        milliseconds.
+        """
         resolved = self.queue(name)
         for spelled, key in keys_of(QueueSettings).items():
             value = getattr(resolved, key.attribute)
@@ -83,9 +87,9 @@ class Config(Struct, frozen=True, kw_only=True):
             yield spelled, value.value if isinstance(value, Enum) else value
 
     def worded(self, name: str) -> Iterator[tuple[str, object]]:
-        """The same with the file's words for what is no number: "none", "always", "os"."""
+        """Yield the same with the file's words in the place of some numbers: "none", "always", "os"."""
         keys = keys_of(QueueSettings)
-        words = {values.shown(word): word for word in WORDS}  # here: quoting loads json, which a start spares
+        words = {values.shown(word): word for word in WORDS}  # here: quoting loads json, which startup can do without
         for spelled, value in self.describe(name):
             if isinstance(value, tuple):
                 yield spelled, (value[0] if len(value) == 1 else list(value)) if value else values.NONE
@@ -100,27 +104,27 @@ class Config(Struct, frozen=True, kw_only=True):
         return max(config.max_item_bytes for config in self.resolved.values())
 
     def addresses(self, listener: str) -> tuple[Address, ...]:
-        """Where "memcache", "text", "thrift", "workq" or "admin" is to listen without TLS."""
+        """Return the addresses without TLS of "memcache", "text", "thrift", "workq" or "admin"."""
         settings: ListenerSettings = getattr(self, listener)
         return settings.addresses(self.server.host)
 
     def tls_addresses(self, listener: str) -> tuple[TcpAddress, ...]:
-        """Where it is to listen with TLS."""
+        """Return the addresses of a listener with TLS."""
         settings: ListenerSettings = getattr(self, listener)
         return settings.tls_addresses(self.server.host)
 
     def all_addresses(self, listener: str) -> tuple[Address, ...]:
-        """Both; nothing: this listener is off."""
+        """Return a listener's addresses without TLS, then those with it; empty: the listener is off."""
         return *self.addresses(listener), *self.tls_addresses(listener)
 
     def socket_mode(self, listener: str) -> int:
-        """The rights of the files of a listener's Unix sockets."""
+        """Return the permissions of the files of a listener's Unix sockets."""
         settings: ListenerSettings = getattr(self, listener)
         return settings.socket_mode
 
     def later_keys(self, started: Config) -> list[str]:
-        """The keys whose values differ from those that the server was `started` with, and that only a restart takes
-        over.
+        """List the keys whose values differ from those that the server was `started` with, and that only a restart
+        applies.
         """
         found = []
         for section in ("server", *LISTENERS):
@@ -133,7 +137,7 @@ class Config(Struct, frozen=True, kw_only=True):
         return found
 
     def listening_as(self, started: Config) -> Config:
-        """This one at the addresses of `started`, which a server has until its restart."""
+        """Return this configuration with the addresses of `started`, which a server keeps until its restart."""
         sections: dict[str, Any] = {"server": structs.replace(self.server, host=started.server.host)}
         for name in LISTENERS:
             theirs = getattr(started, name)
@@ -154,10 +158,12 @@ class Config(Struct, frozen=True, kw_only=True):
         open_network: bool = False,
         trust_file_system: bool = False,
     ) -> Config:
-        """This configuration with the command line's values; None changes nothing. Raises ConfigError with the option.
+        """Return this configuration with the command line's values; None changes nothing. Raises ConfigError with the
+        option.
 
-        `port` is memcache's and replaces its `listen`; `spool` counts from the working directory; `sync` is [default]
-        sync_journal, so a queue with its own keeps it. `cmdlog` are options of [workq], which turn its listener on.
+        `port` is memcache's and replaces its `listen`; `spool` is relative to the working directory; `sync` is
+        [default] sync_journal, so a queue with its own keeps it. `cmdlog` are options of [workq], which turn its
+        listener on.
         """
         if host is not None and port is None and self.memcache.listen:
             raise ConfigError("--host", "memcache.listen says where to listen; give --port too to replace it")
@@ -178,7 +184,7 @@ class Config(Struct, frozen=True, kw_only=True):
         return structs.replace(changed, resolved=_resolve_all(default, self.queues))
 
     def absolute(self) -> Config:
-        """With the folders of its files as other programs find them: commands are run from anywhere."""
+        """Return this configuration with absolute paths of its folders, for programs that run in another directory."""
         server = structs.replace(self.server, spool=os.path.abspath(self.server.spool))
         path = self.workq.cmdlog_path
         workq = structs.replace(self.workq, cmdlog_path=path and os.path.abspath(path))
@@ -193,7 +199,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
 
 def load(path: str) -> Config:
-    """The configuration of the file at `path`; its folder is where relative paths count from. Raises ConfigError."""
+    """Load the configuration from the file at `path`; relative paths are relative to its folder. Raises ConfigError."""
     try:
         disk, file = OsFs(), os.path.abspath(path)
         found = parse(disk.read(path, 0, disk.size(path)), os.path.dirname(file))
@@ -205,12 +211,12 @@ def load(path: str) -> Config:
 
 
 def defaults(folder: str) -> Config:
-    """The configuration of an empty file in `folder`."""
+    """Return the configuration of an empty file in `folder`."""
     return parse(b"", folder)
 
 
 def parse(text: bytes, folder: str) -> Config:
-    """The configuration that `text` (TOML 1.0, UTF-8) says. Relative paths count from `folder`. Raises ConfigError."""
+    """Parse a configuration (TOML 1.0, UTF-8). Relative paths are relative to `folder`. Raises ConfigError."""
     document = _decode(text)
     for name in document:
         if name not in SECTIONS and name != "aliases":
@@ -243,7 +249,7 @@ def parse(text: bytes, folder: str) -> Config:
 
 def _decode(text: bytes) -> dict[str, object]:
     if not text:
-        return {}  # without a file no reader of TOML is loaded
+        return {}  # without a file no TOML reader is loaded
     try:
         return msgspec.toml.decode(text.removeprefix(codecs.BOM_UTF8), type=dict[str, Any])
     except UnicodeDecodeError as wrong:
@@ -310,7 +316,7 @@ def _check_cmdlog(workq: WorkqSettings, key: str) -> None:
 
 
 def _check_ports(config: Config) -> None:
-    """Two listeners cannot share an address; port 0 is a new one each time."""
+    """Check that no two listeners share an address; port 0 is a new one each time. Raises ConfigError."""
     taken: dict[Address, str] = {}
     for name in LISTENERS:
         of_tls = config.tls_addresses(name)
@@ -324,7 +330,7 @@ def _check_ports(config: Config) -> None:
 
 
 def _key_of(config: Config, name: str, is_tls: bool) -> str:
-    """The one that says where a listener listens."""
+    """Return the key that sets the address of a listener."""
     if is_tls:
         return "tls_port"
     return "listen" if getattr(config, name).listen else "port"
@@ -342,7 +348,7 @@ def _check_tls(config: Config) -> None:
 
 
 def check_admin(config: Config) -> None:
-    """Operations over a network need the token, or a user's. Raises ConfigError."""
+    """Check that a listener for operations over a network has a token, its own or a user's. Raises ConfigError."""
     has_token = config.admin.token_file or any(user.token_file for user in config.users.values())
     for address in config.all_addresses("admin"):
         if isinstance(address, TcpAddress) and not is_loopback(address.host) and not has_token:
@@ -369,7 +375,9 @@ def _check_dead_letters(resolved: dict[str, QueueConfig]) -> None:
 
 
 def _check_targets(resolved: dict[str, QueueConfig], aliases: dict[str, tuple[str, ...]]) -> None:
-    """What expires or dies goes to one queue: an alias cannot take it."""
+    """Check that expired and dead items go to a queue and not to an alias, which cannot take them. Raises
+    ConfigError.
+    """
     for name, settings in resolved.items():
         for key, target in (
             ("expire_to_queue", settings.expire_to_queue),
@@ -391,7 +399,7 @@ def _check_aliases(aliases: dict[str, tuple[str, ...]], queues: dict[str, QueueS
 
 
 def _in_or_before_circles(aliases: dict[str, tuple[str, ...]]) -> list[str]:
-    """The aliases that lead to other aliases without an end."""
+    """Return the aliases that lead to other aliases without an end."""
     leading_to: dict[str, list[str]] = {}
     left = {}
     for name, destinations in aliases.items():
@@ -420,7 +428,9 @@ def _reachable(name: str, aliases: dict[str, tuple[str, ...]]) -> set[str]:
 
 
 def _resolve_all(default: QueueSettings, queues: dict[str, QueueSettings]) -> dict[str, QueueConfig]:
-    """Every name that has settings unlike [default]; bounded by the file, whatever names clients think of."""
+    """Resolve the settings of every name that has some unlike [default]. The file limits their number, not the names
+    that clients use.
+    """
     names = {_ANY, *queues}
     for settings in (default, *queues.values()):
         names |= {name for name in (settings.expire_to_queue, settings.dead_letter_queue) if name is not UNSET}
@@ -433,9 +443,10 @@ def _resolve(name: str, default: QueueSettings, queues: dict[str, QueueSettings]
         if layer in queues:
             merged |= _given(queues[layer])
     if merged.get("expire_to_queue") == name:
-        # [default] may name the queue for the expired items of all queues; that one's own must not go round in circles.
+        # [default] may name the queue for the expired items of all queues; the items of that queue must not go back to
+        # it.
         merged["expire_to_queue"] = ""
-    # A smaller file takes a block of the disk, too: to start over would cost two syncs and save nothing.
+    # A smaller file takes a block of the disk, too: rewriting it would cost two syncs and save nothing.
     if merged.get("default_journal_bytes") == 0:
         merged["default_journal_bytes"] = BLOCK_BYTES
     if merged.get("dead_letter_queue") == name:

@@ -31,18 +31,19 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     # None, as in memcached, redis and NATS: behind a proxy, or in a container, one address is many clients.
     max_connections_per_address: Annotated[int | None, values.optional(values.count(1), None)] = None
     connection_backlog: Annotated[int | None, values.optional(values.count(1), None)] = None
-    # Each costs some 4 KB of memory, a file, and a look a second.
+    # Each queue costs some 4 KB of memory, a file, and a look a second.
     max_queues: Annotated[int, values.MAYBE_ITEMS] = 100_000
-    # A put is written once for each.
+    # A put is written once for each child.
     max_fanout_children: Annotated[int, values.MAYBE_ITEMS] = 64
     max_memory_bytes: Annotated[int, values.MAYBE_BYTES] = field(name="max_memory_size_total", default=UNLIMITED_BYTES)
     # 512 bytes: the longest key today's memcached clients send is 250.
     max_line_bytes: Annotated[int, values.size(512, 1 << 30)] = field(name="max_line_size", default=16_384)
     client_timeout_ms: Annotated[int, values.MAYBE_DURATION] = field(name="client_timeout", default=0)
-    # A worker's items are wanted back soon, and a laptop lid or a rebooted switch should not cost them.
+    # A stalled worker's items should go back soon, but a closed laptop lid or a rebooted switch should not cost it
+    # them.
     stall_timeout_ms: Annotated[int, values.MAYBE_DURATION] = field(name="stall_timeout", default=60_000)
     max_pending_bytes: Annotated[int, values.MAYBE_BYTES] = field(name="max_pending_size_total", default=256 << 20)
-    # Linux counts keepalive in whole seconds: one until it asks, one until it asks again.
+    # Linux counts keepalive in whole seconds: one before the first probe, one between probes.
     tcp_keepalive_ms: Annotated[int, values.duration_from(2000)] = field(name="tcp_keepalive", default=60_000)
     tcp_user_timeout_ms: Annotated[int, values.duration_from(1000)] = field(name="tcp_user_timeout", default=60_000)
     status_file: Annotated[str, values.MAYBE_TEXT] = ""
@@ -63,9 +64,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 
 class ListenerSettings(Struct, frozen=True, kw_only=True):
-    """What all listeners have: `port` on the server's host, or the addresses of `listen` instead.
-    `tls_port`: a second one, under TLS. `socket_mode`: the rights of a Unix socket's file, whatever the umask; a
-    process that may write to it may connect.
+    """The settings of any listener: `port` on the server's host, or the addresses of `listen` instead. `tls_port`: a
+    second port, with TLS. `socket_mode`: the permissions of a Unix socket's file, whatever the umask; a process that
+    may write to the file may connect.
     """
 
     port: Annotated[int | None, values.MAYBE_PORT] = None
@@ -74,13 +75,13 @@ class ListenerSettings(Struct, frozen=True, kw_only=True):
     socket_mode: Annotated[int, values.FILE_MODE] = 0o600
 
     def addresses(self, host: str) -> tuple[Address, ...]:
-        """Where to listen without TLS; nothing: nowhere."""
+        """Return the addresses without TLS; empty if there are none."""
         if self.listen or self.port is None:
             return self.listen
         return (TcpAddress(host, self.port),)
 
     def tls_addresses(self, host: str) -> tuple[TcpAddress, ...]:
-        """Where to listen with it."""
+        """Return the addresses with TLS; empty if there are none."""
         return () if self.tls_port is None else (TcpAddress(host, self.tls_port),)
 
 
@@ -99,8 +100,8 @@ class MemcacheSettings(ListenerSettings, frozen=True, kw_only=True):
 
 
 class WorkqSettings(ListenerSettings, frozen=True, kw_only=True):
-    """[workq]: the listener, and the command log under the original's names. A file without this table has no
-    listener. `cmdlog_path` "": inside the spool. Durations in ms.
+    """[workq]: the listener, and the command log under the original's names. A file without this table has no listener.
+    `cmdlog_path` "": inside the spool. Durations in ms.
     """
 
     port: Annotated[int | None, values.MAYBE_PORT] = 9_922
@@ -113,9 +114,9 @@ class WorkqSettings(ListenerSettings, frozen=True, kw_only=True):
 
 
 class TlsSettings(Struct, frozen=True, kw_only=True):
-    """[tls]: files in PEM, read at the start and at each reload. `key` "": in the certificate's file. `client_ca`:
-    whose certificates of clients are accepted; "": none is asked for. A client that has not ended its handshake within
-    `handshake_timeout_ms` is dropped.
+    """[tls]: files in PEM, read at startup and at each reload. `key` "": in the certificate's file. `client_ca`: the
+    authorities whose client certificates are accepted; "": no client certificates are requested. A client that does not
+    finish its handshake within `handshake_timeout_ms` is disconnected.
     """
 
     certificate: Annotated[str, values.MAYBE_TEXT] = ""
@@ -127,10 +128,10 @@ class TlsSettings(Struct, frozen=True, kw_only=True):
 
 class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
     """[admin]: HTTP for operators. `socket`: an abstract Unix socket for them, found by the spool. `token_file`: its
-    first line is what requests over TCP must bring; "": every program that reaches the port may use it. `hosts`: names
-    under which browsers may ask for the listener, beside addresses, localhost and the server's host. `audit_log_bytes`:
-    of the files that say what was done to queues and the server, 0: none. `undo_ms`: for how long a purge can be
-    undone, 0: it cannot; `undo_max_bytes`: what may be kept on the disk for that.
+    first line is the token that requests over TCP must carry; "": every program that reaches the port may use it.
+    `hosts`: names of the listener in browsers, beside addresses, localhost and the server's host. `audit_log_bytes`: of
+    the files that record operations on queues and the server, 0: none. `undo_ms`: for how long a purge can be undone,
+    0: it cannot; `undo_max_bytes`: the disk space for that, at most.
     """
 
     socket: Annotated[bool, values.FLAG] = True
@@ -142,10 +143,9 @@ class AdminSettings(ListenerSettings, frozen=True, kw_only=True):
 
 
 class UserSettings(Struct, frozen=True, kw_only=True):
-    """[users.NAME]. `queues`: names, or beginnings of names with a `*`. `create`: whether what it puts and reads makes
-    queues. `certificates`: names in those of clients.
-    `uids`: of processes on Unix sockets. `password_file`: with the hash in it; `token_file`: what requests to [admin]
-    bring.
+    """[users.NAME]. `queues`: names, or beginnings of names with a `*`. `create`: whether the user's puts and reads
+    create queues. `certificates`: names in client certificates. `uids`: of processes on Unix sockets. `password_file`:
+    the file with the hash; `token_file`: the file with the token that requests to [admin] carry.
     """
 
     roles: Annotated[tuple[Role, ...], values.ROLES] = ()
@@ -159,7 +159,7 @@ class UserSettings(Struct, frozen=True, kw_only=True):
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
-    """[default] and [queues.NAME]: what was given. Attributes and values are those of QueueConfig."""
+    """[default] and [queues.NAME]: the settings as given. Attributes and values are those of QueueConfig."""
 
     max_items: Annotated[int | UnsetType, values.MAYBE_ITEMS] = UNSET
     max_bytes: Annotated[int | UnsetType, values.MAYBE_BYTES] = field(name="max_size", default=UNSET)
@@ -219,8 +219,8 @@ SECTIONS: dict[str, type[Struct]] = {
     "users": UserSettings,
 }
 
-# Keys of [server] that a reload takes over. All others of it, and all of the listeners and [workq], wait for a restart;
-# [tls] and [users] are taken over.
+# Keys of [server] that a reload applies. All others of [server], the listeners and [workq] wait for a restart; [tls]
+# and [users] are applied.
 RELOADED = frozenset(
     {
         "max_open_transactions",
@@ -244,7 +244,7 @@ RELOADED = frozenset(
     }
 )
 
-# Kestrel's keys that will not come, and what to do instead.
+# Kestrel's keys that are not supported, and what to do instead.
 REFUSED = {
     "zookeeper": "servers do not announce themselves in ZooKeeper; list their addresses in the clients",
     "be_factory_class": "there are no storage plug-ins; items are kept in journals in server.spool",

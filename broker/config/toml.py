@@ -1,4 +1,6 @@
-"""One TOML table into one Struct of settings, or an error that names the key and what was expected."""
+"""Decoder of TOML tables: one table becomes one Struct of settings, or an error that names the key and what was
+expected.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ S = TypeVar("S", bound=Struct)
 
 
 class ConfigError(Exception):
-    """`key` is the path of the wrong key (or the option, or the line), `why` a sentence, `file` where if known."""
+    """A wrong setting. `key` is the path of the key (or the option, or the line), `why` a sentence, `file` the file if
+    known.
+    """
 
     def __init__(self, key: str, why: str, file: str = "") -> None:
         super().__init__(key, why, file)
@@ -26,7 +30,7 @@ class ConfigError(Exception):
 
 
 class Key(Struct, frozen=True):
-    """A key of a section: where its value goes, its kind, the Struct's default."""
+    """A key of a section: the attribute that gets its value, its kind, the Struct's default."""
 
     attribute: str
     kind: SettingKind
@@ -35,20 +39,20 @@ class Key(Struct, frozen=True):
 
 @cache
 def keys_of(section: type[Struct]) -> dict[str, Key]:
-    """Every key people may write in `section`, in the order of the Struct."""
+    """Return every key of `section` as written in the file, in the order of the Struct."""
     return {
         each.encode_name: Key(each.name, each.type.__metadata__[0], each.default) for each in structs.fields(section)
     }
 
 
 def joined(path: str, key: str) -> str:
-    """A key's path as TOML writes it: a part with special letters is quoted."""
+    """Return a key's path as TOML writes it: a part with special letters is quoted."""
     part = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else quoted(key)
     return f"{path}.{part}" if path else part
 
 
 def read_value(path: str, kind: SettingKind, value: object) -> Any:
-    """`value` as `kind` reads it. Raises ConfigError."""
+    """Read `value` as `kind`. Raises ConfigError."""
     try:
         return kind.read(value)
     except Mismatch as wrong:
@@ -56,7 +60,7 @@ def read_value(path: str, kind: SettingKind, value: object) -> Any:
 
 
 def read_struct(section: type[S], path: str, table: object) -> S:
-    """A `section` of what `table` gives; its other keys have their defaults. Raises ConfigError."""
+    """Make a `section` from the values of `table`; its other keys have their defaults. Raises ConfigError."""
     keys = keys_of(section)
     given = {}
     for name, value in read_table(path, table).items():
@@ -73,7 +77,9 @@ def read_table(path: str, table: object) -> dict[str, object]:
 
 
 def unknown_key(path: str, name: str, known: list[str]) -> ConfigError:
-    """The error for a key that does not exist: refused with the reason, or with the key that was probably meant."""
+    """Return the error for a key that does not exist: refused with the reason, or with the key that was
+    probably meant.
+    """
     snake = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
     refused = REFUSED.get(snake) or REFUSED.get(snake.replace("_", ""))
     if refused is not None:
@@ -87,7 +93,7 @@ def _suggestion(snake: str, known: list[str]) -> str:
     for section, settings in SECTIONS.items():
         if snake not in known and snake in keys_of(settings):
             return f", it belongs in [{section}]"
-    import difflib  # only mistakes need it
+    import difflib  # needed after mistakes only
 
     near = difflib.get_close_matches(snake, known, 1)
     return f", did you mean {shown(near[0])}?" if near else ""

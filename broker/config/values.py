@@ -18,11 +18,11 @@ from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Format, JournalDialect
 from staniel.queues.names import NAME_BYTES_MAX, name_error
 
-# A journal record says its length in 31 bits, and an item is held in memory several times on its way.
+# A journal record's length has 31 bits, and an item is in memory several times on its way.
 ITEM_BYTES_CEILING = 1 << 30
-# Durations are added to the clock and written down in 64 bits; nothing waits longer.
+# Durations are added to the clock and written in 64 bits; nothing waits longer.
 DURATION_MS_MAX = 36_500 * 86_400_000
-DELAYS_MAX = 20  # of retry_delay: a longer list is a slip
+DELAYS_MAX = 20  # of retry_delay: a longer list is a mistake
 NONE = "none"
 SIZE_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 DURATION_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -34,22 +34,26 @@ _REDO_LOG = '"checksums", a size such as "64MB", or "none"'
 
 
 def parse_size(text: str) -> int:
-    """Bytes; units count in 1024 and in any case; a fraction of a byte counts as one. Raises ValueError."""
+    """Parse a size in bytes; units are powers of 1024, in any case; a fraction of a byte counts as one. Raises
+    ValueError.
+    """
     return _parse_amount(text, SIZE_UNITS, text.upper())
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds. A fraction of one counts as one, so that no duration becomes 0, "none". Raises ValueError."""
+    """Parse a duration in milliseconds. A fraction of one counts as one, so that no duration becomes 0, "none". Raises
+    ValueError.
+    """
     return _parse_amount(text, DURATION_UNITS, text)
 
 
 def format_size(size_bytes: int) -> str:
-    """The shortest exact text: 16777216 is "16MB", 1025 is "1025B"."""
+    """Return the shortest exact text: 16777216 is "16MB", 1025 is "1025B"."""
     return _format_amount(size_bytes, SIZE_UNITS)
 
 
 def format_duration(duration_ms: int) -> str:
-    """The shortest exact text: 60000 is "1m", 1500 is "1500ms"."""
+    """Return the shortest exact text: 60000 is "1m", 1500 is "1500ms"."""
     return _format_amount(duration_ms, DURATION_UNITS)
 
 
@@ -57,7 +61,7 @@ def _parse_amount(text: str, units: dict[str, int], folded: str) -> int:
     match = _AMOUNT.fullmatch(folded)
     if match is None or match[2] not in units:
         raise ValueError(f"{text!r} is not a number with one of the units {' '.join(units)}")
-    from fractions import Fraction  # a start without a configuration reads no amounts
+    from fractions import Fraction  # startup without a configuration reads no amounts
 
     return math.ceil(Fraction(match[1]) * units[match[2]])
 
@@ -69,7 +73,9 @@ def _format_amount(amount: int, units: dict[str, int]) -> str:
 
 
 class Mismatch(ValueError):
-    """A value is not of its kind. `expected` completes the sentence "expected ..."; `at` is an index such as "[1]"."""
+    """The error for a value that is not of its kind. `expected` completes the sentence "expected ..."; `at` is an index
+    such as "[1]".
+    """
 
     def __init__(self, expected: str, found: object, at: str = "") -> None:
         super().__init__(expected)
@@ -77,7 +83,9 @@ class Mismatch(ValueError):
 
 
 class SettingKind(Struct, frozen=True):
-    """`word` names the type in the documentation. `read` makes a TOML value ours or raises Mismatch; `show` undoes."""
+    """A kind of value. `word` names it in the documentation. `read` converts a TOML value or raises Mismatch; `show` is
+    the reverse.
+    """
 
     word: str
     read: Callable[[object], Any]
@@ -85,18 +93,18 @@ class SettingKind(Struct, frozen=True):
 
 
 def quoted(value: str | tuple[str, ...]) -> str:
-    """As TOML and JSON write it."""
-    import json  # only messages and documentation need it
+    """Return `value` as TOML and JSON write it."""
+    import json  # needed for messages and documentation only
 
     return json.dumps(value, ensure_ascii=False)
 
 
 class Hidden(str):
-    """Stands in a message for a value that is secret."""
+    """A text that replaces a secret value in a message."""
 
 
 def shown(value: object) -> str:
-    """A TOML value as an error message quotes it, cut to a line's length."""
+    """Return a TOML value as an error message quotes it, cut to a line's length."""
     match value:
         case Hidden():
             return str(value)
@@ -114,7 +122,7 @@ def shown(value: object) -> str:
 
 
 def optional(kind: SettingKind, absent: object) -> SettingKind:
-    """`kind`, or "none", which reads as `absent`."""
+    """Return a kind for `kind` or "none", which reads as `absent`."""
 
     def read(value: object) -> Any:
         return absent if value == NONE else kind.read(value)
@@ -126,7 +134,7 @@ def optional(kind: SettingKind, absent: object) -> SettingKind:
 
 
 def or_word(word: str, meaning: object, kind: SettingKind) -> SettingKind:
-    """`kind`, or `word`, which reads as `meaning`."""
+    """Return a kind for `kind` or `word`, which reads as `meaning`."""
 
     def read(value: object) -> Any:
         return meaning if value == word else kind.read(value)
@@ -138,7 +146,7 @@ def or_word(word: str, meaning: object, kind: SettingKind) -> SettingKind:
 
 
 def count(least: int = 0, most: int = UNLIMITED_ITEMS) -> SettingKind:
-    """A whole number in [least, most]."""
+    """Return a kind for whole numbers in [least, most]."""
 
     def read(value: object) -> int:
         if type(value) is not int or value < least:
@@ -151,7 +159,7 @@ def count(least: int = 0, most: int = UNLIMITED_ITEMS) -> SettingKind:
 
 
 def size(least_bytes: int = 0, most_bytes: int = UNLIMITED_BYTES, expected: str = _SIZE) -> SettingKind:
-    """Bytes in [least_bytes, most_bytes]."""
+    """Return a kind for sizes in [least_bytes, most_bytes]."""
 
     def read(value: object) -> int:
         size_bytes = _amount(value, parse_size, expected)
@@ -165,7 +173,9 @@ def size(least_bytes: int = 0, most_bytes: int = UNLIMITED_BYTES, expected: str 
 
 
 def choice(values: dict[str, object]) -> SettingKind:
-    """One of a few words; case and `_` do not matter, so Kestrel's spellings ("WriteAvoid") are understood."""
+    """Return a kind for one of a few words; case and `_` do not matter, so Kestrel's spellings ("WriteAvoid") are
+    accepted.
+    """
     words = [f'"{word}"' for word in values]  # of plain letters
     expected = ", ".join(words[:-1]) + " or " + words[-1]
 
@@ -210,7 +220,7 @@ def _read_duration(value: object) -> int:
 
 
 def duration_from(least_ms: int) -> SettingKind:
-    """Of at least `least_ms`, or none."""
+    """Return a kind for durations of at least `least_ms`, or none."""
 
     def read(value: object) -> int:
         duration_ms = _read_duration(value)
@@ -228,7 +238,7 @@ def _within(duration_ms: int, value: object) -> int:
 
 
 def _read_delays(value: object) -> tuple[int, ...]:
-    """Delays in ms; () for a delay of 0."""
+    """Read delays in ms; () for a delay of 0."""
     given = value if isinstance(value, list) else [value]
     if not 0 < len(given) <= DELAYS_MAX:
         raise Mismatch(f"1 to {DELAYS_MAX} durations", value)
@@ -316,7 +326,7 @@ def _array(read: Callable[[object], Any], what: str) -> Callable[[object], tuple
 
 
 def _read_pattern(value: object) -> str:
-    """Of one queue, or a beginning."""
+    """Read a pattern: a queue's name, or the beginning of names."""
     expected = 'a queue name, or the beginning of one and a "*"'
     if not isinstance(value, str) or not value or "*" in value[:-1]:
         raise Mismatch(expected, value)
@@ -332,7 +342,7 @@ def _read_uid(value: object) -> int:
 
 
 def _read_password_hash(value: object) -> str:
-    """What is wrong is not shown."""
+    """Read a password hash. The error does not show the value."""
     from staniel.broker.passwords import parse_hash  # loads OpenSSL
 
     try:

@@ -10,13 +10,13 @@ from staniel.journal.kestrel.segments import Segments
 
 
 def report_unreadable(report: EventSink, queue: str, lost: UnreadableItems, saved_as: str) -> None:
-    """One event: file, first byte, how many bytes, how many items."""
+    """Report one event: file, first byte, number of bytes, number of items."""
     fields = {"file": lost.file, "at": lost.at, "bytes": lost.size, "items": lost.count, "why": lost.why}
     report(Level.ERROR, "journal.unreadable_items", queue=queue, **fields, saved_as=saved_as)
 
 
 def report_and_quarantine(report: EventSink, queue: str, segments: Segments, unreadable: list[UnreadableItems]) -> None:
-    """Keep copies of all these bytes, and empty the list. A copy that cannot be made is none: the file itself stays."""
+    """Keep copies of all these bytes, and empty the list. If a copy cannot be made, the file itself stays."""
     folder = segments.folder
     for lost in unreadable:
         try:

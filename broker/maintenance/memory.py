@@ -1,6 +1,6 @@
-"""A limit for the memory of all queues together: what each may keep while it is exceeded.
+"""A limit for the memory of all queues together: how much each may keep while the limit is exceeded.
 
-A queue that may keep less leaves the rest of its items to its journal; one without a journal takes no more than it
+A queue that may keep less leaves the rest of its items to its journal; one without a journal accepts no more than it
 holds already.
 """
 
@@ -17,28 +17,28 @@ from staniel.queues.stream.queue import StreamQueue
 from staniel.queues.stream.stream import Stream
 
 RELAX_SHARE = 0.75  # of the limit: below it every queue has its own bound again
-TIGHT_SHARE = 1.25  # of the limit: what is shared out while it is exceeded ends there
+TIGHT_SHARE = 1.25  # of the limit: shares that are made while it is exceeded add up to this
 SHARE_BYTES_MIN = 4 << 10  # about what an empty queue costs
 
 
 class MemoryBudget:
-    """`queues` lists all of them. What they weigh together stays below 1.25 times the limit, besides the head of each
-    queue (SHARE_BYTES_MIN, or one item if that is larger) and what comes in one batch.
+    """The memory of all queues. `queues` lists them. Their weights together stay below 1.25 times the limit, without
+    the head of each queue (SHARE_BYTES_MIN, or one item if that is larger) and the items of one batch.
     """
 
     def __init__(self, limit_bytes: int, queues: Queues) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.is_tight = False
-        # Since they were last weighed: queues without a journal, and those that read from a stream.
+        # Changed since they were last weighed: queues without a journal, and those that read from a stream.
         self.changed: dict[Queue, None] = {}
         self._queues = queues
         self._weights: dict[Queue | Stream, int] = {}
-        self._shared_by = 0  # how many queues the shares were made for
+        self._shared_by = 0  # number of queues when the shares were computed
         self._share_bytes = 0
 
     def adopt(self, queue: Queue) -> None:
-        """`queue` is served from now on."""
+        """Include `queue`, which is served from now on."""
         if isinstance(queue.journal, NoJournal):
             queue.journal.watch(queue, self.changed)
         elif isinstance(queue, StreamQueue):
@@ -50,7 +50,7 @@ class MemoryBudget:
         self.weigh(queue)
 
     def weigh(self, queue: Queue) -> None:
-        """`queue` has changed."""
+        """Weigh `queue` again after a change."""
         weight, weights = queue.line.weight_bytes() + queue.leaving_bytes, self._weights
         self.used_bytes += weight - weights.get(queue, 0)
         weights[queue] = weight
@@ -60,11 +60,11 @@ class MemoryBudget:
             self.weigh_stream(queue.stream)
 
     def weigh_stream(self, stream: Stream) -> None:
-        """What is kept for all followers of `stream` has changed."""
+        """Weigh the items that are kept for all followers of `stream` again."""
         self._weigh(stream, stream.window_bytes + ITEM_COST_BYTES * stream.window_items)
 
     def weigh_changed(self) -> None:
-        """Weigh the queues that have changed and have written nothing down."""
+        """Weigh the queues that have changed without writing a record."""
         changed = list(self.changed)
         self.changed.clear()
         for queue in changed:
@@ -74,13 +74,13 @@ class MemoryBudget:
                 self._weigh(queue, queue.line.weight_bytes() + queue.leaving_bytes)
 
     def forget(self, queue: Queue) -> None:
-        """`queue` is gone."""
+        """Remove `queue`, which is deleted."""
         self.used_bytes -= self._weights.pop(queue, 0)
         if isinstance(queue, StreamQueue) and not queue.stream.members.keys() - {queue.name}:
             self.used_bytes -= self._weights.pop(queue.stream, 0)
 
     def bound(self, queue: Queue) -> None:
-        """Set what `queue` may keep: its own setting, or while memory is tight a small share of the limit."""
+        """Set how much `queue` may keep: its own setting, or while memory is tight a small share of the limit."""
         memory_bytes = self.bytes_for(queue.config)
         if isinstance(queue.journal, NoJournal):
             queue.limit_weight(max(self._share_bytes, queue.line.weight_bytes()) if self.is_tight else None)
@@ -90,7 +90,7 @@ class MemoryBudget:
             queue.line.bound(memory_bytes)
 
     def bytes_for(self, config: QueueConfig) -> int:
-        """What a queue with these settings may keep."""
+        """Return how much a queue with these settings may keep."""
         own_bytes = config.max_memory_bytes
         return min(own_bytes, self._share_bytes) if self.is_tight else own_bytes
 
@@ -100,13 +100,13 @@ class MemoryBudget:
             pass
 
     def bound_each(self) -> Iterator[None]:
-        """The same, a queue a piece. Shares are computed again when there are twice as many queues."""
+        """Compute the shares again and set the bound of every queue, one queue a step."""
         queues = list(self._queues)
         self._shared_by = max(1, len(queues))
         room_bytes = int(self.limit_bytes * TIGHT_SHARE) - self.used_bytes
         self._share_bytes = max(SHARE_BYTES_MIN, room_bytes // (2 * self._shared_by))
         for queue in queues:
-            if self._queues.find(queue.name) is queue:  # it may have been deleted since
+            if self._queues.find(queue.name) is queue:  # the queue may have been deleted since
                 self.bound(queue)
             yield
 

@@ -1,7 +1,7 @@
-"""Which journals are packed, one after the other, and when a failed pack is tried again.
+"""The order of packs, one after the other, and the retry of a failed pack.
 
-A pack that covers files which the system does not let go (`UnfinishedPack`) is in force all the same. It is finished
-later, and until then its journal is not packed again: that would need room and give none back.
+A pack that covers files which the system refuses to remove (`UnfinishedPack`) is in force all the same. It is finished
+later, and until then its journal is not packed again: that would need room and free none.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ RETRY_MAX_MS = 60_000
 
 
 class PackScheduler:
-    """One at a time: so a thousand queues need no more memory and files than one."""
+    """A queue of packs, of which one runs at a time: a thousand journals need no more memory and files than one."""
 
     def __init__(self, tasks: TaskQueue, report: EventSink) -> None:
         self._tasks = tasks
         self._report = report
         self._wanted: dict[Log, LogSegment] = {}
-        self._rests: dict[Log, tuple[int, int]] = {}  # what has failed: not before, and how long it rests
-        self._done: list[Log] = []  # whose pack has just been put in its place
-        self._again: dict[Log, int] = {}  # whose pack has failed, and when it has rested
+        self._rests: dict[Log, tuple[int, int]] = {}  # after a failure: the earliest next try, and the delay
+        self._done: list[Log] = []  # journals whose pack has just been put in place
+        self._again: dict[Log, int] = {}  # journals whose pack has failed, and when to try again
         self._pack: Pack | None = None
         self.unfinished: set[Log] = set()
-        """Journals with files that a pack has replaced and that are still there."""
+        """Journals with files that a pack has replaced and that have not been removed."""
         self._finishing: dict[Log, FinishPack] = {}
-        self.is_quiet = True  # nothing is under way, waits for its turn or its time, or is to be told
+        self.is_quiet = True  # no pack is under way, waits for its turn or a retry, or is to be reported
 
     @property
     def is_busy(self) -> bool:
-        """Whether `step` has something to do at once."""
+        """True if `step` has something to do at once."""
         pack = self._pack
         if pack is None:
             return bool(self._wanted)
         return not (pack.is_idle or (pack.stage is Stage.SAFE and pack.log.open_transfers))
 
     def waits_for(self, log: Log) -> bool:
-        """Whether a pack of `log` is ready, and may take its place once no transfer of `log` is open."""
+        """Tell whether a pack of `log` is ready, and may be put in place once no transfer of `log` is open."""
         pack = self._pack
         return pack is not None and pack.log is log and pack.stage is Stage.SAFE
 
     def has(self, log: Log) -> bool:
-        """Whether a pack of `log` is under way, waits for its turn, or is not finished."""
+        """Tell whether a pack of `log` is under way, waits for its turn, or is not finished."""
         return log in self._wanted or (self._pack is not None and self._pack.log is log) or log in self.unfinished
 
     def is_at_work(self, log: Log) -> bool:
-        """Whether a thread is at work on a pack of `log`."""
+        """Tell whether a thread is at work on a pack of `log`."""
         pack, finishing = self._pack, self._finishing.get(log)
         if finishing is not None and self._tasks.is_running(finishing):
             return True
@@ -66,7 +66,7 @@ class PackScheduler:
             self.is_quiet = False
 
     def step(self, now_ms: int) -> None:
-        """A moment's work. Raises JournalFailure."""
+        """Do a moment's work. Raises JournalFailure."""
         if self._pack is None and self._wanted:
             log = next(iter(self._wanted))
             self._pack = Pack(log, self._wanted.pop(log), self._tasks.submit)
@@ -77,12 +77,12 @@ class PackScheduler:
                 self._end(pack, now_ms)
 
     def done(self) -> list[Log]:
-        """Journals whose pack is in its place since this was last asked."""
+        """Return the journals whose pack was put in place since the last call."""
         done, self._done = self._done, []
         return done
 
     def rested(self, now_ms: int) -> list[Log]:
-        """Journals whose pack had failed and may be tried again: each once."""
+        """Return the journals whose failed pack may be tried again, each once."""
         found = [log for log, moment_ms in self._again.items() if moment_ms <= now_ms]
         for log in found:
             del self._again[log]
@@ -92,7 +92,7 @@ class PackScheduler:
         return [log for log in found if log not in self.unfinished]
 
     def note_unfinished(self, log: Log) -> None:
-        """If a pack of `log` is not finished, it is going to be."""
+        """Have the pack of `log` finished, if it has an unfinished one."""
         self.unfinished.discard(log)
         if log.unfinished is not None:
             self.unfinished.add(log)
@@ -102,7 +102,7 @@ class PackScheduler:
     def _finish(self, log: Log, now_ms: int) -> None:
         left = log.unfinished
         assert left is not None
-        covered = log.segments.sealed[:1]  # it is about to have another name
+        covered = log.segments.sealed[:1]  # the file is about to be renamed
         try:
             log.segments.hold(covered, log.queue_view.unread())
         except OSError as error:
@@ -130,7 +130,7 @@ class PackScheduler:
         log.segments.on_sealed(segment)
 
     def _leave(self, log: Log, error: OSError, now_ms: int) -> None:
-        """Try again later."""
+        """Report that files of a pack could not be removed, and try again later."""
         self.unfinished.add(log)
         self._rest(log, now_ms)
         why = described(error)
@@ -149,7 +149,7 @@ class PackScheduler:
         self.is_quiet = False
 
     def forget(self, log: Log) -> None:
-        """`log`, on which no thread is at work, is going away: nothing may touch its files any more."""
+        """Drop all packs of `log`, on which no thread is at work: nothing may touch its files any more."""
         self._wanted.pop(log, None)
         self._rests.pop(log, None)
         self._again.pop(log, None)
@@ -173,7 +173,7 @@ class PackScheduler:
             log.segments.close_held(log.segments.sealed[:1])
 
     def close(self, now_ms: int) -> None:
-        """The server stops."""
+        """End all packs because the server stops."""
         self._wanted.clear()
         for log, task in list(self._finishing.items()):
             if self._tasks.is_running(task):

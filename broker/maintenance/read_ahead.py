@@ -13,31 +13,31 @@ QUEUES_PER_STEP = 4
 
 
 class ReadAhead:
-    """`step` is called in every turn."""
+    """The queues whose items are read ahead. `step` is called in every turn."""
 
     def __init__(self, tasks: TaskQueue) -> None:
         self._tasks = tasks
-        self.pending: dict[Queue, None] = {}  # for which `step` has something to do at once
-        self._failed: set[Queue] = set()  # their items are read when they are asked for, which tells why not
+        self.pending: dict[Queue, None] = {}  # queues for which `step` has something to do at once
+        self._failed: set[Queue] = set()  # a get reads their items and reports the error
         self._reading: dict[Queue, None] = {}
 
     def look(self, queue: Queue) -> None:
-        """`queue` has changed: it may have room for more of its items."""
+        """Read ahead if `queue`, which has changed, has room for more of its items."""
         if queue not in self._reading and queue.line.behind and not queue.line.is_full and queue not in self._failed:
             self.pending[queue] = None
 
     def forget(self, queue: Queue) -> None:
-        """`queue` is gone."""
+        """Remove `queue`, which is deleted."""
         self.pending.pop(queue, None)
         self._failed.discard(queue)
 
     def retry(self, queue: Queue) -> None:
-        """Its files may be readable again."""
+        """Try again, because the queue's files may be readable now."""
         self._failed.discard(queue)
         self.look(queue)
 
     def step(self) -> None:
-        """A slice of decoding for a few queues, in turns. One that cannot be read has to wait until it is asked for."""
+        """Decode a slice for a few queues, in turns. A queue that cannot be read waits until a client asks for it."""
         for queue in list(self.pending)[:QUEUES_PER_STEP]:
             del self.pending[queue]
             try:

@@ -28,10 +28,10 @@ from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
 from staniel.queues.stream.queue import StreamQueue
 
-ON_THE_SPOT_BYTES = 256 << 10  # so much is rewritten at once; more is packed in slices
-OPEN_READ_BYTES = 1024  # taken as the size of what is open, where only its number matters
+ON_THE_SPOT_BYTES = 256 << 10  # up to this size a journal is rewritten at once; a larger one is packed in slices
+OPEN_READ_BYTES = 1024  # taken as the size of an open read, where only their number matters
 STAND_IN_BYTES = 21
-RECLAIMED_BYTES_MIN = 4 << 10  # a block: for less a full disk is not worth a rewrite
+RECLAIMED_BYTES_MIN = 4 << 10  # a block: a full disk gains too little from less
 RECLAIMED_AT_ONCE = 64  # journals
 
 
@@ -42,7 +42,7 @@ def _report_refused(report: RateLimitedSink, path: str, error: OSError, now_ms: 
 
 
 class MaintenanceScheduler:
-    """For all queues of a broker."""
+    """The maintenance of all queues of a broker."""
 
     def __init__(self, queues: Queues, group: GroupCommit, memory_bytes: int, report: EventSink) -> None:
         self.queues, self._by_name = queues, queues.by_name
@@ -56,12 +56,12 @@ class MaintenanceScheduler:
         self._report = report
         limited = RateLimitedSink(report)
         group.on_refused = lambda path, error, now_ms: _report_refused(limited, path, error, now_ms)
-        self._sealing: dict[Log, None] = {}  # a rotation is asked for; their files up to there are to be rewritten
+        self._sealing: dict[Log, None] = {}  # rotating journals: the files up to there are packed then
         self.waiting = self.read_ahead.pending, self.deferred_free.left, self._sealing
-        """Empty, all of them, and no pack under way: then `step` has nothing to do."""
+        """The lists of work. If all are empty and no pack is under way, `step` has nothing to do."""
 
     def adopt(self, queue: Queue) -> None:
-        """`queue` is served from now on."""
+        """Take care of `queue`, which is served from now on."""
         queue.line.deferred_free = self.deferred_free
         if isinstance(queue, StreamQueue):
             queue.stream.deferred_free = self.deferred_free
@@ -76,12 +76,12 @@ class MaintenanceScheduler:
         self.memory.adopt(queue)
 
     def is_at_work(self, queue: Queue) -> bool:
-        """Whether a thread is at work on `queue`'s files: they must not change before it has ended."""
+        """Tell whether a thread is at work on `queue`'s files: they must not change before it has ended."""
         log = queue.journal
         return isinstance(log, Log) and (self.packs.is_at_work(log) or self.sidecars.is_at_work(log))
 
     def forget(self, queue: Queue) -> None:
-        """`queue`, on whose files no thread is at work, is going away, files and all."""
+        """Stop all work for `queue`, on whose files no thread is at work. It is about to be deleted with its files."""
         self.memory.forget(queue)
         self.read_ahead.forget(queue)
         if isinstance(queue.journal, Log):
@@ -89,19 +89,19 @@ class MaintenanceScheduler:
             self._let_go(queue.journal)
 
     def close(self, now_ms: int) -> None:
-        """The server stops: no file may change any more. Waits for the tasks that are running."""
+        """End all work because the server stops: no file may change any more. Waits for the tasks that are running."""
         self.sidecars.close(now_ms)
         self.packs.close(now_ms)
-        self.sidecars.close(now_ms)  # a pack that has just taken its place wants one
+        self.sidecars.close(now_ms)  # a pack that has just been put in place asks for one
 
     def _let_go(self, log: Log) -> None:
-        """Nothing may touch the files of `log` any more."""
+        """Stop all work on the files of `log`: nothing may touch them any more."""
         self.packs.forget(log)
         self.sidecars.forget(log)
 
     @property
     def is_busy(self) -> bool:
-        """Whether `step` has something to do at once."""
+        """True if `step` has something to do at once."""
         return bool(self.read_ahead.pending or self.deferred_free.left) or self.packs.is_busy
 
     def step(self, now_ms: int) -> None:
@@ -127,7 +127,7 @@ class MaintenanceScheduler:
     # after a batch
 
     def look_after(self, log: Log, now_ms: int) -> None:
-        """A batch of changes of this journal has been written."""
+        """Decide what to do with a journal after a batch of its changes has been written."""
         queue = self._by_name.get(log.name)
         if queue is None:
             return  # hidden by an alias
@@ -142,19 +142,20 @@ class MaintenanceScheduler:
             report_and_quarantine(self._report, queue.name, log.segments, tail.unreadable)
         sealed_bytes = log.segments.sealed_bytes
         is_large = log.policy_bytes + sealed_bytes >= log.policy_threshold_bytes
-        # A lone file of a queue that holds items is kept until it is too large for that: to ask takes long.
+        # A single file of a queue that holds items is kept up to growth_max_bytes: the policy, which takes long, is not
+        # asked before.
         if is_large and (sealed_bytes or log.policy_bytes > log.growth_max_bytes or not len(line)):
             self._act(queue, log, now_ms)
 
     def reclaim(self, room: int, share: Share, now_ms: int) -> int:
-        """The disk is full: shrink the journals whose files hold most that has been read, whatever their settings allow
-        them, if what is written for that fits into `room` bytes; what is left of these. Called each second, and takes
-        not much longer than `share`. Raises JournalFailure.
+        """Shrink the journals with the most bytes that have been read, whatever their settings allow them, because the
+        disk is full. Only rewrites that fit into `room` bytes are done; returns how much of `room` is left. Called each
+        second, and takes not much longer than `share`. Raises JournalFailure.
         """
         return self.reclaim_of(list(self.queues.all()), room, share, now_ms)
 
     def reclaim_of(self, queues: list[Queue], room: int, share: Share, now_ms: int) -> int:
-        """The same of these queues alone."""
+        """Shrink journals as `reclaim` does, but of these queues only."""
         found = [(*self.reclaimable(queue), queue) for queue in queues]
         found.sort(key=lambda each: each[0], reverse=True)
         for read_bytes, kept, queue in found[:RECLAIMED_AT_ONCE]:
@@ -169,8 +170,8 @@ class MaintenanceScheduler:
         return room
 
     def reclaimable(self, queue: Queue) -> tuple[int, int]:
-        """About how many bytes of its Kestrel journal have been read, and how many would be written to be rid of them;
-        (0, 0) if that is not worth it, or cannot be done now.
+        """Return about how many bytes of the queue's Kestrel journal have been read, and how many would be written to
+        free them; (0, 0) if that is not worth it, or cannot be done now.
         """
         log = queue.journal
         if not isinstance(log, Log) or self.packs.has(log) or log.open_transfers or not log.is_written:
@@ -181,8 +182,8 @@ class MaintenanceScheduler:
         return (total - kept, kept) if is_worth else (0, 0)
 
     def _pack_passed(self, queue: Queue, log: Log, room: int, now_ms: int) -> int:
-        """Pack the files that the reader has passed, as far as that takes at most `room` bytes; about how many it
-        takes.
+        """Pack the files that the reader has passed, as many as take at most `room` bytes; return about how many bytes
+        the pack takes.
         """
         read = queue.line.left + len(queue.line.fresh)
         best: LogSegment | None = None
@@ -198,8 +199,8 @@ class MaintenanceScheduler:
         return packed_bytes
 
     def run_deferred_step(self, log: Log, now_ms: int) -> None:
-        """No transfer from or to `log` is under way, and none begins just now. Everything is written. Raises
-        JournalFailure.
+        """Take a step that was deferred until no transfer from or to `log` is under way, and none begins just now.
+        Everything is written. Raises JournalFailure.
         """
         if self.packs.waits_for(log):
             self.packs.step(now_ms)
@@ -207,8 +208,9 @@ class MaintenanceScheduler:
             self._look_again(log, now_ms)
 
     def _look_whether_empty(self, log: Log, now_ms: int) -> None:
-        """A pack of `log` was in the way of starting over. Nothing else is done: what is still too large now would
-        be so again after the next pack, without an end, because no request has changed anything meanwhile.
+        """Start over if the queue is empty and a pack of `log` was in the way before. Nothing else is done: a journal
+        that is still too large now would be too large after the next pack, without an end, because no request has
+        changed anything meanwhile.
         """
         queue = self._unchanged(log)
         if queue is None or len(queue.line) or log.open_transfers or self.packs.has(log):
@@ -217,14 +219,16 @@ class MaintenanceScheduler:
             self._shrink(queue, log, JournalStep.START_OVER, now_ms)
 
     def _look_again(self, log: Log, now_ms: int) -> None:
-        """What failed is tried again, though nothing has been written since."""
+        """Try a failed step again, though nothing has been written since."""
         log.next_look_seq = 0
         queue = self._unchanged(log)
         if queue is not None:
             self._act(queue, log, now_ms)
 
     def _unchanged(self, log: Log) -> Queue | None:
-        """Its queue, if the policy has to be asked and nothing is about to be written: then `look_after` comes."""
+        """Return the queue of `log` if the policy has to decide and no write is pending; None otherwise. After a write,
+        `look_after` is called.
+        """
         queue = self.queues.by_name.get(log.name)
         is_large = log.policy_bytes + log.segments.sealed_bytes >= log.policy_threshold_bytes
         return queue if queue is not None and queue.journal is log and is_large and log.is_written else None
@@ -243,7 +247,7 @@ class MaintenanceScheduler:
             self._consider(queue, log, now_ms)
 
     def _shrink(self, queue: Queue, log: Log, step: JournalStep, now_ms: int) -> None:
-        """Replace the files by what the queue holds: at once if that is little, else by a pack."""
+        """Replace the files by the state of the queue: at once if that is small, else by a pack."""
         held = queue.line.bytes + sum([len(taken.item.data) for taken in JournalView(queue).under_way.values()])
         if log.segments.sealed or held > ON_THE_SPOT_BYTES:
             log.seal_wanted = True
@@ -255,8 +259,8 @@ class MaintenanceScheduler:
             log.rewritten_ms = now_ms
 
     def rewrite(self, queue: Queue, now_ms: int) -> bool:
-        """Replace a queue's journal by its state, on the spot; False if a thread is at work on its files, or if there
-        is no room for that or the system refuses it, which is reported.
+        """Replace a queue's journal by its state, on the spot. Returns False if a thread is at work on its files, or if
+        there is no room or the system refuses it, which is reported.
         """
         log = queue.journal
         if not isinstance(log, Log):
@@ -264,7 +268,7 @@ class MaintenanceScheduler:
         if self.is_at_work(queue):
             return False
         if not queue.line.load_all():
-            return False  # what cannot be read must not be left out
+            return False  # items that cannot be read must not be left out
         self._let_go(log)
         try:
             log.rewrite(*JournalView(queue).snapshot(), now_ms)
@@ -278,7 +282,9 @@ class MaintenanceScheduler:
         return True
 
     def _consider(self, queue: Queue, log: Log, now_ms: int) -> None:
-        """The reader has passed the end of a file: is it worth it now to pack what lies before?"""
+        """Decide whether it is worth it to pack the files that the reader has passed. Called after it has passed the
+        end of a file.
+        """
         read = queue.line.left + len(queue.line.fresh)
         passed = [segment for segment in log.segments.sealed if segment.checkpoint and segment.checkpoint.end <= read]
         log.next_look_seq = next(
@@ -303,7 +309,7 @@ class MaintenanceScheduler:
             self.packs.want(log, best, now_ms)
 
     def _packed_bytes(self, queue: Queue, segment: LogSegment) -> int:
-        """About how large a pack up to the end of `segment` would be."""
+        """Return about how large a pack up to the end of `segment` would be."""
         mark, line = segment.checkpoint, queue.line
         assert mark is not None
         under_way = OPEN_READ_BYTES * (len(mark.open) + len(mark.heads))

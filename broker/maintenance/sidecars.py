@@ -1,6 +1,6 @@
-"""Make sidecars for sealed files, one at a time, while no other task waits.
+"""Sidecars for sealed files, made one at a time, while no other task waits.
 
-A failure is not tried again: it costs the next start some time and nothing else.
+A failure is not tried again: it costs the next startup some time and nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SidecarJob(Struct, eq=False):
 
 
 class Sidecars:
-    """One at a time, and only when no other task waits."""
+    """The queue of sidecars to be made. They are made one at a time, and only when no other task waits."""
 
     def __init__(self, tasks: TaskQueue, report: EventSink) -> None:
         self._tasks = tasks
@@ -38,26 +38,26 @@ class Sidecars:
         self._making: SidecarJob | None = None
 
     def adopt(self, log: Log) -> None:
-        """`log` is served from now on: every sealed file of it gets a sidecar, sooner or later."""
+        """Have a sidecar made for every sealed file of `log`, which is served from now on."""
         log.segments.on_sealed = lambda segment: self.want(log, segment)
         for segment in log.segments.sealed:
             if not segment.checks:
                 self.want(log, segment)
 
     def want(self, log: Log, segment: LogSegment) -> None:
-        """`segment` has been sealed."""
+        """Have a sidecar made for `segment`, which has been sealed."""
         self._wanted.append((log, segment))
         self._next()
 
     def is_at_work(self, log: Log) -> bool:
-        """Whether a thread is at work on a sidecar of `log`."""
+        """Tell whether a thread is at work on a sidecar of `log`."""
         making = self._making
         return (
             making is not None and making.log is log and making.task is not None and self._tasks.is_running(making.task)
         )
 
     def forget(self, log: Log) -> None:
-        """Let go of the files of `log`, on which no thread is at work."""
+        """Drop the sidecars of `log`, on which no thread is at work."""
         self._wanted = deque(each for each in self._wanted if each[0] is not log)
         making = self._making
         if making is None or making.log is not log:
@@ -69,7 +69,7 @@ class Sidecars:
         self._next()
 
     def close(self, now_ms: int) -> None:
-        """The server stops."""
+        """End all work because the server stops."""
         self._wanted.clear()
         making, self._making = self._making, None
         if making is not None and making.task is not None and not self._tasks.drop(making.task):
@@ -79,13 +79,13 @@ class Sidecars:
         while self._making is None and self._wanted:
             log, segment = self._wanted.popleft()
             is_whole = not (segment.is_damaged or segment.is_gone)
-            is_named = log.unfinished is None or segment.name != log.unfinished.pack  # else it gets another name
+            is_named = log.unfinished is None or segment.name != log.unfinished.pack  # otherwise it will be renamed
             if is_whole and is_named and not segment.is_replaced and log.segments.is_certain:
                 self._making = SidecarJob(log, segment, [])
                 self._next_step(self._making)
 
     def _next_step(self, making: SidecarJob) -> None:
-        """The next slice of checksums, or the end."""
+        """Start the next slice of checksums, or write the sidecar after the last one."""
         log, segment, checks = making.log, making.segment, making.checks
         block_bytes = block_bytes_of(segment.size)
         at = len(checks) * block_bytes
@@ -112,7 +112,7 @@ class Sidecars:
             return
         assert isinstance(task, CheckBlocks)
         if error is None and not task.checks:
-            # More would be asked for, again and again.
+            # Without an error the next step would ask for the same checksums without an end.
             error = OSError(errno.EIO, "the file is shorter than it was", making.segment.name)
         making.checks += task.checks
         if error is not None or making.segment.is_replaced:

@@ -1,12 +1,12 @@
-"""What was done to queues and to the server, and who did it: a line of JSON for each operation, in the spool's own
-folder.
+"""The audit log: operations on queues and on the server, and who asked for them. Each is a line of JSON in the spool's
+own folder.
 
 Every protocol's purges, flushes, deletes, moves, pauses, aborts, status changes, reloads and stops are in it, and the
 refusals of those that came over HTTP. The file is bounded: once it has grown, it becomes the older one of two. So that
-no client can wash out what others did, of each operation a protocol gets a few lines in ten seconds, and fewer the
-longer it floods; operators, at the admin listener, get many, but for what they have no right to. A line is written
-before the answer leaves, and synced within a second; one that cannot be written is told in the log, and what it tells
-of is done all the same: an operator must be able to make room on a full disk.
+no client can push out the lines of others, each operation of a protocol gets a few lines in ten seconds, and fewer the
+longer clients flood it; operators, at the admin listener, get many, except for requests that their rights do not allow.
+A line is written before the reply leaves, and synced within a second. If it cannot be written, the log says so and the
+operation is done all the same: an operator must be able to make room on a full disk.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ BURST = 20  # lines of one operation over one protocol in ten seconds
 OPERATORS = "admin"
 OPERATORS_BURST = 1000
 LONGEST_WINDOW_MS = 3_600_000
-KEPT = 1000  # entries in memory, for those who ask
-READ_BYTES = 512 << 10  # of each file, at the first question
+KEPT = 1000  # entries in memory, for queries
+READ_BYTES = 512 << 10  # of each file, at the first query
 WHY_MAX = 300
-NAME_MAX = 255  # characters of a queue's: no file is called longer, and a request can name what is no queue
+NAME_MAX = 255  # characters of a queue's name: a request can name a queue that does not exist
 SYNC_MS = 1000
 UNIX_CLIENT = re.compile(r"unix:pid=(\d+),uid=(\d+)")
 NO_FILE = 0
@@ -53,9 +53,9 @@ class Result(Enum):
 
 
 class AuditEntry(Struct, frozen=True):
-    """One operation. `queue` "": it was about the server; `target`: where items went, or what a status became. `items`:
-    how many it was about. `uid`, `pid`: of a program on a Unix socket, else -1. `left_out`: so many operations of this
-    kind over this protocol, before this one, have no line. `user`: of [users]; "": none is known.
+    """An operation. `queue` "": it was about the server; `target`: where items went, or the new status. `items`: how
+    many it was about. `uid`, `pid`: of a program on a Unix socket, else -1. `left_out`: how many operations of this
+    kind over this protocol, before this one, have no line. `user`: of [users]; "": unknown.
     """
 
     id: int
@@ -78,8 +78,8 @@ _DECODER = msgspec.json.Decoder(AuditEntry)
 
 
 class Audit:
-    """The two files of one spool, and the newest entries in memory. `size_max`: of both files together; NO_FILE: there
-    are none, and entries are in memory alone.
+    """The two files of one spool, and the newest entries in memory. `size_max`: of both files together; NO_FILE:
+    entries are in memory alone.
     """
 
     def __init__(
@@ -102,29 +102,29 @@ class Audit:
         ] = {}  # users of the admin listener: a token is one request's, not a session's
 
     def asks(self, session: Session, user: str) -> None:
-        """Who has sent the request that is served next."""
+        """Note the user of the request that is served next."""
         if user:
             self._askers[session] = user
         else:
             self._askers.pop(session, None)
 
     def user_of(self, session: Session) -> str:
-        """The user that sent the request that is being served."""
+        """Return the user that sent the request that is being served."""
         return self._askers.get(session, session.user)
 
     def next_id(self) -> int:
-        """The number of a new operation. They rise over restarts."""
+        """Return the number of a new operation. Numbers rise across restarts."""
         self._load()
         self._last_id += 1
         return self._last_id
 
     def know_id(self, number: int) -> None:
-        """Some operation has had this number, though the files may not tell of it."""
+        """Note that an operation has had this number, although the files may not show it."""
         self._load()
         self._last_id = max(self._last_id, number)
 
     def tells_numbers(self) -> bool:
-        """Whether the newer file tells how far they have come."""
+        """Tell whether the newer file shows which numbers are used."""
         try:
             size = self._fs.size(self._paths[0])
             lines = self._fs.read(self._paths[0], max(0, size - READ_BYTES), READ_BYTES).split(b"\n")
@@ -133,7 +133,7 @@ class Audit:
         return any(_decoded([line]) for line in reversed(lines))
 
     def newest(self, offset: int, limit: int) -> list[AuditEntry]:
-        """At most `limit` entries, the newest first, `offset` of them left out."""
+        """Return at most `limit` entries, the newest first, after leaving out `offset` of them."""
         self._load()
         found = list(self._entries)[::-1]
         return found[offset : offset + limit]
@@ -152,8 +152,8 @@ class Audit:
         number: int = 0,
         is_forbidden: bool = False,
     ) -> int:
-        """Take down what a client has done; the number of the operation, `number` if it has one already.
-        `is_forbidden`: it was refused because the client has no right to it.
+        """Note an operation of a client; return its number, `number` if it has one already. `is_forbidden`: it was
+        refused because the client's rights do not allow it.
         """
         kind = ("forbidden" if is_forbidden else operation, session.protocol, result)
         limit = self._limits[session.protocol == OPERATORS and not is_forbidden]
@@ -166,11 +166,11 @@ class Audit:
         return number
 
     def note_signal(self, operation: str, signal: str, now_ms: int) -> None:
-        """Take down what a signal to the process has caused."""
+        """Note what a signal to the process has caused."""
         self._add(self.next_id(), now_ms, operation, "", "", 0, Result.DONE, "", signal, "signal", 0)
 
     def close(self) -> None:
-        """The server stops; what was written has been synced."""
+        """Close the file because the server stops; everything written has been synced."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -229,7 +229,9 @@ class Audit:
         self._group.include(self._file, SYNC_MS, now_ms)
 
     def _leave(self, file: File, now_ms: int) -> None:
-        """Another program, such as logrotate, has moved, removed or cut the file: the next line begins another."""
+        """Leave a file that another program, such as logrotate, has moved, removed or cut: the next line begins
+        another.
+        """
         self._file = None
         self._group.seal(file, now_ms)
         why = "another program has moved, removed or cut it"
@@ -264,13 +266,13 @@ class Audit:
                 self._report(Level.ERROR, "audit.unreadable", 0, file=path, why=str(error))
                 continue
             if len(lines) > left + 1:
-                del lines[0]  # the lines before those, whole or not
+                del lines[0]  # earlier lines, whole or not
             self._entries.extendleft(reversed(_decoded(lines)[-left:] if left else []))
         self._last_id = max([self._last_id, *[each.id for each in self._entries]])
 
 
 def _encoded(entry: AuditEntry) -> bytes:
-    """A line. A queue's name need not be UTF-8: its odd bytes are \\udc80 to \\udcff, as in answers over HTTP."""
+    """Encode a line. A queue's name need not be UTF-8: its other bytes are \\udc80 to \\udcff, as in HTTP replies."""
     try:
         return msgspec.json.encode(entry) + b"\n"
     except UnicodeEncodeError:
@@ -280,7 +282,7 @@ def _encoded(entry: AuditEntry) -> bytes:
 
 
 def _decoded(lines: Iterable[bytes]) -> list[AuditEntry]:
-    """What can be read of them: the first may have lost its beginning, and any its end."""
+    """Decode the lines that can be read: the first may have lost its beginning, and any its end."""
     found = []
     for line in lines:
         try:

@@ -1,13 +1,13 @@
-"""Holding the files of a backup at one moment, while another process copies them and the server goes on.
+"""The files of a backup, held at one moment while another process copies them and the server goes on.
 
-The moment lies right behind a commit and between two background tasks: the files are then what a killed process would
-leave, of all queues together, and a start finishes what was under way between two of them. What was answered before is
-in it, whatever its queue's sync policy: other processes read what the page cache has.
+The moment lies right after a commit and between two background tasks: the files are then those that a killed process
+would leave, of all queues together, and recovery finishes what was under way between two of them. They contain
+everything that was acknowledged before, whatever its queue's sync policy: other processes read the page cache.
 
-The files get second names (hard links) in the spool's own folder, so that nothing that becomes of their first ones,
-a rotation, a pack, a deletion, takes them from the copier. Journals only grow, so a length is all that must be known
-besides; the few files that are written anew in place are copied at once. The second names are removed when the
-connection that has asked is gone; those of a killed server, at the next start.
+The files get second names (hard links) in the spool's own folder, so that nothing that happens to the first names, a
+rotation, a pack, a deletion, takes the files from the copier. Journals only grow, so the copier needs only a length
+beside the name; the few files that are rewritten in place are copied at once. The second names are removed when the
+connection that has asked is gone; those of a killed server, at the next startup.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from staniel.broker.session import Session
 
 HOLDS_MAX = 4
-LOOK_EVERY_MS = 1_000  # whether the connection is still there
+LOOK_EVERY_MS = 1_000  # between checks that the connection is still there
 FILES_PER_PIECE = 500
 
 
 class HeldFiles(Struct, frozen=True):
-    """What is held. Lengths and counts are those of the moment `made_at_ms`. `items`: in queues that keep a journal,
-    open reads included, without those that leave for another queue. `sync`: the policy of queues without one of their
-    own, `other_syncs` those of the others that differ. Behind it come `files` lines [name, length, path]: a file's name
-    within the spool, how many of its bytes count, and where to read them.
+    """The summary of a backup. Lengths and counts are those of the moment `made_at_ms`. `items`: in queues that keep a
+    journal, open reads included, without those that leave for another queue. `sync`: the policy of queues without one
+    of their own, `other_syncs` those of the others that differ. `files` lines [name, length, path] follow: a file's
+    name within the spool, how many of its bytes count, and where to read them.
     """
 
     made_at_ms: int
@@ -62,7 +62,7 @@ class HeldFile(Struct, frozen=True):
 
 
 class BackupHold:
-    """One backup's files, from `prepare` on as long as `session` lives."""
+    """The files of one backup, from `prepare` on as long as `session` lives."""
 
     def __init__(self, broker: Broker, session: Session) -> None:
         self._broker = broker
@@ -97,18 +97,18 @@ class BackupHold:
                 broker.timers.set(self, now_ms + LOOK_EVERY_MS)
             then(now_ms)
 
-        # Urgent or not, it runs alone: no other task has begun, and none is half way through its changes of names.
+        # It runs alone, urgent or not: no other task has begun, and none is in the middle of renaming files.
         broker.maintenance.tasks.submit(MakeFolders(broker.spool.fs.make_folder, folders, begin), urgent=True)
 
     def due(self, now_ms: int) -> None:
-        """Let go once the connection is gone."""
+        """Release the files once the connection is gone."""
         if self._session.state is SessionState.CLOSED:
             self.release()
         else:
             self._broker.timers.set(self, now_ms + LOOK_EVERY_MS)
 
     def release(self) -> None:
-        """The files are needed no more."""
+        """Remove the second names: the files are not needed any more."""
         broker = self._broker
         broker.timers.drop(self)
         if self in broker.holds:
@@ -128,7 +128,7 @@ class BackupHold:
         return broker.workq.folder
 
     def _hold(self, folders: list[str], now_ms: int) -> None:
-        """Raises OSError, JournalFailure."""
+        """Commit, and hold the files. Raises OSError, JournalFailure."""
         broker, fs, outside = self._broker, self._fs, self._outside
         broker.commit(now_ms)
         there = [name.partition("-")[0] for folder in folders for name, _ in fs.list(folder)]
@@ -171,7 +171,7 @@ class BackupHold:
         )
 
     def pieces(self) -> Iterator[bytes]:
-        """The answer: a line about all of it, then the files. Names of queues need not be UTF-8, so letters beyond
+        """Yield the reply: a line about the whole, then the files. Names of queues need not be UTF-8, so letters beyond
         ASCII are escaped.
         """
         assert self.summary is not None
@@ -194,7 +194,7 @@ class MakeFolders(CallbackTask):
 
 
 class RemoveNames(CallbackTask):
-    """What cannot be removed now is removed by the next start."""
+    """A task that removes second names. Names that it cannot remove are removed at the next startup."""
 
     def __init__(self, fs: Fs, names: dict[str, list[str]]) -> None:
         super().__init__(lambda error, now_ms: None)

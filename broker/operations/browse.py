@@ -1,7 +1,7 @@
-"""Looking at the items of a queue without taking them: from memory, or from the journal behind it.
+"""Views of the items of a queue without taking them: from memory, or from the journal.
 
-Nothing that a queue uses is moved: what only the journal holds is read by a reader of its own, so a browser does not
-make the next get read again.
+Nothing that a queue uses is changed: items that only the journal holds are read by a separate reader, so a browser does
+not make the next get read again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from staniel.queues.queue import Queue
 
 LIMIT_MAX = READ_ITEMS_MAX
 PREVIEW_BYTES = 4096
-BYTES_MAX = 1 << 20  # of payload in one answer
+BYTES_MAX = 1 << 20  # of payload in one reply
 
 
 class PastView(Struct, frozen=True):
-    """Where a dead letter comes from. `reason`: "dead" (delivered max_deliveries times). `deliveries`: by `origin`.
-    `client`: the last one that it was delivered to; "" if that is not known. `times`: how often it has left a queue
-    like this.
+    """The origin of a dead letter. `reason`: "dead" (delivered max_deliveries times). `deliveries`: by `origin`.
+    `client`: the last one that it was delivered to; "" if unknown. `times`: how often it has left a queue like this.
     """
 
     origin: str
@@ -38,10 +37,10 @@ class PastView(Struct, frozen=True):
 
 
 class ItemView(Struct, frozen=True):
-    """One item that waits in a queue. `offset`: how many stand before it. `data` is text where the bytes are UTF-8, and
-    base64 where not; `encoding` says which. Of a long item it is the beginning, and `data_bytes` the length of it all.
-    `deliveries`: how often it was handed out before. `expires_at_ms` 0: it does not expire. `past`: of a dead letter,
-    or an item that expired in another queue. `id`: as the term `id=` takes it (staniel.broker.selection.where).
+    """An item that waits in a queue. `offset`: how many stand before it. `data` is text if the bytes are UTF-8, and
+    base64 if not; `encoding` says which. Of a long item it is the beginning, and `data_bytes` the length of the whole.
+    `deliveries`: how often the item was handed out before. `expires_at_ms` 0: it does not expire. `past`: of a dead
+    letter, or an item that expired in another queue. `id`: as the term `id=` takes it (staniel.broker.selection.where).
     """
 
     offset: int
@@ -59,8 +58,8 @@ class ItemView(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """Some items, the head first, as the queue was at `at_ms`. `items_total`: places in the line at that moment;
-    those of expired items that were swept show nothing.
+    """A slice of a queue's items, the head first, as the queue was at `at_ms`. `items_total`: places in the line at
+    that moment; those of expired items that were swept show nothing.
     """
 
     queue: str
@@ -71,8 +70,8 @@ class Page(Struct, frozen=True):
 
 
 class Matches(Struct, frozen=True):
-    """`found` items, of `found_bytes` together, of `looked_at` ones, from the head on; the first of them in `items`.
-    `cut`: so many payloads were too long to be searched to their end.
+    """The result of a search: `found` items of `looked_at` ones, from the head on, with `found_bytes` together; the
+    first of them in `items`. `cut`: how many payloads were too long to be searched to their end.
     """
 
     queue: str
@@ -85,8 +84,8 @@ class Matches(Struct, frozen=True):
 
 
 def browse(queue: Queue, now_ms: int, offset: int, limit: int, preview_bytes: int = PREVIEW_BYTES) -> Page:
-    """The items from `offset` on, at most `limit` and about BYTES_MAX of payload, shown or read. An expired item at the
-    head is shown like any other until it is swept. Raises OSError if the journal cannot be read.
+    """Return the items from `offset` on, at most `limit` and about BYTES_MAX of payload, shown or read. An expired item
+    at the head is shown like any other until it is swept. Raises OSError if the journal cannot be read.
     """
     views: list[ItemView] = []
     size = 0
@@ -97,7 +96,7 @@ def browse(queue: Queue, now_ms: int, offset: int, limit: int, preview_bytes: in
             if not is_payload_gone(item):
                 age_ms = max(0, now_ms - queue.calendar.added_ms(item, now_ms))
                 views.append(item_view(item, deliveries, at, age_ms, preview_bytes))
-                size += min(len(item.data), preview_bytes) if at < in_memory else len(item.data)  # all of it is read
+                size += min(len(item.data), preview_bytes) if at < in_memory else len(item.data)  # read whole
             if size >= BYTES_MAX:
                 break
     return Page(queue.name, queue.calendar.wall_ms(now_ms), total, offset, views)
@@ -138,7 +137,7 @@ def _past_view(item: Item) -> PastView | None:
 
 
 def as_text(data: bytes, *, is_cut: bool) -> str | None:
-    """`data` as text, None if it is none. A letter that the end of a piece has cut in two is left out."""
+    """Decode `data` as text, None if it is none. A letter that the end of a piece has cut in two is left out."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

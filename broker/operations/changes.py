@@ -1,5 +1,6 @@
-"""What an operator changes of a queue where it is: emptying it, holding it back, giving back what clients have open.
-Each is logged with who asked, and the reply depends on it. Whether it may be done is the caller's to ask.
+"""Changes of a queue in place by an operator: emptying it, pausing it, giving back open reads.
+
+Each is logged with the client that asked, and the reply depends on it. The caller checks whether the client may do it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ ABORTS_PER_TURN = 64
 def empty(
     session: Session, queue: Queue, now_ms: int, again: Callable[[int], None], operation: str = "flush"
 ) -> int | None:
-    """Remove every item that waits; how many that were. None if nothing has been done yet: there are many, and `again`
-    comes in the next turn.
+    """Remove every item that waits; return their number. None if nothing has been done yet because there are many:
+    `again` is called in the next turn.
     """
     if not queue.prepare_flush():
         session.yield_turn(again)
@@ -35,9 +36,7 @@ def empty(
 
 
 def pause(session: Session, queue: Queue, now_ms: int, *, gets: bool, puts: bool, is_paused: bool) -> None:
-    """Hold back `gets` or `puts` or both, or let them go on. Raises OSError if that cannot be kept: nothing has
-    changed.
-    """
+    """Pause `gets` or `puts` or both, or resume them. Raises OSError if that cannot be stored: nothing has changed."""
     gets_paused = is_paused if gets else queue.gets_paused
     puts_paused = is_paused if puts else queue.puts_paused
     session.broker.pauses.change(queue, QueuePause(gets_paused, puts_paused), now_ms)
@@ -49,9 +48,9 @@ def pause(session: Session, queue: Queue, now_ms: int, *, gets: bool, puts: bool
 
 
 class RunningAbort:
-    """Gives open reads back, whose ever they are, in the order of `left` and some a turn. `finish(count)` is called
-    behind the last one, with how many were still open. `queue`
-    and `client`, an address: whose they are, for the audit log.
+    """A running abort: it gives open reads of any client back, in the order of `left` and some a turn. `finish(count)`
+    is called after the last one, with how many were still open. `queue` and `client`, an address: whose reads they are,
+    for the audit log.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class RunningAbort:
         self._aborted = 0
 
     def step(self, now_ms: int) -> None:
-        """A turn."""
+        """Give back a turn's share of the reads."""
         session, left = self._session, self._left
         by_queue: dict[Queue, list[Delivery]] = {}
         for _ in range(min(ABORTS_PER_TURN, len(left))):

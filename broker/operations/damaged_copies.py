@@ -1,4 +1,4 @@
-"""The copies in `.staniel/damaged`: what a start could not read and has cut off. Nothing reads them, and nothing but an
+"""The copies in `.staniel/damaged`: bytes that recovery could not read and has cut off. Nothing reads them, and only an
 operator removes them (`staniel journal damaged`).
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from staniel.journal.disk.fs import Fs
 
-LOOK_AT_ONCE = 1000  # so many names are listed at each look; more of them every REST_MS
+LOOK_AT_ONCE = 1000  # names listed at each look; more of them every REST_MS
 REST_MS = 300_000
 OLD_MS = 7 * 24 * 3600 * 1000
 LARGE_BYTES = 64 << 20
@@ -14,8 +14,8 @@ LARGE_PART = 100  # or a hundredth of the disk
 
 
 class DamagedCopies:
-    """`count`, `bytes` of the copies; `oldest_ms`: what the wall showed when the oldest was written, 0: that is not
-    known. Each is measured once, because no copy changes.
+    """The copies in the folder. `count`, `bytes` of the copies; `oldest_ms`: the wall clock's time when the oldest was
+    written, 0: unknown. Each is measured once, because no copy changes.
     """
 
     def __init__(self, fs: Fs, folder: str) -> None:
@@ -30,7 +30,7 @@ class DamagedCopies:
         return len(self._known)
 
     def look(self, now_ms: int) -> None:
-        """See which copies there are. A folder that cannot be listed has what was seen last."""
+        """List the copies. If the folder cannot be listed, the last result stays."""
         if now_ms < self._next_ms:
             return
         try:
@@ -49,11 +49,11 @@ class DamagedCopies:
         self._next_ms = now_ms + REST_MS if len(there) > LOOK_AT_ONCE else 0
 
     def age_ms(self, wall_ms: int) -> int:
-        """Of the oldest copy."""
+        """Return the age of the oldest copy; 0 if unknown."""
         return max(0, wall_ms - self.oldest_ms) if self.oldest_ms else 0
 
     def are_to_be_looked_at(self, wall_ms: int, disk_bytes: int) -> bool:
-        """Whether one is a week old, or they take 64 MB or a hundredth of the disk."""
+        """Tell whether a copy is a week old, or the copies take 64 MB or a hundredth of the disk."""
         return self.age_ms(wall_ms) >= OLD_MS or self.bytes > min(LARGE_BYTES, disk_bytes // LARGE_PART)
 
     def _measure(self, name: str, is_file: bool) -> tuple[int, int] | None:

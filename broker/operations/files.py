@@ -24,9 +24,9 @@ PACK = ".pack"
 
 
 class JournalFile(Struct, frozen=True):
-    """One file. `state`: "sealed", "packed" (one file that replaces older ones), "written to", or "reads", which in
-    libkestrel's format says what has been read. `items`: that it added; `unread_items`: of those, the ones that have
-    not been handed out. `unsynced_bytes`: what a power cut could take. `is_damaged`: not all of it could be read.
+    """A file of a journal. `state`: "sealed", "packed" (one file that replaces older ones), "written to", or "reads",
+    which in libkestrel's format records reads. `items`: that it added; `unread_items`: of those, the ones that have not
+    been handed out. `unsynced_bytes`: those that a power cut could take. `is_damaged`: not all of it could be read.
     """
 
     name: str

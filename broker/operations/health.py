@@ -1,4 +1,4 @@
-"""Is the server alive, is it ready, and if not: why, and which command mends it."""
+"""The health of the server: whether it is alive and ready, and if not, why, and which command mends it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 NAMES_MAX = 10  # of queues in one reason
 DAY_MS = 24 * 3600 * 1000
-CERTIFICATE_WARNING_MS = 14 * DAY_MS  # authorities that renew by themselves do so a month before the end
+CERTIFICATE_WARNING_MS = 14 * DAY_MS  # authorities with automatic renewal renew a month before the end
 ORDER = list(Severity)
 
 
 def health(broker: Broker, now_ms: int) -> Health:
-    """All reasons, the gravest first. Looks at each queue once: a microsecond, if there are few."""
+    """Return all reasons, the gravest first. Looks at each queue once, a microsecond each, if there are few."""
     broker.watch.look_now(now_ms)
     reasons = [
         *_of_server(broker),
@@ -72,7 +72,7 @@ def _of_server(broker: Broker) -> list[HealthReason]:
 
 
 def for_strangers(found: Health) -> Health:
-    """What a load balancer needs. The rest names queues, folders and files."""
+    """Return the part that a load balancer needs. The rest names queues, folders and files."""
     reasons = [
         HealthReason(
             each.name, each.severity, each.name.value.replace("_", " "), "ask with the token for what mends it"
@@ -215,7 +215,7 @@ def _of_backup(broker: Broker, now_ms: int) -> list[HealthReason]:
 
 
 def queues_by_reason(broker: Broker) -> dict[ReasonName, list[str]]:
-    """The names of the queues that each reason is about, as far as `broker.watch` has looked at them."""
+    """Return the names of the queues that each reason is about, as far as `broker.watch` has looked at them."""
     found = {
         ReasonName.QUEUES_BLOCKED: list(broker.queues.blocked),
         ReasonName.QUEUES_UNREADABLE: [queue.name for queue in broker.queues if queue.line.read_error is not None],
@@ -250,7 +250,7 @@ def _about(broker: Broker, reason: ReasonName, names: list[str], now_ms: int) ->
 
 
 def _text(broker: Broker, reason: ReasonName, names: list[str]) -> str:
-    """What is wrong with these queues."""
+    """Return what is wrong with these queues."""
     is_one = len(names) == 1
     if reason is ReasonName.QUEUES_PAUSED:
         return f"{_names(names)} paused"
@@ -268,7 +268,7 @@ def _text(broker: Broker, reason: ReasonName, names: list[str]) -> str:
 
 
 def _held(broker: Broker, names: list[str], now_ms: int) -> str:
-    """Which open reads keep files, how much, and for how long."""
+    """Return which open reads keep files, how much, and for how long."""
     queues = [queue for name in names if (queue := broker.queues.find(name)) is not None]
     held = [held_files(queue, now_ms) for queue in queues]
     size, age_ms = sum(each.bytes for each in held), max((each.ms for each in held), default=0)
@@ -277,7 +277,7 @@ def _held(broker: Broker, names: list[str], now_ms: int) -> str:
 
 
 def mend_of(reason: ReasonName, name: str) -> str:
-    """What ends `reason`, of the queue `name`: a command stands at the end."""
+    """Return what ends `reason`, of the queue `name`: a command stands at the end."""
     word = quote(name)
     if reason is ReasonName.QUEUES_BLOCKED:
         return "mend or remove the files that the log names, then: staniel reload"

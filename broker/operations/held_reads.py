@@ -1,5 +1,5 @@
-"""What an open read keeps on the disk: in libkestrel's format no segment goes before every reader has confirmed all of
-it, so one item that is held keeps each later segment, however much of it has been read.
+"""The disk space that open reads keep: in libkestrel's format no segment is removed before every reader has confirmed
+all of it, so one item that is held keeps each later segment, however much of it has been read.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.queues.queue import Queue
 from staniel.queues.stream.line import StreamLine
 
-LOOK_MAX = 1000  # of items that wait again, rest or are open: so that asking costs little
+LOOK_MAX = 1000  # of items that were given back, are delayed or are open, so that a call takes little time
 
 
 class HeldByReads(Struct, frozen=True):
-    """`bytes`: of segments that would go if the open reads of the queue were confirmed; `ms`: how long the read that is
-    the first of them in the line has been open. Both 0: the open reads keep none.
+    """The files that open reads keep. `bytes`: of segments that would be removed if the open reads of the queue were
+    confirmed; `ms`: how long the read that is the first of them in the line has been open. Both 0: the open reads keep
+    none.
     """
 
     bytes: int = 0
@@ -28,8 +29,9 @@ NOTHING = HeldByReads()
 
 
 def held_files(queue: Queue, now_ms: int) -> HeldByReads:
-    """What the open reads of `queue` keep. Of more than LOOK_MAX items that came back or rest, others may keep a part
-    of it. The newest segment always stays, and is not counted. Two microseconds, if only one segment is there.
+    """Return the files that the open reads of `queue` keep. Beyond LOOK_MAX items that were given back or are delayed,
+    the others may keep a part of them. The newest segment always stays, and is not counted. Takes two microseconds if
+    only one segment is there.
     """
     journal = queue.journal
     if not (queue.open_reads and isinstance(journal, ReaderLog) and journal.has_file):
@@ -41,7 +43,7 @@ def held_files(queue: Queue, now_ms: int) -> HeldByReads:
     reads = list(islice(queue.open_reads.values(), LOOK_MAX))
     first = next((taken for taken in reads if taken.id == first_id), None)
     if first is None and len(reads) == len(queue.open_reads):
-        return NOTHING  # another item keeps them: it waits, or rests
+        return NOTHING  # an item that waits or is delayed keeps the files
     readers = journal.family.readers.values()
     aside = (*islice(queue.delayed.values(), LOOK_MAX), *islice(queue.leaving.values(), LOOK_MAX))
     reached = min([_taken_through(reader.line) for reader in readers if reader.has_file])
@@ -52,7 +54,7 @@ def held_files(queue: Queue, now_ms: int) -> HeldByReads:
 
 
 def _taken_through(line: StreamLine) -> int:
-    """Nothing up to this id waits in `line`."""
+    """Return the highest id up to which no item waits in `line`."""
     waiting = [taken.id for taken in islice(reversed(line.returned), LOOK_MAX)]
     waiting += [item.id for item in islice(line.fresh, 1)]  # type: ignore[attr-defined]
     return min([line.next_id, *waiting]) - 1

@@ -1,7 +1,7 @@
-"""What a queue was like before now: points in rings of a fixed size, fine for the last minutes and coarse for a day.
+"""The history of a queue: points in rings of a fixed size, fine for the last minutes and coarse for a day.
 
 Three levels: ten minutes of 5 s, an hour of 30 s, a day of 10 min. A finer level feeds the next one, so that keeping a
-point costs the same whatever it is for. A ring grows to at most RING_BYTES_MAX, when a day is over.
+point costs the same at every level. A ring grows for a day, to at most RING_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 FINE_MS = 5_000
 SPANS = {"10m": 0, "1h": 1, "1d": 2}
-"""The spans that can be asked for, each with its level."""
+"""The spans of a request, each with its level."""
 STEPS_MS = (FINE_MS, 30_000, 600_000)
 POINTS = (120, 120, 144)
 FIELDS = 6
@@ -25,8 +25,9 @@ NOT_SEEN = math.nan
 
 
 class Point(Struct, frozen=True, gc=False):
-    """One moment of a queue, or what a longer time makes of several: depth and open reads at its end, the mean of the
-    rates (items a second), the most of the age and of the unsynced bytes, because a peak must not vanish.
+    """The state of a queue at one moment, or the points of a longer time as one: depth and open reads at its end, the
+    mean of the rates (items a second), the maximum of the age and of the unsynced bytes, because a peak must not
+    vanish.
     """
 
     items: float
@@ -39,9 +40,9 @@ class Point(Struct, frozen=True, gc=False):
 
 class HistoryView(Struct, frozen=True):
     """A queue's history: one value a step in each list, the oldest first; the last one belongs to the step that ends at
-    `end_at_ms`. null: the queue was not looked at then. `is_kept` false: there is none for this queue. `items`,
-    `open_reads`: at the end of each step; `put_rate`, `get_rate`: items a second; `age_ms`, `unsynced_bytes`: the most
-    within it.
+    `end_at_ms`. null: the queue was not looked at then. `is_kept` false: this queue has no history. `items`,
+    `open_reads`: at the end of each step; `put_rate`, `get_rate`: items a second; `age_ms`, `unsynced_bytes`: the
+    maximum within the step.
     """
 
     queue: str
@@ -57,7 +58,7 @@ class HistoryView(Struct, frozen=True):
 
 
 class HistoryLevel:
-    """The points of one step length. `bucket`: the number of the step that is going on, counted from the epoch."""
+    """The points of one step length. `bucket`: the number of the present step, counted from the epoch."""
 
     __slots__ = (
         "_count",
@@ -79,7 +80,7 @@ class HistoryLevel:
         self.bucket = -1
         self.ended_ms = 0  # when the step of the last complete point began
         self._size = POINTS[at] * FIELDS
-        self._values = array("f")  # in the order of time from `_next` on, once it is full
+        self._values = array("f")  # once it is full, time begins at `_next`
         self._next = 0
         self._begin()
 
@@ -89,7 +90,7 @@ class HistoryLevel:
         self._puts = self._gets = self._most_age = self._most_unsynced = 0.0
 
     def add(self, point: Point, now_ms: int) -> Point | None:
-        """Count a point that was seen at `now_ms`; the point that is complete with that, if one is."""
+        """Add a point that was seen at `now_ms`; return the point that is complete with that, if one is."""
         bucket = now_ms // self.step_ms
         done: Point | None = None
         if bucket != self.bucket:
@@ -117,7 +118,7 @@ class HistoryLevel:
         return done
 
     def _skip(self, bucket: int) -> None:
-        """Steps in which the queue was not looked at; of a clock that went back none."""
+        """Add empty points for steps in which the queue was not looked at; none if the clock went back."""
         if self.bucket < 0:
             return
         for _ in range(min(bucket - self.bucket - 1, self._size // FIELDS)):
@@ -131,18 +132,18 @@ class HistoryLevel:
         self._next = (self._next + FIELDS) % self._size
 
     def column(self, field: int) -> list[float]:
-        """One field of all points, the oldest first."""
+        """Return one field of all points, the oldest first."""
         values = self._values
         return [*values[self._next + field :: FIELDS], *values[field : self._next : FIELDS]]
 
     @property
     def end_at_ms(self) -> int:
-        """When the step of the last point ended."""
+        """The end of the last point's step."""
         return max(0, self.bucket) * self.step_ms
 
 
 class HistoryRing:
-    """One queue's history. `idle_points`: so many fine points in a row had neither items nor traffic."""
+    """The history of one queue. `idle_points`: how many fine points in a row had neither items nor traffic."""
 
     __slots__ = ("_spark", "_spark_bucket", "idle_points", "levels")
 
@@ -153,7 +154,7 @@ class HistoryRing:
         self._spark_bucket = -1  # of the finest level, when it was made
 
     def add(self, point: Point, now_ms: int) -> None:
-        """A look at the queue."""
+        """Add a look at the queue."""
         done: Point | None = point
         for level in self.levels:
             if done is None:
@@ -165,14 +166,14 @@ class HistoryRing:
                 self.idle_points = self.idle_points + 1 if is_idle else 0
 
     def has_seen(self, now_ms: int) -> bool:
-        """Whether the step that is going on has a point already: another one like it would change nothing but the
-        age, which is taken at the step's beginning then.
+        """Tell whether the present step has a point already: another one like it would change nothing but the age,
+        which is taken at the step's beginning then.
         """
         return now_ms // FINE_MS == self.levels[0].bucket
 
     def spark(self) -> tuple[int, str]:
-        """The depth of the last ten minutes in a few bytes: the largest, and a letter for each 10 s as its part of
-        that, in 63 steps of SPARK_ALPHABET. Made once for all pages.
+        """Return the depth of the last ten minutes in a few bytes: the largest, and a letter for each 10 s as its part
+        of that, in 63 steps of SPARK_ALPHABET. Made once for all pages.
         """
         if self._spark_bucket != self.levels[0].bucket:
             self._spark_bucket = self.levels[0].bucket
@@ -188,7 +189,7 @@ class HistoryRing:
 
 
 def view(queue: str, ring: HistoryRing | None, span: str) -> HistoryView:
-    """The history of one span of SPANS."""
+    """Return the history of one span of SPANS."""
     level = (ring or HistoryRing()).levels[SPANS[span]]
     columns = [list(_rounded(level.column(field))) for field in range(FIELDS)]
     items, puts, gets, age, open_reads, unsynced = columns

@@ -1,5 +1,5 @@
-"""When the last backup of the spool was made. The server does not copy its files itself: the command that has copied
-them says so at the end. It is kept over restarts in a file of the spool's own folder.
+"""The time of the spool's last backup. The server does not copy its files itself: the command that has copied them
+reports it at the end. The time is kept across restarts in a file of the spool's own folder.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ NAME = "last_backup"
 
 
 class BackupMade(Struct, frozen=True):
-    """A whole backup of the moment `made_at_ms`. `where`: its place, as the command was given it."""
+    """A complete backup of the moment `made_at_ms`. `where`: its place, as given to the command."""
 
     made_at_ms: int
     where: str
 
 
 class LastBackup:
-    """`made` None: no backup is known."""
+    """The last known backup. `made` None: no backup is known."""
 
     def __init__(self, fs: Fs, own_folder: str, report: EventSink, calendar: Calendar = EVEN) -> None:
-        """Raises SpoolError: the file cannot be read."""
+        """Read the file. Raises SpoolError if it cannot be read."""
         self._fs = fs
         self._path = path_in(own_folder)
         self._calendar = calendar
         self.made = self._read(report)
 
     def note(self, made: BackupMade, now_ms: int) -> None:
-        """Remember a backup, if none of a later moment is known. Raises OSError, and nothing has changed."""
+        """Store a backup, if none of a later moment is known. Raises OSError, and nothing has changed."""
         age_ms = self.age_ms(now_ms)
         if age_ms is None or self._calendar.moment_ms(made.made_at_ms, now_ms) >= now_ms - age_ms:
             write(self._fs, self._path, made)
@@ -48,7 +48,7 @@ class LastBackup:
         return max(0, now_ms - self._calendar.moment_ms(self.made.made_at_ms, now_ms))
 
     def is_old(self, now_ms: int, age_ms_max: int) -> bool:
-        """`age_ms_max` 0: it never is. A backup that is not known is too old."""
+        """Tell whether the last backup is too old. `age_ms_max` 0: it never is. An unknown backup is too old."""
         age_ms = self.age_ms(now_ms)
         return age_ms_max > 0 and (age_ms is None or age_ms > age_ms_max)
 
@@ -83,5 +83,5 @@ def path_in(own_folder: str) -> str:
 
 
 def write(fs: Fs, path: str, made: BackupMade) -> None:
-    """Also for the command that copies a spool which no server has. Raises OSError."""
+    """Write the file, also for the command that copies a spool without a server. Raises OSError."""
     replace_file(fs, path, msgspec.json.encode(made) + b"\n")

@@ -1,6 +1,6 @@
-"""Prometheus' text format 0.0.4 of what `views` shows, and of how long things take, made in pieces.
+"""The metrics in Prometheus' text format 0.0.4: the figures of `views` and the histograms, made in pieces.
 
-The label `queue` is bounded: of more than QUEUES_MAX queues the longest are named, and the others are added up under
+The label `queue` is bounded: beyond QUEUES_MAX queues the longest are named, and the others are added up under
 `queue=""`, so that nothing is missing from a sum.
 """
 
@@ -38,7 +38,9 @@ class MetricKind(Enum):
 
 
 class Family(Struct, frozen=True):
-    """One metric of queues: its name, what it is. `is_sum`: of several queues it is their sum, else their maximum."""
+    """A metric of queues: its name, its meaning. `is_sum`: several queues together have the sum of their values, else
+    the maximum.
+    """
 
     name: str
     kind: MetricKind
@@ -80,7 +82,7 @@ def _label(name: str) -> str:
 
 
 def queue_samples(broker: Broker, queue: Queue, now_ms: int) -> tuple[float, ...]:
-    """The values of FAMILIES, in their order. Not by a QueueSnapshot: that takes three times as long."""
+    """Return the values of FAMILIES, in their order. A QueueSnapshot would take three times as long."""
     queue.sync_counters()
     line, counters, journal, held = queue.line, queue.counters, queue.journal, held_files(queue, now_ms)
     return (
@@ -107,25 +109,25 @@ def queue_samples(broker: Broker, queue: Queue, now_ms: int) -> tuple[float, ...
 
 
 class QueueMetrics:
-    """Collects the samples of one queue after another, and gives them by family, as the format demands."""
+    """A collector of samples, queue by queue, which returns them by family, as the format demands."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[str, tuple[float, ...]]] = []  # a label, the values of FAMILIES
         self._others: list[float] | None = None
 
     def add(self, name: str, values: tuple[float, ...]) -> None:
-        """A queue with a label of its own."""
+        """Add a queue with a label of its own."""
         self._rows.append((f'{{queue="{_label(name)}"}} ', values))
 
     def add_to_others(self, values: tuple[float, ...]) -> None:
-        """One of those that are shown together."""
+        """Add a queue to those that share one label."""
         others = self._others or [0] * len(FAMILIES)
         for at, (family, value) in enumerate(zip(FAMILIES, values, strict=True)):
             others[at] = others[at] + value if family.is_sum else max(others[at], value)
         self._others = others
 
     def families(self) -> Iterator[bytes]:
-        """The text of each family, in pieces of a millisecond at most."""
+        """Yield the text of each family, in pieces of a millisecond at most."""
         rows = self._rows
         for at, family in enumerate(FAMILIES):
             text = _head(family.name, family.kind, family.help)
@@ -142,12 +144,13 @@ class QueueMetrics:
 
 
 class NamedQueues:
-    """Which queues get a label of their own: all, or QUEUES_MAX of them, the longest to a factor of two. `look` at each
-    queue, `decide`, then ask `takes` once a queue: passes that may be made in pieces, while queues change.
+    """The choice of the queues that get a label of their own: all, or QUEUES_MAX of them, the longest to a factor of
+    two. Call `look` for each queue, then `decide`, then `takes` once for each queue: passes that may be made in pieces,
+    while queues change.
     """
 
     def __init__(self, count: int) -> None:
-        """`count`: of queues; if these are few, there is nothing to look at."""
+        """Begin the choice among `count` queues; if these are few, no queue needs a look."""
         self.are_all = count <= QUEUES_MAX
         self._by_bits = [0] * LENGTH_BITS
         self._least_bits, self._of_least = 0, QUEUES_MAX
@@ -158,7 +161,9 @@ class NamedQueues:
         return True
 
     def decide(self) -> None:
-        """The queues of so many bits of length, and of more, are too many; those of more alone are not."""
+        """Find the number of bits at which the queues of that length and longer are too many, and the longer ones alone
+        are not.
+        """
         left = QUEUES_MAX
         for bits in reversed(range(LENGTH_BITS)):
             if self._by_bits[bits] > left:
@@ -181,7 +186,7 @@ class NamedQueues:
 
 
 def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
-    """What there is once a server."""
+    """Return the server's own metrics."""
     counters, group, logins = broker.counters, broker.group, broker.logins
     free, total = broker.spool.fs.free_bytes(broker.spool.folder)
     samples: list[tuple[str, MetricKind, str, float]] = [
@@ -276,7 +281,7 @@ def _backup(age_ms: int | None) -> list[str]:
 
 
 def _process(found: ProcessFigures | None) -> list[str]:
-    """Under the names that every dashboard of processes asks for."""
+    """Return the metrics of the process, under the names that every dashboard of processes uses."""
     if found is None:
         return []
     samples = [
@@ -291,7 +296,7 @@ def _process(found: ProcessFigures | None) -> list[str]:
 
 
 def _reasons(health: Health, broker: Broker) -> list[str]:
-    """Why an operator should look, by name; and which queues that is about."""
+    """Return the metrics of the reasons for which an operator should look, and of the queues that each is about."""
     found = []
     name, counts = "staniel_health_reason", dict.fromkeys(ReasonName, 0)
     counts |= {reason.name: reason.count for reason in health.reasons}
@@ -306,7 +311,7 @@ def _reasons(health: Health, broker: Broker) -> list[str]:
 
 
 def _histograms(broker: Broker) -> Iterator[str]:
-    """How long things take. `le` is in seconds."""
+    """Yield the histograms of durations. `le` is in seconds."""
     found, sampled = broker.latencies, "of one request at most every 10 ms"
     yield _histogram("staniel_put_seconds", f"From a put's last byte to its answer, {sampled}.", found.puts)
     yield _histogram("staniel_get_seconds", f"From a get to its answer, {sampled}; none that waits.", found.gets)

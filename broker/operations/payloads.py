@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from staniel.protocol.http.replies import encode
 
-PIECE_BYTES = 24 << 10  # of payload; of three bytes each, so that base64 needs no padding within. As text it may be six
+PIECE_BYTES = 24 << 10  # of payload; a multiple of three, so that base64 needs no padding within. As text it may be six
 # times as long: a millisecond
 LONG_BYTES = 64 << 10  # a longer one is shown in pieces
 
@@ -16,9 +16,7 @@ _DECODER = getincrementaldecoder("utf-8")
 
 
 def members(data: bytes) -> Iterator[bytes]:
-    """`"encoding":…,"data":…`: text where the bytes are UTF-8, else base64. Pieces are empty while it is found out
-    which.
-    """
+    """Yield `"encoding":…,"data":…`: text if the bytes are UTF-8, else base64. Pieces are empty until that is known."""
     is_text, decoder = True, _DECODER()
     for at in range(0, len(data), PIECE_BYTES):
         try:
@@ -36,6 +34,6 @@ def members(data: bytes) -> Iterator[bytes]:
 
 
 def text_in_pieces(text: str) -> Iterator[bytes]:
-    """The inside of a JSON string."""
+    """Yield the inside of a JSON string."""
     for at in range(0, len(text), PIECE_BYTES):
         yield encode(text[at : at + PIECE_BYTES])[1:-1]

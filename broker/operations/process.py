@@ -1,4 +1,6 @@
-"""What the system says of the server's process, under the names of Prometheus' client libraries. The driver asks it."""
+"""Figures of the server's process from the system, under the names of Prometheus' client libraries. The driver reads
+them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from msgspec import Struct
 
 
 class ProcessFigures(Struct, frozen=True):
-    """`cpu_s`: of all its threads since its start, in user and system mode. `started_s`: seconds since 1970."""
+    """The figures of a process. `cpu_s`: of all its threads since its start, in user and system mode. `started_s`:
+    seconds since 1970.
+    """
 
     cpu_s: float
     resident_bytes: int
@@ -17,5 +21,5 @@ class ProcessFigures(Struct, frozen=True):
 
 
 def no_figures() -> ProcessFigures | None:
-    """Of a driver that has no process, as the simulator."""
+    """Return the figures of a driver without a process, such as the simulator."""
     return None

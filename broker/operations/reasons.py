@@ -12,8 +12,8 @@ from msgspec import Struct
 
 
 class Severity(Enum):
-    """`NOT_READY`: no client is served. `REFUSES`: some requests are refused, and consumers can still drain.
-    `WARNING`: all are served, and an operator should look.
+    """The gravity of a reason. `NOT_READY`: no client is served. `REFUSES`: some requests are refused, and consumers
+    can still drain. `WARNING`: all are served, and an operator should look.
     """
 
     NOT_READY = "not ready"
@@ -53,8 +53,8 @@ class ReasonName(Enum):
 
 
 class HealthReason(Struct, frozen=True):
-    """One thing that is not as it should be. `mend`: what to do about it, a command where there is one. Of a reason
-    that is about queues, `count` is how many, and `queues` the first of them.
+    """A reason why an operator should look. `mend`: what to do about it, a command where there is one. For a reason
+    about queues, `count` is their number, and `queues` the first of them.
     """
 
     name: ReasonName
@@ -66,7 +66,9 @@ class HealthReason(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True):
-    """`ready`: consumers are served, so a load balancer may send clients. `ready_for_puts`: nothing is refused."""
+    """The health of a server. `ready`: consumers are served, so a load balancer may send clients. `ready_for_puts`:
+    nothing is refused.
+    """
 
     ready: bool
     ready_for_puts: bool

@@ -1,5 +1,5 @@
 """Long operations: those that run, and those that ended lately. An operation belongs to the server, not to the client
-that began it: it goes on when that client hangs up. Its id names it in the audit log and in the list of undos.
+that began it: it goes on when that client disconnects. Its id names it in the audit log and in the list of undos.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from staniel.queues.queue import Queue
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
 
-ENDED_MAX = 100  # kept in memory, so that the result can be read after the end
+ENDED_MAX = 100  # kept in memory, so that clients can read the result after the end
 RATE_MS = 2000  # a rate is measured over at least this time
-LOOK_AGAIN_MS = 20  # at what holds an operation back
+LOOK_AGAIN_MS = 20  # between checks whether a paused operation can go on
 CANCELLED = "it was cancelled"
 CUT_OFF = "the server was started again: those that were not reached stay"
 
 
 class OperationState(Enum):
     RUNNING = "running"
-    PAUSED = "paused"  # waits for what `why` names, then goes on by itself
+    PAUSED = "paused"  # waits for the reason in `why`, then goes on by itself
     DONE = "done"
-    CANCELLED = "cancelled"  # between two items: what was done stays done
+    CANCELLED = "cancelled"  # between two items: finished items stay finished
     FAILED = "failed"  # ended early for the reason in `why`
 
 
 class OperationView(Struct, frozen=True):
-    """One operation. `id` is its number in the audit log. `done` of `total` items; `remaining_ms` -1: not known. `by`:
-    the user, or the address, of the client that began it. `why`: what ended it early or holds it back. `undo` 0: it
+    """An operation. `id` is its number in the audit log. `done` of `total` items; `remaining_ms` -1: unknown. `by`: the
+    user, or the address, of the client that began it. `why`: the reason for an early end or a pause. `undo` 0: it
     cannot be undone. `open`, `gone`: items that an undo left where they are, because clients hold them or took them.
     """
 
@@ -60,7 +60,7 @@ class OperationView(Struct, frozen=True):
 
 
 class Requester(Struct, frozen=True):
-    """Who asked for an operation: all of a session that outlives it."""
+    """The client that asked for an operation: the part of its session that outlives it."""
 
     address: str
     protocol: str
@@ -74,8 +74,9 @@ class Requester(Struct, frozen=True):
 
 
 class Operation:
-    """One operation and its progress. A subclass does its work in `due`, a piece a turn, and calls `end`. It stands for
-    its client where access is checked and operations are noted; `refuse_reads` and `refuse_writes` were asked before.
+    """An operation and its progress. A subclass does its work in `due`, a piece a turn, and calls `end`. The operation
+    takes its client's place where access is checked and operations are noted; `refuse_reads` and `refuse_writes` were
+    checked before.
     """
 
     refuse_reads = refuse_writes = False
@@ -99,8 +100,8 @@ class Operation:
         self.undo = self.undo_until_ms = 0
         self.open = self.gone = 0
         self.on_end: Callable[[int], None] | None = None  # tells the client that waits
-        self._left_aside = ""  # when it began
-        self.sets_aside_of: Queue | None = None  # of what stands ahead of the items that it is about
+        self._left_aside = ""  # the text of `Operations.left_aside` when it began
+        self.sets_aside_of: Queue | None = None  # of items that stand ahead of the chosen ones
         self._marks = [(now_ms, 0), (now_ms, 0)]  # (time, done): the rate is measured from the older one
 
     @property
@@ -124,12 +125,14 @@ class Operation:
         raise NotImplementedError
 
     def stop(self, now_ms: int) -> bool:
-        """The server stops: leave the files so that the next start goes on. Whether that is done."""
+        """Leave the files so that the next startup can go on, because the server stops. Returns whether that is
+        done.
+        """
         return True
 
     def begin(self, now_ms: int, about: str = "", terms: str = "") -> None:
-        """Show it to operators, and note its beginning. `about`: as the audit log has its target. `terms`: that say
-        which items it is about.
+        """Show the operation to operators, and note its beginning. `about`: the target in the audit log. `terms`: those
+        that choose its items.
         """
         self.broker.operations.running[self.id] = self
         self._left_aside = self.broker.operations.left_aside(self.queue_name, self)
@@ -152,7 +155,7 @@ class Operation:
         self.broker.client_events(Level.INFO, event, now_ms, client=self.address, **fields)
 
     def advance(self, done: int, now_ms: int) -> None:
-        """So many items are done by now."""
+        """Note that `done` items are done."""
         self.done = done
         if now_ms - self._marks[1][0] >= RATE_MS:
             self._marks = [self._marks[1], (now_ms, done)]
@@ -162,7 +165,7 @@ class Operation:
         self.broker.timers.soon(self)
 
     def end(self, why: str, now_ms: int, about: str = "") -> None:
-        """`why`: what ended it early; empty if all is done."""
+        """End the operation. `why`: the reason for an early end; "" if all is done."""
         if self.is_cancelled and why:
             self.state = OperationState.CANCELLED
         else:
@@ -179,7 +182,9 @@ class Operation:
             self.on_end(now_ms)
 
     def wait(self, session: Session, answer: Callable[[int], None]) -> None:
-        """Call `answer` when the operation has ended, as the reply of `session`; if it has hung up by then, never."""
+        """Call `answer` when the operation has ended, as the reply of `session`, or never if the client has
+        disconnected by then.
+        """
         if self.ended_ms:
             answer(self.ended_ms)
             return
@@ -193,7 +198,7 @@ class Operation:
 
     @property
     def undo_until_at_ms(self) -> int:
-        """By the wall; 0: it cannot be undone."""
+        """The end of the time for an undo, by the wall clock; 0: it cannot be undone."""
         return self.broker.calendar.wall_ms(self.undo_until_ms) if self.undo_until_ms else 0
 
     def view(self, now_ms: int) -> OperationView:
@@ -224,7 +229,7 @@ class Operation:
 
 
 class Operations:
-    """All of one server, by id."""
+    """All operations of a server, by id."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -239,11 +244,13 @@ class Operations:
             del self._ended[next(iter(self._ended))]
 
     def by_terms(self, queue: Queue) -> Operation | None:
-        """The one that has items of `queue` set aside, on its way to those that meet its terms."""
+        """Return the operation that has items of `queue` set aside, on its way to those that meet its terms."""
         return next((each for each in self.running.values() if each.sets_aside_of is queue), None)
 
     def left_aside(self, name: str, besides: Operation | None = None) -> str:
-        """What an operation about all of the queue has left out, because one by terms has it; empty: there is none."""
+        """Return what an operation about the whole queue leaves out because one by terms has it set aside; "" if
+        nothing.
+        """
         queue = self._broker.queues.find(name)
         other = self.by_terms(queue) if queue is not None else None
         if queue is None or other is None or other is besides or not queue.leaving:
@@ -254,12 +261,14 @@ class Operations:
         return self.running.get(number) or self._ended.get(number)
 
     def views(self, now_ms: int) -> list[OperationView]:
-        """Those that run, the oldest first, then those that ended, the newest first."""
+        """Return the running operations, the oldest first, then the ended ones, the newest first."""
         ended = reversed(self._ended.values())
         return [each.view(now_ms) for each in (*self.running.values(), *ended)]
 
     def stop(self, now_ms: int) -> None:
-        """The server stops: operations end behind what is under way. No sync may be running. Raises JournalFailure."""
+        """End all operations after their present step, because the server stops. No sync may be running. Raises
+        JournalFailure.
+        """
         self.is_stopping = True
         while [each for each in list(self.running.values()) if not each.stop(now_ms)]:
             self._broker.commit_all(now_ms)

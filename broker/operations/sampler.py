@@ -1,15 +1,15 @@
-"""Looks at all queues in turn, a slice a turn, so that pages and histories can be told what has changed.
+"""A sampler that looks at all queues in turn, a slice a turn, so that pages and histories show what has changed.
 
     who is there             which queues                                  how often
     a page is open           all                                           every second; beyond 1,000 queues each 64 ms
                                                                            64 of them, so 10,000 take ten seconds
     none                     those with a ring, and 256 of the others      every five seconds, as far as that goes
 
-Each queue has a row: what was last seen of it. Rows stand in the order of their last change, which has a number, so
-that a page needs to remember one number to be told all that it does not know; how slow it is makes no difference.
+Each queue has a row: the result of the last look at it. Rows are in the order of their last change, which has a number,
+so that a page needs to remember one number to get all that it does not know, however slow the page is.
 
-A ring of points (history.py) is kept for RINGS_MAX queues, at most 10 MB. More queues than that: those that had one
-first keep it, but for a queue that has had neither items nor traffic for ten minutes, whose ring goes to one that has.
+A ring of points (history.py) is kept for RINGS_MAX queues, at most 10 MB. If there are more queues, those that had a
+ring first keep it. The ring of a queue that has had neither items nor traffic for ten minutes goes to a queue that has.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ OTHERS = 256  # queues without a ring that are looked at in a quiet round
 HISTORY_BYTES_MAX = 10 << 20
 RINGS_MAX = HISTORY_BYTES_MAX // RING_BYTES_MAX
 WATCHED_MS = 3_000  # a page asks once a second
-SKIPPED_MAX = 9  # what changes of a queue with which nothing happens, the size of its journal, is seen that late
+SKIPPED_MAX = 9  # looks: a change without puts or gets, such as the size of the journal, is seen that late
 LOOK_MAX = 16  # items at the head, of which the oldest counts
 STATE_MS = 500
 DISK_STEP_BYTES = 1 << 20
-GONE_MAX = 1_000  # deleted queues that pages are told of; more of them, and they begin anew
+GONE_MAX = 1_000  # deleted queues that pages are told of; beyond that they start again
 
 
 class QueueRow(Struct, frozen=True, array_like=True):
-    """One queue as pages get it, as an array. `oldest_at_ms` 0: nothing can be handed out. Rates: items a second since
-    the last look. `max_items` -1: there is no limit. `dead_letters_to` "": nowhere. A queue that is gone is its name
-    alone. `reasons`: of `health`, those that are about it and take time to see.
+    """A queue's row for pages, as an array. `oldest_at_ms` 0: no item can be handed out. Rates: items a second since
+    the last look. `max_items` -1: no limit. `dead_letters_to` "": nowhere. A deleted queue is its name alone.
+    `reasons`: those of `health` that are about the queue and take time to see.
     """
 
     name: str
@@ -75,7 +75,9 @@ class QueueRow(Struct, frozen=True, array_like=True):
 
 
 class QueueSums(Struct):
-    """Sums over all rows; `oldest_at_ms` of them all, in `oldest_in`. Ages are those of the last round."""
+    """Sums over all rows; `oldest_at_ms` of all queues, which belongs to `oldest_in`. Ages are those of the
+    last round.
+    """
 
     queues: int = 0
     items: int = 0
@@ -91,14 +93,14 @@ class QueueSums(Struct):
 
 
 class DiskView(Struct, frozen=True):
-    """The spool's disk; what is free in steps of a MB."""
+    """The spool's disk; the free space in steps of a MB."""
 
     free_bytes: int
     bytes: int
 
 
 class LoadView(Struct, frozen=True):
-    """Connections; what all items in memory cost, and may; when a sync ended last, 0: none has."""
+    """The server's load: connections; the memory of all items, and its limit; when the last sync ended, 0: none has."""
 
     connections: int
     memory_bytes: int
@@ -107,7 +109,7 @@ class LoadView(Struct, frozen=True):
 
 
 class ServerState(Struct, frozen=True):
-    """What there is once a server, as it was at `at_ms`."""
+    """The server's own state, as it was at `at_ms`."""
 
     at_ms: int
     health: Health
@@ -117,7 +119,7 @@ class ServerState(Struct, frozen=True):
 
 
 class Seen:
-    """What was last seen of one queue. `number`: of its last change; `shown`: the row, None once the queue is gone."""
+    """The last look at one queue. `number`: of its last change; `shown`: the row, None once the queue is deleted."""
 
     __slots__ = ("encoded", "gets", "looked_ms", "mark", "number", "puts", "queue", "ring", "shown", "skipped")
 
@@ -127,15 +129,16 @@ class Seen:
         self.number = 0
         self.puts = self.gets = 0
         self.looked_ms = 0
-        self.mark: tuple[object, ...] = ()  # by which it is seen that nothing has happened
-        self.skipped = 0  # looks since, that went no further
+        self.mark: tuple[object, ...] = ()  # equal to the last one if nothing has happened
+        self.skipped = 0  # looks since then that stopped there
         self.ring: HistoryRing | None = None
         self.encoded = b""  # as JSON, once a page has asked
 
 
 class Sampler:
-    """`rows`: every queue that is looked at, in the order of the last change. `batch`: what they show is as safe as
-    promised once the commit group has come so far. `epoch`: pages of an earlier one begin anew.
+    """The looks at all queues, for pages and histories. `rows`: every queue that is looked at, in the order of the last
+    change. `batch`: the changes that rows show are as durable as promised once the commit group has reached it.
+    `epoch`: pages of an earlier one start again.
     """
 
     def __init__(self, broker: Broker, now_ms: int) -> None:
@@ -151,10 +154,10 @@ class Sampler:
         self._gone = 0
         self._watched_ms = 0
         self._idle: dict[str, None] = {}  # queues whose rings may go to others
-        self._left: deque[str] = deque()  # of this round
+        self._left: deque[str] = deque()  # names of this round
         self._of_slice = 0  # queues of this slice that have been looked at
         self._round_ms = now_ms
-        self._others = 0  # of those without a ring, how many quiet rounds have gone by
+        self._others = 0  # number of those without a ring that quiet rounds have passed
         self._state: ServerState | None = None
         self._begin(now_ms)
         broker.timers.soon(self)
@@ -162,18 +165,16 @@ class Sampler:
     # pages
 
     def watch(self, now_ms: int) -> None:
-        """A page is there: look at everything, and often, until WATCHED_MS from now."""
+        """Look at all queues, and often, until WATCHED_MS from now, because a page is open."""
         is_new = now_ms >= self._watched_ms
         self._watched_ms = now_ms + WATCHED_MS
         if is_new:
-            self.is_whole = (
-                False  # queues may have come since the last round: each turn looks at some until all are there
-            )
+            self.is_whole = False  # queues may be new since the last round: each turn looks at some until all have rows
             self._begin(now_ms)
             self.broker.timers.soon(self)
 
     def state(self, now_ms: int) -> ServerState:
-        """Looked at once for all pages that ask within STATE_MS."""
+        """Return the server's state, which is made once for all pages that ask within STATE_MS."""
         if self._state is None or not 0 <= now_ms - self._state.at_ms < STATE_MS:
             free, total = self.broker.spool.fs.free_bytes(self.broker.spool.folder)
             disk = DiskView(free - free % DISK_STEP_BYTES, total)
@@ -184,7 +185,7 @@ class Sampler:
         return self._state
 
     def changed_since(self, number: int) -> list[Seen]:
-        """Those that have changed, the one that changed first is first."""
+        """Return the rows that have changed since change `number`, the first change first."""
         found = []
         for row in reversed(self.rows.values()):
             if row.number <= number:
@@ -196,7 +197,7 @@ class Sampler:
     # rounds
 
     def _begin(self, now_ms: int) -> None:
-        """A round: which queues are looked at."""
+        """Begin a round: choose the queues to look at."""
         names = self.broker.queues.by_name
         self._round_ms, self._is_over = now_ms, False
         self._oldest = 0, ""
@@ -212,7 +213,7 @@ class Sampler:
             self._left = deque([*self.rows, *others[:OTHERS]])
 
     def due(self, now_ms: int) -> int:
-        """A slice of the round; returns the work, as timers count it. What a look raises costs a round."""
+        """Do a slice of the round; return the work, as timers count it. An exception costs a round."""
         try:
             return self._look_around(now_ms)
         except Exception as error:
@@ -248,7 +249,7 @@ class Sampler:
         return (done + 1) * 50
 
     def _end(self, now_ms: int) -> None:
-        """All have been looked at."""
+        """End a round, in which all queues have been looked at."""
         self._is_over = True
         names = self.broker.queues.by_name
         if not self.is_whole or self.totals.queues != len(names):
@@ -264,7 +265,7 @@ class Sampler:
         self.broker.timers.set(self, max(now_ms + SLICE_MS, self._round_ms + every_ms))
 
     def _note_age(self, row: Seen) -> None:
-        """Of this round."""
+        """Count a row's age for this round."""
         shown = row.shown
         if shown is not None and shown.oldest_at_ms and not 0 < self._oldest[0] <= shown.oldest_at_ms:
             self._oldest = shown.oldest_at_ms, shown.name
@@ -272,7 +273,7 @@ class Sampler:
     # a queue
 
     def _look(self, queue: Queue, now_ms: int) -> int:
-        """Returns how many queues with nothing to read from the journal take as long."""
+        """Look at a queue. Returns the cost, in queues with nothing to read from the journal."""
         line = queue.line
         took = SLICE if line.behind and not (line.fresh or line.returned or line.read_error) else 1
         row = self.rows.get(queue.name) or self._new_row(queue)
@@ -310,7 +311,7 @@ class Sampler:
         return row
 
     def _begin_again(self, row: Seen, queue: Queue) -> None:
-        """A queue of that name has been deleted, and this one was made since."""
+        """Reset the row for a new queue of the same name as a deleted one."""
         row.queue, row.looked_ms = queue, 0
         if row.shown is None:
             self._gone -= 1
@@ -345,7 +346,7 @@ class Sampler:
         )
 
     def _moved(self, row: Seen) -> None:
-        """It has changed last."""
+        """Move a row to the end, because it has changed last."""
         name = row.queue.name
         self._changes += 1
         row.number = self._changes
@@ -361,7 +362,7 @@ class Sampler:
         totals.waiters += sign * shown.waiters
         totals.unsynced_bytes += sign * shown.unsynced_bytes
         totals.journal_bytes += sign * shown.journal_bytes
-        # What was added and taken away in another order leaves a rest.
+        # Sums of floats that were added and subtracted in another order leave a remainder.
         totals.put_rate = round(totals.put_rate + sign * shown.put_rate, 2) if totals.queues else 0
         totals.get_rate = round(totals.get_rate + sign * shown.get_rate, 2) if totals.queues else 0
 
@@ -380,13 +381,13 @@ class Sampler:
             self.epoch += 1
 
     def note_step(self) -> None:
-        """The wall was set: pages are told everything anew, by the wall as it is now."""
+        """Have pages told everything again, because the wall clock was set."""
         for row in self.rows.values():
             row.encoded = b""
         self.epoch += 1
 
     def _forget(self, name: str) -> None:
-        """No page is there, and the queue has no ring."""
+        """Drop the row of a queue without a ring, while no page is open."""
         row = self.rows.pop(name)
         if row.shown is not None:
             self._count(row.shown, -1)
@@ -396,7 +397,7 @@ class Sampler:
     # rings
 
     def _new_ring(self, row: Seen, shown: QueueRow) -> HistoryRing | None:
-        """A ring for a queue that has none, if there is one to be had."""
+        """Return a ring for a queue that has none, if one is available."""
         if self.rings >= RINGS_MAX:
             is_busy = shown.items or shown.open_reads or shown.put_rate or shown.get_rate
             if not is_busy or not self._idle:
@@ -422,13 +423,13 @@ class Sampler:
 
 
 def _is_quiet(shown: QueueRow) -> bool:
-    """Whether the row stays as it is if nothing happens."""
+    """Tell whether the row stays as it is if nothing happens."""
     return not (shown.put_rate or shown.get_rate or shown.unsynced_bytes)
 
 
 def _oldest_at_ms(queue: Queue, now_ms: int) -> int:
-    """When the oldest of the first few items that can be handed out was put, in server time; 0 if there is none, or it
-    is not known.
+    """Return when the oldest of the first few items that can be handed out was put, in server time; 0 if there is none,
+    or that is unknown.
     """
     line, put_ms = queue.line, queue.calendar.added_ms
     if line.read_error is not None or not len(line):
@@ -437,6 +438,6 @@ def _oldest_at_ms(queue: Queue, now_ms: int) -> int:
     found = [put_ms(item, now_ms) for item in came_back if item.added_ms and not queue.is_expired(item, now_ms)]
     if found:
         return min(found)
-    line.head()  # reads, if there is nothing in memory
+    line.head()  # reads from the journal if no item is in memory
     fresh = islice(line.fresh, LOOK_MAX)
     return next((put_ms(item, now_ms) for item in fresh if item.added_ms and not queue.is_expired(item, now_ms)), 0)

@@ -1,7 +1,6 @@
-"""Snapshots of a server for operators: queues, open reads, clients. Structs that every face of the server shows alike.
+"""Snapshots of a server for operators: queues, open reads, clients. All interfaces of the server show the same Structs.
 
-Times are epoch milliseconds where a name ends in `_at_ms`, as the wall has them, else durations. Looking changes
-nothing.
+Times are epoch milliseconds of the wall clock if a name ends in `_at_ms`, else durations. Looking changes nothing.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ SYNC_NAMES = {0: "always", SYNC_OS: "os"}
 
 
 class QueueSnapshot(Struct, frozen=True):
-    """One queue. `age_ms`: of the oldest item that can be handed out; `oldest_ms`: of all that it holds, open reads
+    """A queue. `age_ms`: of the oldest item that can be handed out; `oldest_ms`: of all that it holds, open reads
     included. `unsynced_bytes`: written to its files, and a power cut could take them. `put_items` and
-    `delivered_items`: since the process loaded it. `sync`: "always", "os", or a duration. `unreadable`: why nothing
-    can be read from it; empty if it can. `held_bytes`: of files that open reads alone keep, `held_ms`: for how long.
+    `delivered_items`: since the process loaded it. `sync`: "always", "os", or a duration. `unreadable`: why nothing can
+    be read from it; empty if it can. `held_bytes`: of files that open reads alone keep, `held_ms`: for how long.
     """
 
     name: str
@@ -71,8 +70,8 @@ class QueueSnapshot(Struct, frozen=True):
 
 
 class OpenReadView(Struct, frozen=True):
-    """One item in a client's hands. `client` "": it is not connected any more, or not known. `times_out_at_ms` 0: only
-    its client ends it. `data_bytes`: of the item.
+    """An item that a client has open. `client` "": disconnected, or unknown. `times_out_at_ms` 0: only its client ends
+    the read. `data_bytes`: of the item.
     """
 
     xid: int
@@ -88,13 +87,13 @@ class OpenReadView(Struct, frozen=True):
 
 
 class WaiterView(Struct, frozen=True):
-    """One client that waits for an item; the first in the line is served first."""
+    """A client that waits for an item; the first in the line is served first."""
 
     client: str
 
 
 class HeldView(Struct, frozen=True):
-    """Open reads of one client of one queue. `since_at_ms`: of the oldest."""
+    """The open reads of one client on one queue. `since_at_ms`: of the oldest."""
 
     queue: str
     count: int
@@ -102,9 +101,9 @@ class HeldView(Struct, frozen=True):
 
 
 class ClientView(Struct, frozen=True):
-    """One connection. `waits_for` "": it does not wait. `backlog`: requests read and not executed yet. `user` "": it
-    has not logged in, or none has to. `connected_at_ms` 0: that is not known. `holds`: what `open_reads` counts, of
-    HOLDS_MAX queues at most, and its leases.
+    """A connection. `waits_for` "": it does not wait. `backlog`: requests read and not executed yet. `user` "":
+    unauthenticated, or no login is required. `connected_at_ms` 0: unknown. `holds`: the open reads that `open_reads`
+    counts, of HOLDS_MAX queues at most, and its leases.
     """
 
     number: int
@@ -141,7 +140,7 @@ class ServerView(Struct, frozen=True):
 
 
 class JobsView(Struct, frozen=True):
-    """The jobs of one name of workq's. `leased`: with a worker; `finished`: completed or failed, and still known;
+    """The jobs of one name of workq's. `leased`: with a worker; `finished`: completed or failed, and not yet forgotten;
     `waiters`: workers that wait for one.
     """
 
@@ -154,7 +153,7 @@ class JobsView(Struct, frozen=True):
 
 
 def queue_view(broker: Broker, queue: Queue, now_ms: int) -> QueueSnapshot:
-    """What one queue looks like now. 10 us."""
+    """Return a snapshot of one queue. Takes 10 us."""
     queue.sync_counters()
     line, counters, config, journal = queue.line, queue.counters, queue.config, queue.journal
     error, held = line.read_error, held_files(queue, now_ms)
@@ -194,8 +193,8 @@ def queue_view(broker: Broker, queue: Queue, now_ms: int) -> QueueSnapshot:
 
 
 def unsynced_bytes(broker: Broker, queue: Queue) -> int:
-    """What of a queue's files no sync has covered yet. With libkestrel's format: of what takes its items and of what
-    counts its removals together.
+    """Return how many bytes of a queue's files no sync has covered yet. In libkestrel's format: of the file for its
+    items and of the file for its removals together.
     """
     fs, added, removed = broker.spool.fs, append_log(queue.journal), removal_log(queue.journal)
     found = fs.unsynced_bytes(added.path) if added is not None else 0
@@ -205,8 +204,8 @@ def unsynced_bytes(broker: Broker, queue: Queue) -> int:
 
 
 def by_the_wall(view: View, ahead_ms: int) -> View:
-    """The same, with what is in server time as the wall has it now, which is `ahead_ms` ahead. Moments that items carry
-    are the wall's already: see WALLS.
+    """Return the view with moments of server time converted to the wall clock, which is `ahead_ms` ahead. Moments that
+    items carry are the wall clock's already: see WALLS.
     """
     if not ahead_ms:
         return view
@@ -218,7 +217,7 @@ def by_the_wall(view: View, ahead_ms: int) -> View:
 def open_reads(
     broker: Broker, queue: Queue, now_ms: int, offset: int, limit: int, holders: dict[int, str]
 ) -> list[OpenReadView]:
-    """Who holds what, the oldest first. `holders`: found by `find_holders`."""
+    """Return open reads and their clients, the oldest first. `holders`: found by `find_holders`."""
     timeout_ms = queue.config.open_timeout_ms
     ahead_ms = broker.calendar.ahead_ms
     return [
@@ -244,7 +243,7 @@ def _open_read(broker: Broker, taken: Delivery, holders: dict[int, str], timeout
 
 
 def find_holders(broker: Broker, queue: Queue, found: dict[int, str]) -> Iterator[None]:
-    """Note in `found` the address of the client that holds each open read of `queue`, by xid; a client a piece."""
+    """Note in `found` the address of the client that holds each open read of `queue`, by xid; one client a step."""
     for session in list(broker.sessions()):
         for held_of, taken in session.reads.get(queue.name, ()):
             if held_of is queue:
@@ -253,12 +252,12 @@ def find_holders(broker: Broker, queue: Queue, found: dict[int, str]) -> Iterato
 
 
 def waiters(queue: Queue, offset: int, limit: int) -> list[WaiterView]:
-    """Who waits, in the order in which they are served."""
+    """Return the clients that wait, in the order in which they are served."""
     return [WaiterView(getattr(each, "address", "")) for each in islice(queue.waiters, offset, offset + limit)]
 
 
 def clients(broker: Broker, offset: int, limit: int) -> Iterator[ClientView]:
-    """Connections, the oldest first."""
+    """Yield connections, the oldest first."""
     leased = broker.leases.by_session()
     for session in islice(broker.sessions(), offset, offset + limit):
         yield client_view(broker, session, leased.get(session.number, {}))
@@ -266,7 +265,7 @@ def clients(broker: Broker, offset: int, limit: int) -> Iterator[ClientView]:
 
 def client_view(broker: Broker, session: Session, leased: dict[str, tuple[int, int]]) -> ClientView:
     waited_at = session.waited_at
-    # What an operator gave back, or a time-out, the session forgets only once its client asks for it.
+    # A session forgets a read that an operator gave back or that timed out only when its client asks for it.
     held = {
         name: [taken for queue, taken in reads if queue.open_reads.get(taken.xid) is taken]
         for name, reads in session.reads.items()
@@ -313,7 +312,7 @@ def server_view(broker: Broker, now_ms: int) -> ServerView:
 
 
 def jobs(broker: Broker, offset: int, limit: int) -> list[JobsView]:
-    """By name, in the order in which the names were first used; none if no jobs are served."""
+    """Return the jobs by name, in the order in which the names were first used; none if no jobs are served."""
     queues = broker.workq.jobs.queues.values() if broker.serves_jobs else ()
     return [
         JobsView(

@@ -1,7 +1,8 @@
-"""What of `health` takes time to see: queues that nothing reads, that grow or fill up, slow syncs, a disk that fills.
+"""The reasons of `health` that take time to see: queues without readers, that grow or fill up, slow syncs, a disk that
+fills.
 
-Looks at all queues in turn, a slice a turn, a round every ROUND_MS; `health` looks at once, if there are few. What
-begins and ends between two rounds is logged, under the names of `ReasonName`.
+All queues are looked at in turn, a slice a turn, a round every ROUND_MS; `health` looks at once, if there are few.
+Reasons that begin or end between two rounds are logged, under the names of `ReasonName`.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ LOOK_COST = 5  # of one queue, as timers count it
 AT_ONCE_MAX = 1_000  # queues that `look_now` looks at: a millisecond
 MARK_MS = 300_000  # between two notes of depths, of syncs and of free space
 MARKS_MAX = 12  # of free space: an hour
-UNREAD_MS = 300_000  # nothing has been taken for so long
+UNREAD_MS = 300_000  # without a get
 GROWS_ITEMS_MIN = 1_000
-GROWS_FACTOR = 1.2  # as many items as five to ten minutes ago
+GROWS_FACTOR = 1.2  # times as many items as five to ten minutes ago
 TOLD_AHEAD_MAX = 100  # queues whose items are from the future
 PACKED_AT_ONCE = 64  # queues, in a round
-READ_DISK_PART = 4  # a quarter of the disk may be what has been read; more of it is packed before the disk is full
+READ_DISK_PART = 4  # a quarter of the disk may hold items that were read; beyond that they are packed before it is full
 READ_ROUNDS_MAX = 12  # a minute
-HELD_MS = 300_000  # a read is open for so long, and keeps
+HELD_MS = 300_000  # a read has been open for so long, and keeps
 HELD_BYTES_MIN = 64 << 20  # so much, or
 HELD_DISK_PART = 50  # a fiftieth of the disk
 FILLING_PART = 0.9  # of max_items or max_size
@@ -54,9 +55,9 @@ EMPTY: tuple[ReasonName, ...] = ()
 
 
 class Watched(Struct):
-    """What is remembered of a queue with items. `gets`: how many items had been handed out at `unread_since_ms`.
-    `before`, `mark`: its depth at the last two notes; `notes`: how many had been made by then, `seen_notes` of them
-    since the queue was first seen.
+    """The notes about a queue with items. `gets`: how many items had been handed out at `unread_since_ms`. `before`,
+    `mark`: its depth at the last two notes; `notes`: how many had been made by then, `seen_notes` of them since the
+    queue was first seen.
     """
 
     gets: int
@@ -68,16 +69,17 @@ class Watched(Struct):
 
 
 class DiskNote(Struct, frozen=True):
-    """So much was free then."""
+    """The free space at one moment."""
 
     at_ms: int
     free_bytes: int
 
 
 class Watch:
-    """`queues`: by reason, the names of the queues that it is about. `reasons`: by name, what is told of a queue.
-    `slow_syncs`: of `syncs` in the last five to ten minutes so many were slow. `sync_hangs_ms`: how long the present
-    one has run, 0: not for long. `fills_in_ms`: when the disk is full at the rate of the last hour, 0: that is far off.
+    """The latest rounds and their findings. `queues`: by reason, the names of the queues that it is about. `reasons`:
+    by name, the reasons of a queue. `slow_syncs`: how many of `syncs` in the last five to ten minutes were slow.
+    `sync_hangs_ms`: how long the present one has run, 0: not for long. `fills_in_ms`: when the disk is full at the rate
+    of the last hour, 0: not soon.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -92,11 +94,11 @@ class Watch:
         self._told: set[tuple[ReasonName, str]] = set()
         self._report = RateLimitedSink(broker.report, CLIENT_EVENTS_MAX)
         self._watched: dict[str, Watched] = {}
-        self._dead: dict[str, None] = {}  # names of dead letter queues, as this round finds them
-        self._left: deque[str] = deque()  # of this round
-        self._read: list[tuple[int, str]] = []  # of this round: what has been read and is still on the disk, by queue
-        self.read_bytes = 0  # of all queues, as the last round has found it
-        self._read_rounds = 0  # so many rounds in a row it was more than there may be
+        self._dead: dict[str, None] = {}  # names of dead letter queues that this round has found
+        self._left: deque[str] = deque()  # names of this round
+        self._read: list[tuple[int, str]] = []  # of this round, by queue: bytes that were read and still stored
+        self.read_bytes = 0  # of all queues, in the last round
+        self._read_rounds = 0  # rounds in a row in which that exceeded the limit
         self._of_slice = 0  # queues of this slice that have been looked at
         self._round_ms = 0
         self._notes = 0
@@ -106,12 +108,12 @@ class Watch:
         self._sync_seen = 0, 0  # the batch that was durable when a sync was first seen running, and when that was
 
     def begin(self, now_ms: int) -> None:
-        """Look from now on, every ROUND_MS."""
+        """Begin to look, every ROUND_MS."""
         self._begin_round(now_ms)
         self._broker.timers.soon(self)
 
     def look_now(self, now_ms: int) -> None:
-        """Look at all queues at once, if there are few. Of many, `queues` is as old as their round. Only the first
+        """Look at all queues at once, if there are few. With many, `queues` is as old as their round. Only the first
         call of a turn looks: one client can ask for health many times in one turn.
         """
         names = self._broker.queues.by_name
@@ -125,7 +127,7 @@ class Watch:
         self._end_round(now_ms)
 
     def due(self, now_ms: int) -> int:
-        """A slice of the round; returns the work, as timers count it."""
+        """Do a slice of the round; return the work, as timers count it."""
         timers = self._broker.timers
         if not self._left and now_ms >= self._round_ms + ROUND_MS:
             self._begin_round(now_ms)
@@ -219,7 +221,7 @@ class Watch:
         if seen.notes != self._notes:
             seen.before, seen.mark, seen.notes = seen.mark, items, self._notes
             seen.seen_notes += 1
-        is_known = seen.seen_notes >= 2  # `before` is five minutes old at least
+        is_known = seen.seen_notes >= 2  # `before` is at least five minutes old
         if is_known and items > GROWS_ITEMS_MIN and items > seen.before * GROWS_FACTOR and items >= seen.mark:
             found.append(ReasonName.QUEUE_GROWS)
         if not is_full and _is_filling(queue):
@@ -227,8 +229,8 @@ class Watch:
         return found
 
     def _tell_if_ahead(self, queue: Queue, now_ms: int) -> None:
-        """Log, once a start and queue, that its head was put at a time that no clock of this spool has shown yet. One
-        that has not been read into memory is told when it is.
+        """Log, once per start and queue, that its head was put at a time that this spool's clock has not reached. A
+        head that is not in memory yet is logged once it is.
         """
         fresh = queue.line.fresh
         if not fresh or queue.name in self._told_ahead or len(self._told_ahead) >= TOLD_AHEAD_MAX:
@@ -280,26 +282,26 @@ class Watch:
 
     @property
     def are_syncs_slow(self) -> bool:
-        """One in a hundred takes longer than SLOW_SYNC_S, or the present one does not end."""
+        """True if one sync in a hundred takes longer than SLOW_SYNC_S, or the present one does not end."""
         is_slow = self.slow_syncs >= SLOW_SYNCS_MIN and self.slow_syncs * 100 > self.syncs
         return is_slow or self.sync_hangs_ms > 0
 
     def are_copies_kept(self, now_ms: int) -> bool:
-        """Copies of damaged bytes are there that are old or large."""
+        """Tell whether copies of damaged bytes are there that are old or large."""
         wall_ms = self._broker.calendar.wall_ms(now_ms)
         return self.copies.count > 0 and self.copies.are_to_be_looked_at(wall_ms, self._free_bytes()[1])
 
     @property
     def read_bytes_max(self) -> int:
-        """If more of the disk than this has been read, it is packed away, whatever the settings allow; 0 if the size
-        of the disk is not known.
+        """The limit of bytes that were read and are still on the disk. Beyond it they are packed, whatever the settings
+        allow; 0 if the size of the disk is unknown.
         """
         total = self._free_bytes()[1]
         return 0 if total >= UNKNOWN_BYTES else total // READ_DISK_PART
 
     @property
     def is_read_kept(self) -> bool:
-        """For a minute what has been read has taken more than that."""
+        """True if bytes that were read have exceeded `read_bytes_max` for a minute."""
         return self._read_rounds > READ_ROUNDS_MAX
 
     def _free_bytes(self) -> tuple[int, int]:
@@ -320,7 +322,7 @@ class Watch:
     # the log
 
     def _log(self, now_ms: int) -> None:
-        """What has begun, and what has ended, since the last round."""
+        """Log which reasons have begun, and which have ended, since the last round."""
         found = {(reason, name) for reason, names in self.queues.items() for name in names}
         if self.are_syncs_slow:
             found.add((ReasonName.SYNCS_SLOW, ""))
@@ -345,8 +347,8 @@ class Watch:
 
 
 def read_bytes_of(broker: Broker, queue: Queue) -> int:
-    """About how many bytes of the queue's files have been read and could be given back now. Those of a libkestrel
-    family count for the first of its readers.
+    """Return about how many bytes of the queue's files have been read and could be given back now. Those of a
+    libkestrel family count for the first of its readers.
     """
     journal = queue.journal
     if not isinstance(journal, ReaderLog):
@@ -356,7 +358,9 @@ def read_bytes_of(broker: Broker, queue: Queue) -> int:
 
 
 def _of_dead_letters(found: Sequence[ReasonName]) -> list[ReasonName]:
-    """Dead letters wait for an operator, not for a reader: `queue_not_read` does not apply."""
+    """Return the reasons of a dead letter queue. Dead letters wait for an operator, not for a reader: `queue_not_read`
+    does not apply.
+    """
     return [*[each for each in found if each is not ReasonName.QUEUE_NOT_READ], ReasonName.DEAD_LETTERS]
 
 

@@ -1,10 +1,10 @@
-"""Who may use the admin listener over TCP: the token of `[admin] token_file`, and what keeps web pages out.
+"""Access to the admin listener over TCP: the token of `[admin] token_file`, and the checks that keep web pages out.
 
-A browser sends what any page tells it to, to any address that it can reach. So over TCP the Host must be an address or
-a name of ours (a page cannot choose it, and DNS rebinding brings a foreign one), an Origin must be that Host, a request
-that changes something must be JSON or raw bytes (which a page of another origin may not send unasked), and where there
-is a token every request must bring it, which such a page cannot. Unix sockets ask for none of this: the rights of a
-file, or the kernel's word on who connects, say who may.
+A browser sends whatever a page tells it to, to any address that it can reach. So over TCP the Host must be an address
+or a name of this server (a page cannot choose the Host, and DNS rebinding brings a foreign one), an Origin must be that
+Host, a request that changes something must be JSON or raw bytes (a page of another origin may send neither unasked),
+and if a token is configured every request must carry it, which such a page cannot. A Unix socket has no such checks:
+the file's permissions, or the peer credentials from the kernel, decide who may connect.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ TOKEN_BYTES_MIN, TOKEN_BYTES_MAX = 16, 4096
 COOKIE = "staniel"
 SAFE_METHODS = ("GET", "HEAD")
 OPEN_PATHS = ("/health/live", "/health/ready", "/login", "/ping", "/")  # without a token: load balancers have none,
-PAGE_FILES = "/page/"  # and the page asks for it
+PAGE_FILES = "/page/"  # and the page asks for the token
 GUARDED_TYPES = ("application/json", RAW)  # a page of another origin may send neither unasked
-OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site of the page itself, and of what a person has typed
+OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site of the page itself, and of an address that a person has typed
 
 
 class AdminAccess:
     """The checks of one configuration."""
 
     def __init__(self, config: Config, fs: Fs) -> None:
-        """Raises ConfigError if the token cannot be read."""
+        """Read the token. Raises ConfigError if it cannot be read."""
         self._hosts = {"localhost", config.server.host.lower(), *(host.lower() for host in config.admin.hosts)}
         self._token = read_token(fs, config.admin.token_file) if config.admin.token_file else b""
         self._wants_token = bool(self._token or config.users)
@@ -42,20 +42,24 @@ class AdminAccess:
         return bool(self._token)
 
     def lets_in(self, other: AdminAccess) -> bool:
-        """Whether who was let in by `other` is let in here: the same token, or none was needed and none is now."""
+        """Tell whether a client that `other` let in is let in here: the same token, or no token needed before
+        and now.
+        """
         if not other._wants_token and self._wants_token:
             return False
         return not other._token or hmac.compare_digest(self._token, other._token)
 
     def kept_for(self, config: Config) -> AdminAccess:
-        """What guards a listener that `config` does not have, and that stays until the restart; users are asked for."""
+        """Return a copy for a listener that `config` lacks and that stays until the restart. The users of `config` may
+        authenticate there.
+        """
         kept = copy(self)
         kept._wants_token = bool(self._token or config.users)
         return kept
 
     def refusal(self, request: HttpRequest, is_known: bool) -> tuple[int, str]:
-        """(status, why) of a request over TCP that is not served; (0, "") if it is. `is_known`: a user's, or with the
-        token.
+        """Return (status, why) for a request over TCP that is refused; (0, "") if it is served. `is_known`: the client
+        has authenticated as a user or with the token.
         """
         host = request.headers.get("host", "")
         if not self._is_ours(host):
@@ -74,23 +78,23 @@ class AdminAccess:
         return 0, ""
 
     def is_stranger(self, request: HttpRequest, is_known: bool) -> bool:
-        """Whether this is asked by who has not said who it is, and should have."""
+        """Tell whether the request is unauthenticated although the listener requires authentication."""
         return self._wants_token and not is_known and not self._has_token(request)
 
     def is_token(self, given: bytes) -> bool:
-        """Whether this is the token; how long it takes does not depend on how much of it is right."""
+        """Tell whether `given` is the token, in a time that does not depend on how much of it is right."""
         return bool(self._token) and hmac.compare_digest(given, self._token)
 
     def cookie(self, request: HttpRequest) -> str:
-        """What the browser keeps after a login: it shows that the token was known, and is not the token. One that has
-        come under TLS goes no other way.
+        """Return the cookie that a browser keeps after a login. It proves knowledge of the token without being the
+        token. A cookie that was set over TLS is sent over TLS only.
         """
         is_secure = request.headers.get("origin", "").lower().startswith("https://")
         return f"{COOKIE}={self._cookie}; Path=/; HttpOnly; SameSite=Strict" + "; Secure" * is_secure
 
     def _has_token(self, request: HttpRequest) -> bool:
         if not self._token:
-            return False  # and no cookie stands for it
+            return False  # without a token no cookie is valid
         if self.is_token(bearer(request)):
             return True
         for piece in request.headers.get("cookie", "").split(";"):
@@ -115,13 +119,13 @@ class AdminAccess:
 
 
 def bearer(request: HttpRequest) -> bytes:
-    """The token that a request brings; b"" for none."""
+    """Return the token that a request carries; b"" if it carries none."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip().encode("latin-1", "replace") if kind.lower() == "bearer" else b""
 
 
 def read_token(fs: Fs, path: str) -> bytes:
-    """The first line of the file, without blanks around it. Raises ConfigError."""
+    """Read the token, the first line of the file, without blanks around it. Raises ConfigError."""
     try:
         lines = fs.read(path, 0, TOKEN_BYTES_MAX).split(b"\n")
     except OSError as error:

@@ -65,26 +65,29 @@ if TYPE_CHECKING:
     from staniel.queues.jobs.job import Job
 
 BALLAST_RETRY_MS = 1000
-LOOK_MS = 1000  # at the spool: while clients are answered, so an idle server is not woken for it
+LOOK_MS = 1000  # between looks at the spool, which happen while clients are served: an idle server is not woken for one
 LOOK_AGAIN_MS = 10
-EXPIRED_QUEUES_PER_TURN = 1000  # that have no expired items: 2 us each
-# As many of those as one takes that loses some (a record is written) or goes itself; and as one item to another queue.
+EXPIRED_QUEUES_PER_TURN = 1000  # queues without expired items: 2 us each
+# The cost in such queues: of a queue that drops expired items (a record is written) or is deleted; of one item sent to
+# another queue.
 CHANGED_COST = 50
 SENT_COST = 10
 SETTLED_PER_TURN = 256  # sessions whose wait has ended
-PACK_NS = 5_000_000  # of a round of the watch, for that
-RECLAIM_NS = 100_000_000  # each second of a full disk, for writing journals without what has been read
-SETTLE_NS = 1_000_000  # of a turn, for their answers and for what they asked for behind the wait
-QUEUES_PER_TURN = 16  # made for clients: each makes a file, and takes up to half a millisecond
+PACK_NS = 5_000_000  # of a round of the watch, for giving back room
+RECLAIM_NS = 100_000_000  # each second of a full disk, for rewriting journals without the items that were read
+SETTLE_NS = 1_000_000  # of a turn, for their replies and for the requests behind the wait
+QUEUES_PER_TURN = 16  # made for clients: each makes a file, which takes up to half a millisecond
 
 
 Load = Callable[[], Config]
 
 
 class Broker:
-    """One spool, served. Takes the spool's lock: raises SpoolError or Locked. `workq` is there if `serves_jobs`."""
+    """The server of one spool. It takes the spool's lock; raises SpoolError or Locked. `workq` is set if
+    `serves_jobs`.
+    """
 
-    __slots__ = (  # more than thirty: Python would find them slowly
+    __slots__ = (  # more than thirty: without slots Python would find them slowly
         "__weakref__",
         "_ballast_due_ms",
         "_load",
@@ -154,19 +157,19 @@ class Broker:
         self.client_events = RateLimitedSink(report, CLIENT_EVENTS_MAX)
         self.spool = Spool(fs, config.server.spool, config.server.redo_log_bytes)
         self.fs = fs = self.spool.fs
-        self.file_systems: dict[str, FileSystemFlaw] = {}  # by folder: what the driver knows against them
+        self.file_systems: dict[str, FileSystemFlaw] = {}  # by folder: flaws that the driver has found
         self.group = self.spool.group
         self.timers = Timers()
-        self.step_ns: Callable[[], int] = standing_clock  # of the driver, for Share
+        self.step_ns: Callable[[], int] = standing_clock  # the driver's clock, for Share
         self._load, self._started_with = load, config
-        # The driver's parts of a reload: what may refuse it with a ConfigError, and what takes it over.
+        # The driver's parts of a reload: a check that may raise ConfigError, and the step that applies the file.
         self.check_reload: Callable[[Config], None] = lambda config: None
         self.reloaded: Callable[[int], None] = lambda now_ms: None
         self.certificate_ends_ms: int | None = None  # of the driver's TLS listeners
-        self.exposed_files: list[str] = []  # of secrets, that every user of the machine can read
-        self.process: Callable[[], ProcessFigures | None] = no_figures  # the driver's, too
-        self.logged_in: Callable[[Session], None] = lambda session: None  # the driver's part of it
-        # The driver's, too: whether all that was answered to a client has been given to its socket.
+        self.exposed_files: list[str] = []  # files with secrets that every user of the machine can read
+        self.process: Callable[[], ProcessFigures | None] = no_figures  # set by the driver
+        self.logged_in: Callable[[Session], None] = lambda session: None  # set by the driver: its part of a login
+        # Set by the driver: tells whether every reply to a client has been given to its socket.
         self.has_sent_all: Callable[[Session], bool] = lambda session: True
         self.queues = Queues(config.queue, self._new_journal)
         self.calendar = self.queues.calendar = Calendar()
@@ -190,26 +193,28 @@ class Broker:
         self.leases.timed_out = self._log_lease_timeout
         self.serves_jobs = bool(config.all_addresses("workq"))
         if self.serves_jobs:
-            from staniel.broker.jobs import JobService  # a tenth of what a server loads, and most serve no jobs
+            from staniel.broker.jobs import JobService  # a tenth of all modules, and most servers serve no jobs
 
             self.workq: JobService = JobService(config.workq, self.spool, report, self.calendar)
             self.workq.jobs.lease_over = self._log_job_timeout
         self.stopping = False
         self.stop_cause: dict[str, object] = {}  # for the log
-        self._sessions: dict[Session, int] = {}  # when each has connected
+        self._sessions: dict[Session, int] = {}  # when each client connected
         self.started_ms = self.expire_due_ms = self._ballast_due_ms = self._look_due_ms = 0
-        self.woken: deque[Session] = deque()  # whose wait has ended
+        self.woken: deque[Session] = deque()  # sessions whose wait has ended
         self.unsent = UnsentItems()
-        self.unreadable: set[str] = set()  # queues whose files the start could not read
-        self._to_expire: deque[Queue] = deque()  # of this round
-        self._starved: set[Queue] = set()  # could not be read for want of descriptors or memory
+        self.unreadable: set[str] = set()  # queues whose files recovery could not read
+        self._to_expire: deque[Queue] = deque()  # queues of this round
+        self._starved: set[Queue] = set()  # queues that could not be read because descriptors or memory ran out
         self._sampler: Sampler | None = None
         self.holds: list[BackupHold] = []  # of backups that are being copied
 
     def sampler(self, now_ms: int) -> Sampler:
-        """What operators see of all queues and of the last day. It begins when it is first asked for."""
+        """Return the figures that operators see, of all queues and of the last day. Sampling begins at the
+        first call.
+        """
         if self._sampler is None:
-            from staniel.broker.operations.sampler import Sampler  # a server without an admin listener has none
+            from staniel.broker.operations.sampler import Sampler  # a server without an admin listener needs no sampler
 
             self._sampler = Sampler(self, now_ms)
         return self._sampler
@@ -219,8 +224,8 @@ class Broker:
     def connect(
         self, protocol: ProtocolSpec, address: str = "", certificate: tuple[str, ...] = (), now_ms: int = 0
     ) -> Session:
-        """A new client, at `address`, with the names in its `certificate`. Beyond the connection limits its reads or
-        writes are refused until it goes.
+        """Register a new client at `address`, with the names in its `certificate`. Beyond the connection limits its
+        reads or writes are refused until it disconnects.
         """
         self.counters.curr_connections += 1
         self.counters.total_connections += 1
@@ -240,15 +245,15 @@ class Broker:
         return session
 
     def sessions(self) -> Iterator[Session]:
-        """Every client that is connected, the oldest first."""
+        """Iterate over all connected clients, the oldest first."""
         return iter(self._sessions)
 
     def connected_ms(self, session: Session) -> int:
-        """When its client has connected; 0: that is not known."""
+        """Return when the client of `session` connected; 0 if that is unknown."""
         return self._sessions.get(session, 0)
 
     def count_sessions(self, protocol: str) -> int:
-        """How many clients speak it."""
+        """Count the connected clients of one protocol."""
         return sum(session.protocol == protocol for session in self._sessions)
 
     def allow_jobs(self) -> None:
@@ -258,7 +263,7 @@ class Broker:
                 self.workq.unblock(session)
 
     def forget(self, session: Session) -> None:
-        """The client of `session` is gone."""
+        """Remove `session` after its client has disconnected."""
         self._sessions.pop(session, None)
         self.audit.asks(session, "")
         if self.config.server.enable_session_trace:
@@ -270,7 +275,7 @@ class Broker:
             self.workq.cleaner.stop()
         self.stopping = self.group.is_stopping = True
         for session in self._sessions:
-            session.backlog.clear()  # what has not been executed is not answered
+            session.backlog.clear()  # a request that has not been executed gets no reply
         if self.operations.running:
             self.operations.stop(now_ms)
         self.maintenance.close(now_ms)
@@ -302,7 +307,7 @@ class Broker:
         self.streams.close()
 
     def _end_what_waits(self, now_ms: int) -> None:
-        """Commit until nothing waits for a sync, as transfers do. What is left needs one more."""
+        """Commit until nothing waits for a sync, as transfers do. The records that are left need one more sync."""
         self.commit(now_ms)
         while self.group.has_followers and (sync := self.group.start_sync(now_ms)) is not None:
             sync.run()
@@ -310,7 +315,7 @@ class Broker:
             self.commit(now_ms)
 
     def _end_files(self, now_ms: int) -> None:
-        """Nothing is recorded any more. Two syncs, one behind the other: of all files, then of what is renamed. Raises
+        """Sync all files, then the renamed ones: two syncs in a row. Nothing may be recorded afterwards. Raises
         JournalFailure, OSError.
         """
         clock, version, refused = self.wall.end(now_ms), None, None
@@ -337,7 +342,7 @@ class Broker:
         self.group.redo.let_go()
 
     def stop(self, why: str, client: str = "") -> None:
-        """The server is to stop after this tick, because of a signal or of what a client has asked."""
+        """Stop the server after this tick, because of a signal or a client's request."""
         if not self.stopping:
             self.stopping = True
             self.stop_cause = {"why": why, "client": client} if client else {"why": why}
@@ -353,16 +358,16 @@ class Broker:
     # a tick
 
     def take_back(self, handed: list[tuple[Queue, Delivery]], now_ms: int) -> None:
-        """Put back items that were removed for good for a client that has left before any byte of their answers was
-        sent. On a full disk they are lost with it.
+        """Put back items that were removed for a client that disconnected before any byte of their replies was sent. On
+        a full disk the items are lost with the client.
         """
         by_queue: dict[Queue, list[Item]] = {}
         for queue, taken in handed:
             by_queue.setdefault(queue, []).append(taken.item)
         for queue, items in by_queue.items():
             if isinstance(queue.journal, ReaderLog):
-                # What comes and what is gone are in two files: a power cut that leaves only the first must not find the
-                # item and its copy.
+                # The added item and the removal are recorded in two files: a power cut that keeps only the first must
+                # not leave both the item and its copy.
                 self.group.after(queue.journal, partial(self._put_back, queue, items))
             else:
                 self._put_back(queue, items, now_ms)
@@ -374,17 +379,17 @@ class Broker:
 
     @property
     def unsettled(self) -> bool:
-        """Whether something has happened since the last tick settled and committed, or more is to be done at once."""
+        """True if something has happened since the last tick settled and committed, or if work is due at once."""
         group = self.group
         return bool(self.woken) or group.pending_bytes > 0 or self.maintenance.is_busy or group.is_asked
 
     def settle(self, now_ms: int) -> list[Session]:
-        """Let the woken sessions go on, and those that they wake, until none is left or that was a turn's work: two
-        with long pipelines can wake one another a thousand times. Returns them all. All waits are answered before any
-        request behind one is executed; requests that there is no time for stay in the backlogs.
+        """Run the woken sessions, and those that they wake, until none is left or the turn's share is used up: two
+        sessions with long pipelines can wake one another a thousand times. Returns all of them. All waits are answered
+        before any request behind a wait is executed; requests that do not fit into the turn stay in the backlogs.
         """
         resumed: list[Session] = []
-        until_ns = self.step_ns() + SETTLE_NS  # no Share: each wait that ends comes here
+        until_ns = self.step_ns() + SETTLE_NS  # no Share: every wait that ends comes through here
         while self.woken and len(resumed) < SETTLED_PER_TURN:
             first = len(resumed)
             for _ in range(min(len(self.woken), SETTLED_PER_TURN - len(resumed))):
@@ -401,7 +406,9 @@ class Broker:
         return resumed
 
     def tick(self, now_ms: int) -> None:
-        """What is due by now: waits that end, expired items, another try for the ballast. Raises JournalFailure."""
+        """Do what is due by now: end waits, drop expired items, try again to restore the ballast. Raises
+        JournalFailure.
+        """
         if now_ms >= self._look_due_ms:
             self._look_due_ms = now_ms + (LOOK_MS if self.spool.look() else LOOK_AGAIN_MS)
             self._remake_lost_files(now_ms)
@@ -441,8 +448,8 @@ class Broker:
                 self._reclaim(now_ms)
 
     def _reclaim(self, now_ms: int) -> None:
-        """The disk is full: give back what has been read. An eighth of the room is left to gets and closes. Raises
-        JournalFailure.
+        """Give back the disk space of items that were read, because the disk is full. An eighth of the free space is
+        left for gets and closes. Raises JournalFailure.
         """
         room = self.fs.free_bytes(self.spool.folder)[0] * 7 // 8
         room = self.maintenance.reclaim(room, Share(self, RECLAIM_NS), now_ms)
@@ -451,9 +458,9 @@ class Broker:
             self.workq.reclaim_in_spool(now_ms)
 
     def pack_read(self, read: list[tuple[int, str]], read_bytes: int, now_ms: int) -> None:
-        """What has been read, `read_bytes` in all, of which `read` has the most by queue, takes a part of the disk: if
-        that is more than there may be, give back some of it, largest first. Room is kept for four times the reserve.
-        Raises JournalFailure.
+        """Give back some of the disk space of items that were read, the largest first, if they take more than the
+        limit. `read_bytes`: their size in all; `read`: the queues with the most of them. Four times the reserve stays
+        free. Raises JournalFailure.
         """
         if self.group.is_full or not 0 < self.watch.read_bytes_max < read_bytes:
             return
@@ -465,7 +472,7 @@ class Broker:
 
     @property
     def refused_removals(self) -> int:
-        """Of how many packs, segments and deleted queues the system refuses to remove files."""
+        """The number of packs, segments and deleted queues of which the system refuses to remove files."""
         return len(self.maintenance.packs.unfinished) + self.streams.stuck_segments + len(self.deletions.unremoved)
 
     def _wall_stepped(self, now_ms: int) -> None:
@@ -496,7 +503,7 @@ class Broker:
             self.rate_limited(Level.WARNING, "redo.lost", now_ms, file=path, why=why, hint=hint)
 
     def next_ms(self) -> int:
-        """When `tick` or `start_sync` has something to do again, if nothing else happens."""
+        """Return when `tick` or `start_sync` has something to do again, if nothing else happens."""
         moments = [self.timers.next_ms(), self.group.next_due_ms(), self.transfers.next_ms, self.status.due_ms]
         if self.config.server.expiration_timer_ms:
             moments.append(0 if self._to_expire else self.expire_due_ms)
@@ -507,7 +514,7 @@ class Broker:
         return min(moments)
 
     def commit(self, now_ms: int) -> None:
-        """Write what this tick has recorded, then look after the journals that it grew. Raises JournalFailure."""
+        """Write the records of this tick, then look after the journals that grew. Raises JournalFailure."""
         group, maintenance = self.group, self.maintenance
         had_space = group.budget_bytes >= 0
         if maintenance.memory.changed:
@@ -525,7 +532,7 @@ class Broker:
             self.report(Level.ERROR, "disk.full", spool=self.spool.folder, hint=puts_are_refused(self.group))
         if self.transfers.unblocked:
             self._run_deferred_steps(now_ms)
-            self.commit(now_ms)  # what has begun now must be written before the next sync
+            self.commit(now_ms)  # transfers that have begun now must be written before the next sync
 
     def _submit_redo_tasks(self) -> None:
         redo = self.group.redo
@@ -537,7 +544,9 @@ class Broker:
             redo.trouble = ""
 
     def _run_deferred_steps(self, now_ms: int) -> None:
-        """Journals that block transfers have none under way: take the steps due, then begin transfers again."""
+        """Take the deferred steps of the journals that blocked transfers, then begin transfers again. None of those
+        journals has a transfer under way.
+        """
         logs, self.transfers.unblocked = self.transfers.unblocked, []
         for log in logs:
             log.blocks_transfers = False
@@ -550,7 +559,7 @@ class Broker:
         self.transfers.begin_again(now_ms)
 
     def finish_task(self, task: BackgroundTask, now_ms: int) -> None:
-        """`task` has run. Raises JournalFailure or OSError: the process must end."""
+        """Finish `task`, which has run. Raises JournalFailure or OSError: the process must end."""
         self.maintenance.tasks.finish(task, now_ms)
         if self.deletions.postponed:
             self.deletions.carry_out(now_ms)
@@ -558,8 +567,8 @@ class Broker:
     # queues
 
     def delete(self, queue: Queue, now_ms: int) -> int:
-        """Forget a queue that need not stay (see Deletions.must_wait), and its files; the batch that the reply waits
-        for. Raises Undeleted: the system refuses to remove a file, and nothing has changed; JournalFailure.
+        """Delete a queue that need not stay (see Deletions.must_wait), and its files. Returns the batch that the reply
+        waits for. Raises Undeleted: the system refuses to remove a file, and nothing has changed; JournalFailure.
         """
         self.maintenance.forget(queue)
         batch, left = 0, None
@@ -587,9 +596,9 @@ class Broker:
         return changed
 
     def reload(self, now_ms: int) -> RunningReload:
-        """Take over queues' settings, aliases and limits from the configuration file; nothing in flight is disturbed.
-        Queues that could not be read are tried again. Whether all of it can be taken over is known at once; many queues
-        get their settings over many turns.
+        """Apply queues' settings, aliases and limits from the configuration file; nothing in flight is disturbed.
+        Queues that could not be read are tried again. Whether the configuration is acceptable is known at once; many
+        queues get their settings over many turns.
 
         Raises ReloadError, and no setting has changed.
         """
@@ -598,11 +607,12 @@ class Broker:
             raise ReloadError("the server runs without a configuration file")
         try:
             given = self._load()
-            # Its listeners stay where they are until the restart: who reaches those decides what has to be asked.
+            # The listeners stay where they are until the restart: they decide who can connect, and so which checks are
+            # needed.
             config = given.listening_as(self._started_with)
             admin = admin_access(config, self.fs)
             if self.admin is not None and self.admin.has_token and admin is not None and not admin.has_token:
-                admin = self.admin.kept_for(config)  # so does what guards them
+                admin = self.admin.kept_for(config)  # the same applies to their guard
             else:
                 check_admin(config)
             users = Users(config, self.fs, self.users.own_uids)
@@ -632,8 +642,8 @@ class Broker:
         return running
 
     def authorize(self, session: Session, user: str, rights: Rights) -> None:
-        """From its next request on `session` is this user's."""
-        from staniel.broker.commands.authorized import handlers_for  # where there are users, or a network
+        """Give the user's rights to `session`, from its next request on."""
+        from staniel.broker.commands.authorized import handlers_for  # needed only where there are users, or a network
 
         was_stranger = session.rights is STRANGER
         session.user = user
@@ -643,10 +653,10 @@ class Broker:
             self.logged_in(session)
 
     def _take_over(self, users: Users, has_lost: bool, now_ms: int) -> None:
-        """A client whose user is gone, has other secrets or has lost a right is hung up on, wherever it is in its
-        requests: it may wait, and what it has open goes back. A client whose user has gained rights has them at once.
-        At the admin listener a token that is worth less now (`has_lost`: the listener's own is) may have begun what
-        goes on, as a stream of events does: who has come with one comes again.
+        """Disconnect each client whose user was removed, has other secrets or has lost a right. It may be anywhere in
+        its requests: waiting, or with open reads, which go back. A client whose user has gained rights has them at
+        once. A client of the admin listener is disconnected if any token is worth less now (`has_lost`: the listener's
+        own token is). It may have begun a stream of events with that token, and can connect again.
         """
         before, self.users = self.users, users
         has_lost = has_lost or not users.replace(before)
@@ -671,7 +681,7 @@ class Broker:
         self.queues.max_queues, self.queues.max_children = server.max_queues, server.max_fanout_children
 
     def _report_unreadable(self, queue: Queue) -> None:
-        """Its next items cannot be read. Open reads and puts go on, gets are refused."""
+        """Report that a queue's next items cannot be read. Open reads and puts go on, gets are refused."""
         error = queue.line.read_error
         if error is not None and error.errno in SHORT_ERRNOS:
             if queue not in self._starved:
@@ -683,8 +693,8 @@ class Broker:
         self.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=str(error), hint=hint)
 
     def _read_on(self) -> None:
-        """Try again to read what could not be read for want of descriptors or memory. A queue that has been read since
-        the last try is one like any other.
+        """Try again to read queues that could not be read because descriptors or memory ran out. A queue that has been
+        read since the last try needs no other.
         """
         for queue in list(self._starved):
             error = queue.line.read_error
@@ -695,7 +705,9 @@ class Broker:
                 self.maintenance.read_ahead.retry(queue)
 
     def _log_timed_out(self, queue: Queue, reads: list[tuple[Delivery, Ended]], now_ms: int) -> None:
-        """Open reads have reached open_transaction_timeout. Looking the client up is slow: only for the log."""
+        """Log the open reads that have reached open_transaction_timeout. Finding the client is slow, so it is done for
+        the log only.
+        """
         for taken, ended in reads:
             if not self.client_events.is_wanted("read.timed_out", now_ms):
                 continue
@@ -705,22 +717,22 @@ class Broker:
                 self.client_events(Level.INFO, LAST_TIME[ended], now_ms, client=client, **dead_letter(queue, taken))
 
     def _holder(self, queue: Queue, taken: Delivery) -> str:
-        """The address of the client that has this read open."""
+        """Return the address of the client that has this read open; "" if it is not found."""
         lease = self.leases.find(taken)
         if lease is not None:
             return lease.address
         return next((session.address for session in self._sessions if session.holds(queue, taken)), "")
 
     def _log_lease_timeout(self, lease: Lease, ended: Ended, now_ms: int) -> None:
-        """Open reads of thrift clients end by themselves."""
+        """Log an open read of a thrift client that has timed out."""
         queue, taken = lease.queue, lease.taken
         self.client_events(Level.INFO, "read.timed_out", now_ms, client=lease.address, queue=queue.name, item=taken.id)
         if ended in LAST_TIME:
             self.client_events(Level.INFO, LAST_TIME[ended], now_ms, client=lease.address, **dead_letter(queue, taken))
 
     def _log_job_timeout(self, job: Job, now_ms: int) -> None:
-        """A worker has not finished a job in its time."""
-        from staniel.protocol.workq.fields import show_id  # only who serves jobs needs it
+        """Log that a worker has not finished a job in time."""
+        from staniel.protocol.workq.fields import show_id  # needed only for jobs
 
         name, id, attempts = job.terms.queue.name.decode("latin-1"), show_id(job.id).decode(), job.attempts
         self.client_events(Level.INFO, "job.timed_out", now_ms, client=job.holder, name=name, job=id, attempts=attempts)
@@ -749,7 +761,7 @@ class Broker:
     def _guard_all(self) -> None:
         for session in self._sessions:
             self._guard(session)
-        if not self.status.enforced.reads:  # waiters would still be handed what others give back
+        if not self.status.enforced.reads:  # waiters would still be handed items that other clients give back
             for queue in self.queues.all():
                 queue.dismiss_waiters()
             self.queues.waiters_by_name.dismiss_all()
@@ -765,7 +777,7 @@ class Broker:
 
     def _expire(self, queue: Queue, now_ms: int) -> int:
         """Drop the expired items at the head of a queue, and the queue itself if it is empty and past max_queue_age.
-        Returns the work, in queues that were looked at in vain.
+        Returns the cost, in queues without expired items.
         """
         config = queue.config
         count = queue.expire(now_ms, config.max_expire_sweep)
@@ -776,7 +788,7 @@ class Broker:
             return took
         if JournalView(queue).is_bare and not self.deletions.must_wait(queue):
             took += CHANGED_COST
-            with suppress(Undeleted):  # it is tried again in the next round
+            with suppress(Undeleted):  # tried again in the next round
                 self.delete(queue, now_ms)
                 self.queues.expired += 1
         return took
@@ -787,13 +799,13 @@ class Broker:
             raise Refused(why, client=True)
         is_stream = self.spool.format_of(name, config) is Format.LIBKESTREL
         journal: Journal = (self.streams if is_stream else self.spool).create(name, config, now_ms)
-        # That it is empty now is news.
+        # A get's reply that the new queue is empty must wait until the erasure of its predecessor is durable.
         journal.batch = max(journal.batch, self.queues.erased.pop(name, 0))  # type: ignore[misc]
         return journal
 
 
 def admin_access(config: Config, fs: Fs) -> AdminAccess | None:
-    """Who may use the admin listener over TCP; None: it has no such address. Raises ConfigError."""
+    """Return the guard of the admin listener over TCP; None: it has no such address. Raises ConfigError."""
     if not any(isinstance(address, TcpAddress) for address in config.all_addresses("admin")):
         return None
     from staniel.broker.admin_access import AdminAccess  # loads OpenSSL

@@ -1,10 +1,12 @@
-"""What the statistics of the server count."""
+"""Counters of the server's statistics."""
 
 from __future__ import annotations
 
 
 class ServerCounters:
-    """Counts since the start of the process. No Struct: its fields are set at less than half the speed."""
+    """Counts since the start of the process. It is no Struct: setting a Struct's fields takes more than twice
+    as long.
+    """
 
     __slots__ = (
         "bytes_read",
@@ -35,8 +37,8 @@ class ServerCounters:
         self.total_items = 0
         self.cmd_monitor = 0
         self.cmd_monitor_get = 0
-        self.cmd_get_timeout_dropped = 0  # waits cut short by the client's end
-        self.cmd_get_open_dropped = 0  # open reads given back by the client's end
-        self.finished_but_add = 0  # items that came for a client which had just gone
+        self.cmd_get_timeout_dropped = 0  # waits cut short because the client disconnected
+        self.cmd_get_open_dropped = 0  # open reads given back because the client disconnected
+        self.finished_but_add = 0  # items that arrived for a client which had just disconnected
         self.bytes_read = 0
         self.bytes_written = 0

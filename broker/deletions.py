@@ -1,10 +1,10 @@
-"""Deleting queues for clients. A queue on whose files a thread is at work, or that has transfers under way, is deleted
-when that has ended, and its clients are answered then: transfers that a crash leaves unfinished must not be finished in
-another queue of the same name.
+"""Deletions of queues for clients. A queue on whose files a thread is at work, or that has transfers under way, is
+deleted when that has ended, and its clients get their replies then: transfers that a crash leaves unfinished must not
+be finished in another queue of the same name.
 
-Where the system refuses to remove a file, the request is refused and the queue is served on. Where it refuses that
-after the first file has gone, the queue is gone, too: no start finds its items. What is left of its files is tried
-again each second, and until then there is no other queue of its name.
+If the system refuses to remove the first file, the request is refused and the queue stays in service. If the system
+refuses to remove a later file, the queue is deleted: recovery would find none of its items. The files that are left are
+tried again each second, and until they are removed no other queue may have the name.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from staniel.journal.disk.removal import FileRemoval, Unremoved
 
 Then = Callable[[bool, str], None]
-"""Called with whether there was such a queue, and why it is still there: "" if it is not. Answers the client."""
+"""The type of a callback that replies to the client. It gets whether the queue existed, and why it is still there: ""
+if it is not.
+"""
 
 
 class Undeleted(Exception):
-    """The system refuses to remove the files of a queue; nothing has changed. `why`: for the client."""
+    """The refusal of the system to remove the files of a queue; nothing has changed. `why`: for the client."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -35,15 +37,15 @@ class Undeleted(Exception):
 
 
 class Deletions:
-    """`carry_out` is called when a task or a sync has ended. What was asked for is done even if its client has gone
-    meanwhile.
+    """Deletions that were requested and are not finished. `carry_out` is called when a task or a sync has ended. A
+    deletion is carried out even if its client has disconnected meanwhile.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.postponed: dict[Queue, list[Session]] = {}
         self.unremoved: dict[str, FileRemoval] = {}
-        """By name: what is left of the files of deleted queues."""
+        """Files of deleted queues that are left, by the queue's name."""
 
     def delete(self, session: Session, name: str, now_ms: int, then: Then) -> None:
         """Delete a queue for `session`, and call `then`: at once, or when a later turn lets the session go on. Raises
@@ -52,7 +54,7 @@ class Deletions:
         broker = self._broker
         queue = broker.queues.find(name)
         if queue is None:
-            session.batch = max(session.batch, broker.queues.erased.get(name, 0))  # a power cut may bring it back
+            session.batch = max(session.batch, broker.queues.erased.get(name, 0))  # the deletion may not be durable yet
             then(broker.queues.waiters_by_name.dismiss(name), "")  # readers may wait for it
             return
         if self.must_wait(queue):
@@ -81,15 +83,15 @@ class Deletions:
         self._broker.audit.note(session, "delete", now_ms, queue=name, items=items)
 
     def must_wait(self, queue: Queue) -> bool:
-        """Whether `queue` and its files must stay for now."""
+        """Tell whether `queue` and its files must stay for now."""
         return self._broker.maintenance.is_at_work(queue) or self._broker.transfers.has_under_way(queue)
 
     def is_postponed(self, queue: Queue) -> bool:
-        """Whether `queue` is about to go: nothing is sent from it or to it any more."""
+        """Tell whether the deletion of `queue` is pending: nothing is sent from it or to it any more."""
         return queue in self.postponed
 
     def carry_out(self, now_ms: int) -> None:
-        """Carry out what can be carried out now. Raises JournalFailure."""
+        """Carry out the deletions that need not wait any more. Raises JournalFailure."""
         broker = self._broker
         due = [queue for queue in self.postponed if not self.must_wait(queue)]
         if not due:
@@ -107,7 +109,7 @@ class Deletions:
             for number, session in enumerate(sessions):
                 session.batch = max(session.batch, batch)
                 if session.state is SUSPENDED:
-                    session.deliver((number == 0 or bool(why), why))  # the others come after it
+                    session.deliver((number == 0 or bool(why), why))  # the other clients find no queue
         if not self.postponed:
             broker.group.after_sync = None
         broker.transfers.resume(due, now_ms)
@@ -115,19 +117,21 @@ class Deletions:
     # what the system refuses
 
     def refused(self, name: str, error: OSError, now_ms: int) -> Undeleted:
-        """The system refuses to remove the first file of queue `name`: it is served on."""
+        """Log that the system refuses to remove the first file of queue `name`, which stays in service. Returns the
+        error for the client.
+        """
         why = described(error)
         hint = f"nothing has changed; {_remedy(error)}, then delete it again"
         self._broker.rate_limited(Level.WARNING, "queue.undeleted", now_ms, queue=name, why=why, hint=hint)
         return Undeleted(f"queue {name} is not deleted: {why}")
 
     def leave(self, name: str, left: Unremoved, now_ms: int) -> None:
-        """Queue `name` is gone, and `left` of its files are still there."""
+        """Note that queue `name` is deleted, and `left` of its files could not be removed."""
         self.unremoved[name] = left.removal
         self._block(name, left.error, now_ms)
 
     def go_on(self, now_ms: int) -> None:
-        """Try again to remove what is left. Raises JournalFailure."""
+        """Try again to remove files of deleted queues. Raises JournalFailure."""
         broker = self._broker
         for name, removal in list(self.unremoved.items()):
             try:

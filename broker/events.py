@@ -1,4 +1,4 @@
-"""Events for the operator: a level, a short dotted name, and fields. Where they go is up to the sink."""
+"""Events for the operator: a level, a short dotted name, and fields. The sink decides where they go."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-SELDOM_MS = 10_000  # between two lines about the same
-CLIENT_EVENTS_MAX = 20  # lines about one thing that clients do, in that time
-KINDS_MAX = 64  # of lines that are told apart at a time; further ones share the lines of OTHERS
+SELDOM_MS = 10_000  # between two lines of the same kind
+CLIENT_EVENTS_MAX = 20  # lines of one kind that clients cause, in that time
+KINDS_MAX = 64  # of lines that are counted apart at a time; further kinds share one count, under OTHERS
 OTHERS = object()
 
 
@@ -21,13 +21,13 @@ class Level(Enum):
 
 
 class EventSink(Protocol):
-    """`event` is a short dotted name; `fields` are numbers and texts."""
+    """A function that takes events. `event` is a short dotted name; `fields` are numbers and texts."""
 
     def __call__(self, level: Level, event: str, /, **fields: object) -> None: ...
 
 
 def discard(level: Level, event: str, /, **fields: object) -> None:
-    """A sink for nothing."""
+    """Discard an event."""
 
 
 DAMAGES = frozenset({
@@ -35,11 +35,13 @@ DAMAGES = frozenset({
     "journal.shortened", "journal.unreadable_items", "pauses.damaged", "redo.damaged",
     "redo.unusable", "spool.cleared",
 })  # fmt: skip
-"""Events about bytes of the spool that are lost or cannot be read, while the rest is served."""
+"""Names of events about bytes of the spool that are lost or cannot be read, while the rest is served."""
 
 
 class DamageWatch:
-    """Hands every event on to `report`. `count`: how many of DAMAGES came by, `first`: one, and its file."""
+    """A sink that passes every event on to `report`. `count`: how many of DAMAGES came by, `first`: the first of them,
+    and its file.
+    """
 
     def __init__(self, report: EventSink) -> None:
         self.count = 0
@@ -55,7 +57,7 @@ class DamageWatch:
 
 
 class LineWindow(Struct):
-    """What has come of one kind since `since_ms`: how many lines, and how many were left out before the next one."""
+    """The lines of one kind since `since_ms`: how many were written, and how many were left out before the next one."""
 
     since_ms: int
     length_ms: int = SELDOM_MS
@@ -68,7 +70,7 @@ class LineWindow(Struct):
 
 
 class RateLimit:
-    """At most `burst` lines of a kind in SELDOM_MS. Of a kind that goes on exceeding that the windows become twice as
+    """A limit of `burst` lines of a kind in SELDOM_MS. While a kind keeps exceeding it, its windows become twice as
     long each time, up to `longest_ms`.
     """
 
@@ -78,7 +80,7 @@ class RateLimit:
         self._windows: dict[object, LineWindow] = {}
 
     def admits(self, kind: object, now_ms: int) -> bool:
-        """Whether a line of this kind would be written now; if not, it counts as left out."""
+        """Tell whether a line of this kind may be written now; if not, it counts as left out."""
         if kind not in self._windows and len(self._windows) >= KINDS_MAX:
             self._windows = {each: window for each, window in self._windows.items() if not window.is_over(now_ms)}
             if len(self._windows) >= KINDS_MAX:
@@ -96,7 +98,7 @@ class RateLimit:
         return True
 
     def count(self, kind: object) -> int:
-        """A line of a kind that was admitted is written; how many were left out before it."""
+        """Count a line of a kind that was admitted, and return how many were left out before it."""
         window = self._windows.get(kind) or self._windows[OTHERS]
         left_out, window.left_out = window.left_out, 0
         window.lines += 1
@@ -104,9 +106,9 @@ class RateLimit:
 
 
 class RateLimitedSink:
-    """For events that clients cause as often as they like: at most `burst` lines in SELDOM_MS for each event and `why`.
-    The next line after those says in `left_out` how many were not written. A `why` in which a client's own words stand
-    would make each of its lines one of another kind: there `of_kind` says what is counted together.
+    """A sink for events that clients cause as often as they like: at most `burst` lines in SELDOM_MS for each event and
+    `why`. The next line after those has in `left_out` how many were not written. A `why` with a client's own words in
+    it would make each line one of another kind: for such events `of_kind` names the kind.
     """
 
     def __init__(self, report: EventSink, burst: int = 1) -> None:
@@ -117,7 +119,7 @@ class RateLimitedSink:
         self.of_kind(fields.get("why"), level, event, now_ms, **fields)
 
     def of_kind(self, kind: object, level: Level, event: str, now_ms: int, /, **fields: object) -> None:
-        """The same, of lines that are counted together with those of that event and `kind`."""
+        """Report an event whose lines are counted together with those of the same event and `kind`."""
         if not self.is_wanted(event, now_ms, kind):
             return
         if left_out := self._limit.count((event, kind)):
@@ -125,7 +127,7 @@ class RateLimitedSink:
         self._report(level, event, **fields)
 
     def is_wanted(self, event: str, now_ms: int, kind: object = None) -> bool:
-        """Whether a line about this would be written now; if not, it counts as left out. For events whose fields take
-        time to find.
+        """Tell whether such a line may be written now; if not, it counts as left out. For events whose fields take time
+        to find.
         """
         return self._limit.admits((event, kind), now_ms)

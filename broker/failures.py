@@ -1,7 +1,7 @@
-"""What an exception in an operator's request costs: that request, which is answered with an error, and a log line.
+"""Handling of an exception in an operator's request: the request gets an error, and the log a line.
 
-Only what shows something, or changes settings, is guarded so. An exception in a client's put or get, or in a change of
-a queue, ends the process: recovery restores what is durable.
+Only requests that show something, or change settings, are guarded so. An exception in a client's put or get, or in a
+change of a queue, ends the process: recovery restores what is durable.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from staniel.broker.session import Session
 
 PASSED = (Later, JournalFailure, MemoryError)
-"""Later is no failure; the others always end the process."""
+"""Exceptions that pass. Later is no failure; the others always end the process."""
 ANSWER = "the server failed to serve this request; its log says why (request.failed)"
 Handler = Callable[["Session", Any, int], None]
 
 
 def report_failure(broker: Broker, what: str, client: str, error: Exception, now_ms: int) -> None:
-    """Log an exception that has been caught, with the line of code that raised it. Raises it if it must not be."""
+    """Log an exception that has been caught, with the line of code that raised it. Raises it if it is one of PASSED."""
     if isinstance(error, PASSED):
         raise error
     frames = extract_tb(error.__traceback__)
@@ -37,7 +37,7 @@ def report_failure(broker: Broker, what: str, client: str, error: Exception, now
 
 
 def guarded(handler: Handler) -> Handler:
-    """`handler` of a text protocol's request, which answers with a server error where it would raise."""
+    """Wrap `handler` of a text protocol's request: an exception becomes a server error."""
 
     def serve(session: Session, request: Any, now_ms: int) -> None:
         try:
@@ -49,7 +49,7 @@ def guarded(handler: Handler) -> Handler:
 
 
 def refuse_failed(session: Session, what: str, error: Exception, now_ms: int) -> None:
-    """Answer a request of a text protocol that raised `error`. Raises it if it must not be caught."""
+    """Reply with an error to a request of a text protocol that raised `error`. Raises it if it must not be caught."""
     report_failure(session.broker, what, session.address, error, now_ms)
     if session.protocol == "memcache":
         session.refuse(ANSWER)

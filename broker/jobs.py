@@ -25,16 +25,16 @@ from staniel.queues.jobs.replay import JobReplay
 from staniel.queues.jobs.states import LEASED
 from staniel.queues.jobs.times import NS_A_MS
 
-JOBS_PER_TICK = 250  # that time does something to: about a millisecond
+JOBS_PER_TICK = 250  # jobs with something due in one tick: about a millisecond
 TERMS_MAX = 4096
-RECLAIMED_BYTES_MIN = 64 << 10  # a shorter segment is not ended for what is dead in it
+RECLAIMED_BYTES_MIN = 64 << 10  # a shorter segment is not ended for the sake of its dead jobs
 BALLAST_RETRY_MS = 1000
 
 SyncMs = int
 
 
 def sync_ms_of(settings: WorkqSettings) -> SyncMs:
-    """The policy as the commit group knows it."""
+    """Return the sync policy in the form of the commit group."""
     if settings.cmdlog_sync == "interval":
         return settings.cmdlog_sync_int_ms
     return SYNC_OS if settings.cmdlog_sync == "os" else SYNC_ALWAYS
@@ -49,7 +49,7 @@ class JobService:
         self.calendar = calendar
         self.folder = settings.cmdlog_path or f"{spool.own}/{workq_files.OWN_FOLDER}"
         self.started_ms = 0
-        self.trouble = ""  # why no jobs can be served
+        self.trouble = ""  # why jobs cannot be served
         self.cleanings = 0
         self.terms: dict[JobTerms, Terms] = {}
         self._equal: dict[tuple[object, ...], Terms] = {}
@@ -80,8 +80,8 @@ class JobService:
             raise SpoolError(f"{why}; give a folder that this user may write, with --cmdlog-path") from error
 
     def recover(self, now_ms: int) -> int:
-        """Replay the log; how many jobs there are. If its files cannot be read there is `trouble`, and none are served.
-        Raises SpoolError.
+        """Replay the log; return the number of jobs. If its files cannot be read, `trouble` says why, and no jobs are
+        served. Raises SpoolError.
         """
         self.started_ms = now_ms
         self.trouble = ""
@@ -96,7 +96,7 @@ class JobService:
                 except OSError as error:
                     self._report_unreadable(error)
                     return 0
-                # What a killed server had written and not synced is seen again: it must not vanish any more.
+                # What a killed server wrote without a sync is served again: a power cut must not take it away now.
                 self._spool.fs.sync_all(self.folder)
             finally:
                 release()
@@ -143,8 +143,8 @@ class JobService:
     # the wall
 
     def follow_wall(self, now_ms: int) -> None:
-        """The calendar has changed: what is recorded from now on is recorded in its present era, and schedules follow
-        the wall.
+        """Follow a change of the calendar: records from now on belong to its present era, and schedules follow the wall
+        clock.
         """
         calendar, log = self.calendar, self.log
         aheads_ns = [era.ahead_ms * NS_A_MS for era in calendar.eras]
@@ -153,14 +153,14 @@ class JobService:
         log.follow(aheads_ns)
 
     def shown_ns(self, then_ns: int) -> int:
-        """What the wall showed at a moment of server time, or will show."""
+        """Return the wall clock's time at a moment of server time, past or future."""
         then_ms = then_ns // NS_A_MS
         return then_ns + (self.calendar.shown_ms(then_ms) - then_ms) * NS_A_MS
 
     # terms
 
     def learn(self, given: JobTerms) -> Terms:
-        """The terms that a line gives, remembered under the line's own object, which lines alike share."""
+        """Return the terms that a line gives, stored under the line's own object, which equal lines share."""
         terms = self.intern(given)
         if len(self.terms) >= TERMS_MAX:
             self.terms.clear()
@@ -168,7 +168,7 @@ class JobService:
         return terms
 
     def intern(self, given: JobTerms) -> Terms:
-        """One object for all jobs of the same terms."""
+        """Return one object for all jobs of the same terms."""
         key = (given.name, given.ttr_ms, given.ttl_ms, given.priority, given.max_attempts, given.max_fails)
         terms = self._equal.get(key)
         if terms is None:
@@ -180,7 +180,7 @@ class JobService:
     # time
 
     def tick(self, now_ms: int) -> None:
-        """What is due by now, a slice of it."""
+        """Do a slice of what is due by now."""
         if self.jobs.next_ms() <= now_ms:
             self.jobs.ring(now_ms, JOBS_PER_TICK)
         if self.cleaner.next_ms() <= now_ms:
@@ -194,13 +194,13 @@ class JobService:
                 self._reclaim(now_ms)
 
     def reclaim_in_spool(self, now_ms: int) -> None:
-        """The spool's disk is full: if the command log is on it, shrink that. Called each second."""
+        """Shrink the command log if it is on the spool's disk, which is full. Called each second."""
         if self.log.ballast is None and not self.trouble:
             self._reclaim(now_ms)
 
     def _reclaim(self, now_ms: int) -> None:
-        """Rewrite the segments that hold more dead jobs than others, if there is room for what they keep. The one that
-        is appended to ends here, so that the next call has it rewritten.
+        """Rewrite the segments with the most dead jobs, if there is room for the live ones. The segment that is being
+        written may end here, so that the next call can rewrite it.
         """
         if not self.cleaner.every_ms or not self.cleaner.is_idle:
             return
@@ -210,7 +210,7 @@ class JobService:
         self.cleaner.begin_now(now_ms, room)
 
     def next_ms(self) -> int:
-        """When `tick` has something to do again, if nothing else happens."""
+        """Return when `tick` has something to do again, if nothing else happens."""
         moment_ms = min(self.jobs.next_ms(), self.cleaner.next_ms())
         ballast = self.log.ballast
         if ballast is not None and ballast.budget_bytes < 0:
@@ -220,14 +220,14 @@ class JobService:
     # clients
 
     def block(self, session: Session) -> None:
-        """Refuse what `session` asks for, if it speaks workq: there is `trouble`."""
-        from staniel.broker.commands.workq import BLOCKED  # which has this class's fields
+        """Refuse all requests of `session` if it speaks workq, because of `trouble`."""
+        from staniel.broker.commands.workq import BLOCKED  # it needs this class's fields
 
-        if session.protocol == "workq" and session.rights is not STRANGER:  # who is told that it is one, and no more
+        if session.protocol == "workq" and session.rights is not STRANGER:  # an unauthenticated client learns no more
             session.handlers = BLOCKED
 
     def unblock(self, session: Session) -> None:
-        """Serve it again."""
+        """Serve `session` again."""
         from staniel.broker.commands.workq import BLOCKED, HANDLERS
 
         if session.handlers is BLOCKED:
@@ -236,7 +236,7 @@ class JobService:
                 session.broker.authorize(session, session.user, session.rights)
 
     def close(self) -> None:
-        """Everything must have been written and synced."""
+        """Close the log. Everything must have been written and synced."""
         self.log.close()
 
     def _take_reserve(self) -> None:

@@ -1,6 +1,7 @@
-"""How long things take, as histograms for Prometheus: what is counted, and in which steps.
+"""Histograms of durations for Prometheus: the measured durations and the bounds of their buckets.
 
-Syncs are all counted. Of requests and items one is looked at, at most every SAMPLE_NS, so that others cost nothing.
+All syncs are counted. Of requests and items a sample is taken, one every SAMPLE_NS at most, so that the others cost
+nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ if TYPE_CHECKING:
 
 SAMPLE_NS = 10_000_000
 REQUEST_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
-"""From an answer out of memory to a disk that is in trouble."""
+"""Bounds from a reply out of memory to a disk in trouble."""
 REST_BOUNDS_S = (0.001, 0.01, 0.1, 1, 5, 15, 60, 300, 900, 3_600, 21_600, 86_400, 604_800)
-"""From an item that is waited for to one that has lain for a week."""
+"""Bounds from an item that a client waits for to an item that has lain for a week."""
 
 
 class Histogram:
     """Counts of values by size. `bounds_s`: the largest value of each bucket, in seconds; `counts` has one more, for
-    what is larger than all. `sum_ns` in nanoseconds.
+    values larger than all. `sum_ns` in nanoseconds.
     """
 
     __slots__ = ("_bounds_ns", "bounds_s", "counts", "sum_ns")
@@ -37,9 +38,9 @@ class Histogram:
 
 
 class Latencies:
-    """`puts`, `gets`: from the read of a request's last byte until its answer was given to the socket, for answers that
-    are not waited for. `deliveries`: from the beginning of the turn in which an item came to a client that waited.
-    `syncs`: of the disk. `rests`: how long an item was in the server when a get took or opened it.
+    """The server's histograms. `puts`, `gets`: from the read of a request's last byte until its reply was given to the
+    socket, for replies without a wait. `deliveries`: from the beginning of the turn in which an item came to a client
+    that waited. `syncs`: of the disk. `rests`: how long an item was in the server when a get took or opened it.
     """
 
     __slots__ = ("deliveries", "gets", "puts", "rests", "syncs")
@@ -52,7 +53,7 @@ class Latencies:
         self.rests = Histogram(REST_BOUNDS_S)
 
     def add_rest(self, added_ms: int, now_ms: int) -> None:
-        """An item leaves that came at `added_ms`; 0: that is not known."""
+        """Count how long an item that leaves was in the server. `added_ms` 0: unknown."""
         if added_ms:
             self.rests.add(max(0, now_ms - added_ms) * 1_000_000)
 

@@ -1,7 +1,7 @@
 """Open reads that belong to no connection: thrift's. Each has a number of its own and a time limit.
 
-The limit runs from the moment the item is opened, so a client that vanishes in the middle of a get leaves nothing open
-for ever.
+The limit runs from the moment the item is opened, so a client that disconnects in the middle of a get leaves nothing
+open for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Owner = tuple[int, str]  # a session's number and a queue's name
 
 
 class Lease:
-    """One open read with a time limit."""
+    """An open read with a time limit."""
 
     __slots__ = ("address", "leases", "number", "owner", "queue", "taken")
 
@@ -40,26 +40,28 @@ class Lease:
 
 
 class Leases:
-    """All leases by number. Numbers count from 1 for the life of the process; any client may end any of them, if it
-    names the queue: that is what its rights are asked for.
+    """All leases by number. Numbers count from 1 for the life of the process. Any client may end any lease if it names
+    the queue, for which its rights are checked.
     """
 
     def __init__(self, timers: Timers) -> None:
         self._deadlines = timers
         self._leases: dict[int, Lease] = {}
         self._by_read: dict[Delivery, Lease] = {}
-        self._held: dict[Owner, dict[int, Lease]] = {}  # by number: the oldest first
+        self._held: dict[Owner, dict[int, Lease]] = {}  # by number, so the oldest first
         self._over: dict[Queue, list[Lease]] = {}
         self._last = 0
         # Called with leases that have timed out.
         self.timed_out: Callable[[Lease, Ended, int], None] = lambda lease, ended, now_ms: None
 
     def held(self, session: int, queue: str) -> int:
-        """How many a session has open on a queue."""
+        """Return how many leases a session holds on a queue."""
         return len(self._held.get((session, queue), ()))
 
     def by_session(self) -> dict[int, dict[str, tuple[int, int]]]:
-        """How many each session has open, and since when the oldest, by the session's number and the queue's name."""
+        """Return how many leases each session holds, and since when the oldest, by the session's number and the queue's
+        name.
+        """
         found: dict[int, dict[str, tuple[int, int]]] = {}
         for (session, queue), held in self._held.items():
             oldest = next(iter(held.values()))
@@ -67,11 +69,11 @@ class Leases:
         return found
 
     def find(self, taken: Delivery) -> Lease | None:
-        """The lease of an open read."""
+        """Return the lease of an open read."""
         return self._by_read.get(taken)
 
     def grant(self, session: Session, queue: Queue, taken: Delivery, until_ms: int) -> int:
-        """The number of a new lease."""
+        """Grant a lease and return its number."""
         self._last += 1
         owner = (session.number, queue.name)
         lease = Lease(self, self._last, owner, session.address, queue, taken)
@@ -82,13 +84,15 @@ class Leases:
         return self._last
 
     def expire(self, lease: Lease) -> None:
-        """Its time is over. Those of one queue end together, once it is known which they are."""
+        """End a lease that has timed out. Those of one queue end together, once all of them are known."""
         if self.pop(lease.number) is not None:
             self._over.setdefault(lease.queue, []).append(lease)
             self._deadlines.soon(self)
 
     def due(self, now_ms: int) -> int:
-        """Have those end whose time is over, so that their items are in their old order again."""
+        """End the leases that have timed out, all of a queue together, so that their items are in their old order
+        again.
+        """
         if self._deadlines.is_behind(now_ms):
             self._deadlines.soon(self)  # there may be more of them
             return 0
@@ -109,12 +113,12 @@ class Leases:
             self.timed_out(leases[taken.xid], fate, now_ms)
 
     def pop_of(self, number: int, queue: str) -> Lease | None:
-        """The same, if it is of the queue of that name."""
+        """Remove a lease and return it; None if there is none of that number on the queue of that name."""
         lease = self._leases.get(number)
         return self.pop(number) if lease is not None and lease.queue.name == queue else None
 
     def pop(self, number: int) -> Lease | None:
-        """The lease, no longer ours; None if there is none of that number."""
+        """Remove a lease and return it; None if there is none of that number."""
         lease = self._leases.pop(number, None)
         if lease is not None:
             del self._by_read[lease.taken]

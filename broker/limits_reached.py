@@ -1,5 +1,5 @@
-"""How often each limit has kept something from a client: for the statistics, for /metrics, and for the log where no
-other event tells of it. docs/config.md has one table of all limits.
+"""Counts of how often each limit was reached: for the statistics, for /metrics, and for the log where no other event
+reports it. docs/config.md has one table of all limits.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ LIMITS = (
     "max_open_reads",
     "max_waiters",
 )
-"""Most are names of settings. `open_files` is the system's; `invalid_requests` are what a parser has refused, as lines
-and numbers that are too long; `queue_full` is a queue's `max_items` or `max_size`.
+"""Names of limits. Most are settings. `open_files` is the system's limit; `invalid_requests` are those that a parser
+has refused, for example for lines and numbers that are too long; `queue_full` is a queue's `max_items` or `max_size`.
 """
 
 
 class LimitsReached:
-    """`counts` are since the start. `max_connections`: how many clients there may be; 0: the driver has not said."""
+    """The counts of all limits. `counts` are since the start of the process. `max_connections`: the limit of clients;
+    0: the driver has not set it.
+    """
 
     def __init__(self, report: EventSink) -> None:
         self.counts = dict.fromkeys(LIMITS, 0)
@@ -39,10 +41,10 @@ class LimitsReached:
         self._rate_limited = RateLimitedSink(report)
 
     def count(self, limit: str) -> None:
-        """For what has an event of its own, or happens so often that none is wanted."""
+        """Count a limit that has an event of its own, or is reached so often that no event is wanted."""
         self.counts[limit] += 1
 
     def tell(self, limit: str, now_ms: int, **fields: object) -> None:
-        """Count it, and log it; a line for each limit in ten seconds."""
+        """Count a limit and log it, with one line for each limit in ten seconds."""
         self.counts[limit] += 1
         self._rate_limited(Level.WARNING, "limit.reached", now_ms, why=limit, **fields)

@@ -1,7 +1,7 @@
 """Passwords as `scrypt$LN$R$P$SALT$KEY`, and their comparison, which takes a twentieth of a second on purpose.
 
-The comparison runs in the thread of background tasks (hashlib lets go of the interpreter meanwhile), one at a time and
-a few waiting. A pair that was right is remembered by a keyed digest: a client that connects again waits for nothing.
+The comparison runs in the thread of background tasks (hashlib releases the interpreter lock meanwhile), one at a time,
+with a few waiting. A pair that was right is remembered by a keyed digest: a client that connects again does not wait.
 Source of the parameters: RFC 7914, and OWASP's password storage cheat sheet.
 """
 
@@ -20,13 +20,13 @@ LN, R, P = 14, 8, 1  # 16 MB, and 50 ms
 LN_MAX, R_MAX, P_MAX = 17, 16, 4  # a line of the configuration must not take minutes, or all memory
 SALT_BYTES, KEY_BYTES = 16, 32
 PASSWORD_BYTES_MAX = 1024
-CHECKS_MAX = 64  # that wait; more are told to come again: at 20 a second these take three seconds
+CHECKS_MAX = 64  # that wait; further ones are refused: at 20 a second these take three seconds
 REMEMBERED_MAX = 4096
-SAMPLE_MAX = 16  # hashes that a refusal may cost as much as: to look at each takes 9 us, while all clients wait
+SAMPLE_MAX = 16  # hashes that a refusal may imitate: a look at each takes 9 us, while all clients wait
 
 
 class PasswordHash(Struct, frozen=True):
-    """A hash, taken apart."""
+    """A parsed hash."""
 
     ln: int
     r: int
@@ -35,18 +35,18 @@ class PasswordHash(Struct, frozen=True):
     key: bytes
 
     def matches(self, password: bytes) -> bool:
-        """Takes its time, and 128 * r * 2**ln bytes."""
+        """Tell whether `password` is right. Takes its time, and 128 * r * 2**ln bytes."""
         return hmac.compare_digest(_scrypt(password, self.salt, self.ln, self.r, self.p), self.key)
 
 
 def hash_password(password: bytes, salt: bytes) -> str:
-    """For the configuration."""
+    """Return the hash of `password` for the configuration."""
     key = _scrypt(password, salt, LN, R, P)
     return f"scrypt${LN}${R}${P}${b64encode(salt).decode()}${b64encode(key).decode()}"
 
 
 def parse_hash(text: str) -> PasswordHash:
-    """Raises ValueError, which says nothing of what the text holds."""
+    """Parse a hash. Raises ValueError, whose text does not contain the hash."""
     words = text.split("$")
     if len(words) != 6 or words[0] != "scrypt" or not all(word.isascii() and word.isdigit() for word in words[1:4]):
         raise ValueError("no hash of scrypt")
@@ -75,8 +75,8 @@ NOBODYS = PasswordHash(LN, R, P, bytes(SALT_BYTES), bytes(KEY_BYTES))
 
 
 def sample(hashes: list[PasswordHash]) -> list[PasswordHash]:
-    """What `stand_in` chooses among, where there are thousands of users: some of them, and one of each cost. The same
-    ones each time: keys are as good as random.
+    """Return the hashes that `stand_in` chooses among if there are thousands of users: some of them, and one of each
+    cost. The choice is the same each time, by key, because keys are as good as random.
     """
     found: list[PasswordHash] = []
     costs = set[tuple[int, int, int]]()
@@ -90,8 +90,8 @@ def sample(hashes: list[PasswordHash]) -> list[PasswordHash]:
 
 
 def stand_in(name: str, hashes: list[PasswordHash]) -> PasswordHash:
-    """For a name that is no user's, or has no password. How long a refusal takes must not tell such names from those in
-    `hashes`: it costs as much as one of them, the same one each time, also after another start.
+    """Return a hash for a name that is no user's, or has no password. The time of a refusal must not distinguish such
+    names from those in `hashes`: it costs as much as one of them, the same one each time, also after a restart.
     """
     if not hashes:
         return NOBODYS
@@ -101,7 +101,7 @@ def stand_in(name: str, hashes: list[PasswordHash]) -> PasswordHash:
 
 class PasswordCheck:
     """A background task. `then(is_right, now_ms)` is called in the hub's thread, `is_awaited` in the other one, so it
-    only looks at a field; what no client waits for any more is not compared, and holds up no other login.
+    only looks at a field; a password that no client waits for any more is not compared, and delays no other login.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class PasswordCheck:
     def run(self) -> None:
         if not self._is_awaited():
             return
-        with suppress(MemoryError, ValueError):  # no memory for it (OpenSSL's word is ValueError): then it is not right
+        with suppress(MemoryError, ValueError):  # out of memory (OpenSSL's ValueError): not right
             self._is_right = self._wanted.matches(self._password)
 
     def done(self, now_ms: int) -> None:
@@ -143,7 +143,7 @@ class Remembered:
         self._digests[self._digest(name, wanted, password)] = None
 
     def forget(self) -> None:
-        """The users have changed."""
+        """Forget all pairs, because the users have changed."""
         self._digests.clear()
 
     def _digest(self, name: str, wanted: PasswordHash, password: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Which queues are paused, kept over restarts in a JSON file in the spool's own folder.
+"""The paused queues, kept across restarts in a JSON file in the spool's own folder.
 
 A damaged file is reported and ignored: a queue that serves is the smaller surprise.
 """
@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 
 
 class QueuePause(Struct, frozen=True):
-    """What of a queue is held back."""
+    """The paused requests of a queue."""
 
     gets: bool
     puts: bool
@@ -46,16 +46,16 @@ class Pauses:
         self._pauses: dict[str, QueuePause] = {}
 
     def __len__(self) -> int:
-        """How many queues are paused."""
+        """Return how many queues are paused."""
         return len(self._pauses)
 
     def __iter__(self) -> Iterator[str]:
-        """The names of queues that are paused."""
+        """Iterate over the names of paused queues."""
         return iter(self._pauses)
 
     def change(self, queue: Queue, pause: QueuePause, now_ms: int) -> None:
-        """Remember `pause`, then let it work: waiters of the queue are served at once. Raises OSError, and nothing
-        has changed.
+        """Store `pause`, then apply it: waiters of the queue are served at once. Raises OSError, and nothing has
+        changed.
         """
         pauses = {**self._pauses, queue.name: pause}
         if not (pause.gets or pause.puts):
@@ -67,7 +67,9 @@ class Pauses:
         queue.time_out(now_ms)
 
     def forget(self, name: str) -> None:
-        """The queue has been deleted. That cannot fail any more: a stale line in the file is dropped with the next."""
+        """Forget the pause of a deleted queue. That cannot fail any more: a stale line in the file is dropped by the
+        next write.
+        """
         if self._pauses.pop(name, None) is None:
             return
         try:
@@ -85,7 +87,9 @@ class Pauses:
         )
 
     def restore(self, queues: Queues, now_ms: int) -> None:
-        """Pause what an earlier run had paused, before clients are served. A queue that held nothing is made for it."""
+        """Pause the queues that an earlier run had paused, before clients are served. A queue without items is made for
+        it.
+        """
         self._pauses = self._read()
         for name, pause in self._pauses.items():
             try:
@@ -94,13 +98,13 @@ class Pauses:
                 self.report(Level.WARNING, "pauses.unserved", queue=name, why=refused.why)
 
     def apply_to(self, queue: Queue) -> None:
-        """`queue` is served again: pause it as it was."""
+        """Pause `queue`, which is served again, as it was before."""
         pause = self._pauses.get(queue.name)
         if pause is not None:
             queue.pause(gets=pause.gets, puts=pause.puts)
 
     def _read(self) -> dict[str, QueuePause]:
-        """Raises SpoolError: the file cannot be read."""
+        """Read the file. Raises SpoolError if it cannot be read."""
         try:
             data = self.fs.read(self.path, 0, self.fs.size(self.path))
             content = msgspec.json.decode(data, type=Content)

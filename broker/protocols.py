@@ -25,7 +25,7 @@ MEMCACHE_HANDLERS = {**commands.HANDLERS, **meta_commands.HANDLERS}
 
 
 def memcache(dialect: Dialect, create_on_read: bool | None = None) -> ProtocolSpec:
-    """`create_on_read` None: as is usual for the dialect."""
+    """Return memcache's protocol. `create_on_read` None: the default of the dialect."""
     creates = dialect is Dialect.KESTREL if create_on_read is None else create_on_read
     served = commands.MemcacheCommands() if IS_COMPILED else None
     parser, farewell = partial(MemcacheParser, dialect), replies_for(dialect).server_error
@@ -33,7 +33,9 @@ def memcache(dialect: Dialect, create_on_read: bool | None = None) -> ProtocolSp
 
 
 def text(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
-    """`dialect` is memcache's: it says whether a put to several queues is all or nothing."""
+    """Return Kestrel's text protocol. `dialect` is memcache's: it decides whether a put to several queues is all or
+    nothing.
+    """
     from staniel.broker.commands import text as text_commands
     from staniel.protocol.text.parser import TextParser
     from staniel.protocol.text.replies import TextReplies
@@ -54,10 +56,10 @@ def workq() -> ProtocolSpec:
 
 
 def http(*, loads: bool = False) -> ProtocolSpec:
-    """The admin listener's. Its modules, h11 among them, are loaded for the first client: a socket that is used once a
-    week must not cost every start. With `loads` at once, for a listener that is asked all the time: loading takes
-    20 ms, in which no client is served. Raises ImportError where h11 is missing: its absence must not be met by a
-    client.
+    """Return the admin listener's protocol. Its modules, h11 among them, are loaded for the first client: a socket that
+    is used once a week must not cost every startup. With `loads` they are loaded at once, for a listener that is in use
+    all the time: loading takes 20 ms, in which no client is served. Raises ImportError if h11 is missing, so that the
+    error comes at startup and not with the first client.
     """
     if find_spec("h11") is None:
         raise ImportError("h11 is not installed")
@@ -76,14 +78,14 @@ def http(*, loads: bool = False) -> ProtocolSpec:
 
 
 def _unavailable(why: str) -> bytes:
-    """In HTTP. Written out: the modules that make replies are not loaded yet."""
+    """Return a 503 in HTTP. It is written out because the modules that make replies are not loaded yet."""
     body = msgspec.json.encode({"error": why})
     head = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
     return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
 def thrift(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
-    """Raises ImportError where the extra `thrift` is not installed."""
+    """Return Kestrel's thrift protocol. Raises ImportError if the extra `thrift` is not installed."""
     from staniel.broker.commands import thrift as thrift_commands
     from staniel.protocol.thrift.parser import ThriftParser
 

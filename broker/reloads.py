@@ -1,4 +1,4 @@
-"""What a reload changes of queues, a share of a turn at a time. The configuration itself is taken over before."""
+"""The changes that a reload makes to queues, a share of a turn at a time. The server's settings change before."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from staniel.broker.session import Session
 
 KEYS_SHOWN_MAX = 20
-STEP_WORK = 5_000  # what a share does, as timers count it
+STEP_WORK = 5_000  # the work of a share, as timers count it
 
 
 class RunningReload:
-    """Gives queues the settings that the newest configuration has for them, even if another reload comes meanwhile. It
-    goes on when the client that has asked for it has gone. `later`: once it `is_done`, the keys that only a restart
-    takes over, as a text.
+    """A running reload: it gives queues the settings of the newest configuration, even if another reload comes
+    meanwhile. It goes on when its client has disconnected. `later`: once it `is_done`, the keys that only a restart
+    applies, as a text.
     """
 
     def __init__(self, broker: Broker, later_keys: list[str]) -> None:
@@ -40,12 +40,12 @@ class RunningReload:
         self._pieces = self._apply()
 
     def wait(self, session: Session, answer: Callable[[str], None]) -> None:
-        """Answer `session` with `later` at the end."""
+        """Reply to `session` with `later` at the end."""
         self._waiting.append(session)
         session.suspend(lambda later, now_ms: answer(later))
 
     def due(self, now_ms: int) -> int:
-        """A turn's share. Returns the work, as timers count it."""
+        """Do a turn's share. Returns the work, as timers count it."""
         share = Share(self._broker)
         for _ in self._pieces:
             if share.is_spent:
@@ -63,8 +63,8 @@ class RunningReload:
         yield from broker.maintenance.memory.bound_each()
 
     def _reconfigured(self) -> Iterator[tuple[Queue, QueueConfig | None]]:
-        """Each queue, and its settings if they have changed. Most queues share theirs with thousands of others, which
-        are compared once.
+        """Yield each queue, and its settings if they have changed. Most queues share theirs with thousands of others,
+        which are compared once.
         """
         broker = self._broker
         known: dict[tuple[int, int], tuple[QueueConfig, QueueConfig, bool]] = {}  # kept, so that no other gets its id
@@ -91,7 +91,7 @@ class RunningReload:
 
 
 def configure(queue: Queue, config: QueueConfig) -> bool:
-    """Whether all of it is taken over."""
+    """Apply `config` to `queue`. Returns whether all of it is applied."""
     is_all = config.keep_journal == queue.config.keep_journal
     if not is_all:
         config = structs.replace(config, keep_journal=queue.config.keep_journal)
@@ -105,6 +105,6 @@ def configure(queue: Queue, config: QueueConfig) -> bool:
 
 
 def shorten(keys: list[str]) -> str:
-    """The first keys and how many more there are, for one line of the log."""
+    """Return the first keys and how many more there are, for one line of the log."""
     more = f" and {len(keys) - KEYS_SHOWN_MAX} more" if len(keys) > KEYS_SHOWN_MAX else ""
     return ", ".join(keys[:KEYS_SHOWN_MAX]) + more

@@ -1,5 +1,5 @@
-// Operations on queues: a dialog says how many items it is about, what becomes of them and which command does the same.
-// What is confirmed is what was shown: the server refuses if there is more by then.
+// Operations on queues: a dialog shows how many items are affected, what happens to them and the equivalent command.
+// The user confirms the numbers shown: the server refuses if there are more items by then.
 
 import { $, command, fill, h, icon, say, toast } from './dom.js';
 import * as f from './format.js';
@@ -9,7 +9,7 @@ function report(error) {
   toast(error.message, true);
 }
 
-const WHAT_NOW = { // by the status of a refusal; 0: no answer came
+const WHAT_NOW = { // by the status of a refusal; 0: no reply came
   0: 'It may have been done all the same: cancel, and look again before you repeat it.',
   409: 'Cancel, and look again: it is not as it was.',
 };
@@ -20,7 +20,7 @@ function isCutOff() {
   return true;
 }
 
-// `points`: [icon, text, kind]; `act`: what the button does. The focus stands on Cancel.
+// `points`: [icon, text, kind]; `act`: the action of the button. The focus is on Cancel.
 export function confirm({ title, points, fields = [], same, button, isDanger = false, act }) {
   if (isCutOff() || document.querySelector('dialog[open]')) return;
   const from = document.activeElement;
@@ -152,7 +152,7 @@ export const remove = guarded(async (row) => {
   });
 });
 
-// What is about the server.
+// Operations on the server.
 
 export const reload = guarded(async () => {
   const found = await post('/api/reload');
@@ -229,7 +229,7 @@ export const move = guarded(async (row) => {
   for (const field of [to, count]) field.addEventListener('input', update);
 });
 
-// One item, known by its id: it is found wherever it stands by then, and nothing else is touched.
+// One item, known by its id: it is found at any position by then, and nothing else is touched.
 
 const PASSED = ['stay', 'The others keep their order. Those ahead of it are set aside for a moment, as if a client had them open.'];
 const GONE = 'It is not in the queue any more: look again.';

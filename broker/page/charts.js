@@ -42,7 +42,7 @@ export function forgetCharts() {
   cursor = null;
 }
 
-// A history of the server's, and what the stream of events has brought since.
+// A history of the server's, and the points of the stream of events since.
 export class History {
   constructor() {
     this.span = '10m';
@@ -62,7 +62,7 @@ export class History {
     };
   }
 
-  // A point of this moment, once a step; the steps that nobody looked at, as those of a hidden page, are not known.
+  // A point of this moment, once a step. Steps without looks, such as those of a hidden page, are unknown.
   follow(point) {
     if (!this.endMs || now() < this.endMs + this.stepMs) return;
     const steps = Math.floor((now() - this.endMs) / this.stepMs);
@@ -205,7 +205,7 @@ export class Chart {
     }
   }
 
-  // A stretch of values without a gap at a time.
+  // Each stretch of values without a gap.
   * stretches(values) {
     let from = -1;
     for (let at = 0; at <= values.length; at += 1) {
@@ -262,7 +262,7 @@ export class Chart {
     g.setLineDash([]);
   }
 
-  // The time since the page was cut off, hatched: nothing is known of it.
+  // The time since the connection was lost, hatched: no values are known.
   lost(g) {
     const from = Math.max(this.left, this.left + (1 - (wall() - store.lostAt) / this.spanMs) * (this.width - this.left));
     const bottom = this.height - BOTTOM;

@@ -1,4 +1,4 @@
-// Building blocks of pages. Text is only ever set as text: nothing that the server says becomes markup.
+// Building blocks of pages. Text is only ever set as text: nothing from the server becomes markup.
 
 const SVG = 'http://www.w3.org/2000/svg';
 const ICONS = {
@@ -22,7 +22,7 @@ const ICONS = {
 
 export const $ = (id) => document.getElementById(id);
 
-// An element; `on…` are listeners, the others are set as properties where there are such, else as attributes.
+// An element; `on…` are listeners, the others are set as properties if the element has such, else as attributes.
 export function h(tag, given, ...children) {
   const element = document.createElement(tag);
   for (const [key, value] of Object.entries(given || {})) {
@@ -47,8 +47,8 @@ export const fill = (element, ...children) => {
   return add(element, children);
 };
 
-// `fill` for what changes by itself. Nothing is replaced while a pointer is down on it, or its click would be lost: false
-// then. The focus stays on what has the same place among those that can have it.
+// `fill` for content that changes by itself. Nothing is replaced while a pointer is down on it, because its click
+// would be lost: returns false then. The focus keeps its place among the elements that can have it.
 const FOCUSABLE = 'a[href],button,input,select,summary,[tabindex]';
 export function refill(element, ...children) {
   if (element.matches(':active')) return false;
@@ -69,7 +69,7 @@ export function icon(name, className = '') {
   return svg('svg', { viewBox: '0 0 16 16', class: `i ${className}`, 'aria-hidden': 'true' }, svg('path', { d: ICONS[name] }));
 }
 
-// Writes only what is different: most ticks change little.
+// Writes only differences: most ticks change little.
 export const setText = (element, text) => {
   if (element.textContent !== text) element.textContent = text;
 };

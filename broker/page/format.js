@@ -35,7 +35,7 @@ export function bytes(n) {
   return `${n < 99.95 ? n.toFixed(1) : count(n)} ${BYTE_UNITS[unit]}`;
 }
 
-// The two largest units that say something: 2 h 14 m, 9 m 56 s.
+// The two largest units that matter: 2 h 14 m, 9 m 56 s.
 export function duration(ms) {
   if (ms < 1000) return ms < 1 ? '0' : '<1 s';
   const s = Math.floor(ms / 1000);
@@ -50,7 +50,7 @@ export function duration(ms) {
 
 export const clock = (ms, withSeconds = true) => new Date(ms).toTimeString().slice(0, withSeconds ? 8 : 5);
 
-// Of today the time alone; else the day, too.
+// The time alone for today; the day, too, for other days.
 export function moment(ms, nowMs) {
   const day = new Date(ms);
   if (day.toDateString() === new Date(nowMs).toDateString()) return clock(ms);
@@ -63,7 +63,7 @@ export const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone || 'l
 export const many = (n, one, more = `${one}s`) => `${whole.format(n)} ${n === 1 ? one : more}`;
 export const items = (n) => many(n, 'item');
 
-// What cannot be seen is shown as what it is: control characters, marks that turn the text around, lone surrogates.
+// Invisible characters are shown by name: control characters, marks that turn the text around, lone surrogates.
 const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 export function visible(text) {
   return text.replace(UNSEEN, (c) => {

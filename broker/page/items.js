@@ -1,4 +1,4 @@
-// Browsing: a dated look at the items of a queue, which takes nothing; text, JSON or hex of each.
+// Browsing: a dated view of the items of a queue, which takes nothing; text, JSON or hex of each.
 
 import { deleteItem, moveItem, retryItem } from './ask.js';
 import { command, fill, h, icon, setText } from './dom.js';
@@ -47,7 +47,7 @@ function hexLines(bytes) {
   return lines;
 }
 
-// The spacing alone is ours: numbers too long for JavaScript, and names given twice, stay as they are.
+// Only the spacing is changed: numbers too long for JavaScript, and names given twice, stay as they are.
 function indented(text) {
   const parts = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) || [];
   const found = [];
@@ -100,7 +100,7 @@ export function browse(name, row) {
       if (mine === asked) tell(error.message, error.status === 503);
       return;
     }
-    const searched = page.items.length; // an answer ends behind a megabyte, however many were asked for
+    const searched = page.items.length; // a reply ends after a megabyte, however many were requested
     const lower = wanted.toLowerCase();
     if (lower) page.items = page.items.filter((item) => textOf(item).toLowerCase().includes(lower));
     at = page.items[0]?.offset ?? -1;

@@ -1,4 +1,4 @@
-// Clients, operations and the audit log: what the server is asked for every few seconds while its page is shown.
+// Clients, operations and the audit log: requests to the server every few seconds while their page is shown.
 
 import { command, fill, figure, h, head, refill, setFigure, setText } from './dom.js';
 import * as f from './format.js';
@@ -10,7 +10,7 @@ const EVERY_MS = 2000;
 const CLIENTS_MAX = 1000;
 const AUDIT_ROWS = 100;
 
-// A page with a title, figures, a tool bar and a table that `draw` fills with what `path()` gives.
+// A page with a title, figures, a tool bar and a table that `draw` fills with the reply of `path()`.
 function list({ title, nav, lead, path, draw, tools = [], figures = {}, same }) {
   const health = new HealthBox();
   const body = h('div', { class: 'dim' }, h('p', { class: 'note' }, 'Reading…'));

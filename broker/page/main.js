@@ -1,4 +1,4 @@
-// The frame: bar, routes, keys, theme, what is said when the connection is lost, the login.
+// The frame: bar, routes, keys, theme, the notice of a lost connection, the login.
 
 import { drawSoon, forgetCharts, forgetColours } from './charts.js';
 import { $, command, fill, h, icon, say, setAttribute, setClass, setText } from './dom.js';
@@ -159,7 +159,7 @@ function connection() {
     say('Connected again.');
     view?.stop?.();
     view = null;
-    route(); // what was asked for by the page, and not by the stream, may be another by now
+    route(); // the page's own requests, unlike the stream's, may have other replies by now
   }
   said = store.state;
   document.querySelectorAll('.foot').forEach(fillFoot);

@@ -8,7 +8,7 @@ import { openPalette } from './palette.js';
 import { get, isDeadLetters, now, store } from './store.js';
 import { go } from './main.js';
 
-const SETTLE_MS = 4000; // rows change their places as often
+const SETTLE_MS = 4000; // between changes of the rows' order
 const SPARE_ROWS = 6;
 const SHOWN_REASONS = 8;
 const FILTERS = {
@@ -50,7 +50,7 @@ export const isSoon = (ms) => ms < SOON_MS;
 const attention = (row) => row.level * 1e15 + (row.paused !== 'none' ? 1e14 : 0) + Math.min(row.items, 1e13);
 const shownBytes = (n) => (n ? f.bytes(n) : '0');
 
-// Whether the reason of that name (docs/operating.md#reasons) is about the queue.
+// Whether that reason (docs/operating.md#reasons) applies to the queue.
 export const isAbout = (row, reason) => (reason === 'queues_paused' ? row.paused !== 'none' : reason === 'queues_unreadable' ? row.unreadable : row.reasons.includes(reason));
 
 // A word is a part of the name, a reason (is:queue_full), or a comparison: age>5m items>1k waiters=0. 5m are five minutes of an age, five million
@@ -172,7 +172,7 @@ class TableRow {
 const compare = ([a, one], [b, other]) => (a < b ? -1 : a > b ? 1 : 0) * keep.direction || (one.name < other.name ? -1 : 1);
 const ordered = (rows, value) => rows.map((row) => [value(row), row]).sort(compare).map(([, row]) => row);
 
-// The rows of `found` in the order of `list`; those that are new stand where they belong among them.
+// The rows of `found` in the order of `list`; new rows are sorted in among them.
 function joined(list, found, value) {
   const there = new Set(found);
   const kept = list.filter((row) => there.delete(row));
@@ -220,8 +220,8 @@ class Table {
     say(`Sorted by ${key}, ${keep.direction > 0 ? 'smallest' : 'largest'} first`);
   }
 
-  // Rows keep their places for a while, and as long as the pointer or the focus is on them. Which rows there are is
-  // always as it is now; and until all have come there is no order to hold.
+  // Rows keep their places for a while, and as long as the pointer or the focus is on them. The set of rows is
+  // always up to date; until all have arrived there is no order to keep.
   sort(isForced) {
     const isStill = this.isWhole && (this.isHeld || document.activeElement === this.element);
     const words = keep.text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -293,7 +293,7 @@ class Table {
 
 // Health, on every page.
 
-// What a reason says of one queue, with its numbers.
+// The text of a reason for one queue, with its numbers.
 function ofQueue(reason, row) {
   const text = {
     queue_not_read: `holds ${f.items(row.items)} and nothing reads it. The oldest waits since ${f.moment(row.oldestAt, now())}.`,
@@ -309,14 +309,14 @@ function ofQueue(reason, row) {
   return { ...reason, text, mend, queue: row.name, count: 1 };
 }
 
-// "start it again, then: staniel reload" in two: what to do, and the command at its end.
+// "start it again, then: staniel reload" in two: the step, and the command at its end.
 function mendOf(text) {
   const found = text.match(/(?:^|[:;] )(staniel .+)$/);
   return found ? [text.slice(0, text.length - found[0].length), found[1]] : [text, ''];
 }
 
 export class HealthBox {
-  // `queue`: on its page only what is about it, and what keeps clients from being served.
+  // `queue`: its page shows only reasons about it, and those that keep clients from being served.
   constructor(queue = null) {
     this.queue = queue;
     this.element = h('section', { class: 'health', 'aria-label': 'Health' });
@@ -378,7 +378,7 @@ export function fillFoot(element) {
     h('button', { class: 'link', type: 'button', onclick: () => ask.keys() }, 'Keys: ?'));
 }
 
-// The overview with only those queues that a reason is about.
+// The overview with only the queues of one reason.
 let filterBy = null;
 export function showReason(name) {
   keep.text = `is:${name}`;
@@ -438,7 +438,7 @@ export function overview() {
       scrollTo(0, keep.y);
       await this.again();
     },
-    // What came while the page was hidden or cut off is in the server's history alone.
+    // Points from the time when the page was hidden or cut off are in the server's history alone.
     async again() {
       const found = await get('/api/history').catch(() => null);
       if (found) history.take(found, '10m');

@@ -7,7 +7,7 @@ import { go, switchTheme } from './main.js';
 import { isDeadLetters, store } from './store.js';
 
 const FOUND_MAX = 12;
-const ROWS_MAX = 2000; // of which all operations are looked through
+const ROWS_MAX = 2000; // rows whose operations are all searched
 
 const operations = (row) => [
   ['Open', '', () => go('queues', row.name)],
@@ -52,7 +52,7 @@ function found(text, name) {
   return [...list, ...pages, ...more];
 }
 
-// The operations of a queue that the words mean which are no part of its name.
+// The operations of a queue for the words that are no part of its name.
 function ofRow(row, words, has) {
   const rest = words.filter((word) => !row.name.toLowerCase().includes(word));
   return rest.length ? operations(row).filter(([label]) => has(label, rest)).map((each) => option(row, each)) : [];

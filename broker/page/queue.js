@@ -144,7 +144,7 @@ export function queuePage(name, tab) {
         wasGone ||= isGone;
         return;
       }
-      if (wasGone) { // what was asked for when there was no such queue is there now
+      if (wasGone) { // replies from before, when there was no such queue, are out of date
         wasGone = false;
         show(tab);
         load(history.span);

@@ -1,19 +1,19 @@
-// What the server has said: one stream of events, and the rows that it brings. Pages read it and are told when it changes.
+// The state of the server: one stream of events, and the rows that it brings. Pages read it and are notified of changes.
 
 import { inPath } from './format.js';
 
 export const SPARK_POINTS = 60;
 const SPARK_STEP_MS = 10_000;
 const LETTERS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_';
-const SILENT_MS = 10_000; // the server says something every 3 s
+const SILENT_MS = 10_000; // the server sends something every 3 s
 const PROBE_MS = 2000;
-const SMOOTH = 0.25; // of a new rate: one second says little
-const SMOOTH_TO_REST = 0.5; // nothing comes any more: that is shown sooner
-const WHY = { // of the server's reasons that are about a queue, the gravest first; its page says more
+const SMOOTH = 0.25; // of a new rate: one second is a small sample
+const SMOOTH_TO_REST = 0.5; // without traffic: shown sooner
+const WHY = { // the server's reasons about a queue, the gravest first; its page has the details
   queue_full: 'full: puts are refused', queue_not_read: 'nothing reads it', queue_grows: 'more comes in than goes out',
   queue_filling: 'nearly full', reads_held: 'an open read keeps files',
 };
-const LATE_MS = 5000; // no event is later than that: a clock has been set
+const LATE_MS = 5000; // no event is later than that, unless a clock has been set
 
 export const store = {
   state: 'connecting', // live, lost, login
@@ -29,7 +29,7 @@ export const store = {
 const listeners = new Set();
 let stream = null;
 let heardAt = 0;
-let offset = 0; // of the server's clock to ours
+let offset = 0; // the server's clock minus the browser's
 let isDated = false;
 let saidAt = 0; // the server's time of its last event
 let probing = 0;
@@ -45,7 +45,7 @@ export const listen = (f) => {
 };
 const tell = (what) => listeners.forEach((f) => f(what));
 
-// What a chart ends at: time goes on while the page is cut off, and what is shown does not.
+// The end of a chart: time goes on while the page is cut off, and the shown values do not.
 export const wall = () => Date.now() + offset;
 export const now = () => (store.state === 'lost' ? store.lostAt : Date.now() + offset);
 
@@ -53,7 +53,7 @@ export function start() {
   open();
   setInterval(beat, 1000);
   document.addEventListener('visibilitychange', () => {
-    // A browser has few connections for one server: a page that is not looked at leaves them to the others.
+    // A browser has few connections for one server: a hidden page leaves them to the others.
     if (document.hidden) close();
     else if (!stream && store.state !== 'login') open();
   });
@@ -79,12 +79,12 @@ function close() {
 }
 
 function lose() {
-  store.lostAt = saidAt || Date.now(); // what is shown is as old as the last event, not as its end
+  store.lostAt = saidAt || Date.now(); // the shown values are as old as the last event, not as its end
   store.state = 'lost';
   tell('state');
 }
 
-// The stream was refused, and does not say why. However often that happens, there is one such question at a time.
+// The stream was refused without a reason. However often that happens, one request at a time asks for it.
 async function probe() {
   clearTimeout(probing);
   try {
@@ -124,7 +124,7 @@ function learn(event) {
   heardAt = performance.now();
   const ahead = event.at_ms - Date.now();
   const isSet = !isDated || Math.abs(offset - ahead) > LATE_MS;
-  offset = isSet ? ahead : Math.max(offset - 50, ahead); // the fastest event says it best
+  offset = isSet ? ahead : Math.max(offset - 50, ahead); // the fastest event is the most exact
   isDated = true;
   saidAt = event.at_ms;
   if (event.is_first) generation += 1;
@@ -143,7 +143,7 @@ function learn(event) {
   tell('rows');
 }
 
-// Whether the server is another program than the one this page came from, whose page may say more or otherwise.
+// Whether the server is another program than the one that sent this page, whose page may differ.
 let program = '';
 function isOther({ version: number, build }) {
   const told = `${number} ${build}`;
@@ -180,7 +180,7 @@ const smooth = (before, value) => {
   return Math.abs(next - value) < Math.max(0.02, value * 0.005) ? value : next;
 };
 
-// Each second, not with each event: a queue that comes to rest is in one event alone.
+// Each second, not with each event: a queue that becomes idle is in one event alone.
 function settle(row) {
   if (row.inSmooth === row.in && row.outSmooth === row.out) return;
   row.inSmooth = smooth(row.inSmooth, row.in);
@@ -213,7 +213,7 @@ function judge(row) {
   row.why = row.unreadable ? 'cannot be read' : why ? WHY[why] : '';
 }
 
-// What the server has just said of a pause: its next event says the same, up to a second later.
+// The server's reply to a pause: its next event says the same, up to a second later.
 export function notePause(name, { gets_paused: gets, puts_paused: puts }) {
   const row = store.rows.get(name);
   if (!row) return;

@@ -1,4 +1,4 @@
-// The other tabs of a queue: who holds what, who waits, the files of its journal, its settings.
+// The other tabs of a queue: open reads, waiting clients, the files of its journal, its settings.
 
 import { command, fill, h, head, icon, refill } from './dom.js';
 import * as f from './format.js';
@@ -8,8 +8,8 @@ import { get, now, queuePath, store } from './store.js';
 const EVERY_MS = 2000;
 const SHOWN_MAX = 1000;
 
-// Asks for `path` while the tab is shown, and draws what comes. A server that takes longer than EVERY_MS is not asked a
-// second time meanwhile.
+// Requests `path` while the tab is shown, and draws the reply. A server that takes longer than EVERY_MS gets no
+// second request meanwhile.
 function live(name, path, element, draw) {
   let askedAt = -1e9;
   let isAsking = false;
@@ -99,7 +99,7 @@ export function journal(name) {
   return live(name, 'journal', element, (found) => {
     const key = JSON.stringify(found);
     if (key === told) return;
-    if (element.matches(':active')) return; // it is drawn next time
+    if (element.matches(':active')) return; // the next draw is soon enough
     told = key;
     if (!found.files.length) {
       fill(element, h('p', { class: 'note' }, 'No journal: keep_journal = false. A restart empties this queue.'));

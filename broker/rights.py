@@ -1,4 +1,6 @@
-"""What a client may do: roles, and the queues that they are for. Which request needs which: commands/authorized.py."""
+"""The rights of clients: roles, and the queues that they are for. commands/authorized.py lists the role that each
+request needs.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,13 @@ from enum import Enum
 from staniel.protocol.memo import remember
 
 KNOWN_NAME_CHARS_MAX = 250
-"""With as many names as a memo holds 1.5 MB for a user and role at worst; 4.5 of thrift's, which may have characters of
-four bytes. Longer names are looked at each time.
+"""The longest name that a memo keeps. With names of this length a memo holds 1.5 MB for a user and role at worst; 4.5
+MB of thrift's names, which may have characters of four bytes. Longer names are checked each time.
 """
 
 
 class Role(Enum):
-    """None implies another, but `ADMIN`, which is all of them for all queues."""
+    """The roles. No role implies another, except `ADMIN`, which is all of them for all queues."""
 
     READ = "read"  # take items, and look at them
     WRITE = "write"  # put
@@ -30,10 +32,10 @@ WORDS = {
 
 
 class Rights:
-    """Of one client. `queues` are names, or beginnings of names with a `*` behind them; `who` begins a refusal.
-    `creates`: what it puts, and what it reads where reading makes a queue, may make one.
+    """The rights of one client. `queues` are names, or beginnings of names with a `*` after them; `who` begins a
+    refusal. `creates`: the client's puts, and its reads where reading makes a queue, may make one.
 
-    `readable`, `writable`: queues that were asked for and allowed. A reload makes other rights, which know nothing yet.
+    `readable`, `writable`: queues that were checked and allowed. A reload makes new rights, whose memos are empty.
     """
 
     def __init__(self, who: str, roles: frozenset[Role], queues: tuple[str, ...], creates: bool = True) -> None:
@@ -49,28 +51,28 @@ class Rights:
         self.writable: dict[str, bool] = {}
 
     def refusal(self, role: Role, queue: str) -> str:
-        """Why this may not be done to `queue`; empty if it may."""
+        """Return why the role may not be used on `queue`; "" if it may."""
         if role in self.roles and (queue in self._names or queue.startswith(self._prefixes)):
             return ""
         return f"{self.who} {WORDS[role]} {queue}"
 
     def remember(self, role: Role, queue: str) -> None:
-        """`refusal` has found nothing against it."""
+        """Remember that `refusal` has allowed `role` on `queue`."""
         if len(queue) <= KNOWN_NAME_CHARS_MAX:
             remember(self.readable if role is Role.READ else self.writable, queue, True)
 
     def refusal_of_all(self, role: Role) -> str:
-        """The same of what concerns all queues."""
+        """Return why the role may not be used on all queues together; "" if it may."""
         if role in self.roles and self.is_for_all:
             return ""
         return f"{self.who} {WORDS[role]}{'' if role is Role.ADMIN else ' all queues'}"
 
     def refusal_to_look(self) -> str:
-        """The same of what tells of all queues."""
+        """Return why the client may not see all queues; "" if it may."""
         return self.refusal_of_all(Role.OPERATE) and self.refusal_of_all(Role.READ)
 
     def covers(self, other: Rights) -> bool:
-        """Whether nothing that `other` allows is refused here."""
+        """Tell whether everything that `other` allows is allowed here."""
         if other.creates and not self.creates:
             return False
         return other.roles <= self.roles and all(self._has(pattern) for pattern in other.queues)
@@ -82,7 +84,7 @@ class Rights:
 
 
 class Stranger(Rights):
-    """A client that has not said who it is."""
+    """The rights of an unauthenticated client."""
 
     def __init__(self) -> None:
         super().__init__("", frozenset(), ())
@@ -96,4 +98,4 @@ class Stranger(Rights):
 
 STRANGER = Stranger()
 PASSER_BY = Rights("a client of the network", frozenset({Role.READ, Role.WRITE}), ("*",))
-"""Any client of a server that has no users, and listens beyond loopback."""
+"""The rights of any client of a server that has no users, and listens beyond loopback."""

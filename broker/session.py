@@ -1,8 +1,8 @@
-"""One client without its socket: requests in, reply bytes out, and what it holds open meanwhile.
+"""A client without its socket: requests in, reply bytes out, and its open reads.
 
 A session executes its requests in order. A command may make it wait for an item or for the disk, or end its part of a
-turn and continue in a later one; the requests behind it stay in the backlog. The tables of transitions say which state
-may follow which. Sockets and parsers are elsewhere; the protocol says which function serves which request.
+turn and continue in a later one; the requests behind it stay in the backlog. The tables of transitions list which state
+may follow which. Sockets and parsers are elsewhere; the protocol maps each request to its function.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ Reads = deque[tuple[Queue, Delivery]]
 OUT_BYTES_PER_TURN = 1 << 20  # a short line can ask for a long item, and a pipeline holds thousands of lines
 ITEMS_AT_ONCE = 16  # a request for more items, or keys, than these is the last one of its turn
 REQUESTS_PER_TURN = 64  # then it is the next client's turn: a long pipeline must not starve the others
-REQUESTS_PER_LOOK = 8  # at the clock: less of a short request's time than it takes to look
-# The same for what is compared after each request: compiled, these are C numbers (session.pxd).
+REQUESTS_PER_LOOK = 8  # between looks at the clock, so that these cost little of a short request's time
+# The same for comparisons after each request: compiled, these are C numbers (session.pxd).
 _OUT_BYTES_PER_TURN, _REQUESTS_PER_LOOK = OUT_BYTES_PER_TURN, REQUESTS_PER_LOOK
 
-WORK_PER_STEP = 50_000  # as much as to drop so many items
-QUEUE_COST = 15  # of them take as long as to hand one queue its reads, besides one for each read
+WORK_PER_STEP = 50_000  # in dropped items
+QUEUE_COST = 15  # in dropped items: the cost of handing one queue its reads, beside one for each read
 
 
 class SessionState(Enum):
     READY = "ready"
     PARKED = "parked"  # waits for an item; its later requests stay in the backlog
     SUSPENDED = "suspended"  # waits for work on the disk, which ends by itself; its later requests stay in the backlog
-    CLOSING = "closing"  # nothing more is executed; what is in `out` may still be sent
+    CLOSING = "closing"  # nothing more is executed; the rest of `out` may still be sent
     CLOSED = "closed"
 
 
-# Looking a member up in its Enum takes ten times as long as a global, and these are asked for at every request.
+# Python finds a member of an Enum ten times as slowly as a global, and each request needs these.
 READY = SessionState.READY
 PARKED = SessionState.PARKED
 SUSPENDED = SessionState.SUSPENDED
@@ -64,7 +64,9 @@ CLOSED = SessionState.CLOSED
 
 
 class Transitions(dict[SessionState, SessionState]):
-    """What an event makes of each state. An event in a state that is not listed is a defect of ours."""
+    """The next state after an event, for each state. An event in a state that is not listed is a defect of the
+    server.
+    """
 
     def __init__(self, event: str, states: dict[SessionState, SessionState]) -> None:
         super().__init__(states)
@@ -77,26 +79,26 @@ class Transitions(dict[SessionState, SessionState]):
 ON_PARK = Transitions("park", {READY: PARKED})
 ON_SUSPEND = Transitions("suspend", {READY: SUSPENDED})
 ON_RESUME = Transitions("resume", {PARKED: READY, SUSPENDED: READY})
-# The hub may hang up on a client that waits, or again on one that it has hung up on.
+# The hub may disconnect a waiting client, or one that it has disconnected before.
 ON_HANG_UP = Transitions("hang up", dict.fromkeys((READY, PARKED, SUSPENDED, CLOSING), CLOSING) | {CLOSED: CLOSED})
 ON_CLOSE = Transitions("close", dict.fromkeys((READY, PARKED, SUSPENDED, CLOSING), CLOSED))
 
 
 class Continuation(Struct, frozen=True):
-    """The rest of a command that has let others go first; it stands in the backlog like a request."""
+    """The rest of a command that has let other clients go first; it stands in the backlog like a request."""
 
     run: Callable[[int], None]
 
 
 def _nothing(now_ms: int) -> None:
-    """The rest of a command that is done."""
+    """Do nothing: the rest of a command that is done."""
 
 
 PAUSE = Continuation(_nothing)
 
 
 class FrequentCommands:
-    """A protocol's table of handlers, as compiled code asks it; None in plain Python, where the table is as fast."""
+    """A protocol's table of handlers for compiled code; None in plain Python, where the table is as fast."""
 
     __slots__ = ()
 
@@ -106,9 +108,9 @@ class FrequentCommands:
 
 
 class ProtocolSpec(Struct, frozen=True):
-    """One protocol: what reads its bytes, and which function serves which of its requests. `create_on_read`: reading
-    from a queue that does not exist makes it. `name`: for operators. `farewell`: what tells a client why it is not
-    served at all; b"": nothing can be said before it has asked for something.
+    """A protocol: the parser of its bytes, and the functions that serve its requests. `create_on_read`: reading from a
+    queue that does not exist makes it. `name`: for operators. `farewell`: makes the reply to a client that is not
+    served at all; b"": nothing can be sent before its first request.
     """
 
     parser: Callable[[Limits], RequestParser]
@@ -125,17 +127,17 @@ class RequestParser(Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """Kept for a request that has not ended."""
+        """The number of bytes that are kept for an incomplete request."""
 
     def feed(self, data: bytes) -> list[Any]: ...
 
     def limit(self, limits: Limits) -> None:
-        """Other limits, for what has not been read yet."""
+        """Set other limits, for bytes that have not been read yet."""
 
 
 class Source(Protocol):
-    """What a session can wait for: a queue, a job. It hands over with `deliver`; what is not wanted any more goes back
-    with `abort`.
+    """A source that a session waits at: a queue, a job. It hands an item over with `deliver`; an item that is not
+    wanted any more goes back with `abort`.
     """
 
     def park(self, waiter: Session) -> None: ...
@@ -146,15 +148,15 @@ class Source(Protocol):
 
 
 class Pulse:
-    """What a session waits for that goes on by itself at a moment: nothing is ever handed over."""
+    """A source that never hands anything over: the session goes on by itself at a moment."""
 
     name = ""
 
     def park(self, waiter: Session) -> None:
-        """Its timer is all there is."""
+        """Do nothing: the timer is enough."""
 
     def unpark(self, waiter: Session) -> None:
-        """Likewise."""
+        """Do nothing."""
 
     def abort(self, taken: Any, now_ms: int) -> None:
         raise AssertionError("nothing was handed over")
@@ -164,7 +166,7 @@ PULSE = Pulse()
 
 
 class Session:
-    """One connection's state. `address` is the client's, for the log.
+    """The state of one connection. `address` is the client's, for the log.
 
     `out`: replies not yet fetched by the driver. `batch`: they may leave once the group is durable up to this number.
     """
@@ -227,22 +229,22 @@ class Session:
         self.client_id = ""
         self.refuse_reads = False
         self.refuse_writes = False
-        self.user = ""  # of the configuration; "": none
-        self.rights: Any = None  # a Rights, if not all is allowed; see `limit_to`
+        self.user = ""  # of the configuration; "": no user
+        self.rights: Any = None  # a Rights, if some requests are not allowed; see `limit_to`
         self.readable: dict[str, bool] | None = None  # queues that the rights are known to allow; None: all
         self.writable: dict[str, bool] | None = None
-        self.makes = True  # queues that are not there
-        self.failures = 0  # to log in
-        self.guarded = False  # something may be refused to this session just now
+        self.makes = True  # may make queues that do not exist
+        self.failures = 0  # failed logins
+        self.guarded = False  # some requests may be refused to this session just now
         self.out: list[bytes] = []
         self.out_bytes = 0  # of the items shown in `out`
-        self.shown: Get | None = None  # the memcache get that was last answered with an item
+        self.shown: Get | None = None  # the last memcache get whose reply had an item
         self.batch = 0
         self.state = READY
         self.backlog: deque[Any] = deque()
         self.reads: dict[str, Reads] = {}
         self.max_open_reads = broker.config.server.max_open_transactions  # of each name; Broker.reload changes it
-        self.waited_at: Any = None  # what the last wait was for: its queue, or the one that has been made meanwhile
+        self.waited_at: Any = None  # the source of the last wait: its queue, or the one that has been made meanwhile
         self.opens = False
         self.peeks = False
         self._answer: Answer | None = None
@@ -250,18 +252,18 @@ class Session:
         self._delivered: Any = None
 
     def limit_to(self, rights: Rights) -> None:
-        """What its client may do from now on."""
+        """Limit the client to `rights` from now on."""
         self.rights, self.makes = rights, rights.creates
         self.readable, self.writable = rights.readable, rights.writable
 
     def knows(self, allowed: dict[str, bool] | None, name: str) -> bool:
-        """Whether the queue needs no look at the rights: it is in `allowed`, and will not be made against them."""
+        """Tell whether the queue needs no check of the rights: it is in `allowed`, and will not be made against
+        them.
+        """
         return allowed is None or (name in allowed and (self.makes or name in self.by_name))
 
-    # called by the driver
-
     def execute(self, requests: list[Any], now_ms: int) -> None:
-        """Execute requests in order, at most REQUESTS_PER_TURN and for STEP_NS; what is left waits in the backlog."""
+        """Execute requests in order, at most REQUESTS_PER_TURN and for STEP_NS; the rest waits in the backlog."""
         if len(requests) == 1 and not self.backlog and self.state is READY:
             request = requests[0]
             try:
@@ -314,7 +316,7 @@ class Session:
                 return
 
     def _again(self, request: Any) -> None:
-        """The request has had no effect yet: it continues, or starts again, in the next turn."""
+        """Continue the request, or start it again, in the next turn. It has had no effect yet."""
         if type(request) is Continuation:
             self.yield_turn(request.run)
         else:
@@ -322,16 +324,18 @@ class Session:
 
     @property
     def wants_turn(self) -> bool:
-        """Whether `go_on` has something to do."""
+        """True if `run_backlog` has something to do."""
         return self.state is READY and bool(self.backlog)
 
     def clear_out(self) -> None:
-        """The driver has taken `out`."""
+        """Clear `out`, which the driver has taken."""
         self.out.clear()
         self.out_bytes = 0
 
     def close(self, now_ms: int) -> None:
-        """The client is gone: stop waiting, and return its open reads to their queues in their original order."""
+        """End the session after its client has disconnected: stop waiting, and return its open reads to their queues in
+        their original order.
+        """
         if self.state is CLOSED:
             return
         counters = self.broker.counters
@@ -347,7 +351,7 @@ class Session:
                     self.give_back(self._queue, self._delivered, now_ms)
                 elif not self.peeks:
                     self.broker.take_back([(self._queue, self._delivered)], now_ms)
-        # Most answers know their session: together they would be garbage that only the collector finds.
+        # Most callbacks refer to their session: such a cycle would stay until a run of the garbage collector.
         self._answer = self._queue = self._delivered = None
         self.state = ON_CLOSE[self.state]
         self.waited_at = None
@@ -356,8 +360,6 @@ class Session:
             OpenReadReturn(self).due(now_ms)
             self.reads.clear()
         self.broker.forget(self)
-
-    # waiting
 
     def park(self, queue: Source, until_ms: int, answer: Answer, *, opens: bool, peeks: bool) -> None:
         """Wait for an item of `queue`; `answer` is called with it, or with None if the wait ends without one."""
@@ -372,7 +374,7 @@ class Session:
         queue.park(self)
 
     def suspend(self, answer: Answer) -> None:
-        """Wait for `deliver`, which comes in any case; `answer` is called with what it brings."""
+        """Wait for `deliver`, which comes in any case; `answer` is called with its argument."""
         assert self._answer is None
         self.state, self._answer = ON_SUSPEND[self.state], answer
 
@@ -383,15 +385,15 @@ class Session:
         self.backlog.appendleft(PAUSE if rest is None else Continuation(rest))
 
     def cancel_yield(self) -> bool:
-        """Take a `yield_turn` without a rest back, because the turn ends in another way; False if there is none."""
+        """Take back a `yield_turn` without a rest, because the turn ends in another way; False if there is none."""
         is_paused = bool(self.backlog) and self.backlog[0] is PAUSE
         if is_paused:
             self.backlog.popleft()
         return is_paused
 
     def retry_after_sweep(self, queue: Queue, retry: Callable[[int], None]) -> None:
-        """The sweep of `queue` is unfinished: `retry` in the next turn, or after the next sync if it waits for that
-        (else it would be tried in every turn while a sync is slow).
+        """Call `retry` in the next turn, because the sweep of `queue` is unfinished, or after the next sync if the
+        sweep waits for that (otherwise it would be tried in every turn while a sync is slow).
         """
         log = removal_log(queue.journal)
         if log is None or not queue.expiry_is_ahead:
@@ -400,55 +402,55 @@ class Session:
             self.retry_after_sync(log, retry)
 
     def retry_after_sync(self, log: GroupMember, retry: Callable[[int], None]) -> None:
-        """Suspend until what `log` has recorded is on the disk, then `retry` in a turn of its own."""
+        """Suspend until the records of `log` are durable, then `retry` in a turn of its own."""
         self.suspend(lambda _, now_ms: self.yield_turn(retry))
         self.broker.group.after(log, lambda now_ms: self.deliver(True))
 
     def deliver(self, taken: Any) -> None:
-        """A queue delivers what was waited for, in the same step that made it available."""
+        """Take the awaited item, in the same step that made it available."""
         self._delivered = taken
         self.broker.timers.drop(self)
         self.broker.woken.append(self)
 
     def moved(self, queue: Queue) -> None:
-        """The queue that was waited for has been created: the wait continues there."""
+        """Continue the wait at `queue`, which has been made since."""
         self._queue = self.waited_at = queue
 
     def dismiss(self) -> None:
-        """The queue is closing: nothing will be delivered."""
+        """End the wait without an item, because the queue is closing."""
         self.broker.timers.drop(self)
         self.broker.woken.append(self)
 
     def due(self, now_ms: int) -> None:
-        """The time to wait is over."""
+        """End the wait because it has timed out."""
         assert self._queue is not None
         self._queue.unpark(self)
         self.broker.woken.append(self)
 
     def add_unsent(self, queue: Queue, taken: Delivery) -> None:
-        """The next piece of the answer shows an item that was removed for good. Should the client be gone before any
-        byte of that can leave, it goes back (see Broker.take_back).
+        """Note that the next piece of the reply shows an item that was removed for good. If the client disconnects
+        before any byte of that piece leaves, the item goes back (see Broker.take_back).
         """
         self.broker.unsent.add(self, queue, taken)
 
     def leave_queue(self) -> None:
-        """The client is about to be closed: nothing is delivered to it any more."""
+        """Leave the queue, because the client is about to be disconnected: nothing is delivered to it any more."""
         if isinstance(self._queue, Queue):
             self._queue.unpark(self)
 
     def stop_waiting(self, now_ms: int) -> None:
-        """The server stops: end the wait as if its time were over."""
+        """End the wait as at its timeout, because the server stops."""
         if self.state is PARKED:
             self.broker.timers.drop(self)
             self.due(now_ms)
 
     @property
     def has_delivery(self) -> bool:
-        """Whether what it waited for has been delivered, and is not answered yet."""
+        """True if the awaited item has been delivered, and the reply has not been made yet."""
         return self._delivered is not None
 
     def resume(self, now_ms: int) -> None:
-        """Answer the wait that has ended. The backlog goes on behind all other answers."""
+        """Reply to the wait that has ended. The backlog goes on after all other replies."""
         if self.state is not PARKED and self.state is not SUSPENDED:
             return
         answer, taken = self._answer, self._delivered
@@ -463,14 +465,14 @@ class Session:
         queue.unpark(self)
         self.broker.timers.drop(self)
 
-    # for the commands
-
     def log_event(self, event: str, now_ms: int, /, **fields: object) -> None:
-        """Log what this client has done; of each event a few lines in SELDOM_MS."""
+        """Log an event of this client; a few lines for each event in SELDOM_MS."""
         self.broker.client_events(Level.INFO, event, now_ms, client=self.address, **fields)
 
     def log_refusal(self, why: str, now_ms: int) -> None:
-        """Log that the rights of this client do not go so far. `why` has the name of a queue, whichever it asks for."""
+        """Log that the rights of this client do not allow a request. `why` has the name of a queue, whichever it asks
+        for.
+        """
         fields = {"client": self.address, "why": why}
         self.broker.client_events.of_kind(self.user, Level.INFO, "command.refused", now_ms, **fields)
 
@@ -481,29 +483,31 @@ class Session:
         return bool(ended)
 
     def log_last_delivery(self, queue: Queue, taken: Delivery, ended: Ended, now_ms: int) -> None:
-        """Log what became of an item that was delivered for the last time."""
+        """Log the fate of an item that was delivered for the last time."""
         if ended in LAST_TIME:
             self.log_event(LAST_TIME[ended], now_ms, **dead_letter(queue, taken))
 
     def holds(self, queue: Queue, taken: Delivery) -> bool:
-        """Whether this client has that read open."""
+        """Tell whether this client has that read open."""
         return any(held is taken for _, held in self.reads.get(queue.name, ()))
 
     def depend_on(self, queue: Queue) -> None:
-        """A reply shows `queue`'s last change: it must not leave before that change is as durable as promised."""
+        """Hold the reply back until `queue`'s last change, which it shows, is as durable as promised."""
         batch = queue.journal.reply_batch()
         if batch > self.batch:
             self.batch = batch
 
     def client_error(self, why: str, kestrel: bytes = b"", noreply: bool = False) -> None:
-        """Refuse a wrong request. Kestrel hangs up, mostly without a reply."""
+        """Refuse a wrong request. In Kestrel's dialect the client is disconnected, mostly without a reply."""
         if self.dialect is Dialect.KESTREL:
             self.hang_up(kestrel)
         elif not noreply:
             self.out.append(self.replies.client_error(why))
 
     def refuse(self, why: str, noreply: bool = False) -> None:
-        """Refuse what the server cannot do now. Kestrel hangs up after the reply."""
+        """Refuse a request that the server cannot serve now. In Kestrel's dialect the client is disconnected after the
+        reply.
+        """
         if not noreply:
             self.out.append(self.replies.server_error(why))
         if self.dialect is Dialect.KESTREL:
@@ -518,9 +522,9 @@ class Session:
 
 
 class OpenReadReturn:
-    """Returns the open reads of a closed session, the oldest of each queue first, in as many turns as it takes. Many
-    reads are handed to their queues before any of them ends: else a client that sees this one gone could find nothing
-    in a queue that comes later.
+    """An operation that gives back a closed session's open reads, the oldest of each queue first, in as many turns as
+    it takes. Many reads are handed to their queues before any of them ends: otherwise a client that sees this one gone
+    could find nothing in a queue that comes later.
     """
 
     def __init__(self, session: Session) -> None:
@@ -529,7 +533,7 @@ class OpenReadReturn:
         self._are_few = sum(map(len, self._left)) <= READS_PER_STEP
 
     def due(self, now_ms: int) -> int:
-        """One turn's share. Returns the work, in dropped items."""
+        """Give back one turn's share of the reads. Returns the work, in dropped items."""
         return self._end(now_ms) if self._are_few else self._hand_over(now_ms)
 
     def _end(self, now_ms: int) -> int:
@@ -559,7 +563,9 @@ class OpenReadReturn:
 
 
 def _by_queue(reads: Reads) -> dict[Queue, list[Delivery]]:
-    """Those under one name may be of several queues, each made when the one before it was deleted."""
+    """Sort reads by queue. Reads under one name may be of several queues, each made when the one before it was
+    deleted.
+    """
     found: dict[Queue, list[Delivery]] = {}
     for queue, taken in reads:
         found.setdefault(queue, []).append(taken)
@@ -571,6 +577,6 @@ LAST_TIME = {Ended.DEAD: "item.dead", Ended.SPARED: "item.spared"}
 
 
 def dead_letter(queue: Queue, taken: Delivery) -> dict[str, object]:
-    """Fields of those events."""
+    """Return the fields of those events."""
     target = queue.config.dead_letter_queue
     return {"queue": queue.name, "item": taken.id, "deliveries": taken.deliveries, "target": target}

@@ -1,7 +1,7 @@
 """A share of a turn's time, for work that may be long: begin one, work, and stop once it is spent.
 
-Work is counted in time, because no count of requests, queues or items says how long they take. The clock is the
-driver's: without one it stands still, and no share is ever spent.
+Work is counted in time, because the number of requests, queues or items does not tell how long they take. The clock is
+the driver's: without one it stands still, and no share is ever spent.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ STEP_NS = 500_000  # of one step of a request that takes many turns; many such s
 
 
 class Share:
-    """Ask `is_spent` after each piece of work, so that at least one is done."""
+    """A share of a turn. Check `is_spent` after each piece of work, so that at least one is done."""
 
     __slots__ = ("_now_ns", "_until_ns")
 
     def __init__(self, broker: Broker, ns: int | None = None) -> None:
-        """`ns` None: STEP_NS."""
+        """Begin a share. `ns` None: STEP_NS."""
         self._now_ns = broker.step_ns
         self._until_ns = self._now_ns() + (STEP_NS if ns is None else ns)
 
     @property
     def is_spent(self) -> bool:
-        """Whether other work has to come first now."""
+        """True if other work has to come first now."""
         return self._now_ns() >= self._until_ns
 
 
 def standing_clock() -> int:
-    """The clock of a broker whose driver has none."""
+    """Return 0, as the clock of a broker whose driver has none."""
     return 0

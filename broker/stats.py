@@ -29,14 +29,14 @@ RUN = 2048  # names that are sorted at once
 
 
 def named_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
-    """(name, value) of one queue, under the names that they have among those of all."""
+    """Yield (name, value) of one queue, under its names in the statistics of all queues."""
     for name, value in queue_stats(queue, now_ms, dialect):
         yield f"queue_{queue.name}_{name}", value
 
 
 def other_stats(broker: Broker) -> Iterator[list[tuple[str, object]]]:
-    """(name, value) of all that is neither the server's nor a queue's: waits for queues to come, aliases, jobs. In
-    short pieces, between which the server may change.
+    """Yield (name, value) of everything that is neither the server's nor a queue's: blocked names, waiters for queues
+    that do not exist yet, aliases, jobs. In short pieces, between which the server may change.
     """
     for name, why in list(broker.queues.blocked.items()):
         yield [(f"queue_{name}_unreadable", why)]
@@ -49,7 +49,7 @@ def other_stats(broker: Broker) -> Iterator[list[tuple[str, object]]]:
 
 
 def by_name(broker: Broker, name: str, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
-    """The statistics of one queue or alias; nothing for an unknown one."""
+    """Yield the statistics of one queue or alias; nothing for an unknown one."""
     queue = broker.queues.find(name)
     if queue is not None:
         yield from queue_stats(queue, now_ms, dialect)
@@ -60,7 +60,7 @@ def by_name(broker: Broker, name: str, now_ms: int, dialect: Dialect) -> Iterato
 
 
 class QueueTotals:
-    """What the server's statistics say of all queues together, added up queue by queue."""
+    """The sums over all queues in the server's statistics, added up queue by queue."""
 
     def __init__(self, queues: Iterable[Queue] = ()) -> None:
         self.items = self.bytes = self.memory_bytes_max = self.unreadable = 0
@@ -82,7 +82,7 @@ def server_stats(broker: Broker, now_ms: int, totals: QueueTotals) -> Iterator[t
     yield "curr_items", totals.items
     yield "total_items", counters.total_items
     yield "bytes", totals.bytes
-    # How much of the machine's memory the queues may fill, by their max_memory_size.
+    # The part of the machine's memory that the queues may fill, by their max_memory_size.
     yield "reserved_memory_ratio", f"{totals.memory_bytes_max / broker.fs.memory_bytes():.3f}"
     for name in ("curr_connections", "total_connections", "cmd_get", "cmd_set", "cmd_peek", "get_hits", "get_misses"):
         yield name, getattr(counters, name)
@@ -91,7 +91,7 @@ def server_stats(broker: Broker, now_ms: int, totals: QueueTotals) -> Iterator[t
     yield "queue_creates", broker.queues.created
     yield "queue_deletes", broker.queues.deleted
     yield "queue_expires", broker.queues.expired
-    yield "build", BUILD.lower().replace(" ", "-")  # one word, as clients split the line
+    yield "build", BUILD.lower().replace(" ", "-")  # one word, because clients split the line
     yield "status", broker.status.reported.value.lower()
     yield "paused_queues", len(broker.pauses)
     yield "unreadable_queues", len(broker.queues.blocked) + totals.unreadable
@@ -105,8 +105,8 @@ def server_stats(broker: Broker, now_ms: int, totals: QueueTotals) -> Iterator[t
 
 
 def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
-    """Kestrel's statistics of one queue, then our own. `logsize` is the current journal file in bytes. `age` in the
-    Kestrel dialect is what Kestrel means by it.
+    """Yield Kestrel's statistics of one queue, then our own. `logsize` is the current journal file in bytes. `age` in
+    the Kestrel dialect has Kestrel's meaning.
     """
     queue.sync_counters()
     counters, journal = queue.counters, queue.journal
@@ -143,7 +143,7 @@ def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[s
 
 
 def pause_name(queue: Queue) -> str:
-    """What of the queue is held back."""
+    """Return which requests of the queue are paused."""
     if queue.gets_paused:
         return "all" if queue.puts_paused else "gets"
     return "puts" if queue.puts_paused else "none"
@@ -156,7 +156,7 @@ def alias_stats(alias: Alias) -> Iterator[tuple[str, object]]:
 
 
 def job_stats(service: JobService) -> Iterator[list[tuple[str, object]]]:
-    """(name, value) of all jobs and their log, then of every name that jobs have, in short pieces."""
+    """Yield (name, value) of all jobs and their log, then of every name that jobs have, in short pieces."""
     jobs, log = service.jobs, service.log
     yield [
         ("jobs", len(jobs.by_id)),
@@ -170,14 +170,14 @@ def job_stats(service: JobService) -> Iterator[list[tuple[str, object]]]:
     for name in in_order(jobs.queues):
         queue = jobs.queues.get(name) if name is not None else None
         if queue is None:
-            yield []  # it is still being sorted, or the last job of that name has gone since
+            yield []  # sorting is not finished, or the last job of that name has gone since
         else:
             shown = queue.name.decode("latin-1")
             yield [(f"jobs_{shown}_{key}", value) for key, value in job_queue_stats(queue)]
 
 
 def in_order(names: Iterable[S]) -> Iterator[S | None]:
-    """The names of now, sorted; before them None for each piece of the work, which takes a millisecond."""
+    """Yield the present names, sorted; before them None for each piece of the work, which takes a millisecond."""
     left = list(names)
     runs = []
     for at in range(0, len(left), RUN):
@@ -187,7 +187,7 @@ def in_order(names: Iterable[S]) -> Iterator[S | None]:
 
 
 def job_queue_stats(queue: JobQueue) -> Iterator[tuple[str, object]]:
-    """Of one name: jobs that are ready, scheduled, leased and finished; and the clients that wait."""
+    """Yield the counts of one name: jobs that are ready, scheduled, leased and finished; and the clients that wait."""
     yield "ready", len(queue.ready)
     yield "scheduled", len(queue.scheduled)
     yield "leased", queue.leased

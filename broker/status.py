@@ -1,4 +1,4 @@
-"""Server status: up, writeavoid, readonly or quiescent, kept over restarts in a file. A stricter status is enforced
+"""Server status: up, writeavoid, readonly or quiescent, kept across restarts in a file. A stricter status is enforced
 after a grace period. Source: server status of Kestrel 2.4.
 """
 
@@ -14,7 +14,7 @@ from staniel.journal.spool import refused_start
 
 
 class ServerStatus(Enum):
-    """Reported name; `strictness` orders them."""
+    """A status by its reported name; `strictness` orders them."""
 
     UP = "Up"
     WRITEAVOID = "WriteAvoid"
@@ -39,19 +39,21 @@ BY_NAME = {status.value.lower(): status for status in ServerStatus}
 
 
 def by_name(name: str) -> ServerStatus | None:
-    """The status of that name, in any case; None for a name that cannot be set."""
+    """Return the status of that name, in any case; None for a name that cannot be set."""
     return BY_NAME.get(name.lower())
 
 
 class StatusControl:
-    """`reported` is what `status` says, `enforced` what is acted on; they differ during the grace period."""
+    """The status of a server. `reported` is the one that `status` shows, `enforced` the one in force; they differ
+    during the grace period.
+    """
 
     def __init__(self, fs: Fs, path: str, default: ServerStatus, grace_ms: int) -> None:
         self.fs = fs
         self.path = path
         self.grace_ms = grace_ms
         self.reported = self.enforced = default
-        self.due_ms = NEVER_MS  # when what is reported is enforced, if it is not yet
+        self.due_ms = NEVER_MS  # when the reported status is to be enforced, if it is not yet
         self._is_kept = False
         self.trouble = self._remember()
 
@@ -62,8 +64,8 @@ class StatusControl:
     def change(self, wanted: ServerStatus, now_ms: int) -> bool:
         """Report `wanted` at once; enforce it at once if it is no stricter, else after the grace period.
 
-        False, and nothing changes, while another change waits and this one would not loosen. Raises OSError if it
-        cannot be remembered.
+        False, and nothing changes, while another change waits and this one would not loosen. Raises OSError if the
+        status cannot be stored.
         """
         loosens = wanted.strictness <= self.enforced.strictness
         if self.pending and not loosens:
@@ -87,13 +89,13 @@ class StatusControl:
         )
 
     def due(self, now_ms: int) -> None:
-        """The grace period is over."""
+        """Enforce the reported status, because the grace period has ended."""
         self.enforced = self.reported
         self.due_ms = NEVER_MS
 
     def _remember(self) -> str:
-        """Take over what an earlier run wrote; what is wrong with that, if anything is. Raises SpoolError: the file
-        cannot be read.
+        """Read the status of an earlier run; return what is wrong with the file, "" if nothing is. Raises SpoolError if
+        the file cannot be read.
         """
         try:
             text = self.fs.read(self.path, 0, 100).decode("utf-8", "replace").strip()

@@ -1,7 +1,7 @@
 """Timers: one moment for each owner. A few milliseconds late is fine, early is not.
 
-Thousands of waits begin and end every second and few ever come due, so setting and dropping a timer costs a dictionary
-entry; a heap alone would keep every dropped one until its time. Slots without an owner are cleared away once
+Thousands of waits begin and end every second and few ever time out, so setting and dropping a timer costs a dictionary
+entry; a heap alone would keep every dropped timer until its time. Slots without an owner are removed once
 they outnumber the owners, so that memory follows the number of owners.
 """
 
@@ -12,21 +12,21 @@ from typing import Protocol
 
 SLOT_MS = 8  # moments within one slot come due together, at its end
 NEVER_MS = 2**63 - 1
-WORK_PER_TURN = 20_000  # as much as to drop so many items, 0.2 us each; what is due behind that rings in the next turn
-SOON_WORK_PER_TURN = WORK_PER_TURN // 2  # an owner that asks for every turn leaves the others theirs
-TIMER_COST = 5  # dropped entries take as long as an owner that has little to do and does not say how much
-SLOTS_SPARE = 64  # beside two an owner; more are looked through for those without an owner
+WORK_PER_TURN = 20_000  # in dropped items, 0.2 us each; owners that are due after that are called in the next turn
+SOON_WORK_PER_TURN = WORK_PER_TURN // 2  # owners that ask for every turn leave the others their share
+TIMER_COST = 5  # dropped entries cost as much as an owner that does little and returns no figure
+SLOTS_SPARE = 64  # beside two an owner; beyond that the slots without an owner are removed
 
 
 class TimerOwner(Protocol):
-    """Has a moment at which `due` is called."""
+    """An object with a moment at which `due` is called."""
 
     def due(self, now_ms: int) -> int | None:
-        """Returns how much was done, as in WORK_PER_TURN, if it may be much."""
+        """Do the work that is due. Returns the work, in units of WORK_PER_TURN, if it may be much."""
 
 
 class Timers:
-    """One moment for each owner."""
+    """The timers of all owners, one moment for each."""
 
     def __init__(self) -> None:
         self._slots: dict[int, dict[TimerOwner, None]] = {}
@@ -57,7 +57,7 @@ class Timers:
             owners[owner] = None
 
     def soon(self, owner: TimerOwner) -> None:
-        """Call `owner.due` once, in this turn or the next, besides any moment set."""
+        """Call `owner.due` once, in this turn or the next, in addition to any moment set."""
         self._soon[owner] = None
         self.due_ms = 0
 
@@ -68,17 +68,17 @@ class Timers:
             del self._slots[slot][owner]
 
     def _clear_away(self) -> None:
-        """Forget the slots without an owner; at least half are such when this is called."""
+        """Remove the slots without an owner; at least half are such when this is called."""
         self._slots = {slot: owners for slot, owners in self._slots.items() if owners}
         self._heap = list(self._slots)
         heapq.heapify(self._heap)
 
     def is_behind(self, now_ms: int) -> bool:
-        """Whether moments have come whose owners have not been called."""
+        """Tell whether moments have come whose owners have not been called."""
         return self._next_slot_ms() <= now_ms
 
     def next_ms(self) -> int:
-        """When `fire` has something to do; NEVER_MS: not before a timer is set."""
+        """Return when `fire` has something to do; NEVER_MS: not before a timer is set."""
         return 0 if self._soon else self._next_slot_ms()
 
     def _next_slot_ms(self) -> int:
@@ -90,13 +90,13 @@ class Timers:
         return NEVER_MS
 
     def fire(self, now_ms: int) -> None:
-        """Call the owners whose moment has come, in the order of the moments, until that was a turn's work."""
+        """Call the owners whose moment has come, in the order of the moments, until a turn's work is done."""
         work = self._fire_soon(now_ms) if self._soon else 0
-        may_go_on = True  # one owner at least has its turn, however much those of `soon` have done
+        may_go_on = True  # at least one owner has its turn, however much the owners of `soon` have done
         while may_go_on and self._next_slot_ms() <= now_ms:
             owners = self._slots[self._heap[0]]
             for owner in list(owners):
-                if owner in owners:  # one that is called may drop another
+                if owner in owners:  # an owner that is called may drop another
                     self.drop(owner)
                     work += owner.due(now_ms) or TIMER_COST
                     if work >= WORK_PER_TURN:
@@ -105,7 +105,7 @@ class Timers:
         self.due_ms = self.next_ms()
 
     def _fire_soon(self, now_ms: int) -> int:
-        """Owners that ask again while they are called come after the others."""
+        """Call the owners of `soon`. Owners that ask again while they are called come after the others."""
         work = 0
         for owner in list(self._soon):
             del self._soon[owner]

@@ -1,6 +1,6 @@
-"""Which items of a queue an operator means, beyond "the first so many".
+"""The choice of the items of a queue that an operation is about, beyond "the first so many".
 
-`where` terms, such as "age>1h" or "text~timeout"; `search` the look for items that meet them; `chosen` taking those
-found out of the queue, wherever they stand. Nothing here knows of HTTP, and nothing moves an item by itself: what is
-done with them is an operation's (staniel.broker.operations).
+`where` has the terms, such as "age>1h" or "text~timeout"; `search` looks for items that meet them; `chosen` takes those
+found out of the queue, at any position. Nothing here knows of HTTP, and nothing moves an item by itself: the operations
+do that (staniel.broker.operations).
 """

@@ -1,8 +1,8 @@
-"""Taking chosen items out of a queue, wherever they stand.
+"""Chosen items, and their way out of a queue from any position.
 
-A queue gives only its head away. So those that stand ahead of a chosen one are set aside, each under a transaction of
-its own, and are the head again, in their order, when the operation has ended: as if a client had them open meanwhile.
-Giving them back after each slice instead was tried: the way to an item far behind is then walked once a slice.
+A queue hands out only its head. So the items ahead of a chosen one are set aside, each under a transaction of its own,
+and are the head again, in their order, when the operation has ended: as if a client had them open meanwhile. Giving
+them back after each slice instead was tried: the way to an item far behind is then walked once a slice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from staniel.queues.item import Delivery, Item, is_payload_gone, past_bytes
 from staniel.queues.queue import Queue
 
 ASIDE_ITEMS_MAX = 500_000  # 120 MB, and
-ASIDE_BYTES_MAX = 128 << 20  # of payload: in memory besides the line
+ASIDE_BYTES_MAX = 128 << 20  # of payload: in memory beside the line
 PASSED_PER_TURN = 100  # each costs a record and about 10 us
 RETURNED_PER_TURN = 200
 HASHED_BYTES = 512 << 10  # of each end of a payload: 1 ms
@@ -26,28 +26,28 @@ Key = tuple[int, int, int, int, bytes, bytes, int]
 
 
 class Head(Enum):
-    """What stands at the head of the queue."""
+    """The state of the queue's head."""
 
     CHOSEN = "chosen"
-    MORE = "more"  # the next turn goes on
-    NONE = "none"  # of what was there when the operation began, no chosen one is left
+    MORE = "more"  # go on in the next turn
+    NONE = "none"  # no chosen one is left of the items from the beginning of the operation
     TOO_FAR = "too far"
 
 
 class Chosen:
-    """Items by what they can be known by: all that an item has, a digest of its payload. Of those that are equal in all
-    of that, any one is taken. `tells_equal_apart`: how often they were delivered tells them apart, too.
+    """Items by their key: all properties of an item, and a digest of its payload. Of items with an equal key, any one
+    is taken. `tells_equal_apart`: the number of their deliveries is part of the key.
     """
 
     def __init__(self, terms: str = "", *, tells_equal_apart: bool = False) -> None:
-        self.terms = terms  # that say which, for people
+        self.terms = terms  # the terms that chose them, for people
         self._tells_equal_apart = tells_equal_apart
         self._counts: dict[Key, int] = {}
         self._times: set[int] = set()
         self.count = 0
         self.bytes = 0
         self._may_pass = PASSED_PER_TURN
-        self.left_out = 0  # found, too, and more than one operation takes
+        self.left_out = 0  # found, but more than one operation takes
         self.aside: list[Delivery] = []
         self._aside_bytes = 0
 
@@ -64,7 +64,7 @@ class Chosen:
         return self._counts.get(self._key(item, deliveries), 0) > 0
 
     def take(self, queue: Queue, item: Item) -> Delivery:
-        """Take `item`, the head that `reach` has found: it is no longer looked for."""
+        """Take `item`, the head that `reach` has found, and cross it off."""
         self._counts[self._key(item, deliveries_of_head(queue, item))] -= 1
         self.count -= 1
         return queue.open_to_leave()
@@ -76,12 +76,12 @@ class Chosen:
         return item.added_ms, item.expires_ms, item.flags, len(data), digest, past_bytes(item), tries
 
     def begin_turn(self) -> None:
-        """So many items more may be passed."""
+        """Allow a turn's share of items to be set aside."""
         self._may_pass = PASSED_PER_TURN
 
     def reach(self, queue: Queue, has_head: Callable[[], bool]) -> Head:
-        """Bring a chosen item to the head. `has_head`: whether there is a head that was there when the operation
-        began.
+        """Bring a chosen item to the head. `has_head`: whether there is a head that was there when the
+        operation began.
         """
         while self.count and has_head():
             head = queue.line.head()
@@ -104,13 +104,13 @@ class Chosen:
         self._aside_bytes += len(taken.item.data)
 
     def keep(self, taken: list[Delivery]) -> None:
-        """These were taken and go nowhere: they come back with the others, each to its place."""
+        """Set aside items that were taken and go nowhere: they come back with the others, each to its place."""
         for each in taken:
             self._put_aside(each)
         self.aside.sort(key=attrgetter("xid"))  # they were opened in their order
 
     def give_back(self, queue: Queue, now_ms: int, count_max: int) -> bool:
-        """Return what was set aside, the last one first; whether all of it is back."""
+        """Give back items that were set aside, the last one first; return whether all of them are back."""
         aside = self.aside
         for _ in range(min(count_max, len(aside))):
             queue.take_back_unseen(aside.pop())
@@ -121,12 +121,12 @@ class Chosen:
 
     @property
     def rest(self) -> str:
-        """Why others stay that were meant, too; empty if none were."""
+        """The reason why some of the chosen items stay; "" if none do."""
         return f"{self.left_out} more are left for another one" if self.left_out else ""
 
     @property
     def too_far(self) -> str:
-        """What `Head.TOO_FAR` means, for people."""
+        """The meaning of `Head.TOO_FAR`, for people."""
         return (
             f"the others wait behind {len(self.aside)} items, {self._aside_bytes >> 20} MB, the most that is set aside"
         )

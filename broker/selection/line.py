@@ -1,4 +1,4 @@
-"""The items of a line from a place in it on, in memory or behind it, without moving anything that the queue uses."""
+"""Items of a line from a position on, in memory or behind it, without moving anything that the queue uses."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from staniel.queues.line import PlainLine
 from staniel.queues.queue import Queue
 from staniel.queues.stream.line import StreamLine
 
-READ_ITEMS_MAX = 1000  # of those in memory, at once
-ROTATE_FROM = 64  # a longer way into a deque is a thousandth of the time by rotating it
+READ_ITEMS_MAX = 1000  # of the items in memory, at once
+ROTATE_FROM = 64  # beyond it, rotating a deque takes a thousandth of the time of walking
 
 
 def items_from(queue: Queue, offset: int) -> Iterator[tuple[Item, int]]:
-    """(item, how often it was handed out) from the one at `offset` on. Raises OSError if the journal cannot be read."""
+    """Yield (item, how often it was handed out) from the item at `offset` on. Raises OSError if the journal cannot be
+    read.
+    """
     line = queue.line
     returned: list[Delivery] = line.returned
-    for at in range(len(returned) - 1 - offset, -1, -1):  # walking there would take as long as the offset is
+    for at in range(len(returned) - 1 - offset, -1, -1):  # walking there would take time in proportion to the offset
         yield returned[at].item, returned[at].deliveries
     offset = max(0, offset - len(returned))
     fresh: deque[Item] = line.fresh
@@ -35,18 +37,18 @@ def items_from(queue: Queue, offset: int) -> Iterator[tuple[Item, int]]:
 
 
 def deliveries_of_head(queue: Queue, head: Item) -> int:
-    """How often the head was handed out, as `items_from` says it."""
+    """Return how often the head was handed out, by the count of `items_from`."""
     returned: list[Delivery] = queue.line.returned
     return returned[-1].deliveries if returned else _errors(head)
 
 
 def _errors(item: Item) -> int:
-    """How often a reader of libkestrel's gave it back before the last start."""
+    """Return how often a reader of libkestrel's gave the item back before the last start."""
     return item.errors if isinstance(item, Numbered) else 0
 
 
 def _slice(items: deque[Item], offset: int) -> list[Item]:
-    """At most READ_ITEMS_MAX of a deque, from `offset` on."""
+    """Return at most READ_ITEMS_MAX items of a deque, from `offset` on."""
     if offset < ROTATE_FROM:
         return list(islice(items, offset, offset + READ_ITEMS_MAX))
     items.rotate(-offset)
@@ -56,7 +58,7 @@ def _slice(items: deque[Item], offset: int) -> list[Item]:
 
 
 def _behind(queue: Queue, offset: int) -> Iterator[Item]:
-    """Of those that only the journal holds, from the one at `offset` on."""
+    """Yield the items that only the journal holds, from the one at `offset` on."""
     line = queue.line
     if isinstance(line, StreamLine):
         yield from _unread_of_stream(line, offset)
@@ -73,7 +75,9 @@ def _behind(queue: Queue, offset: int) -> Iterator[Item]:
 
 
 def _unread_of_stream(line: StreamLine, offset: int) -> Iterator[Item]:
-    """Ids follow one another, but for those that are not for this queue or are confirmed already."""
+    """Yield the items that `line` has not confirmed. Ids are consecutive, except for items that are not for this queue
+    or are confirmed.
+    """
     done = line.progress.done
     next_id = done.nth_outside(line.next_id, offset)
     while more := line.stream.read(next_id):

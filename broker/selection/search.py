@@ -1,4 +1,4 @@
-"""Looking for the items of a queue that meet terms, a piece a turn: nothing is taken, and no client waits for it."""
+"""A search for the items of a queue that meet terms, a piece a turn: nothing is taken, and no client waits for it."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ CHOSEN_MAX = 100_000  # items of one operation: 30 MB
 
 
 class ItemSearch:
-    """A look at the items that are in `queue` when it begins. Others leave while it goes on, so what was found need not
-    be there any more.
+    """A search among the items that are in `queue` when it begins. Other clients take items meanwhile, so an item that
+    was found may have left.
     """
 
     def __init__(
         self, queue: Queue, where: Where, now_ms: int, show: Callable[[Candidate], object] | None = None
     ) -> None:
-        """`show` is called with each that is found; None: they are to be taken, and `chosen` keeps them."""
+        """Begin a search. `show` is called with each item that is found; None: they are to be taken, and `chosen` keeps
+        them.
+        """
         self.queue = queue
         self.at_ms = now_ms
         self.chosen = Chosen(where.terms, tells_equal_apart=where.tells_equal_apart)
         self.found = self.found_bytes = 0
         self.looked_at = 0
-        self.cut = 0  # items whose payload is longer than what a term has searched of it
+        self.cut = 0  # items whose payload a term has not searched to its end
         self._where = where
         self._show = show
         self._cost = 0
 
     def pieces(self) -> Iterator[None]:
-        """Each step is a piece. Raises OSError if the journal cannot be read."""
+        """Search, a piece in each step. Raises OSError if the journal cannot be read."""
         line = self.queue.line
         seq, end = line.left, line.end
-        at = len(line.returned) - 1  # the head is the last one; what comes back meanwhile stands behind it in the list
+        at = len(line.returned) - 1  # the head is the last one; items that come back stand behind it in the list
         while at >= 0 and self._goes_on(len(line.returned) - 1 - at):
             self._cost = 0
             at = min(at, len(line.returned) - 1)
@@ -52,7 +54,7 @@ class ItemSearch:
             yield
         while seq < end and self._goes_on(len(line.returned) + seq - line.left):
             self._cost = 0
-            seq = max(seq, line.left)  # those before it have left meanwhile
+            seq = max(seq, line.left)  # the items before it have left meanwhile
             place = before = len(line.returned) + seq - line.left
             for item, deliveries in islice(items_from(self.queue, place), min(PIECE_ITEMS, end - seq)):
                 self._look(item, deliveries, place)

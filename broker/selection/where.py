@@ -1,4 +1,4 @@
-"""Terms that say which items are meant. An item has to meet all of them.
+"""Terms that choose items. An item has to meet all of them.
 
     id=1732790000000-9f86d081884c7d65    as `staniel find` and `GET …/items` show it; several with commas
     position=0-99                        from the head on, 0 is the head
@@ -31,8 +31,8 @@ from staniel.queues.past import Why, past_of
 TERMS_MAX = 20
 TERM_LENGTH_MAX = 100_000  # a list of ids is long
 TEXT_TERMS_MAX, REGEX_TERMS_MAX = 4, 1
-TEXT_BYTES_MAX = 16 << 20  # of a payload, from its beginning, in which a text is looked for: 3 ms,
-REGEX_BYTES_MAX = 32 << 10  # and an expression; with a large one less,
+TEXT_BYTES_MAX = 16 << 20  # of a payload, from its beginning, that is searched for a text: 3 ms,
+REGEX_BYTES_MAX = 32 << 10  # and for an expression; with a large one less,
 REGEX_WORK_MAX = 400_000  # so that bytes times instructions are no more than this: at worst 20 ms
 REGEX_SIZE_MAX = 400  # instructions; `"user": (7|8)\b` has 15
 REGEX_LENGTH_MAX = 1000  # compiling one of a thousand a? takes milliseconds
@@ -48,12 +48,12 @@ _COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq}
 
 
 class BadTerm(ValueError):
-    """A term says nothing; the text says why."""
+    """The error for a term without a meaning; the text says why."""
 
 
 class Candidate(Struct):
-    """An item as it is looked at, `at_ms` server time. `position`: how many stood before it. `deliveries`: how often it
-    was handed out.
+    """An item in a search, `at_ms` server time. `position`: how many stood before it. `deliveries`: how often it was
+    handed out.
     """
 
     position: int
@@ -71,10 +71,10 @@ ItemTest = Callable[[Candidate], bool]
 
 
 class Where(Struct, frozen=True):
-    """`first` and `last`: the positions outside which nothing is meant. `searched_bytes`: how much of a payload each
-    term looks at; -1: nothing of it. `texts`: how many look for a text. `regex_bytes`, `regex_size`: how much of a
-    payload the expression looks at, and its instructions. `tells_equal_apart`: deliveries and place count, so of equal
-    items not any one is as good as another. `terms`: as they were given, for people.
+    """The parsed terms. `first` and `last`: the range of positions. `searched_bytes`: how much of a payload each term
+    searches; -1: nothing of it. `texts`: the number of terms that search for a text. `regex_bytes`, `regex_size`: how
+    much of a payload the expression searches, and its instructions. `tells_equal_apart`: deliveries and place count, so
+    equal items are not interchangeable. `terms`: as given, for people.
     """
 
     tests: tuple[ItemTest, ...] = ()
@@ -88,7 +88,7 @@ class Where(Struct, frozen=True):
     terms: str = ""
 
     def cost(self, size_bytes: int) -> int:
-        """How long a payload of that size is looked at, in bytes of a text that is looked for."""
+        """Return the time that a search of a payload of that size takes, in bytes of a text search."""
         regex_work = min(size_bytes, self.regex_bytes) * self.regex_size
         return size_bytes + min(size_bytes, TEXT_BYTES_MAX) * self.texts + regex_work * REGEX_COST
 
@@ -102,8 +102,8 @@ class Where(Struct, frozen=True):
 
 
 def item_id(item: Item) -> str:
-    """What an item is known by as long as it waits, over restarts, too: when it was put, and a digest of its length and
-    of the two ends of its payload. Items that are equal in that share it.
+    """Return an item's id, which is the same as long as the item waits, also across restarts: the time of the put, and
+    a digest of its length and of the two ends of its payload. Items that are equal in these share an id.
     """
     size = len(item.data).to_bytes(8, "little")
     digest = blake2b(ends_of(item.data, HASHED_BYTES), digest_size=8, salt=size)
@@ -111,12 +111,12 @@ def item_id(item: Item) -> str:
 
 
 def ends_of(data: bytes, size_bytes: int) -> bytes:
-    """So much of each end of `data`, or all of it."""
+    """Return `size_bytes` bytes of each end of `data`, or all of it."""
     return data if len(data) <= 2 * size_bytes else data[:size_bytes] + data[-size_bytes:]
 
 
 def parse(terms: Iterable[str]) -> Where:
-    """Raises BadTerm."""
+    """Parse terms. Raises BadTerm."""
     terms = list(terms)
     tests: list[ItemTest] = []
     first, last, searched = 0, 1 << 62, -1
@@ -172,7 +172,7 @@ def _text(value: str) -> ItemTest:
 
 
 def _regex(value: str) -> tuple[ItemTest, int, int]:
-    """(the test, the size of the expression, how many bytes of a payload it looks at)."""
+    """Return (the test, the size of the expression, how many bytes of a payload it searches)."""
     if len(value) > REGEX_LENGTH_MAX:
         raise BadTerm(f"regex~ is too large: {len(value)} characters, {REGEX_LENGTH_MAX} at most")
     try:

@@ -1,4 +1,4 @@
-"""Queues in libkestrel's format: recovery at the start, creation, and what follows each batch."""
+"""Queues in libkestrel's format: recovery at startup, creation, and the work after each batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RECLAIMED_BYTES_MIN = 4 << 10  # a block
 RECLAIMED_AT_ONCE = 64  # families
-IDS_LEFT_MIN = 1 << 32  # a queue whose ids are nearly used up must be put away before they are
+IDS_LEFT_MIN = 1 << 32  # a queue whose ids are nearly used up is blocked
 
 
 class StreamQueues:
@@ -39,8 +39,8 @@ class StreamQueues:
         self.store = broker.spool.streams
         self.store.tasks = broker.maintenance.tasks
         self.store.on_stuck = self._report_stuck
-        self._stuck: set[str] = set()  # families with segments that may be among those
-        self._blocked: dict[str, str] = {}  # by parent: nothing may be made beside their files
+        self._stuck: set[str] = set()  # families with segments that may be stuck
+        self._blocked: dict[str, str] = {}  # by parent: why no queue may be made beside their files
 
     def recover(self, found: SpoolListing, now_ms: int) -> None:
         """Bring every queue of this format into service. Damage is reported, never fatal to other queues. Raises
@@ -53,7 +53,7 @@ class StreamQueues:
             self.recover_one(name, files, now_ms)
 
     def block_mixed(self, name: str, why: str) -> None:
-        """Files of both formats: a reload looks again whether they still are."""
+        """Block a queue with files of both formats, until a reload finds only one."""
         broker = self.broker
         self._blocked[parent_of(name) or name] = why
         broker.queues.block(name, why)
@@ -89,7 +89,7 @@ class StreamQueues:
                 set_aside(broker, each, StreamFiles(name, {}, {reader: files.readers.pop(reader)}, []), now_ms)
 
     def _recover(self, name: str, files: StreamFiles, now_ms: int) -> None:
-        """Raises OSError."""
+        """Bring a queue with its readers into service. Raises OSError."""
         broker = self.broker
         recovered, readers = self.store.recover(files, broker.config.queue, now_ms)
         report_damages(broker, name, recovered.damages)
@@ -114,12 +114,14 @@ class StreamQueues:
             self.broker.queues.block(queue_name, why)
 
     def block_deleted(self, name: str, why: str) -> None:
-        """Deleted queue `name` has files that are still to be removed: nothing may be made beside them."""
+        """Block the name of a deleted queue with files that are still to be removed: no queue may be made
+        beside them.
+        """
         self._blocked[parent_of(name) or name] = why
         self.broker.queues.block(name, why)
 
     def unblock_deleted(self, name: str, others: Iterable[str]) -> None:
-        """Those files are gone. `others`: the queues of which there still are some."""
+        """Unblock the name after those files have been removed. `others`: the deleted queues that still have files."""
         del self.broker.queues.blocked[name]
         family = parent_of(name) or name
         if family not in {parent_of(other) or other for other in others}:
@@ -144,19 +146,21 @@ class StreamQueues:
             self.broker.report(Level.WARNING, "journal.format", queue=name, found=found.value, hint=hint)
 
     def check(self, name: str) -> None:
-        """Raises Refused if `name` belongs to a queue that cannot be served: its files must stay as they are."""
+        """Check that `name` may be used. Raises Refused if it belongs to a queue that cannot be served: its files must
+        stay as they are.
+        """
         parent = parent_of(name) or name
         if parent in self._blocked:
             raise Refused(f"queue {parent} is not available: {self._blocked[parent]}", client=False)
 
     def create(self, name: str, config: QueueConfig, now_ms: int) -> Journal:
-        """The journal of a new queue. Raises Refused or OSError."""
+        """Create the journal of a new queue. Raises Refused or OSError."""
         if why := stream_name_error(name):
             raise Refused(why, client=True)
         return self.store.create(name, config, self.broker.config.queue, now_ms)
 
     def look_after(self, member: GroupMember, now_ms: int) -> None:
-        """A batch of changes of this file has been written. Raises JournalFailure."""
+        """Trim files after a batch of changes of this one has been written. Raises JournalFailure."""
         assert isinstance(member, Appender)
         try:
             if isinstance(member, ReaderLog):
@@ -173,13 +177,13 @@ class StreamQueues:
             memory.weigh_stream(family.stream)
 
     def reclaim(self, room: int, now_ms: int) -> None:
-        """The disk is full: shrink the segments that hold most of what has been read, as far as what they keep fits
-        into `room` bytes. Called each second.
+        """Shrink the segments with the most items that were read, because the disk is full, as far as the remainders
+        fit into `room` bytes. Called each second.
         """
         self.reclaim_of(list(self.store.families), room, now_ms)
 
     def reclaim_of(self, names: list[str], room: int, now_ms: int) -> None:
-        """The same of these families alone."""
+        """Shrink segments as `reclaim` does, but of these families only."""
         families = self.store.families
         found = [(*families[name].reclaimable(), name) for name in names if name in families]
         worth = [each for each in found if each[0] >= RECLAIMED_BYTES_MIN and each[0] >= each[1]]
@@ -189,7 +193,7 @@ class StreamQueues:
                 self.store.families[name].reclaim(now_ms)
 
     def configure(self) -> None:
-        """Take over changed settings of whole queues; those of readers are their queues' matter."""
+        """Apply changed settings of whole queues; `RunningReload` applies those of readers."""
         try:
             self._prepare_archives()
         except SpoolError as error:
@@ -199,7 +203,7 @@ class StreamQueues:
             family.configure(self.broker.config.queue(name))
 
     def _prepare_archives(self) -> None:
-        """See that segments can be moved where they are to go. Raises SpoolError."""
+        """Check that segments can be moved to their archive folders. Raises SpoolError."""
         fs, own = self.broker.fs, self.broker.spool.own
         for path in sorted({config.archive_path for config in self.broker.config.resolved.values()} - {""}):
             try:
@@ -223,12 +227,12 @@ class StreamQueues:
 
     @property
     def stuck_segments(self) -> int:
-        """How many segments have been read and stay, because the system refuses to remove them."""
+        """The number of segments that have been read and stay, because the system refuses to remove them."""
         families = [self.store.families.get(name) for name in self._stuck]
         return sum(len(family.stuck) for family in families if family is not None)
 
     def remove_stuck(self) -> None:
-        """Try again to remove them. Called each second."""
+        """Try again to remove stuck segments. Called each second."""
         names, self._stuck = self._stuck, set()
         for name in names:
             family = self.store.families.get(name)
@@ -236,6 +240,6 @@ class StreamQueues:
                 family.remove_stuck()
 
     def close(self) -> None:
-        """Everything must have been written and synced."""
+        """Close all files. Everything must have been written and synced."""
         for family in self.store.families.values():
             family.close()

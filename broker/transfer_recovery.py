@@ -1,7 +1,7 @@
-"""Transfers that an earlier run has left unfinished: completed at the start, or when their queues can be read again.
+"""Recovery of transfers that an earlier run has left unfinished: at startup, or when their queues can be read again.
 
-The intent and the files of both queues together say what has happened. Which of several equal items has left, its
-transaction says (its id in libkestrel's format); which copy is whose, its position.
+The intent and the files of both queues together show what has happened. The transaction tells which of several equal
+items has left (in libkestrel's format the item's id does); the position tells which copy belongs to which item.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from staniel.queues.xids import steps_past
 
 
 class TransferRecovery:
-    """`transfer_log.kept` are those whose outcome is unknown as long as a file cannot be read."""
+    """The recovery of transfers. `transfer_log.kept` are the intents whose outcome is unknown as long as a file cannot
+    be read.
+    """
 
     def __init__(self, queues: Queues, spool: Spool, transfer_log: TransferLog, report: EventSink) -> None:
         self.queues = queues
@@ -38,22 +40,22 @@ class TransferRecovery:
         self.transfer_log = transfer_log
         self.report = report
         self._held: dict[int, tuple[Queue, Delivery]] = {}  # by intent: items held back until its outcome is known
-        self.fates: dict[int, Fate | None] = {}  # by intent, of the last `recover`; None: the copy never came
+        self.fates: dict[int, Fate | None] = {}  # by intent, of the last `recover`; None: the copy never landed
         self._claimed: dict[str, set[FilePosition]] = {}  # by target: copies that an intent or an undo has
-        self._copies: dict[int, bytes] = {}  # by intent, while it is looked for: a checksum says less than the bytes
+        self._copies: dict[int, bytes] = {}  # by intent, during the search: a checksum shows less than the bytes
 
     def recover(self, of_operations: Callable[[], list[Intent]] = list) -> list[Intent]:
-        """Finish what can be finished, also `of_operations`, asked for when the log has been read. Call it when every
-        queue is loaded, none has been changed, and open reads have not been put back. Returns what must be kept; the
-        others may be forgotten once everything is on the disk.
+        """Finish the transfers that can be finished, also `of_operations`, which is called when the log has been read.
+        Call it when every queue is loaded, none has been changed, and open reads have not been put back. Returns the
+        intents that must be kept; the others may be forgotten once everything is durable.
         """
         found = self._read()
         self._claimed.clear()
         return self._go_through(found + of_operations(), 0)
 
     def _read(self) -> list[Intent]:
-        """A damaged file is copied to the quarantine and reported. Raises SpoolError: it cannot be read, and without it
-        items that were on their way would be in both queues.
+        """Read the log. A damaged file is copied to the quarantine and reported. Raises SpoolError if it cannot be
+        read: without it items that were on their way would be in both queues.
         """
         log, fs, own = self.transfer_log, self.spool.fs, self.spool.own
         try:
@@ -73,7 +75,9 @@ class TransferRecovery:
         return found
 
     def retry(self, now_ms: int) -> None:
-        """Some queues can be read again: as at a start. An intent is ended when the disk has its outcome."""
+        """Recover transfers as at startup, because some queues can be read again. An intent is ended when its outcome
+        is durable.
+        """
         self._claimed.clear()
         kept = {intent.begin: intent for intent in self._go_through(list(self.transfer_log.kept.values()), now_ms)}
         for number, intent in list(self.transfer_log.kept.items()):
@@ -88,9 +92,9 @@ class TransferRecovery:
                 self.spool.group.after(log, self._ending(number))
 
     def find_copies(self, target: str, position: tuple[int, int], items: list[Item]) -> set[int]:
-        """Which of `items`, by their places, have copies with the same times in `target`, behind `position`, that no
-        intent or other undo has. What a power cut has left of others is removed. Call it behind `recover` or `retry`.
-        Raises OSError.
+        """Return which of `items`, by their places, have copies with the same times in `target`, behind `position`,
+        that belong to no intent or other undo. Torn copies that a power cut has left of the other items are removed.
+        Call it after `recover` or `retry`. Raises OSError.
         """
         queue = self.queues.known(target)
         if queue is None or not items:
@@ -98,7 +102,7 @@ class TransferRecovery:
         intents = [
             Intent(~at, target, item.added_ms, target, *position, *key_of(item)) for at, item in enumerate(items)
         ]
-        self._held |= {~at: (queue, Delivery(item, 0)) for at, item in enumerate(items)}  # so that they are known whole
+        self._held |= {~at: (queue, Delivery(item, 0)) for at, item in enumerate(items)}  # compared as a whole
         try:
             found = self._look_for(target, intents)
         finally:
@@ -108,12 +112,14 @@ class TransferRecovery:
         return {~number for number, fate in found.items() if fate is Fate.LANDED}
 
     def withdraw(self, source: Queue) -> None:
-        """`source` is served no more, and its files stay: what was held back in it is looked for in them again."""
+        """Forget the items held back in `source`, which is no longer served and whose files stay: they will be searched
+        again.
+        """
         self._held = {number: held for number, held in self._held.items() if held[0] is not source}
 
     def deleted(self, source: Queue) -> None:
-        """`source` and its files are gone, and with them what was held back in it. Nothing must be looked for in
-        another queue of its name: the intents end, as soon as no crash can bring the files back.
+        """Forget the items held back in `source`, which is deleted with its files. Nothing must be searched for in
+        another queue of its name: the intents end as soon as no crash can bring the files back.
         """
         log = removal_log(source.journal)
         for number in [number for number, intent in self.transfer_log.kept.items() if intent.source == source.name]:
@@ -135,7 +141,9 @@ class TransferRecovery:
         return lambda now_ms: self.transfer_log.end(number)
 
     def _go_through(self, intents: list[Intent], now_ms: int) -> list[Intent]:
-        """Which of them must be kept. Copies are looked for first: what follows changes journals."""
+        """Return the intents that must be kept. Copies are searched first, because the steps after that change
+        journals.
+        """
         found: dict[int, Fate | None] = {}
         for target in sorted({intent.target for intent in intents}):
             found |= self._look(target, [intent for intent in intents if intent.target == target])
@@ -146,10 +154,8 @@ class TransferRecovery:
         self._copies.clear()
         return sorted(kept, key=lambda intent: intent.begin)
 
-    # copies
-
     def _look(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
-        """What became of the copies in `target`, by intent; None: they never came."""
+        """Return the fate of the copies in `target`, by intent; None: the copy never landed."""
         fates = {intent.begin: intent.fate for intent in intents}
         asked = [intent for intent in intents if intent.fate is Fate.UNKNOWN]
         if not asked or self.is_blocked(target):
@@ -161,9 +167,9 @@ class TransferRecovery:
             return {**fates}
 
     def _look_for(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
-        """Copies were written in the order of the intents, so of equal ones that landed the first belong to the
-        first; but items that have left their queue have landed, whatever the order. What a power cut has left of one
-        that did not land is removed. Raises OSError.
+        """Search for copies. They were written in the order of the intents, so of equal ones that landed the first
+        belongs to the first; but items that have left their queue have landed, whatever the order. A torn copy that a
+        power cut has left of one that did not land is removed. Raises OSError.
         """
         claimed = self._claimed.setdefault(target, set())
         if len({intent.copy_key for intent in intents}) < len(intents):
@@ -174,7 +180,7 @@ class TransferRecovery:
         landed: dict[tuple[int, int, int], list[tuple[FilePosition, bytes]]] = {}
         ahead = sorted(set(places), reverse=True)
         keys = {intent.copy_key for intent in intents}
-        first: dict[FilePosition, tuple[FilePosition, Item]] = {}  # what lies at each place, or is the first behind it
+        first: dict[FilePosition, tuple[FilePosition, Item]] = {}  # the item at each place, or the first one behind it
         for place, item in search.added_since(ahead[-1]):
             if (key := key_of(item)) in keys and place not in claimed:
                 landed.setdefault(key, []).append((place, item.data))
@@ -197,8 +203,8 @@ class TransferRecovery:
     def _claim(
         self, intent: Intent, place: FilePosition, copies: list[tuple[FilePosition, bytes]]
     ) -> tuple[FilePosition, bytes] | None:
-        """The first of `copies`, in their order, that may be the one of `intent`; taken out of them. Those ahead of
-        `place` stay for others.
+        """Remove from `copies` the first, in their order, that may be the one of `intent`, and return it. Copies ahead
+        of `place` stay for others.
         """
         held = self._held.get(intent.begin)
         for at in range(bisect_left(copies, place, key=itemgetter(0)), len(copies)):
@@ -207,8 +213,8 @@ class TransferRecovery:
         return None
 
     def _is_still_there(self, intent: Intent) -> bool:
-        """Whether the item may still be in its source; False: its removal is recorded, and so its copy is on the disk.
-        Only transactions tell, not ids.
+        """Tell whether the item may still be in its source; False: its removal is recorded, and so its copy is durable.
+        Only transactions show that, not ids.
         """
         source = self.queues.known(intent.source)
         if source is None or not intent.xid or intent.begin in self._held:
@@ -216,8 +222,8 @@ class TransferRecovery:
         return steps_past(source.last_xid, intent.xid) > 0 or intent.xid in source.open_reads
 
     def _remove_torn(self, target: str, intent: Intent, torn: Item) -> bool:
-        """The item itself is still in its source: what a power cut has left of its copy is worth nothing. Whether that
-        is what `torn` is. Raises OSError.
+        """Remove `torn` if it is what a power cut has left of the copy of `intent`, whose item is still in its source.
+        Returns whether it is. Raises OSError.
         """
         queue = self.queues.known(target)
         if queue is None or not intent.is_torn(torn):
@@ -233,7 +239,7 @@ class TransferRecovery:
         return True
 
     def _waiting(self, intent: Intent) -> Item | None:
-        """The item whose copy has not landed, still in its source; None if it is not there. Raises OSError."""
+        """Return the item whose copy has not landed, still in its source; None if it is not there. Raises OSError."""
         if (held := self._held.get(intent.begin)) is not None:
             return held[1].item
         source = self.queues.known(intent.source)
@@ -245,14 +251,12 @@ class TransferRecovery:
         items = chain(first, is_open, source.line.walk())
         return next((item for item in items if intent.means(item, getattr(item, "id", 0))), None)
 
-    # items
-
     def _settle(self, name: str, intents: list[Intent], found: dict[int, Fate | None], now_ms: int) -> Iterable[Intent]:
-        """Do in one source what the fate of the copies asks for; which intents must be kept."""
+        """Do in one source what the fate of the copies requires; return the intents that must be kept."""
         source = self.queues.known(name)
         if source is None:
             if not self.is_blocked(name):
-                return []  # the queue is gone, and the items with it
+                return []  # the queue is deleted, and the items with it
             known = [(intent, found[intent.begin]) for intent in intents]
             return [replace(intent, fate=fate) for intent, fate in known if fate is not None]
         last = source.last_xid
@@ -269,10 +273,12 @@ class TransferRecovery:
         return kept
 
     def _finish(self, source: Queue, intent: Intent, fate: Fate | None, last: int, now_ms: int) -> bool:
-        """Whether the intent is over. `last`: up to which transaction the journal knew of them. Raises OSError."""
+        """Finish an intent; return whether it has ended. `last`: the last transaction that the journal knew of. Raises
+        OSError.
+        """
         holder, held = self._held.pop(intent.begin, (None, None))
         if holder is not source:
-            held = None  # that queue has gone; its files may have come back as another
+            held = None  # that queue is deleted; its files may have come back as another
         if fate is None:
             if held is not None:
                 source.take_back(held)
@@ -287,8 +293,9 @@ class TransferRecovery:
         return True
 
     def _find(self, source: Queue, intent: Intent, last: int) -> Delivery | None:
-        """The item that is to go, set aside; None if it has gone. Its transaction is recorded before its removal: what
-        the journal knows of and is not open is gone, and an equal one that waits is another.
+        """Set aside the item that has to leave, and return it; None if it has left. Its transaction is recorded before
+        its removal: an item whose transaction the journal knows and that is not open has left, and an equal one that
+        waits is another.
         """
         if intent.xid and steps_past(last, intent.xid) <= 0:
             return set_aside_open(source, intent.xid, intent.means)
@@ -300,6 +307,6 @@ class TransferRecovery:
         return set_aside_found(source, intent.xid, means)
 
     def is_blocked(self, name: str) -> bool:
-        """Whether there may be files of queue `name` that could not be read."""
+        """Tell whether there may be files of queue `name` that could not be read."""
         blocked = self.queues.blocked
         return self.queues.known(name) is None and (name in blocked or (parent_of(name) or name) in blocked)

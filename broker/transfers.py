@@ -1,19 +1,20 @@
-"""Items on their way from one queue to another: expired ones, dead letters, single moves. No crash loses or
-doubles one.
+"""Transfers of items from one queue to another: expired ones, dead letters, single moves. No crash loses an item or
+leaves it in both queues.
 
-1. The intent, which says which item goes and where its copy will be, is written to `.staniel/intents` and synced.
+1. The intent, which names the item and the place of its copy, is written to `.staniel/intents` and synced.
 2. The copy is added to the target, in memory at once.
 3. The target is synced, whatever its policy.
 4. The item is removed from the source. When that is durable the intent is crossed out, which is synced too.
 
-Meanwhile the source keeps the item under a transaction (`Queue.leaving`), and neither journal is rewritten. After a
-crash transfer_recovery.py looks for the copy where the intent says: if it is there, the source drops the item, which it
-knows by the number of its transaction (by its id in libkestrel's format), so equal items are told apart. Decision 0008
-has the alternatives. Operations that move many items note a slice of them at once (operations/transfer.py).
+During these steps the source keeps the item under a transaction (`Queue.leaving`), and neither journal is rewritten.
+After a crash transfer_recovery.py looks for the copy at the place in the intent: if it is there, the source drops the
+item, which it finds by the number of its transaction (by its id in libkestrel's format), so equal items are not
+confused. Decision 0008 has the alternatives. Operations that move many items note a slice of them at once
+(operations/transfer.py).
 
-Clients go on putting items behind the place that a note names. No byte tells such an item from an equal copy, but its
-time does: a copy shows a time before its note (`Transfers.earlier`), every later put a later one, and the calendar
-takes a step back of the wall clock over only when no noted copies are to come (`Transfers.may_set_back`).
+Clients go on putting items behind the place that a note names. No byte distinguishes such an item from an equal copy,
+but its time does: a copy has a time before its note (`Transfers.earlier`), every later put a later one, and the
+calendar follows a step back of the wall clock only when no noted copies are to come (`Transfers.may_set_back`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from staniel.queues.past import PAST_BYTES_MAX, Why, next_past
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Queues, Refused
 
-ASIDE_BYTES_MAX = 1 << 20  # of one queue's payload: in memory, besides its line
+ASIDE_BYTES_MAX = 1 << 20  # of one queue's payload: in memory, beside its line
 RETRY_MS = 1000
 NOTE_OVERHEAD_BYTES = 2 * PAST_BYTES_MAX  # the past of a copy, as records
 Pinned = list[Log | ReaderLog | StreamWriter]
@@ -50,9 +51,9 @@ Times = tuple[int, int]  # added_ms, expires_ms
 
 
 class Transfer(Struct, frozen=True):
-    """An item that leaves `source`. `target` is set for a moved item; else the settings say. `times`: when the copy was
-    added and when it expires, if not as with any item that is moved. `left_ms`: what the wall
-    showed when the item left the line.
+    """An item that leaves `source`. `target` is set for a moved item; else the settings name it. `times`: when the copy
+    was added and when it expires, if not as for any moved item. `left_ms`: the wall clock's time when the item left the
+    line.
     """
 
     source: Queue
@@ -64,8 +65,9 @@ class Transfer(Struct, frozen=True):
 
     @property
     def past(self) -> bytes:
-        """The encoded past of the copy: of a dead letter what has become of it, of others what they had. An item that
-        expires into another queue gets none: Kestrel does that, too, and its journals hold the bare item.
+        """The encoded past of the copy: a dead letter's new past, any other item's own, if it has one. An item that
+        expires into another queue gets no new past: Kestrel moves expired items, too, and its journals hold the bare
+        item.
         """
         taken = self.taken
         if self.reason is not Reason.DEAD:
@@ -101,33 +103,34 @@ class Transfers:
         self._stuck: dict[Queue, list[Transfer]] = {}
         # No transfer from or to these files begins for now.
         self._on_hold: dict[Log | ReaderLog | StreamWriter, None] = {}
-        self._held_back: list[Transfer] = []  # until they rest no more
-        self.unblocked: list[Log | ReaderLog | StreamWriter] = []  # that block transfers, with none under way
-        self.next_ms = NEVER_MS  # when those are tried again
+        self._held_back: list[Transfer] = []  # until their files are not on hold any more
+        self.unblocked: list[Log | ReaderLog | StreamWriter] = []  # files that block transfers, with none under way
+        self.next_ms = NEVER_MS  # when the stuck ones are tried again
         self._busy = False
         self._announcing: dict[str, object] = {}
         self._to_come = 0  # announcements whose copies have not been added
-        self._wall_waits = False  # to be set back until there are none
+        self._wall_waits = False  # a step back waits until there are none
 
     def may_announce(self, target: str, operation: object) -> bool:
-        """Whether `operation` may note copies that it is going to add to `target`. One at a time may: what it adds
-        comes later than what it notes, so after a crash the copies of two could not be told apart if their items are
+        """Tell whether `operation` may note copies that it is going to add to `target`. Only one at a time may: it adds
+        them after their notes, so after a crash the copies of two operations could not be told apart if their items are
         equal.
         """
         return not self._wall_waits and self._announcing.get(target, operation) is operation
 
     def announce(self, target: str, operation: object) -> None:
-        """`operation` notes such copies. Others wait until `end_announcing`. Call `came` when they are added.
+        """Note that `operation` has written notes of copies for `target`. Others wait until `end_announcing`. Call
+        `came` when the copies are added.
 
-        Clients may put equal items until then, and a start tells these from the copies by their times alone: those of
-        the copies are as of `earlier`, and the wall is not set back meanwhile (`may_set_back`).
+        Clients may put equal items until then, and recovery tells these from the copies by their times alone: the
+        copies have the times of `earlier`, and the wall clock is not set back meanwhile (`may_set_back`).
         """
         assert self.may_announce(target, operation)
         self._announcing[target] = operation
         self._to_come += 1
 
     def came(self, now_ms: int) -> None:
-        """The copies of an announcement are added, or never will be."""
+        """Note that the copies of an announcement have been added, or never will be."""
         self._to_come -= 1
         if self._wall_waits and not self._to_come:
             self._wall_waits = False
@@ -135,18 +138,19 @@ class Transfers:
 
     @property
     def are_copies_to_come(self) -> bool:
-        """Whether some are announced, and not yet added."""
+        """True if copies are announced, and not yet added."""
         return self._to_come > 0
 
     def may_set_back(self) -> bool:
-        """Whether the wall may show earlier times again: else a put could get the time of a copy that is to come. If
-        not, none is announced any more, and the wall is looked at again when none is to come.
+        """Tell whether the calendar may follow a step back of the wall clock: otherwise a put could get the time of a
+        copy that is to come. If not, no more copies may be announced, and the wall clock is checked again when none are
+        to come.
         """
         self._wall_waits = self.are_copies_to_come
         return not self._wall_waits
 
     def earlier(self, item: Item, now_ms: int) -> Item:
-        """`item` as a copy of it is to be announced: it was added before `now_ms`, as the wall shows that. The wall may
+        """Return `item` as its copy is to be announced: added before `now_ms`, by the wall clock. The wall clock may
         have been set back since `item` was put.
         """
         calendar = self.queues.calendar
@@ -156,7 +160,7 @@ class Transfers:
         return item_with(past_bytes(item), item.data, latest_ms, calendar.renewed_ms(item, now_ms), item.flags)
 
     def end_announcing(self, target: str, operation: object) -> None:
-        """The disk knows of each copy that `operation` has noted whether it has come."""
+        """End the announcements of `operation`, all of whose outcomes are durable."""
         if self._announcing.get(target) is operation:
             del self._announcing[target]
 
@@ -169,7 +173,7 @@ class Transfers:
         target: str = "",
         times: Times | None = None,
     ) -> None:
-        """Transfer an item. A put into the target may expire others there: they wait in a line here, not on the
+        """Transfer an item. A put into the target may expire other items there: they wait in a line here, not on the
         stack.
         """
         self._enqueue(Transfer(source, taken, reason, target, self.queues.calendar.wall_ms(now_ms), times), now_ms)
@@ -186,7 +190,9 @@ class Transfers:
             self._busy = False
 
     def admits(self, source: Queue, size: int) -> Admission:
-        """What expires is admitted like a put, and no more of it than ASIDE_BYTES_MAX of one queue is under way."""
+        """Return when an expired item may leave. It is admitted like a put, and at most ASIDE_BYTES_MAX of one queue
+        are under way.
+        """
         aside_bytes = source.leaving_bytes
         if aside_bytes and aside_bytes + size > ASIDE_BYTES_MAX:
             return Admission.LATER if source in self._stuck else Admission.SOON
@@ -208,13 +214,13 @@ class Transfers:
         self.next_ms = min(self.next_ms, now_ms + RETRY_MS)
 
     def has_under_way(self, queue: Queue) -> bool:
-        """Whether a transfer from or to `queue` may still have to be finished after a crash: until its intent's end is
-        on the disk, the files of both queues must be those that it speaks of.
+        """Tell whether a transfer from or to `queue` may still have to be finished after a crash: until its intent's
+        end is durable, the files of both queues must be those that the intent names.
         """
         return any(log.open_transfers for log in ends_of(queue))
 
     def pin(self, queue: Queue) -> Pinned:
-        """Until `unpin`, the files of `queue` are as those of one with transfers under way: neither rewritten nor
+        """Keep the files of `queue` until `unpin` like those of a queue with transfers under way: neither rewritten nor
         deleted.
         """
         logs = ends_of(queue)
@@ -223,29 +229,29 @@ class Transfers:
         return logs
 
     def unpin(self, logs: Pinned) -> None:
-        """As the end of a transfer."""
+        """Release files, as the end of a transfer does."""
         for each in logs:
             each.open_transfers -= 1
             if each.blocks_transfers and not each.open_transfers:
                 self.unblocked.append(each)
 
     def hold(self, queue: Queue) -> None:
-        """Begin no transfer from or to `queue` until `resume`, so that those under way come to an end."""
+        """Begin no transfer from or to `queue` until `resume`, so that the transfers under way come to an end."""
         self._on_hold.update(dict.fromkeys(ends_of(queue)))
 
     def is_held_back(self, queue: Queue) -> bool:
-        """Whether a transfer from or to `queue` would have to wait."""
+        """Tell whether a transfer from or to `queue` would have to wait."""
         return any(self._is_on_hold(log) for log in ends_of(queue))
 
     def resume(self, queues: Iterable[Queue], now_ms: int) -> None:
-        """Begin what was held back because of them."""
+        """Begin the transfers that were held back because of `queues`."""
         for queue in queues:
             for log in ends_of(queue):
                 self._on_hold.pop(log, None)
         self.begin_again(now_ms)
 
     def begin_again(self, now_ms: int) -> None:
-        """Begin what was held back, but for what must still be."""
+        """Begin the transfers that were held back, except those that still must wait."""
         held_back, self._held_back = self._held_back, []
         for transfer in held_back:
             self._enqueue(transfer, now_ms)
@@ -254,14 +260,14 @@ class Transfers:
         self.group.before_write = self._write_intents
 
     def _write_intents(self) -> None:
-        """Intents are on the disk before the copies that they are about. Raises JournalFailure."""
+        """Sync intents before their copies are written. Raises JournalFailure."""
         self.group.write_or_release_ballast(self.transfer_log.write_and_sync, self.transfer_log.path)
         self.group.before_write = None
 
     def _transfer(self, transfer: Transfer, now_ms: int) -> None:
         source, taken, name = transfer.source, transfer.taken, transfer.destination
         if source.state is QueueState.CLOSED:
-            return  # while the item waited, the queue was deleted, and it with it; or the server stops, and it stays
+            return  # the queue was deleted with the item meanwhile, or the server stops and the item stays
         if self._is_called_off(transfer, name, now_ms):
             return
         if self.group.is_full:
@@ -283,12 +289,12 @@ class Transfers:
         if own is not None and log is not None and (self._is_on_hold(own) or self._is_on_hold(log)):
             self._held_back.append(transfer)
         elif came_by is not None and came_by.transfers_in:
-            # It may itself have come just now: it goes on when the disk knows that it is here.
+            # The item may be new in this queue. Move it on only after its arrival is durable.
             self.group.after(came_by, partial(self._enqueue, transfer))
         elif own is not None and log is not None:
             self._begin(source, taken, own, target, log, copy, now_ms)
         else:
-            # One of the two lives in memory alone: there is nothing that a crash could get out of step.
+            # One of the two is in memory alone, so a crash cannot leave them out of step.
             target.add(copy, now_ms, forced=True)
             source.release(taken)
 
@@ -296,7 +302,9 @@ class Transfers:
         return log.blocks_transfers or log in self._on_hold
 
     def _is_called_off(self, transfer: Transfer, name: str, now_ms: int) -> bool:
-        """While the item waited, a reload may have taken its target away: it stays in its queue."""
+        """Keep an item in its queue if a reload has removed its target while the item waited. Returns whether
+        it has.
+        """
         if name and not (transfer.reason is Reason.MOVED and name in self.queues.aliases):
             return False
         transfer.source.take_back(transfer.taken)
@@ -313,7 +321,9 @@ class Transfers:
         copy: Item,
         now_ms: int,
     ) -> None:
-        """Neither journal is rewritten before this is over: the copy must be found where it was written."""
+        """Begin a transfer. Neither journal is rewritten before its end: the copy must be found where it was
+        written.
+        """
         number = self.transfer_log.begin(source.name, taken, target.name, next_write_position(log), copy)
         own.open_transfers += 1
         log.open_transfers += 1
@@ -324,14 +334,14 @@ class Transfers:
     def _copy_synced(
         self, source: Queue, taken: Delivery, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int
     ) -> None:
-        """The disk has the copy."""
+        """Remove the item from its source, because the copy is durable."""
         log.transfers_in -= 1
         source.release(taken)
         self.group.after(own, partial(self._removal_synced, own, log, number))
 
     def _removal_synced(self, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int) -> None:
-        """The disk has the removal. It must have the intent's end, too, before one of the journals is rewritten: the
-        number of a transaction means something only in the journal that tells of it.
+        """End the intent, because the removal is durable. The intent's end must be durable, too, before one of the
+        journals is rewritten: a transaction's number has a meaning only in the journal that records it.
         """
         self.transfer_log.end(number)
         self.group.after(self.transfer_log, partial(self._end, own, log))
@@ -342,5 +352,5 @@ class Transfers:
 
 
 def ends_of(queue: Queue) -> Pinned:
-    """The files that say what comes to `queue` and what leaves it."""
+    """Return the files that record what is added to `queue` and what is removed from it."""
     return [log for log in (append_log(queue.journal), removal_log(queue.journal)) if log is not None]

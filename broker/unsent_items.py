@@ -1,6 +1,7 @@
-"""Items removed for good whose answers have not left yet: if the client goes first, they are put back.
+"""Items removed for good whose replies have not left yet: if the client disconnects first, they are put back.
 
-For each item, the position in the client's output at which its answer begins; the hub says how many bytes have left.
+For each item there is the position in the client's output at which its reply begins; the hub reports how many bytes
+have left.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ Entry = tuple[int, Queue, Delivery]
 
 
 class SessionUnsent:
-    """The unsent items of one client. `new`: by the piece of its session's `out` in which the item's answer begins.
-    `placed`: by the bytes ahead of that, counted from where `sent` was 0.
+    """The unsent items of one client. `new`: by the piece of its session's `out` in which the item's reply begins.
+    `placed`: by the number of bytes ahead of that, counted from where `sent` was 0.
     """
 
     __slots__ = ("new", "placed", "sent")
@@ -31,7 +32,7 @@ class SessionUnsent:
 
 
 class UnsentItems:
-    """Unsent items of all sessions. `new`: the sessions with some that were answered in this turn."""
+    """Unsent items of all sessions. `new`: the sessions that got some in replies of this turn."""
 
     __slots__ = ("by_session", "new")
 
@@ -40,7 +41,7 @@ class UnsentItems:
         self.new: dict[Session, None] = {}
 
     def add(self, session: Session, queue: Queue, taken: Delivery) -> None:
-        """The next piece of the session's `out` shows this item."""
+        """Note that the next piece of the session's `out` shows this item."""
         owed = self.by_session.get(session)
         if owed is None:
             owed = self.by_session[session] = SessionUnsent()
@@ -48,7 +49,7 @@ class UnsentItems:
         self.new[session] = None
 
     def place(self, session: Session, ahead_bytes: int) -> None:
-        """What is in the session's `out` stands behind so many bytes that have not left."""
+        """Place the new items of a session, whose `out` stands behind `ahead_bytes` bytes that have not left."""
         owed, out = self.by_session[session], session.out
         at, done = owed.sent + ahead_bytes, 0
         for piece, queue, taken in owed.new:
@@ -58,7 +59,7 @@ class UnsentItems:
         owed.new.clear()
 
     def left(self, session: Session, size: int) -> None:
-        """So many bytes have left: whose answer has begun to leave is its client's now."""
+        """Note that `size` bytes have left: an item whose reply has begun to leave belongs to the client."""
         owed = self.by_session.get(session)
         if owed is None:
             return
@@ -70,7 +71,7 @@ class UnsentItems:
             del self.by_session[session]
 
     def pop(self, session: Session) -> list[tuple[Queue, Delivery]]:
-        """Those of which no byte has left; they are forgotten here."""
+        """Remove and return the items of which no byte has left."""
         self.new.pop(session, None)
         owed = self.by_session.pop(session, None)
         return [] if owed is None else [(queue, taken) for _, queue, taken in (*owed.placed, *owed.new)]

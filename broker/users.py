@@ -1,8 +1,8 @@
-"""The users of a configuration, and who a client is: by its certificate, by the kernel's word on a Unix socket, by a
-password or a token.
+"""The users of a configuration, and the identification of clients: by certificate, by the peer credentials of a Unix
+socket, by a password or a token.
 
-Without users every client may do everything, as Kestrel's and memcached's may; but for a server that listens beyond
-loopback, whose clients of the network may put and take and not more (`[server] operator_commands`).
+Without users every client may do everything, as with Kestrel and memcached. The exception is a server that listens
+beyond loopback: clients from the network may put and take, and nothing else (`[server] operator_commands`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNIX = "unix:"
 
 
 class User(Struct, frozen=True):
-    """One [users.NAME]. `token` b"": none. A user without a password has no `password`."""
+    """A user, from [users.NAME]. `token` b"": none. A user without a password has no `password`."""
 
     name: str
     rights: Rights
@@ -35,15 +35,17 @@ class User(Struct, frozen=True):
     token: bytes
 
     def replaces(self, other: User) -> bool:
-        """Whether clients that are `other` are this user now: the same secrets, and no right less."""
+        """Tell whether clients of `other` keep their connections as this user: the same secrets, and no fewer
+        rights.
+        """
         same = (self.password, self.certificates, self.uids, self.token)
         old = (other.password, other.certificates, other.uids, other.token)
         return same == old and self.rights.covers(other.rights)
 
 
 class Logins:
-    """What is counted of them, and what of right ones is kept for the next; across reloads. `key`: of the digests,
-    secret and new in each process. `own_uids`: the server's own user and root, who may do everything on Unix sockets.
+    """Counts of logins, and the memory of right passwords; across reloads. `key`: of the digests, secret and new in
+    each process. `own_uids`: the server's own user and root, who may do everything on Unix sockets.
     """
 
     def __init__(self, key: bytes = b"", own_uids: frozenset[int] = frozenset()) -> None:
@@ -51,7 +53,7 @@ class Logins:
         self.own_uids = own_uids
         self._remembered: Remembered | None = None
         self.succeeded = self.failed = 0
-        self.refused = 0  # commands
+        self.refused = 0  # commands refused
         self.checks = 0  # of passwords, under way
 
     @property
@@ -64,10 +66,12 @@ class Logins:
 
 
 class Users:
-    """Of one configuration. `own_uids`: the server's own user and root, who may do everything on Unix sockets."""
+    """The users of one configuration. `own_uids`: the server's own user and root, who may do everything on Unix
+    sockets.
+    """
 
     def __init__(self, config: Config, fs: Fs, own_uids: frozenset[int]) -> None:
-        """Raises ConfigError if a secret cannot be read, or two users cannot be told apart."""
+        """Read the users' secrets. Raises ConfigError if a secret cannot be read, or two users cannot be told apart."""
         self.own_uids = own_uids
         self.by_name = {name: self._user(config, fs, name) for name in config.users}
         self._by_certificate: dict[str, User] = {}
@@ -109,7 +113,9 @@ class Users:
         found[key] = user
 
     def _tell_tokens_apart(self, config: Config, fs: Fs) -> None:
-        """Raises ConfigError if one is two users', or a user's and the admin listener's, which opens all."""
+        """Check that each token is one user's only, and not the admin listener's, which allows everything. Raises
+        ConfigError.
+        """
         owners = {user.token: user.name for user in reversed(self.by_name.values()) if user.token}
         if owners and any(isinstance(address, TcpAddress) for address in config.all_addresses("admin")):
             owners[_secret(fs, config.admin.token_file, "admin.token_file").encode("latin-1")] = "[admin]"
@@ -119,12 +125,12 @@ class Users:
                 raise ConfigError(joined(joined("users", user.name), "token_file"), why)
 
     def replace(self, other: Users) -> bool:
-        """Whether each user of `other` is one here, with the same secrets and no right less."""
+        """Tell whether each user of `other` is a user here, with the same secrets and no fewer rights."""
         mine = self.by_name
         return all(name in mine and mine[name].replaces(user) for name, user in other.by_name.items())
 
     def identify(self, protocol: str, address: str, certificate: tuple[str, ...]) -> tuple[str, Rights | None]:
-        """(name, rights) of a client that has just connected; rights None: all."""
+        """Return (name, rights) of a client that has just connected; rights None: all."""
         if address.startswith(UNIX):
             uid = int(address.rpartition("uid=")[2]) if "uid=" in address else -1
             if user := self._by_uid.get(uid):
@@ -134,21 +140,21 @@ class Users:
             if user := self._by_certificate.get(each):
                 return user.name, user.rights
         if protocol == "admin":
-            return "", None  # AdminAccess asks each request
+            return "", None  # AdminAccess checks each request
         return "", self.strangers
 
     def knows_all(self, protocol: str, address: str) -> bool:
-        """Whether such a client may do everything without saying who it is."""
+        """Tell whether such a client may do everything without authentication."""
         return self.identify(protocol, address, ())[1] is None
 
     def stand_in(self, name: str) -> PasswordHash:
-        """What a password for `name`, which has none, is compared with."""
+        """Return the hash that a password for `name`, which has none, is compared with."""
         from staniel.broker.passwords import stand_in
 
         return stand_in(name, self._sample)
 
     def of_token(self, given: bytes) -> User | None:
-        """Whose token this is. All are looked at, whichever it is."""
+        """Return the user of this token. All users' tokens are compared, even after a match."""
         import hmac  # loads OpenSSL
 
         found = None
@@ -167,7 +173,7 @@ def _sample(hashes: list[PasswordHash]) -> list[PasswordHash]:
 
 
 def open_addresses(config: Config) -> list[TcpAddress]:
-    """Where other machines reach listeners for clients."""
+    """Return the addresses at which other machines can connect to listeners for clients."""
     found = list[TcpAddress]()
     for name in ("memcache", "text", "thrift", "workq"):
         tcp = [each for each in config.all_addresses(name) if isinstance(each, TcpAddress)]
@@ -176,7 +182,7 @@ def open_addresses(config: Config) -> list[TcpAddress]:
 
 
 def is_unguarded(config: Config) -> bool:
-    """Whether other machines reach a listener that asks no client who it is."""
+    """Tell whether other machines can connect to a listener that does not authenticate its clients."""
     if config.users or not open_addresses(config):
         return False
     names = ("memcache", "text", "thrift", "workq")
@@ -185,8 +191,8 @@ def is_unguarded(config: Config) -> bool:
 
 
 def network_refusal(config: Config) -> str:
-    """Why no server starts so: other machines would be served without being asked who they are, and that is not said
-    to be meant. Empty if one does.
+    """Return why the server must not start: other machines would be served without authentication, and no setting
+    allows that. "" if it may start.
     """
     if config.server.open_network or not is_unguarded(config):
         return ""
@@ -198,7 +204,7 @@ def network_refusal(config: Config) -> str:
 
 
 def _secret(fs: Fs, path: str, key: str) -> str:
-    """The first line of the file, without blanks around it. Raises ConfigError."""
+    """Read the first line of the file, without blanks around it. Raises ConfigError."""
     if not path:
         return ""
     try:

@@ -1,8 +1,8 @@
-"""Follows the wall clock: notes each step of it in the calendar and in `.staniel/clock`, so that later starts know it.
+"""The wall clock: each step of it is noted in the calendar and in `.staniel/clock`, so that later runs know of it.
 
-The steady clock counts time since the machine's start, also while it sleeps. While the machine has not been started
-anew, the wall's distance from it changes only when the wall is set: also while no server runs. Across a start of the
-machine the wall is believed, unless it shows less than was seen before; then no time is taken to have passed.
+The steady clock counts time since the machine booted, also while the machine sleeps. As long as it has not rebooted,
+the wall clock's distance from the steady clock changes only when the wall clock is set, also while no server runs.
+Across a reboot the wall clock is believed, unless it shows less than was seen before; then no time counts as passed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from staniel.journal.own_files import KeptFile
 from staniel.journal.spool import refused_start
 from staniel.queues.calendar import ERAS_MAX, FIRST_ERA, FOREVER_MS, LONG_AGO_MS, MARKS_MAX, Calendar, Era, next_mark
 
-STEP_MS = 500  # less is taken for the inaccuracy of two readings; sums of small steps come to it, too
-NOTE_MS = 600_000  # the file is this old at most: a clock that a start of the machine has set back is told by it
-APART_MS = 60_000  # from here on operators are told
+STEP_MS = 500  # a smaller difference counts as the inaccuracy of two readings; several add up to a step
+NOTE_MS = 600_000  # the file is at most this old: it shows that a reboot has set the clock back
+APART_MS = 60_000  # beyond it operators are told
 FILE_BYTES_MAX = 1 << 20
 MOMENT_MS_MAX = 2**53  # 285,000 years
 
 
 class ClockReading(Struct, frozen=True):
-    """What the machine's clocks show: `steady_ms` since its start, which has the id `boot`."""
+    """A reading of the machine's clocks: `steady_ms` since boot; `boot` is the id of that boot."""
 
     wall_ms: int
     steady_ms: int
@@ -35,7 +35,9 @@ class ClockReading(Struct, frozen=True):
 
 
 class ClockNote(Struct, frozen=True):
-    """The file. `wall_ms` and `steady_ms` were read at one moment of the last era; `ahead_ms` is relative to that."""
+    """The content of the file. `wall_ms` and `steady_ms` were read at one moment of the last era; `ahead_ms` is
+    relative to that.
+    """
 
     boot: str
     wall_ms: int
@@ -44,8 +46,9 @@ class ClockNote(Struct, frozen=True):
 
 
 class WallClock:
-    """The one who changes the calendar. `read` is the driver's; without one the wall is never looked at. `stepped` is
-    called when the wall was set. A step back is not taken over before `may_set_back` allows it: look again then.
+    """The only writer of the calendar. `read` is the driver's; without it the wall clock is never read. `stepped` is
+    called when the wall clock was set. A step back is applied only when `may_set_back` allows it: call `look` again
+    then.
     """
 
     def __init__(self, fs: Fs, own: str, calendar: Calendar, report: EventSink, stepped: Callable[[int], None]) -> None:
@@ -63,7 +66,7 @@ class WallClock:
 
     @property
     def apart_ms(self) -> int:
-        """How far the wall has been set ahead of server time since the start; below 0: behind."""
+        """The difference between the wall clock and server time; below 0: the wall clock is behind."""
         return self.calendar.ahead_ms
 
     @property
@@ -78,8 +81,8 @@ class WallClock:
         )
 
     def begin(self, read: Callable[[], ClockReading], now_ms: int) -> None:
-        """Take over what earlier starts have noted. Server time, which is `now_ms`, has begun with the wall. Raises
-        SpoolError: the file cannot be read just now.
+        """Read the notes of earlier runs. Server time, which is `now_ms`, began as the wall clock's. Raises SpoolError
+        if the file cannot be read now.
         """
         self.read = read
         here = read()
@@ -99,14 +102,14 @@ class WallClock:
                 eras, reference = before.eras, ClockReading(before.wall_ms, before.steady_ms, before.boot)
             else:
                 eras, reference = before.eras, here
-        # The wall may have been set since server time began.
+        # The operator may have set the wall clock since server time began.
         apart_ms = here.wall_ms - now_ms
         ahead_ms = eras[-1].ahead_ms - (apart_ms if abs(apart_ms) >= STEP_MS else 0)
         self.calendar.set_eras(_relative(eras, ahead_ms))
         self._keep(reference, now_ms)
 
     def look(self, now_ms: int) -> None:
-        """Note a step, if the wall was set since the last look."""
+        """Note a step, if the wall clock was set since the last look."""
         if self.read is None:
             return
         here = self.read()
@@ -120,7 +123,9 @@ class WallClock:
             self._keep_as_expected(here, now_ms)
 
     def end(self, now_ms: int) -> Replacement | None:
-        """Note what the wall shows: it cannot show less at the next start. The note is to be synced and installed."""
+        """Note the wall clock's time, which the next start takes as a lower limit. The caller syncs and installs the
+        note.
+        """
         if self.read is None:
             return None
         here = self.read()
@@ -133,7 +138,7 @@ class WallClock:
             return None
 
     def _take_step(self, here: ClockReading, now_ms: int) -> int:
-        """How far the wall was set since the last look; 0: it was not."""
+        """Note a step in the calendar; return how far the wall clock was set since the last look, 0 if it was not."""
         calendar = self.calendar
         expected_ms = calendar.wall_ms(now_ms)
         step_ms = here.wall_ms - expected_ms
@@ -143,7 +148,9 @@ class WallClock:
         return step_ms
 
     def _keep_as_expected(self, here: ClockReading, now_ms: int) -> None:
-        """Not as the wall is read: what it is off by, less than a step, would be forgotten, and come again."""
+        """Keep the time that the calendar expects, not the reading: a difference of less than a step would be
+        forgotten, and come again.
+        """
         self._keep(self._as_expected(here, now_ms), now_ms)
 
     def _as_expected(self, here: ClockReading, now_ms: int) -> ClockReading:
@@ -210,7 +217,7 @@ class WallClock:
 
 
 def _flaw(note: ClockNote) -> str:
-    """Why the file is not what a server writes; empty if it is."""
+    """Return what is wrong with the file; "" if a server could have written it."""
     if not 0 < len(note.eras) <= ERAS_MAX:
         return f"it has {len(note.eras)} eras"
     moments = [note.wall_ms, note.steady_ms]
@@ -229,12 +236,12 @@ def _seconds(ms: int) -> int:
 
 
 def _relative(eras: Sequence[Era], ahead_ms: int) -> list[Era]:
-    """The same eras by a clock that is so much ahead."""
+    """Return the same eras relative to a clock that is `ahead_ms` ahead."""
     return [msgspec.structs.replace(era, ahead_ms=era.ahead_ms - ahead_ms) for era in eras]
 
 
 def _after_step(eras: Sequence[Era], before_ms: int, step_ms: int) -> list[Era]:
-    """The eras once the wall, which showed `before_ms`, was set by `step_ms`."""
+    """Return the eras after the wall clock, which showed `before_ms`, was set by `step_ms`."""
     last = eras[-1]
     ended = msgspec.structs.replace(last, until_ms=max(before_ms, last.since_ms))
     return [*eras[:-1], ended, Era(next_mark(last.mark), last.ahead_ms + step_ms, before_ms + step_ms)]

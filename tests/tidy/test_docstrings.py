@@ -17,7 +17,7 @@ CEILINGS = {
     "pipeline": 0,
     "bench": 0,
     "server": 0,
-    "broker": 206,
+    "broker": 136,
     "journal": 464,
     "queues": 42,
     "sim": 325,

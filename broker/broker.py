@@ -1,7 +1,7 @@
 """The broker: queues, journals and sessions of one spool, driven by server/ or sim/.
 
-A turn calls `tick` (what is due), `settle` (sessions whose wait has ended) and `commit` (write what was recorded); the
-driver says what time it is and runs the syncs and tasks that it is given.
+A turn calls `tick` (what is due), `settle` (sessions whose wait has ended) and `commit` (write the records); the driver
+passes the time in and runs the syncs and tasks that it is given.
 """
 
 from __future__ import annotations
@@ -219,8 +219,6 @@ class Broker:
             self._sampler = Sampler(self, now_ms)
         return self._sampler
 
-    # clients, and the stop
-
     def connect(
         self, protocol: ProtocolSpec, address: str = "", certificate: tuple[str, ...] = (), now_ms: int = 0
     ) -> Session:
@@ -355,8 +353,6 @@ class Broker:
             self.group.finish_sync(sync, now_ms)
             self.commit(now_ms)
 
-    # a tick
-
     def take_back(self, handed: list[tuple[Queue, Delivery]], now_ms: int) -> None:
         """Put back items that were removed for a client that disconnected before any byte of their replies was sent. On
         a full disk the items are lost with the client.
@@ -406,7 +402,7 @@ class Broker:
         return resumed
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due by now: end waits, drop expired items, try again to restore the ballast. Raises
+        """Do the work that is due: end waits, drop expired items, try again to restore the ballast. Raises
         JournalFailure.
         """
         if now_ms >= self._look_due_ms:
@@ -564,8 +560,6 @@ class Broker:
         if self.deletions.postponed:
             self.deletions.carry_out(now_ms)
 
-    # queues
-
     def delete(self, queue: Queue, now_ms: int) -> int:
         """Delete a queue that need not stay (see Deletions.must_wait), and its files. Returns the batch that the reply
         waits for. Raises Undeleted: the system refuses to remove a file, and nothing has changed; JournalFailure.
@@ -586,8 +580,6 @@ class Broker:
         self.queues.erased = {name: until for name, until in self.queues.erased.items() if until > self.group.durable}
         self.queues.erased[queue.name] = batch
         return batch
-
-    # what the operator asks for
 
     def set_status(self, wanted: ServerStatus, now_ms: int) -> bool:
         """Change the server's status; False if another change has to come first. Raises OSError."""
@@ -653,10 +645,10 @@ class Broker:
             self.logged_in(session)
 
     def _take_over(self, users: Users, has_lost: bool, now_ms: int) -> None:
-        """Disconnect each client whose user was removed, has other secrets or has lost a right. It may be anywhere in
-        its requests: waiting, or with open reads, which go back. A client whose user has gained rights has them at
-        once. A client of the admin listener is disconnected if any token is worth less now (`has_lost`: the listener's
-        own token is). It may have begun a stream of events with that token, and can connect again.
+        """Disconnect each client whose user was removed, has other secrets or has lost a right, even if it waits or has
+        open reads, which go back. A client whose user has gained rights has them at once. If any token is worth less
+        now (`has_lost`: the listener's own token is), each client of the admin listener that can have used one is
+        disconnected: it may have begun a stream of events with that token, and can connect again.
         """
         before, self.users = self.users, users
         has_lost = has_lost or not users.replace(before)

@@ -114,8 +114,6 @@ class Deletions:
             broker.group.after_sync = None
         broker.transfers.resume(due, now_ms)
 
-    # what the system refuses
-
     def refused(self, name: str, error: OSError, now_ms: int) -> Undeleted:
         """Log that the system refuses to remove the first file of queue `name`, which stays in service. Returns the
         error for the client.

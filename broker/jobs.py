@@ -96,7 +96,7 @@ class JobService:
                 except OSError as error:
                     self._report_unreadable(error)
                     return 0
-                # What a killed server wrote without a sync is served again: a power cut must not take it away now.
+                # Jobs that a killed server wrote without a sync are served again: a power cut must not lose them now.
                 self._spool.fs.sync_all(self.folder)
             finally:
                 release()
@@ -140,8 +140,6 @@ class JobService:
             saved_as=damage.saved_as,
         )
 
-    # the wall
-
     def follow_wall(self, now_ms: int) -> None:
         """Follow a change of the calendar: records from now on belong to its present era, and schedules follow the wall
         clock.
@@ -156,8 +154,6 @@ class JobService:
         """Return the wall clock's time at a moment of server time, past or future."""
         then_ms = then_ns // NS_A_MS
         return then_ns + (self.calendar.shown_ms(then_ms) - then_ms) * NS_A_MS
-
-    # terms
 
     def learn(self, given: JobTerms) -> Terms:
         """Return the terms that a line gives, stored under the line's own object, which equal lines share."""
@@ -177,10 +173,8 @@ class JobService:
             terms = self._equal[key] = Terms(self.jobs.queue(given.name), *key[1:])
         return terms
 
-    # time
-
     def tick(self, now_ms: int) -> None:
-        """Do a slice of what is due by now."""
+        """Do a slice of the work that is due."""
         if self.jobs.next_ms() <= now_ms:
             self.jobs.ring(now_ms, JOBS_PER_TICK)
         if self.cleaner.next_ms() <= now_ms:
@@ -216,8 +210,6 @@ class JobService:
         if ballast is not None and ballast.budget_bytes < 0:
             moment_ms = min(moment_ms, self._ballast_due_ms)
         return moment_ms
-
-    # clients
 
     def block(self, session: Session) -> None:
         """Refuse all requests of `session` if it speaks workq, because of `trouble`."""

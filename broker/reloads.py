@@ -1,4 +1,4 @@
-"""The changes that a reload makes to queues, a share of a turn at a time. The server's settings change before."""
+"""The changes that a reload makes to queues, a share of a turn at a time. The server's own settings change before."""
 
 from __future__ import annotations
 

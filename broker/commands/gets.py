@@ -1,7 +1,7 @@
 """Reading items over the memcache protocol: take, wait, peek, open, close, abort.
 
-Source: the memcache protocol of Kestrel 2.4. Where Kestrel hangs up on a client for a mistake, a client of the
-memcached dialect is told instead.
+Source: the memcache protocol of Kestrel 2.4. Where Kestrel disconnects a client for a mistake, a client of the
+memcached dialect gets an error instead.
 """
 
 from __future__ import annotations

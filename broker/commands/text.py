@@ -1,7 +1,7 @@
 """Commands of Kestrel's text protocol, one function for each request type.
 
-A get confirms what the connection has open on the queue, so that reads are reliable without a command for it. Source:
-the text protocol of Kestrel 2.4.
+A get confirms the open reads of the connection on the queue, so that reads are reliable without a command for it.
+Source: the text protocol of Kestrel 2.4.
 """
 
 from __future__ import annotations

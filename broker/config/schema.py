@@ -1,6 +1,6 @@
 """The sections of the configuration file: every key, the kind of its value, its default. All keys are here.
 
-A Struct's attribute carries its unit (`client_timeout_ms`); `field(name=...)` is the key people write, Kestrel's own in
+A Struct's attribute carries its unit (`client_timeout_ms`); `field(name=...)` is the key in the file, Kestrel's own in
 snake_case.
 """
 

@@ -1,4 +1,4 @@
-"""The kinds of value that a setting can have: what is accepted, how an error names it, how a default is shown; sizes
+"""The kinds of value that a setting can have: the accepted values, their name in an error, the text of a default; sizes
 and durations as people write them ("1.5GB", "30s").
 """
 

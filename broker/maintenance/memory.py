@@ -17,7 +17,7 @@ from staniel.queues.stream.queue import StreamQueue
 from staniel.queues.stream.stream import Stream
 
 RELAX_SHARE = 0.75  # of the limit: below it every queue has its own bound again
-TIGHT_SHARE = 1.25  # of the limit: shares that are made while it is exceeded add up to this
+TIGHT_SHARE = 1.25  # of the limit: memory in use and the shares together end there
 SHARE_BYTES_MIN = 4 << 10  # about what an empty queue costs
 
 

@@ -105,7 +105,7 @@ class MaintenanceScheduler:
         return bool(self.read_ahead.pending or self.deferred_free.left) or self.packs.is_busy
 
     def step(self, now_ms: int) -> None:
-        """Do a few slices of what is due. Raises JournalFailure."""
+        """Do a few slices of the work that is due. Raises JournalFailure."""
         if self.read_ahead.pending:
             self.read_ahead.step()
         if self.deferred_free.left:
@@ -124,10 +124,8 @@ class MaintenanceScheduler:
         for log in packs.rested(now_ms):
             self._look_again(log, now_ms)
 
-    # after a batch
-
     def look_after(self, log: Log, now_ms: int) -> None:
-        """Decide what to do with a journal after a batch of its changes has been written."""
+        """Choose the next step for a journal, and take or request it, after a batch of its changes has been written."""
         queue = self._by_name.get(log.name)
         if queue is None:
             return  # hidden by an alias
@@ -282,8 +280,8 @@ class MaintenanceScheduler:
         return True
 
     def _consider(self, queue: Queue, log: Log, now_ms: int) -> None:
-        """Decide whether it is worth it to pack the files that the reader has passed. Called after it has passed the
-        end of a file.
+        """Request a pack of the files that the reader has passed, if it is worth it. Called after the reader has passed
+        the end of a file.
         """
         read = queue.line.left + len(queue.line.fresh)
         passed = [segment for segment in log.segments.sealed if segment.checkpoint and segment.checkpoint.end <= read]

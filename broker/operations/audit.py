@@ -166,7 +166,7 @@ class Audit:
         return number
 
     def note_signal(self, operation: str, signal: str, now_ms: int) -> None:
-        """Note what a signal to the process has caused."""
+        """Note an operation that a signal to the process has caused."""
         self._add(self.next_id(), now_ms, operation, "", "", 0, Result.DONE, "", signal, "signal", 0)
 
     def close(self) -> None:

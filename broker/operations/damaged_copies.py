@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from staniel.journal.disk.fs import Fs
 
-LOOK_AT_ONCE = 1000  # names listed at each look; more of them every REST_MS
+LOOK_AT_ONCE = 1000  # up to so many names are listed at each look; a larger folder every REST_MS
 REST_MS = 300_000
 OLD_MS = 7 * 24 * 3600 * 1000
 LARGE_BYTES = 64 << 20

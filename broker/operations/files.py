@@ -1,4 +1,4 @@
-"""The files of a queue's journal, for operators: what each is, how large, and how much of it has not been read."""
+"""The files of a queue's journal, for operators: their kind and size, and how much of each has not been read."""
 
 from __future__ import annotations
 

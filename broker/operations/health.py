@@ -250,7 +250,7 @@ def _about(broker: Broker, reason: ReasonName, names: list[str], now_ms: int) ->
 
 
 def _text(broker: Broker, reason: ReasonName, names: list[str]) -> str:
-    """Return what is wrong with these queues."""
+    """Return the text of `reason` for these queues."""
     is_one = len(names) == 1
     if reason is ReasonName.QUEUES_PAUSED:
         return f"{_names(names)} paused"
@@ -277,7 +277,7 @@ def _held(broker: Broker, names: list[str], now_ms: int) -> str:
 
 
 def mend_of(reason: ReasonName, name: str) -> str:
-    """Return what ends `reason`, of the queue `name`: a command stands at the end."""
+    """Return the remedy for `reason`, of the queue `name`: a command stands at the end."""
     word = quote(name)
     if reason is ReasonName.QUEUES_BLOCKED:
         return "mend or remove the files that the log names, then: staniel reload"

@@ -162,8 +162,6 @@ class Sampler:
         self._begin(now_ms)
         broker.timers.soon(self)
 
-    # pages
-
     def watch(self, now_ms: int) -> None:
         """Look at all queues, and often, until WATCHED_MS from now, because a page is open."""
         is_new = now_ms >= self._watched_ms
@@ -193,8 +191,6 @@ class Sampler:
             found.append(row)
         found.reverse()
         return found
-
-    # rounds
 
     def _begin(self, now_ms: int) -> None:
         """Begin a round: choose the queues to look at."""
@@ -269,8 +265,6 @@ class Sampler:
         shown = row.shown
         if shown is not None and shown.oldest_at_ms and not 0 < self._oldest[0] <= shown.oldest_at_ms:
             self._oldest = shown.oldest_at_ms, shown.name
-
-    # a queue
 
     def _look(self, queue: Queue, now_ms: int) -> int:
         """Look at a queue. Returns the cost, in queues with nothing to read from the journal."""
@@ -393,8 +387,6 @@ class Sampler:
             self._count(row.shown, -1)
         else:
             self._gone -= 1
-
-    # rings
 
     def _new_ring(self, row: Seen, shown: QueueRow) -> HistoryRing | None:
         """Return a ring for a queue that has none, if one is available."""

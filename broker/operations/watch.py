@@ -185,8 +185,6 @@ class Watch:
         self._sync_counts = self._sync_counts[1], self._count_syncs()
         self._disk.append(DiskNote(now_ms, self._free_bytes()[0]))
 
-    # a queue
-
     def _look(self, name: str, now_ms: int) -> None:
         queue = self._broker.queues.find(name)
         if queue is None:
@@ -262,8 +260,6 @@ class Watch:
         else:
             del self.reasons[name]
 
-    # the disk
-
     def _count_syncs(self) -> tuple[int, int]:
         syncs = self._broker.latencies.syncs
         slow = sum(n for bound, n in zip((*syncs.bounds_s, 1e9), syncs.counts, strict=True) if bound > SLOW_SYNC_S)
@@ -318,8 +314,6 @@ class Watch:
         if used > 0 and passed_ms > 0 and free < total * FREE_PART_MIN:
             left_ms = max(1, free * passed_ms // used)
             self.fills_in_ms = left_ms if left_ms < FILLS_WITHIN_MS else 0
-
-    # the log
 
     def _log(self, now_ms: int) -> None:
         """Log which reasons have begun, and which have ended, since the last round."""

@@ -17,7 +17,7 @@ CEILINGS = {
     "pipeline": 0,
     "bench": 0,
     "server": 0,
-    "broker": 136,
+    "broker": 134,
     "journal": 464,
     "queues": 42,
     "sim": 325,

@@ -40,8 +40,6 @@ class Exchange:
         self._held_bytes = 0
         self._has_begun = False  # a part of the reply has been given to the session
 
-    # what was asked
-
     def number(self, name: str, default: int, most: int) -> int:
         """Return a number of the query, from 0 to `most`. Raises BadBody."""
         text = self.request.query.get(name)
@@ -59,8 +57,6 @@ class Exchange:
             return msgspec.json.decode(self.request.body or b"{}", type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadBody(f"the body is not what this path takes: {error}") from None
-
-    # the answer
 
     def json(self, value: Any, status: int = 200) -> None:
         self.send(replies.json_reply(self.request, status, value))
@@ -143,7 +139,7 @@ class Exchange:
         self._end(replies.is_kept(self.request, None))
 
     def give(self) -> None:
-        """Let what was added leave at the end of this turn."""
+        """Let the added pieces leave at the end of this turn."""
         self._has_begun = True
         data = b"".join(self._held)
         self.session.out.append(data)

@@ -8,7 +8,7 @@ from staniel.journal.kestrel.addx cimport COUNTED_FROM, COUNTED_HEAD, EXPIRY_AT,
 
 
 cpdef tuple count_adds(bytes data, Py_ssize_t at, Py_ssize_t end):
-    """As in the .py beside this file. Raises IndexError where that would read outside of `data`."""
+    """Count adds as adds.py does. Raises IndexError where that would read outside of `data`."""
     cdef Py_ssize_t count = 0, size_bytes = 0, expiring = 0, stop
     cdef const char *bytes_at
     cdef int32_t size

@@ -1,6 +1,6 @@
 from staniel.queues.item cimport Item
 
-# How an ADDX is laid out, for every loop in C over such records; addx.pyx holds it against records.py.
+# The layout of an ADDX, for every loop in C over such records; addx.pyx compares it with records.py.
 cdef enum:
     OPCODE = 2
     SIZE_AT = 1

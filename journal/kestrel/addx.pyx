@@ -1,4 +1,4 @@
-"""The records that a busy journal is full of; addx.py tells more. An item waits as it is: its record is written into the
+"""The common records of a busy journal; addx.py tells more. An item waits as it is: its record is written into the
 batch, instead of being made and copied there.
 """
 
@@ -27,7 +27,7 @@ assert (SAVE_XID_OPCODE, WITH_XID.size) == (SAVE_XID, WITH_XID_BYTES)
 
 
 cdef Py_ssize_t checked_size(Item item) except -1:
-    """Of the item's payload. Raises TypeError for None."""
+    """Return the size of the item's payload. Raises TypeError for None, OverflowError if it does not fit a record."""
     if item is None:
         raise TypeError("no item")
     cdef Py_ssize_t size = len(item.data)
@@ -37,7 +37,7 @@ cdef Py_ssize_t checked_size(Item item) except -1:
 
 
 cdef char *put_addx(Item item, char *at) noexcept:
-    """Write the record of an item whose size has been checked; where it ends."""
+    """Write the record of an item whose size has been checked and return where it ends."""
     cdef bytes data = item.data
     cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
     cdef int32_t counted = <int32_t>(size + COUNTED_HEAD)
@@ -51,14 +51,14 @@ cdef char *put_addx(Item item, char *at) noexcept:
 
 
 cpdef bytes addx_record(Item item):
-    """ADDX without its flags; little-endian, as the machines that this is compiled for."""
+    """Return an ADDX without its flags; little-endian, as the machines that this is compiled for."""
     cdef bytes record = PyBytes_FromStringAndSize(NULL, checked_size(item) + HEAD)
     put_addx(item, PyBytes_AS_STRING(record))
     return record
 
 
 cpdef bytes xid_record(int opcode, long long xid):
-    """An opcode and a transaction id."""
+    """Return a record of an opcode and a transaction id."""
     if not -0x80000000 <= xid <= 0x7FFFFFFF or not 0 <= opcode <= 255:
         raise OverflowError(f"opcode {opcode} with {xid} does not fit a record")
     cdef char record[WITH_XID_BYTES]
@@ -69,13 +69,13 @@ cpdef bytes xid_record(int opcode, long long xid):
 
 
 cpdef Item waiting_record(Item item):
-    """The item itself: nothing in it changes once it is recorded."""
+    """Return the item itself: nothing in it changes once it is recorded."""
     checked_size(item)
     return item
 
 
 cpdef Py_ssize_t size_of(list records) except -1:
-    """How many bytes waiting records are."""
+    """Return the size of waiting records, in bytes."""
     cdef Py_ssize_t size = 0
     for record in records:
         if type(record) is bytes:
@@ -86,7 +86,7 @@ cpdef Py_ssize_t size_of(list records) except -1:
 
 
 cpdef bytes joined(list records):
-    """The bytes of waiting records."""
+    """Return the bytes of waiting records."""
     cdef bytes found = PyBytes_FromStringAndSize(NULL, size_of(records))
     cdef char *at = PyBytes_AS_STRING(found)
     cdef Py_ssize_t size
@@ -101,7 +101,7 @@ cpdef bytes joined(list records):
 
 
 cpdef list boundaries(list records, long long at, long long seq, long long added_bytes, long long added_expiring, long long stride_bytes):
-    """Places between waiting records, the last one first."""
+    """Return boundaries between waiting records, the last one first."""
     cdef list found = []
     cdef long long last = at
     cdef Py_ssize_t size, head, index

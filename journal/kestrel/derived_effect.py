@@ -190,8 +190,9 @@ def whole_at(checkpoint: Checkpoint, counter: int, listed: int = 0) -> SegmentEf
 
 
 def _front(checkpoint: Checkpoint, opened: dict[int, int], effect: SegmentEffect, count: int) -> tuple[list[int], int]:
-    """The seqs before the fresh items afterwards, and the first fresh seq. `count`: how many there must be: a reader
-    of a rewritten file counts as fresh what had been handed back before.
+    """Return the seqs of the items before the fresh ones after `effect`, and the first fresh seq. `count`: how many
+    items there must be before the fresh ones: a reader of a rewritten file counts items as fresh that had been handed
+    back before.
     """
     heads = len(checkpoint.heads)
     front = [_seq(checkpoint, opened, symbol) for symbol in effect.front] + list(checkpoint.heads[effect.taken :])
@@ -219,7 +220,9 @@ def _heads(checkpoint: Checkpoint) -> list[tuple[int, Known]]:
 
 
 def _untouched(entry: Checkpoint, checkpoint: Checkpoint) -> int:
-    """How many of the heads have not been touched in between: the last ones, and only if nothing behind them left."""
+    """Return how many of the heads are the same at both checkpoints. They are the last ones, and there are none if an
+    item behind them left the line.
+    """
     count = 0
     if checkpoint.left == entry.left:
         before, after = _heads(entry), _heads(checkpoint)

@@ -54,7 +54,7 @@ class KestrelDumper:
         return Row(offset, size, NAMES[record.op], self._follow(record))
 
     def skip(self, data: bytes, at: int, end: int) -> tuple[int, int, int]:
-        """ADDX, and all that hold no item."""
+        """Skip ADDX records and records that hold no item."""
         count, last_at, last_size_at = 0, at, end - SIZE_END
         unpack, fixed_bytes = XID_BODY.unpack_from, FIXED_BYTES.get  # four bytes, as a size is
         while at < end:
@@ -77,7 +77,7 @@ class KestrelDumper:
         return f"{text}\n{totals.items} items totalling {totals.item_bytes} bytes were added."
 
     def _follow(self, record: Record) -> int:
-        """The transaction id that a record names or, a REMOVE_TENTATIVE, is given."""
+        """Return the transaction id that a record names or, for a REMOVE_TENTATIVE, is given."""
         op, xid = record.op, record.xid
         if op in (UNREMOVE, CONFIRM_REMOVE):
             self.open.discard(xid)

@@ -1,4 +1,4 @@
-"""What a stretch of a queue's journal does to any queue: a small value, and how two of them become one.
+"""The effect of a part of a queue's journal on any queue: a small value, and a function that merges two of them.
 
 `merge` is associative, so the effects of a queue's segments can be found anywhere, in any order, and folded in a tree;
 effect_scan.py finds them in records. Source: bicyclic monoid of a queue; symbolic execution of a fold as in SYMPLE
@@ -23,7 +23,7 @@ class EffectMismatch(Exception):
 
 
 class Origin(IntEnum):
-    """Where an item that an effect speaks of comes from."""
+    """The source of an item that an effect speaks of."""
 
     LINE = 0  # the number counts along the incoming line followed by what the segment added
     OPEN = 1  # the number is the xid under which it was open when the segment began

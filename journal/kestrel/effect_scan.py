@@ -1,7 +1,7 @@
-"""From a segment of a Kestrel journal to its SegmentEffect, by reading the heads of records only.
+"""The scan that finds the SegmentEffect of a segment of a Kestrel journal. It reads the heads of records only.
 
-Payloads are stepped over, so the caller may seek past them. What a record does is as in replay.py;
-property tests compare the two.
+The scan steps over payloads, so the caller may seek past them. What a record does is as in replay.py; property tests
+compare the two.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CounterUnknown(Exception):
 
 
 class EntryState(Struct, frozen=True):
-    """What is known of the queue where a segment begins. None: nothing is.
+    """The known state of the queue at the beginning of a segment. None: unknown.
 
     `line`: how many items stand in it. `opens`: which reads are open. `named`: the xids of items that came with their
     own, by place in the line, the head being 0. `line`, `opens` and `named` are known together or not at all.
@@ -79,7 +79,8 @@ def entry_state_of(state: State) -> EntryState:
 
 
 class SegmentFacts(Struct):
-    """What a segment holds besides its effect. Times are add times in epoch ms, offsets bytes of the file.
+    """The facts about a segment that its effect does not hold. Times are add times in epoch ms, offsets bytes of the
+    file.
 
     `marks`: where every MARK_EVERY-th added item starts, the SAVE_XID records that hold its flags included.
     `id_floors`: the id floor of the items before each of these. `strays`: records that met nothing (a removal on an
@@ -117,11 +118,11 @@ class EffectScan:
         self._saves_from = self._saves_to = -1
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records from the start of `data`; where the first record that was not read starts.
+        """Read whole records from the start of `data` and return where the first record that was not read starts.
 
         That is behind `data` when the last payload reaches there: go on from that byte. `rest_bytes`: how many bytes of
-        the file follow `data`. Raises Corrupt as Replay does, EffectMismatch and CounterUnknown where the entry
-        does not tell enough; the scan is of no use after these two.
+        the file follow `data`. Raises Corrupt as Replay does, EffectMismatch and CounterUnknown where the entry does
+        not tell enough; the scan is of no use after these two.
         """
         at, end = 0, len(data)
         try:
@@ -136,7 +137,7 @@ class EffectScan:
         return at
 
     def _common(self, data: bytes, at: int, limit: int) -> int:
-        """The records that nearly all are, as far as they are nothing special; where one starts that is not."""
+        """Read common records until one needs the general decoder, and return where that record starts."""
         end, front, opens, closed, line = len(data), self._front, self._opens, self._closed, self._line
         unpack, unpack_xid, open_before = ADDX_BODY.unpack_from, XID_BODY.unpack_from, self.entry.opens
         added, taken, need, size_sum = self._added, self._taken, self._need, self._blocks_bytes
@@ -284,7 +285,9 @@ class EffectScan:
             self.facts.strays += 1
 
     def _open(self, xid: int) -> None:
-        """The head is open under `xid`; what was open under it is the head before."""
+        """Open the head under `xid`. An item already open under `xid` goes back to the head first, and is opened
+        again.
+        """
         if not self._front and self._taken - self._added >= self._need:
             self._need = self._taken + 1 - self._added
         earlier = self._opens.pop(xid, None)
@@ -352,7 +355,7 @@ class EffectScan:
         self._added += 1
 
     def _mark(self, at: int, number: int) -> int:
-        """Note where an added item starts; the number of the next one to note."""
+        """Note where an added item starts, and return the number of the next item to note."""
         self.facts.marks.append(self.at + (self._saves_from if self._saves_to == at else at))
         self.facts.id_floors.append(self._id_floor)
         return number + MARK_EVERY
@@ -380,13 +383,17 @@ def symbol_of(held: Held) -> Symbol:
 
 
 class XidScan(Struct):
-    """What a segment does to the counter of transaction ids: `given` numbers after `base`, None: after the entry's."""
+    """The effect of a segment on the counter of transaction ids: `given` numbers after `base`, or after the counter at
+    the beginning if `base` is None.
+    """
 
     base: int | None = None
     given: int = 0
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records; where the next one starts, maybe behind `data`. Raises Corrupt. See EffectScan."""
+        """Read whole records and return where the next one starts, maybe behind `data`. Raises Corrupt. See
+        EffectScan.
+        """
         at, end, limit = 0, len(data), len(data) + rest_bytes
         try:
             while at < end:

@@ -38,7 +38,7 @@ KESTREL_24 = JournalDialect.KESTREL_24  # a global is found ten times as fast as
 
 
 def signed(flags: int) -> int:
-    """32 bits as the signed number that SAVE_XID holds."""
+    """Return 32 bits as the signed number that SAVE_XID holds."""
     return flags - (1 << 32) if flags > XID_MAX else flags
 
 
@@ -57,7 +57,7 @@ class Encoder:
         self.took = False  # something has left the line since this was last looked at and reset
 
     def encode(self, change: Change) -> bytes:
-        """The record of one change; that of an Added is addx(item)."""
+        """Return the record of a change; for an Added call addx(item)."""
         kind = type(change)
         if kind is Opened:
             return self.opened(change.xid)  # type: ignore[union-attr]
@@ -72,10 +72,11 @@ class Encoder:
         return self._cleared(change)  # type: ignore[arg-type]
 
     def snapshot(self, counter: int, open_reads: dict[int, Delivery], items: list[Item]) -> Iterator[bytes]:
-        """The records of a new file, one by one: the counter, every open read, every item; none of an empty state with
-        the counter 0. Call it on a new Encoder.
+        """Yield the records of a new file, one by one: the counter, every open read, every item. An empty state with
+        the counter 0 has no records. Call this on a new Encoder.
 
-        A counter that no item follows is written twice: once, it might be the beginning of a record that was cut off.
+        A counter that no item follows is written twice: a single one might be the beginning of a record that was cut
+        off.
         """
         assert not self.open and not self.counter
         if open_reads or items:
@@ -91,7 +92,7 @@ class Encoder:
         self.open.update(open_reads)
 
     def addx(self, item: Item) -> bytes:
-        """The record of one item in the line."""
+        """Return the record of an item in the line."""
         if item.flags or type(item) is ItemWithPast:
             return self._in_front(item) + addx_record(item)
         return addx_record(item)
@@ -101,7 +102,7 @@ class Encoder:
         return REMOVE_RECORD * change.count
 
     def opened(self, xid: int) -> bytes:
-        """The records of an Opened."""
+        """Return the records of an Opened."""
         self.took = True
         number = xid  # compiled, a C number
         if number == self.counter + 1 != 0 and self.dialect is not KESTREL_24:
@@ -113,8 +114,8 @@ class Encoder:
         return record
 
     def _opened_as(self, xid: int) -> bytes:
-        """A number behind the counter is followed by 0 and the counter: so the next number stays the same, for every
-        reader.
+        """Return the records of an open read whose number is not the next one. A number behind the counter is followed
+        by 0 and the counter, so the next number stays the same for every reader.
         """
         if self.dialect is KESTREL_24:
             record = xid_record(REMOVE_TENTATIVE_XID, xid)
@@ -128,13 +129,13 @@ class Encoder:
         return record
 
     def restored(self) -> bytes:
-        """The records that set the counter to what it is here. Behind a 0: whatever stands in front of them, such a
-        pair holds no memcache flags.
+        """Return the records that restore the counter. The 0 in front tells every reader that the pair holds no
+        memcache flags, whatever records stand before it.
         """
         return xid_record(SAVE_XID, 0) + xid_record(SAVE_XID, self.counter)
 
     def confirmed(self, xid: int) -> bytes:
-        """The record of a Confirmed."""
+        """Return the record of a Confirmed."""
         self.open.discard(xid)
         return xid_record(_CONFIRM_REMOVE, xid)
 
@@ -143,7 +144,9 @@ class Encoder:
         return xid_record(UNREMOVE, change.xid)
 
     def _in_front(self, item: Item) -> bytes:
-        """What has no field in the record of an item: its past and its flags."""
+        """Return the records that stand in front of an item: its past and its flags, which have no field in its own
+        record.
+        """
         past = past_bytes(item)
         told = note(past, item.added_ms, item.data, self.counter) if past else b""
         return told + self._flags(item.flags) if item.flags else told
@@ -152,13 +155,13 @@ class Encoder:
         return xid_record(SAVE_XID, signed(flags)) + xid_record(SAVE_XID, self.counter)
 
     def save_xid(self, counter: int) -> bytes:
-        """The record that sets the last used transaction id."""
+        """Return the record that sets the last used transaction id."""
         self.counter = counter
         return xid_record(SAVE_XID, counter)
 
     def nothing(self, counter: int) -> bytes:
-        """All records of a pack that holds nothing. A pack that was cut off may hold one such record, or none: so
-        this is two of them, and mean the same to every reader.
+        """Return all records of a pack without items and open reads. A pack that was cut off may hold one such record,
+        or none, so a whole pack holds two, which mean the same to every reader.
         """
         return self.save_xid(counter) * 2
 

@@ -33,8 +33,8 @@ def remove_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
 
 
 def is_empty_pack(fs: Fs, path: str) -> bool:
-    """Whether a pack is empty, or no more than the record that all of them begin with: what a renewal or a power cut
-    can leave of a name. One of ours that holds nothing says so in two records. Raises OSError.
+    """Tell whether a pack is empty, or holds no more than the record that every pack begins with: a renewal or a power
+    cut can leave such a file. A pack of ours without content holds two records. Raises OSError.
     """
     size = fs.size(path)
     return not size or (size == WITH_XID.size and fs.read(path, 0, 1)[0] == SAVE_XID)
@@ -82,7 +82,9 @@ class UnfinishedPack(Struct, frozen=True):
 
 
 def try_to_finish(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str]) -> UnfinishedPack | None:
-    """`finish_pack`; what it leaves if the system refuses a call. Raises OSError if the disk is broken."""
+    """Call `finish_pack`, and return the unfinished pack if the system refuses a call. Raises OSError if the disk is
+    broken.
+    """
     try:
         finish_pack(fs, folder, pack, sealed, covered)
     except SyncFailed:
@@ -95,7 +97,7 @@ def try_to_finish(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str
 
 
 class FinishPack(CallbackTask):
-    """Another try. `left`: what is still not done."""
+    """A background task that tries again to finish a pack. `left`: the pack, if it is still unfinished."""
 
     def __init__(self, fs: Fs, folder: str, pack: UnfinishedPack, then: Callable[[OSError | None, int], None]) -> None:
         super().__init__(then)
@@ -121,7 +123,7 @@ class InstallPack(CallbackTask):
         super().__init__(then)
         self._fs, self._folder, self._names, self._covered = fs, folder, names, covered
         self.has_begun = False
-        """Whether the files may have changed: before that an error leaves everything as it was."""
+        """True once the files may have changed: before that an error leaves everything as it was."""
         self.unfinished: UnfinishedPack | None = None
 
     def work(self) -> None:

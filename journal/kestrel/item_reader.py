@@ -38,7 +38,7 @@ def read_items(
     saves: list[int],
     loses_stand_ins: bool = False,
 ) -> int:
-    """Append at most `count_max` items to `items`, from byte `at` of `data` on; the byte where it stopped.
+    """Append at most `count_max` items to `items`, from byte `at` of `data` on, and return the byte where it stopped.
 
     `rest_bytes` of the file follow `data`. `saves`: the transaction ids of the SAVE_XID records in front of byte `at`,
     kept up to date. `loses_stand_ins`: LOST takes the place of stand-ins of a pack. Raises Corrupt with the byte in
@@ -82,7 +82,7 @@ def read_items(
 
 
 def _item(payload: bytes, added_ms: int, expires_ms: int, saves: list[int]) -> Item:
-    """An item, with what stands in front of its record, which is taken off `saves`."""
+    """Return an item with the past and the flags that stand in front of its record, and clear `saves`."""
     past = fact_in(saves, added_ms, payload) if len(saves) > 2 else b""
     return item_with(past, payload, added_ms, expires_ms, _flags(saves))
 
@@ -92,8 +92,9 @@ def _with_xid(item: Item, xid: int) -> ItemWithXid:
 
 
 def _flags(saves: list[int]) -> int:
-    """memcache flags: two SAVE_XID in front of an item. Begun in the middle of a file, the counter before them, which
-    the second of them restores, is not known; in front of an item they have no other meaning.
+    """Return the memcache flags that two SAVE_XID records in front of an item hold, and clear `saves`. A reader that
+    begins in the middle of a file does not know the counter, so it cannot check that the second record restores it; but
+    in front of an item two such records have no other meaning.
     """
     flags = saves[-2] & FLAGS_MASK if len(saves) >= 2 else 0
     saves.clear()

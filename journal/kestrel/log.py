@@ -1,7 +1,7 @@
-"""One queue's journal. Changes go in; their bytes wait in memory until the group writes them.
+"""The journal of one queue. It encodes changes and keeps their bytes in memory until the commit group writes them.
 
-Rotates the current file, and rewrites on the spot what is small. policy.py decides when, the group writes and syncs,
-pack.py rewrites what is too much for one step.
+It rotates the current file, and rewrites small journals on the spot. policy.py decides when, the group writes and
+syncs, pack.py rewrites what is too much for one step.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ _ADDX_HEAD_BYTES, _WITH_XID_BYTES = ADDX_HEAD_BYTES, WITH_XID_BYTES  # compiled,
 
 
 class QueueView(Protocol):
-    """What the journal asks of its queue."""
+    """The queue as the journal sees it."""
 
     def checkpoint(self) -> Checkpoint: ...
 
     def tip(self) -> tuple[int, int, int] | None:
-        """(seq of the item that comes next, payload bytes, how many with an expiry) of all that ever came."""
+        """Return (seq of the item that comes next, payload bytes, how many with an expiry), counted over all items ever
+        added.
+        """
 
     def alive(self) -> dict[int, Item]:
-        """By seq: the items that have left the line's fresh ones and are not gone for good."""
+        """Return by seq the items that are no longer among the fresh ones of the line and are not removed for good."""
 
     def unread(self) -> int:
-        """The seq of the first item that only the files tell."""
+        """Return the seq of the first item that only the files hold."""
 
 
 class NoQueueView:
-    """Of a journal that serves no queue yet."""
+    """The view of a journal that serves no queue yet."""
 
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(0, 0)
@@ -167,7 +169,7 @@ class Log(Journal):
         return [segment.name for segment in self.segments.sealed]
 
     def covered_files(self, last: LogSegment) -> list[str]:
-        """The names of all files that a pack of everything up to `last` replaces, the oldest first."""
+        """Return the names of all files that a pack of everything up to `last` replaces, the oldest first."""
         left = self.unfinished.covered if self.unfinished else []
         return [*left, *(segment.name for segment in self.segments.covered_by(last))]
 
@@ -181,7 +183,7 @@ class Log(Journal):
         return self._size
 
     def unwritten(self) -> bytes:
-        """What is recorded and not yet in the file."""
+        """Return the bytes that are recorded and not yet in the file."""
         return self._restoring + self._unwritten + joined(self._pending)
 
     def try_close(self, force: bool) -> bool:
@@ -197,23 +199,23 @@ class Log(Journal):
         return True
 
     def take_over(self, segments: Segments) -> None:
-        """These are the files, as recovery has found them."""
+        """Take over the segments that recovery has found."""
         self.segments = segments
         segments.writer = self
 
     def resume(self, current_bytes: int) -> None:
-        """The current file exists already, and is so long."""
+        """Go on with the current file, which exists already and has `current_bytes`."""
         self._size = current_bytes
 
     def restore_counter(self) -> None:
-        """The file ends with a change that was cut off and says another counter: have ours in front of what is written
-        next.
+        """Restore the counter in front of the next write: the file ends with a change that was cut off, and a reader of
+        it would take over another counter.
         """
         self._restoring = self.encoder.restored()
 
     @property
     def pending_bytes(self) -> int:
-        """Of what is recorded and not yet written; counted when asked for, which is rare."""
+        """The number of bytes recorded and not yet written. They are counted when asked for, which is rare."""
         self._counted_bytes += size_of(self._pending[self._counted :])
         self._counted = len(self._pending)
         return self._counted_bytes
@@ -314,25 +316,27 @@ class Log(Journal):
         return file
 
     def _note_places(self, records: list[bytes], at: int) -> None:
-        """Everything recorded is written, up to byte `at`, the last of it `records`."""
+        """Note record boundaries after a write. `records` are the last bytes written, and end at byte `at`."""
         tip = self.queue_view.tip()
         if tip is not None:
             index_records(self.segments.current, records, IndexEntry(at, *tip))
 
     @property
     def is_written(self) -> bool:
-        """Whether the files tell all that was recorded."""
+        """True if the files hold everything that was recorded."""
         return not self._pending and not self._unwritten
 
     def usage(self, items: int, item_bytes: int, behind_items: int) -> Usage:
-        """What the policy has to know, as of the last removal or of the beginning of a batch of puts."""
+        """Return the figures that the policy needs, as of the last removal or of the beginning of a batch of puts."""
         sealed_bytes = self.segments.sealed_bytes
         return Usage(
             self.policy_bytes, self.kept_bytes, items, item_bytes, sealed_bytes, self.rewritten_ms, behind_items
         )
 
     def synced(self, now_ms: int) -> None:
-        """The current file has just been synced, so that rotating it now stalls no client."""
+        """Rotate the current file if it is large enough: it has just been synced, so rotating it now stalls no
+        client.
+        """
         if self.is_erased or self.group.is_stopping:
             return  # its name may be another journal's by now
         if self.seal_wanted or self.file.size > self.config.max_memory_bytes:
@@ -416,8 +420,9 @@ class Log(Journal):
         self.rewrites += 1
 
     def erase(self) -> Unremoved | None:
-        """Remove every file, in an order in which a crash leaves everything or nothing. Raises OSError: the system
-        refuses it, and nothing has changed. What is returned could not be removed: a start finds an empty queue in it.
+        """Remove every file, in an order in which a crash leaves everything or nothing, and return the files that could
+        not be removed: a start finds an empty queue in them. Raises OSError if the system refuses the removal, and
+        nothing has changed.
         """
         left = None
         if self.segments.sealed:
@@ -437,8 +442,8 @@ class Log(Journal):
         return left
 
     def _remove_all(self) -> Unremoved | None:
-        """Part of a journal is another queue than the whole of it. So an empty pack takes the place of everything
-        first, and is the last to go. Raises OSError, and nothing has changed.
+        """Remove all files, archives included. Some of the files without the others would be another queue, so first an
+        empty pack takes the place of all of them; it is removed last. Raises OSError, and nothing has changed.
         """
         number = self.newest_number + 1
         last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
@@ -471,7 +476,7 @@ class Log(Journal):
             raise
 
     def close(self) -> None:
-        """Everything must have been written and synced."""
+        """Close the journal. Everything must have been written and synced."""
         assert not self._pending and not self._unwritten
         if self._file is not None:
             self.group.open_files.closed(self)
@@ -487,7 +492,9 @@ class Log(Journal):
         self._size = file.size
 
     def _write_synced(self, records: list[bytes], number: int) -> tuple[str, File]:
-        """A synced temporary file, still open; nothing is left of it if that fails."""
+        """Write a synced temporary file and return its path and the file, still open. If that fails, the file is
+        removed and the OSError raised.
+        """
         temp = f"{self.folder}/{layout.temp_name(self.name, number)}"
         file = fresh_file(self.fs, temp)
         try:
@@ -524,7 +531,9 @@ class Log(Journal):
         self.covered(last, segment, unfinished)
 
     def covered(self, last: LogSegment, pack: LogSegment, unfinished: UnfinishedPack | None) -> None:
-        """The files up to `last` have been replaced by a pack under its number, some of them `unfinished`."""
+        """Put `pack` in the place of the files up to `last`, which it has replaced on the disk. `unfinished`: the pack,
+        if some of these files are still there.
+        """
         pack.name, pack.number = layout.archive_name(self.name, last.number), last.number
         if unfinished is not None:
             pack.name = unfinished.pack

@@ -53,8 +53,8 @@ def fact_in(ids: list[int], added_ms: int, data: bytes) -> bytes:
 
 
 def unfinished_note(ids: list[int]) -> int:
-    """How many of a row of SAVE_XID records at the end of a file belong to a note that was cut off, or whose item was:
-    all from its head on.
+    """Return how many of a row of SAVE_XID records at the end of a file belong to an incomplete note, or to a note
+    whose item is missing: all from its head on.
     """
     for start, xid in enumerate(ids):
         size = xid & 0xFFFF

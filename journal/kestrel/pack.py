@@ -1,11 +1,11 @@
-"""One pack in the making: it replaces the files of a journal up to a sealed one, and replays to the same.
+"""A pack being written. It replaces the files of a journal up to a sealed one, and replays to the same state.
 
-A step is short, and what waits for the disk is a background task. Which journal is worth a pack, and when to try again,
-the broker decides.
+A step is short; calls that wait for the disk are background tasks. The broker decides which journal is worth a pack,
+and when to try again.
 
 Source: "If the queue is in read-behind" of the packing strategy: the open reads of the checkpoint, a stand-in for each
-item removed since, and the items that are still there. Later files go on removing from the head, so whatever was in the
-line at the checkpoint needs a record in its place; what is gone for good is an empty one.
+item removed since, and the items that are still there. Later files go on removing from the head, so every item that was
+in the line at the checkpoint needs a record in its place; the record of a removed item is an empty one.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Pack:
         self._encoder = Encoder(log.config.journal_dialect)
 
     def step(self, now_ms: int) -> None:
-        """A moment's work, if there is any to be done now."""
+        """Do a slice of the work, if there is any to be done now."""
         try:
             if self.stage is Stage.WRITING:
                 self._write_some()
@@ -96,7 +96,7 @@ class Pack:
 
     @property
     def is_idle(self) -> bool:
-        """Whether `step` has nothing to do before something else ends."""
+        """True if `step` has nothing to do before a task or a sync ends."""
         return self.stage is Stage.WAITING
 
     @property
@@ -132,7 +132,7 @@ class Pack:
             self._sync(Stage.WRITING)
 
     def _head(self) -> Iterator[bytes]:
-        """Everything under a transaction at the checkpoint, and what had been handed back."""
+        """Return the records of the open reads and of the items that had been handed back, as of the checkpoint."""
         heads = [self._of(seq) for seq in self.checkpoint.heads]
         if not self.checkpoint.open and not heads:
             # The files behind this one count on from here.
@@ -142,7 +142,7 @@ class Pack:
         return self._encoder.snapshot(self.last.counter, opened, heads)
 
     def _write_lead(self) -> None:
-        """A slice of the head."""
+        """Write a slice of the head."""
         records: list[bytes] = []
         size = 0
         for record in self._lead:
@@ -158,7 +158,9 @@ class Pack:
         return self._alive.get(seq, STAND_IN)
 
     def _write_left(self) -> None:
-        """A slice of what has left the line since the checkpoint: what is gone for good, and what is not."""
+        """Write a slice of the items that have left the line since the checkpoint: stand-ins for removed items, and the
+        items that are not removed.
+        """
         end = min(self._left, self.checkpoint.end)
         budget = A_SLICE
         while budget > 0 and self._seq < end:
@@ -173,7 +175,7 @@ class Pack:
                 budget -= RUN_COST + ITEM_COST * len(items)
 
     def _next_kept(self, end: int) -> list[Item]:
-        """Those from the present seq on that are not gone, a run of them."""
+        """Return the items from the present seq on that are not removed, one run of neighbours."""
         items: list[Item] = []
         size = 0
         while self._kept and self._kept[0] == self._seq + len(items) < end and len(items) < A_SLICE:
@@ -185,7 +187,7 @@ class Pack:
         return items
 
     def _read_items(self) -> list[Item]:
-        """A slice of what the files say; nothing while it is being read."""
+        """Return a slice of the items that the files hold; nothing while a piece of them is being read."""
         self._line.left, self._line.behind = self._seq, self.checkpoint.end - self._seq
         items = self._reader.decode()
         wanted = None if items else self._reader.wants()
@@ -209,7 +211,7 @@ class Pack:
         self._came_back(error, Stage.WRITING)
 
     def _begin(self) -> None:
-        """What has been written is the lead; the line follows."""
+        """Begin the segment of the pack: the head has been written, the line follows."""
         assert self._file is not None
         checkpoint, counter = self.checkpoint, self.last.counter
         self._head_bytes = self._file.size

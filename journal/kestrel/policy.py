@@ -1,4 +1,5 @@
-"""When to rotate, rewrite, pack, sync. Numbers in, a decision out; nothing here touches a file or a clock.
+"""The policy of a journal: when to rotate, rewrite, pack and sync it. Numbers in, a decision out; nothing here touches
+a file or a clock.
 
 Source: the packing strategy document, with the conditions and defaults of Kestrel 2.4.
 """
@@ -21,7 +22,7 @@ class JournalStep(Enum):
 
 
 class Usage(Struct, frozen=True, gc=False):
-    """What a journal and its queue hold, in bytes and items.
+    """The bytes and items of a journal and its queue.
 
     `kept_bytes` is what the last rewrite left, or the last pack of open reads: no rewrite can shrink that.
     `rewritten_ms` is when the last rewrite was that starts the delay. `behind_items` are those that only the journal

@@ -11,7 +11,7 @@ from staniel.queues.item cimport new_item
 cpdef Py_ssize_t read_adds(
     bytes data, Py_ssize_t at, Py_ssize_t end, list items, Py_ssize_t count_max, bint stops_at_stand_ins
 ) except -1:
-    """As in the .py beside this file. Raises IndexError where that would read outside of `data`."""
+    """Read items as read_adds.py does. Raises IndexError where that would read outside of `data`."""
     cdef Py_ssize_t count = count_max - len(items)  # raises TypeError for None
     cdef const char *bytes_at
     cdef int32_t size

@@ -66,7 +66,9 @@ class ReadBehind:
     # the tail of a line
 
     def load(self, seq: int, size_max: int) -> list[Item]:
-        """Raises OSError if the disk refuses, and nothing was read before that."""
+        """Return items from `seq` on, about `size_max` payload bytes. Raises OSError if the disk refuses a read and no
+        item was read before.
+        """
         self._seek(seq)
         found: list[Item] = []
         size = 0
@@ -83,14 +85,16 @@ class ReadBehind:
         return found
 
     def measure(self, seq: int, count: int) -> tuple[int, int]:
-        """Raises OSError if the disk refuses."""
+        """Return (payload bytes, how many have an expiry) of `count` items from `seq` on. Raises OSError if the disk
+        refuses.
+        """
         size, expiring = self.totals_before(seq + count)
         size_before, expiring_before = self.totals_before(seq)
         return size - size_before, expiring - expiring_before
 
     def totals_before(self, seq: int) -> tuple[int, int]:
-        """(payload bytes, how many have an expiry) of all items before `seq`, as far as segments count them alike: in
-        recovery only. Reads on from the next known place. Raises OSError.
+        """Return (payload bytes, how many have an expiry) of all items before `seq`. Reads on from the last known
+        record boundary. Only recovery may ask: segments count these totals alike only then. Raises OSError.
         """
         known = len(self.unreadable)
         self._wanted = seq
@@ -110,8 +114,8 @@ class ReadBehind:
         return size, expiring
 
     def newest_id(self, seq: int, count: int) -> int:
-        """From the end back to where the newest add time begins: those before it are taken for older, as they are
-        unless the clock was set back. Raises OSError.
+        """Return the highest id of `count` items from `seq` on. Reads backwards from the end to where the newest add
+        time begins: earlier items are assumed to be older, which is true unless the clock was set back. Raises OSError.
         """
         known = len(self.unreadable)
         newest = self._newest_id(seq, seq + count)
@@ -131,8 +135,8 @@ class ReadBehind:
         return (newest_ms << ID_SHIFT) + end - 1 - first
 
     def _take_back(self, known: int) -> None:
-        """What has been met behind the first `known` losses was met while counting items that have left, or are going
-        to be read: then it is met once more, and told.
+        """Forget the losses behind the first `known` ones: they were met while counting items that have left the line
+        or are still to be read. A later read meets and reports the latter again.
         """
         if len(self.unreadable) > known:
             del self.unreadable[known:]
@@ -162,7 +166,9 @@ class ReadBehind:
         return [segment.name for segment in gone]
 
     def lose_stand_ins(self) -> None:
-        """From now on what is read is in the line: the stand-ins of a pack are lost items there."""
+        """Read stand-ins of a pack as lost items from now on: no item that is read from now on has a later record that
+        removes it.
+        """
         self._loses_stand_ins = True
 
     def reset(self) -> None:
@@ -190,8 +196,8 @@ class ReadBehind:
         return found
 
     def wants(self) -> tuple[LogSegment, int, int] | None:
-        """What should be read ahead: a segment, from byte, how many bytes; None if there is enough or nothing, or if a
-        pack is just taking the segment's place.
+        """Return the part of a segment that should be read ahead: the segment, from byte, how many bytes. None if
+        enough has been read, if there is nothing to read, or if a pack is just taking the segment's place.
 
         Ask after `decode`.
         """
@@ -210,7 +216,7 @@ class ReadBehind:
         return (segment, start, stop - start) if at < stop and not self._is_at_bad else None
 
     def read_ahead(self, segment: LogSegment, at: int, data: bytes, checks: list[int]) -> None:
-        """What `wants` asked for has been read, and the crc32 of each block of it computed, if the segment has any."""
+        """Take the bytes that `wants` asked for, and the crc32 of each block of them if the segment has checksums."""
         end = self._at + len(self._data) - self._used
         if segment is not self._segment or segment.is_replaced or at != segment.block_at(end):
             return
@@ -290,8 +296,8 @@ class ReadBehind:
             self._next_segment()
 
     def _is_through(self, segment: LogSegment) -> bool:
-        """Whether no item follows in the segment. What else does is not read: a pack that covers these items may
-        take the file's place at any moment.
+        """Tell whether no item follows in the segment. Records after its last item are not read: a pack that covers
+        these items may take the file's place at any moment.
         """
         if segment.checkpoint is None or self._seq != segment.checkpoint.end:
             return False  # mostly; looking the next one up costs more the more there are
@@ -304,7 +310,7 @@ class ReadBehind:
         self._seq += count
 
     def _next_segment(self) -> None:
-        """The segment has no more items, though it may have promised some."""
+        """Go on to the next segment. Items are lost if this one has fewer than the next one's first seq says."""
         segment = self._segment
         assert segment is not None
         after = self.segments.after(segment)
@@ -335,8 +341,8 @@ class ReadBehind:
         return stop > used or bool(why)
 
     def _give_up(self, why: str) -> None:
-        """The next items cannot be read: lost ones stand in for them, up to the next place where a record is known to
-        begin.
+        """Give up the next items, which cannot be read: lost items stand in for them, up to the next known record
+        boundary.
         """
         segment = self._segment
         assert segment is not None
@@ -344,14 +350,14 @@ class ReadBehind:
         self._lose(self._at, self.segments.size(segment) if place is None else place.at, place, why)
 
     def _give_up_file(self) -> None:
-        """There is no such file any more."""
+        """Give up the rest of the segment, whose file is gone."""
         segment = self._segment
         assert segment is not None
         self._lose(self._at, segment.size, None, "the file is gone")
 
     def _give_up_block(self) -> None:
-        """The block ahead is not what was written. What begins in it or reaches into it is lost; reading goes on at the
-        first place behind it.
+        """Give up the block ahead, which does not match its checksum. Items that begin in it or reach into it are lost;
+        reading goes on at the first record boundary behind it.
         """
         segment = self._segment
         assert segment is not None
@@ -360,7 +366,9 @@ class ReadBehind:
         self._lose(at, end, segment.index_entry_behind(end, self._seq), "a block does not match its checksum")
 
     def _lose(self, at: int, end: int, place: IndexEntry | None, why: str) -> None:
-        """Bytes `at` to `end` are of no use; `place` is where reading goes on in this segment."""
+        """Give up bytes `at` to `end` of the segment. Reading goes on at `place` or, if that is None, in the next
+        segment.
+        """
         segment = self._segment
         assert segment is not None
         after = self.segments.after(segment)

@@ -60,7 +60,7 @@ HEAD_BYTES = {
 
 
 class Record(Struct, frozen=True, gc=False):
-    """One record. Offsets are bytes of the piece that it was read from; `stop` is where the next one starts.
+    """A record. Offsets are bytes of the piece that it was read from; `stop` is where the next record starts.
 
     An item's payload is the `size` bytes from byte `payload_at` on; -1: the record holds no item. `listed`: the items
     of an opcode 8 list, each as a record of its own, None for every other record: an opcode 8 without a list means
@@ -130,10 +130,11 @@ def decode(data: bytes, at: int, end: int, rest_bytes: int, heads_only: bool = F
 
 
 def _eight(data: bytes, at: int, end: int, rest_bytes: int) -> Record:
-    """Opcode 8 has two meanings: a list of open reads (a few days of 2011), or "confirm, and append this" (2.1 to 2.4).
+    """Return a record of opcode 8, which has two meanings: a list of open reads (a few days of 2011), or "confirm, and
+    append this" (2.1 to 2.4).
 
-    A block is at least 16 bytes long, so a smaller number is a count. Otherwise it is a list only if as many ADD_XID
-    records really follow, which the bytes of an add time cannot look like.
+    A block is at least 16 bytes long, so a smaller number is a count. Otherwise the record is a list only if as many
+    ADD_XID records really follow, which the bytes of an add time cannot look like.
     """
     if end - at < XID_SIZE_END:
         raise NeedMore

@@ -1,8 +1,8 @@
-"""From a queue's files to its state: the only start-up path, after a crash and after a clean stop alike.
+"""Recovery of a queue from its files: the only start-up path, after a crash and after a clean stop alike.
 
-Finishes an interrupted pack, goes through the files in order, by sidecar where one tells what a file does, else record
-by record, and cuts off a damaged end, of which a copy is kept. Source: "Multiple journal files" of the Kestrel journal
-format.
+It finishes an interrupted pack, then goes through the files in order, by sidecar where one tells what a file does, else
+record by record. It cuts off a damaged end and keeps a copy of it. Source: "Multiple journal files" of the Kestrel
+journal format.
 """
 
 from __future__ import annotations
@@ -191,14 +191,14 @@ class Recovery:
         return True
 
     def _follow(self, segment: LogSegment, described: sidecar.Sidecar) -> Checkpoint:
-        """Raises EffectMismatch."""
+        """Return the checkpoint at the end of `segment`, by its sidecar. Raises EffectMismatch."""
         effect, last_id = described.effect, described.last_id
         return follow(segment.entry, segment.entered, effect, last_id, described.opens, described.heads)
 
     def _take(
         self, described: sidecar.Sidecar, checkpoint: Checkpoint, number: int, size: int, recovered: Recovered
     ) -> None:
-        """The current segment is what has been described, and sealed."""
+        """Give the current segment what its sidecar describes, and seal it."""
         segments = recovered.segments
         segment = segments.current
         sidecar.apply_to_segment(segment, described)
@@ -207,8 +207,8 @@ class Recovery:
         recovered.skipped_bytes += size
 
     def _do_without(self, name: str, recovered: Recovered) -> None:
-        """A sealed file is gone. What it did to its queue is known from its sidecar; were it left out, what later files
-        remove would be other items.
+        """Do without a sealed file that is gone. Its sidecar tells what the file did to its queue; without that, later
+        files would remove other items.
         """
         described = sidecar.load(self.fs, self.folder, name)
         segment, gone = recovered.segments.current, recovered.files.gone
@@ -227,9 +227,9 @@ class Recovery:
         self._take(described, checkpoint, gone[name], 0, recovered)
 
     def _go_on_from(self, checkpoint: Checkpoint, counter: int, name: str, files: Files) -> None:
-        """Raises EffectMismatch unless the next sealed file that is there, if one is, goes on from there. It does not
-        if it is a pack that has replaced `name`, and the sidecar is a remainder: of a backup, say, made while the
-        server was running.
+        """Verify that the next sealed file that exists, if there is one, goes on from `checkpoint`. Raises
+        EffectMismatch. It does not go on from there if it is a pack that has replaced `name`, and the sidecar of `name`
+        is a leftover: for example of a backup of a running server.
         """
         order = files.sealed_in_order()
         for behind in order[order.index(name) + 1 :]:
@@ -243,7 +243,7 @@ class Recovery:
                 return
 
     def _items_in(self, path: str) -> int:
-        """How many items a file adds, up to where it cannot be read."""
+        """Return how many items a file adds, up to where it cannot be read."""
         count = 0
         with suppress(Corrupt):
             for row in rows(self.fs, path, KestrelDumper()):
@@ -251,7 +251,9 @@ class Recovery:
         return count
 
     def _count_losses(self, recovered: Recovered) -> None:
-        """Of each file the items that are missing and still in the queue; so far it has the seq of its first one."""
+        """Count for each file the missing items that were still in the queue; so far `items` holds the seq of the first
+        one.
+        """
         replay = recovered.replay
         ends = {
             segment.name: segment.checkpoint.end
@@ -266,8 +268,8 @@ class Recovery:
                 recovered.missing_items[at] = MissingItems(missing.file, count, missing.is_gone)
 
     def drop_stand_ins(self, recovered: Recovered) -> None:
-        """In the state after all files of a queue there are no stand-ins of a pack, unless what removes them is
-        lost: they are no items, and no client gets them.
+        """Turn the stand-ins that are left after the last file of a queue into lost items. The records that remove
+        these stand-ins are lost; stand-ins are not items, and no client gets them.
         """
         line, opened = recovered.replay.line, recovered.replay.open
         recovered.tail.lose_stand_ins()
@@ -310,8 +312,8 @@ class Recovery:
         segments.seal(name, number, size, replay.checkpoint(), replay.counter)
 
     def _replay(self, recovered: Recovered) -> int:
-        """Read the current segment into the state; its size. Stops at the first damaged record, and notes it. A
-        change of which some records are missing at the end is damaged too.
+        """Read the current segment into the state and return its size. Stops at the first damaged record, and notes it.
+        A change of which some records are missing at the end is damaged too.
         """
         segment = recovered.segments.current
         segment.size = self.fs.size(f"{self.folder}/{segment.name}")

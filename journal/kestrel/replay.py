@@ -65,14 +65,16 @@ class Replay:
         }
 
     def begin_file(self) -> None:
-        """Records of the next file follow; only the queue's state is carried over."""
+        """Begin the next file; only the queue's state is carried over."""
         self._saves.clear()
         self._lead = None
         self._begins = True
         self.restores_counter = False
 
     def has_items_with_xid(self) -> bool:
-        """Whether items are left whose next reserve a reader numbers by the id that came with them (ADD_XID)."""
+        """Tell whether the line may have items from ADD_XID records: a reader gives their next reserve the id that came
+        with them.
+        """
         line = self.line
         if self._with_xid_end > line.left + len(line.fresh):
             return True  # one may be among those that only the journal holds
@@ -117,7 +119,7 @@ class Replay:
         self.line.place(checkpoint, taken[len(checkpoint.open) :], tail_bytes, tail_expiring)
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records from the start of `data`; how many bytes that were.
+        """Read whole records from the start of `data` and return how many bytes they have.
 
         `rest_bytes`: how many bytes of the file follow `data`. Fewer bytes than given were used if `data` ends inside a
         record. Raises Corrupt when the next record is damaged, Truncated when the file ends inside it.
@@ -183,7 +185,9 @@ class Replay:
         line.remnants += expires_ms == REMNANT_MS and not size and not line.behind  # those that are read count later
 
     def _count_adds(self, data: bytes, at: int, end: int) -> int:
-        """Count whole items that stay in the journal, as long as one follows the other; where the last of them ends."""
+        """Count whole items that stay in the journal, as long as one follows the other, and return where the last of
+        them ends.
+        """
         count, size_bytes, expiring, at = count_adds(data, at, end)
         self.line.leave_behind(count, size_bytes, expiring)
         return at
@@ -212,8 +216,9 @@ class Replay:
             self._note_number(before)
 
     def _note_number(self, before: int) -> None:
-        """A number behind the last one, `before`, is followed by a restored counter (Encoder.opened): until that is
-        read, the number counts for no more than a SAVE_XID of a change that may have been cut off.
+        """Note an opened number that lies behind the last one, `before`. A restored counter follows such a number
+        (Encoder.opened). Until that is read, the number counts for no more than a SAVE_XID of a change that may have
+        been cut off.
         """
         if steps_past(before, self.counter) < 0:
             self._opened_behind = before, self.counter
@@ -235,7 +240,7 @@ class Replay:
         self.open.pop(xid, None)
 
     def _add(self, record: Record, data: bytes) -> None:
-        """ADD, ADD_XID, and both meanings of opcode 8."""
+        """Add the item of an ADD, an ADD_XID or either form of opcode 8."""
         if record.op == STATE_DUMP:
             self._saves.clear()
         if record.listed is not None:
@@ -288,8 +293,8 @@ class Replay:
         return saves[1:] if saves and saves[0] is self._opened_behind else saves
 
     def _announced(self) -> int:
-        """How many of the records in a row set the counter and mean nothing else: up to the last one behind a 0 or
-        behind its equal, or the one that begins its file. Memcache flags are never written as 0, and where two agree
+        """Return how many of the records in a row set the counter and mean nothing else: up to the last one behind a 0
+        or behind its equal, or the one that begins its file. Memcache flags are never written as 0, and where two agree
         the counter is right, also if the second one held flags.
         """
         saves = self._saves
@@ -299,13 +304,13 @@ class Replay:
         return 1 if saves and saves[0] is self._lead else 0
 
     def _item(self, payload: bytes, added_ms: int, expires_ms: int) -> Item:
-        """An item, with what stands in front of its record."""
+        """Return an item, with the past and the flags that stand in front of its record."""
         saves = self._written_saves()
         past = fact_in([xid for _, xid in saves], added_ms, payload) if len(saves) > 2 else b""
         return item_with(past, payload, added_ms, expires_ms, self._flags())
 
     def _flags(self) -> int:
-        """memcache flags: two SAVE_XID directly before an item, the second undoing the first."""
+        """Return the memcache flags: two SAVE_XID directly before an item, the second undoing the first."""
         saves = self._written_saves()
         flags = 0
         if len(saves) >= 2 and saves[-1][1] == saves[-2][0]:

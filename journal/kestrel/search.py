@@ -28,10 +28,10 @@ class Search:
         return FilePosition(next((number for number, _ in self.files if number > after), CURRENT), at)
 
     def added_since(self, start: FilePosition) -> Iterator[tuple[FilePosition, Item]]:
-        """The items that ADDX records added from `start` onwards, and where.
+        """Yield the items that ADDX records added from `start` onwards, with their positions.
 
-        Only what this program writes behind its own start is looked for: ADDX, and the records of fixed length.
-        Anything else ends a file.
+        Only records that this program writes after its start are read: ADDX, and the records of fixed length. Any other
+        record ends the search of its file.
         """
         for number, name in self.files:
             if number < start.file:

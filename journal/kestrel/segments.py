@@ -33,8 +33,8 @@ class IndexEntry(NamedTuple):
 
 
 class SegmentHead(Struct, frozen=True):
-    """How a rewritten file begins: with a whole state. `effect` is what these records do. `lead`: how many items come
-    before the fresh ones (open reads, and what had been handed back), with `lead_bytes` and `lead_expiring`.
+    """The beginning of a rewritten file: a whole state. `effect` is what these records do. `lead`: how many items come
+    before the fresh ones (open reads, and items that had been handed back), with `lead_bytes` and `lead_expiring`.
     """
 
     effect: SegmentEffect
@@ -44,7 +44,7 @@ class SegmentHead(Struct, frozen=True):
 
 
 class LogSegment(Struct, eq=False):
-    """One file. The first item that it adds behind its `snapshot`'s lead stands at `origin` or later.
+    """A file of a journal. The first item that it adds behind its `snapshot`'s lead stands at `origin` or later.
 
     `index` rises: some record boundaries. `entry` and `entered`: what the queue held and which transaction id was the
     last before the file, or at the end of its snapshot if it has one. `checkpoint` and `counter`: the same at its end;
@@ -110,14 +110,16 @@ class LogSegment(Struct, eq=False):
 
 
 def index_records(segment: LogSegment, records: list[bytes], end: IndexEntry) -> None:
-    """`records`, each a whole change, have been written to `segment`, up to `end`: keep some of their boundaries."""
+    """Keep some boundaries of `records`, each a whole change, which have been written to `segment`, up to `end`."""
     for place in reversed(boundaries(records, *end, SAMPLE_BYTES)):
         segment.add_index_entry(IndexEntry(*place))
     segment.add_index_entry(end)
 
 
 def index_run(segment: LogSegment, record_bytes: int, count: int, end: IndexEntry) -> None:
-    """The same for `count` records of `record_bytes` each, all of them empty items without an expiry."""
+    """Keep some boundaries of `count` records of `record_bytes` each, all of them empty items without an expiry, up to
+    `end`.
+    """
     at, seq = end.at - count * record_bytes, end.seq - count
     stride = -(-SAMPLE_BYTES // record_bytes)
     for done in range(stride, count, stride):
@@ -146,12 +148,12 @@ class Segments:
         self.current = LogSegment(name, 0, IndexEntry(0, 0))
         self.writer: Writer | None = None
         self.is_certain = True
-        """Whether seqs and checkpoints tell all; not after an item was lost from the middle of the line."""
+        """True if seqs and checkpoints describe the whole state: no item was lost from the middle of the line."""
         self.on_sealed: Callable[[LogSegment], None] = lambda segment: None
         """A hook, set by the owner: `segment` has been sealed."""
 
     def seal(self, name: str, number: int, size: int, checkpoint: Checkpoint, counter: int) -> LogSegment:
-        """The current segment is complete and has a new name; another one begins."""
+        """Seal the current segment, which is complete and has a new name, and begin another one."""
         sealed = self.current
         origin = IndexEntry(0, checkpoint.end, checkpoint.added_bytes, checkpoint.added_expiring)
         self.current = LogSegment(sealed.name, 0, origin, entry=checkpoint, entered=counter)
@@ -163,13 +165,13 @@ class Segments:
         return sealed
 
     def start_over(self, pack: LogSegment) -> None:
-        """`pack` takes the place of the only file."""
+        """Put `pack` in the place of the only file."""
         assert not self.sealed
         self.current.is_replaced = True
         self.current = pack
 
     def replace_through(self, last: LogSegment, pack: LogSegment) -> None:
-        """`pack` now stands for every segment up to `last`."""
+        """Put `pack` in the place of every segment up to `last`."""
         at = self.sealed.index(last)
         for segment in self.sealed[: at + 1]:
             segment.is_replaced = True
@@ -182,8 +184,8 @@ class Segments:
         return self.sealed[: self.sealed.index(last) + 1]
 
     def hold(self, covered: list[LogSegment], seq: int) -> None:
-        """A pack is about to take the names of these, at a moment that is not known here: keep those open that
-        hold items from `seq` on. Raises OSError with none of them open.
+        """Keep the files of those segments open that hold items from `seq` on: a pack takes the names of `covered` at a
+        moment that is not known here. Raises OSError with none of them open.
         """
         try:
             for segment in covered:

@@ -217,7 +217,7 @@ class CheckBlocks(CallbackTask):
 
 
 class WriteSidecar(CallbackTask):
-    """What is known of a sealed file goes beside it, unless something else has taken the file's place."""
+    """A background task that writes the sidecar of a sealed file, unless another file has taken that file's place."""
 
     def __init__(
         self, fs: Fs, folder: str, segment: LogSegment, data: bytes, then: Callable[[OSError | None, int], None]

@@ -38,8 +38,8 @@ Tell = Callable[..., None]
 
 
 class TracedItem(Struct, eq=False, gc=False):
-    """One item. `xid`: the number that its next reserve gives it, because an ADD_XID has added it. `is_stand_in`: a
-    pack put it there for an item that a later record removes.
+    """An item and its record. `xid`: the number that its next reserve gives it, because an ADD_XID has added it.
+    `is_stand_in`: a pack put it there for an item that a later record removes.
     """
 
     id: str
@@ -53,9 +53,7 @@ class TracedItem(Struct, eq=False, gc=False):
 
 
 class Step(Struct, frozen=True, gc=False):
-    """One record: what it is, and what it did; `items` are those of the `events`. `added_ms`: the time in it, 0 if it
-    has none.
-    """
+    """A record and what it did; `items` are those of the `events`. `added_ms`: the time in it, 0 if it has none."""
 
     file: str
     at: int
@@ -103,7 +101,7 @@ class KestrelTrace:
         return self._fs.read(f"{self._folder}/{name}", 0, 1) == bytes((SAVE_XID,))
 
     def steps(self) -> Iterator[Step]:
-        """One record after the other. Where a file cannot be read any more, the next one follows."""
+        """Yield one record after the other. Where a file cannot be read any more, the next one follows."""
         for name in self.names():
             self._file, self._sealed_ms = name, self.sealed_ms(name)
             self._saves.clear()
@@ -232,7 +230,7 @@ class KestrelTrace:
         tell(Happened.ABORTED, taken, xid)
 
     def _flags(self) -> int:
-        """As in replay.py."""
+        """Return the memcache flags as replay.py does."""
         saves = self._saves
         is_pair = len(saves) >= 2 and saves[-1][1] == saves[-2][0]
         return saves[-2][1] & FLAGS_MASK if is_pair else 0

@@ -44,11 +44,11 @@ class Appender(Journal):
 
     @property
     def has_pending(self) -> bool:
-        """Whether anything is recorded and not yet written."""
+        """True if anything is recorded and not yet written."""
         return bool(self._unwritten)
 
     def resume(self, size: int) -> None:
-        """The file exists already and has `size` bytes."""
+        """Go on with the file, which exists already and has `size` bytes."""
         self._closed_bytes = size
 
     def try_close(self, force: bool) -> bool:
@@ -89,7 +89,7 @@ class Appender(Journal):
         raise NotImplementedError
 
     def synced(self, now_ms: int) -> None:
-        """The sync of the last batch is done; nothing depends on it here."""
+        """Do nothing after a sync: the file has no work that waits for one."""
 
     def _create(self, data: bytes, now_ms: int) -> None:
         """Create the file with `data` in it; the next sync includes it and its name. Raises OSError."""

@@ -58,7 +58,7 @@ class LibkestrelDumper:
         return Row(offset, size, "Unknown", more={"command": record.command})
 
     def skip(self, data: bytes, at: int, end: int) -> tuple[int, int, int]:
-        """PUTs."""
+        """Skip PUT records."""
         count, last_at, last_head_at = 0, at, end - PUT_HEAD.size
         unpack, head_bytes = PUT_PREFIX.unpack_from, PUT_HEAD_BYTES.get
         while at <= last_head_at:

@@ -72,7 +72,7 @@ class RemoveSegments(CallbackTask):
 
 
 class StreamJournal:
-    """One family: the segments and the readers, by the name in their files' names."""
+    """A queue with its fan-out children: the segments, and the readers by the name in their files' names."""
 
     __slots__ = (
         "_being_removed",
@@ -145,7 +145,7 @@ class StreamJournal:
         return self.writer.newest_number if self._being_removed else 0
 
     def discard(self) -> None:
-        """Creating it has failed: remove its segment."""
+        """Remove the segment of a journal whose creation has failed."""
         names = self.writer.names()
         self.writer.forget_files()
         with suppress(OSError):  # the disk still fails; recovery removes a segment without items
@@ -154,7 +154,7 @@ class StreamJournal:
     # readers
 
     def queue_name(self, reader: str) -> str:
-        """The name of the queue of `reader`."""
+        """Return the name of the queue of `reader`."""
         return self.queue if reader in (DEFAULT_READER, self.queue) else f"{self.queue}+{reader}"
 
     def resume(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
@@ -235,7 +235,9 @@ class StreamJournal:
         return left
 
     def _confirm_all(self, reader: ReaderLog) -> None:
-        """A part of the segments is gone. Without a reader's file a start takes all as confirmed."""
+        """Confirm all items: a part of the segments is gone. If the reader has no file, recovery takes all items as
+        confirmed.
+        """
         if not reader.is_there:
             return
         try:
@@ -246,7 +248,7 @@ class StreamJournal:
     # upkeep
 
     def trim(self) -> None:
-        """After each batch: release memory, and remove segments that every reader has passed. Raises OSError."""
+        """Release memory after a batch, and remove segments that every reader has passed. Raises OSError."""
         self.stream.trim()
         if len(self.segments.files) > 1:
             self._remove_read_segments()
@@ -269,7 +271,7 @@ class StreamJournal:
             self.tasks.submit(RemoveSegments(self.fs, self.folder, gone_names, self.archive, self._stays))
 
     def _stays(self, name: str, error: OSError, now_ms: int) -> None:
-        """It has not been removed: `remove_stuck` tries again, as every start does."""
+        """Note a segment that has not been removed: `remove_stuck` tries again, as every start does."""
         if name in self._being_removed and name not in self.stuck:
             self.stuck.append(name)
         self.on_stuck(name, error, now_ms)
@@ -280,15 +282,15 @@ class StreamJournal:
         self.tasks.submit(RemoveSegments(self.fs, self.folder, names, self.archive, self._stays))
 
     def _head(self) -> int:
-        """Every reader has confirmed the ids up to this one."""
+        """Return the id up to which every reader has confirmed all items."""
         heads = [reader.position.head for reader in self.readers.values() if reader.has_file]
         return min(heads, default=self.segments.last_id)
 
     # a full disk
 
     def reclaimable(self) -> tuple[int, int]:
-        """About how many bytes `reclaim` frees, and how many it needs for a while; (0, 0) if it cannot do anything now.
-        An archive keeps whole segments.
+        """Return about how many bytes `reclaim` frees, and how many it needs for a while; (0, 0) if it cannot do
+        anything now. An archive keeps whole segments.
         """
         segments = self.segments
         if self._cutting is not None or self.archive or self.writer.has_pending or not segments.files:
@@ -333,7 +335,7 @@ class StreamJournal:
             self.group.on_refused(task.path, error, now_ms)
 
     def close(self) -> None:
-        """Everything must have been written and synced."""
+        """Close the files. Everything must have been written and synced."""
         if self._cutting is not None and not self.tasks.drop(self._cutting):
             self.tasks.complete(self._cutting, 0)
         self.writer.close()
@@ -383,7 +385,7 @@ class StreamJournals:
         return recovered, readers
 
     def create(self, name: str, config: QueueConfig, config_of: Callable[[str], QueueConfig], now_ms: int) -> ReaderLog:
-        """The journal of a new queue, in a new family or as a reader of its parent's. Raises OSError."""
+        """Create the journal of a new queue, in a new family or as a reader of its parent's. Raises OSError."""
         parent = parent_of(name) or name
         family = self.families.get(parent)
         if family is None:
@@ -398,8 +400,8 @@ class StreamJournals:
             raise
 
     def erase(self, journal: ReaderLog, now_ms: int) -> Unremoved | None:
-        """Remove a reader's file, with the last one all files of the family; what could not be removed. Raises OSError,
-        and nothing has changed; JournalFailure.
+        """Remove a reader's file, with the last one all files of the family, and return what could not be removed.
+        Raises OSError, and nothing has changed; JournalFailure.
         """
         family = journal.family
         if len(family.readers) > 1:

@@ -24,7 +24,7 @@ class StreamFileKind(Enum):
 
 
 class StreamFileName(Struct, frozen=True):
-    """One parsed file name. `number`: <ms> of a segment; `reader`: the last part of a reader file's name."""
+    """A parsed file name. `number`: <ms> of a segment; `reader`: the last part of a reader file's name."""
 
     kind: StreamFileKind
     queue: str = ""
@@ -90,7 +90,7 @@ class StreamFiles(Struct):
 
 
 def group_by_queue(entries: list[tuple[str, bool]]) -> dict[str, StreamFiles]:
-    """From a folder's (name, is a regular file) entries: by queue, the files whose names fit this format."""
+    """Return by queue the files whose names fit this format, from a folder's (name, is a regular file) entries."""
     queues: dict[str, StreamFiles] = {}
     for file_name, regular in entries:
         name = parse(file_name)

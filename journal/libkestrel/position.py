@@ -1,4 +1,4 @@
-"""How far one reader has come, and the reader file that stores it.
+"""The position of a reader, and the reader file that stores it.
 
 Source: "Read checkpoint" of the libkestrel journal format.
 """
@@ -140,7 +140,7 @@ def can_append(size: int) -> bool:
 
 
 def encode_position(head: int, done: list[int], at: int) -> Iterator[bytes]:
-    """READ_HEAD and READ_DONE records to append at byte `at` of a reader file, which `can_append` has allowed."""
+    """Yield READ_HEAD and READ_DONE records to append at byte `at` of a reader file, which `can_append` has allowed."""
     left = -at % SECTOR_BYTES or SECTOR_BYTES
     if left - _HEAD_BYTES not in _PADDING:
         yield from _padding(head, left)

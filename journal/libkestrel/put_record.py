@@ -15,7 +15,7 @@ pack_put_head = PUT_HEAD.pack  # bound here: see journal/kestrel/encoder.py
 
 
 def put_record(item: Numbered) -> bytes:
-    """PUT without an expiry. Source: "Write journal" of the libkestrel journal format."""
+    """Return a PUT without an expiry. Source: "Write journal" of the libkestrel journal format."""
     data = item.data
     return pack_put_head(PUT, len(data), item.errors, item.id, item.added_ms) + data
 

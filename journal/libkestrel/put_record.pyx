@@ -1,4 +1,4 @@
-"""The record that a busy segment is full of: an item without an expiry; put_record.py tells more."""
+"""The common record of a busy segment, an item without an expiry; put_record.py tells more."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t
@@ -19,7 +19,7 @@ assert (PUT, PUT_HEAD.size, PUT_HEAD.format) == (COMMAND, HEAD, "<Biiqq")
 
 
 cpdef bytes put_record(Numbered item):
-    """PUT without an expiry; little-endian, as the machines that this is compiled for."""
+    """Return a PUT without an expiry; little-endian, as the machines that this is compiled for."""
     cdef bytes data = item.data
     cdef Py_ssize_t size = len(data)  # raises TypeError for None
     if size > 0x7FFFFFFF or not -0x80000000 <= item.errors <= 0x7FFFFFFF:
@@ -38,7 +38,7 @@ cpdef bytes put_record(Numbered item):
 
 
 cpdef Py_ssize_t size_of_puts(list records) except -2:
-    """As in the .py beside this file."""
+    """Return how many bytes `records` have together; -1 if one of them is no PUT without an expiry."""
     cdef Py_ssize_t size = 0
     cdef bytes record
     if records is None:

@@ -118,7 +118,7 @@ class ReaderLog(Appender):
         self._install(now_ms)
 
     def rename(self, name: str) -> None:
-        """Become reader `name`; the new file name is synced. Raises OSError."""
+        """Rename the reader and its file to `name`; the new file name is synced. Raises OSError."""
         if self._file is not None or self._closed_bytes:
             self.fs.rename(self.path, f"{self.folder}/{reader_name(self.queue, name)}")
             # Were the file of another reader on the disk before this name, recovery would drop the default reader.
@@ -193,7 +193,7 @@ class ReaderLog(Appender):
         self.forget_file()
 
     def forget_file(self) -> None:
-        """The file is gone, or is about to go, with what is pending."""
+        """Forget the file, which is gone or about to be removed, and the pending records."""
         self._is_dirty = False
         self.abandon()
 
@@ -205,7 +205,7 @@ class ReaderLog(Appender):
         replace_file(self.fs, self.path, encode_reader_file(Position(last_id)), temp)
 
     def discard(self) -> None:
-        """Creating it has failed: leave no file that would be a reader at the next start."""
+        """Remove the file of a reader whose creation has failed: the next start would take it for a reader."""
         self.abandon()
         try:
             self.fs.remove(self.path)

@@ -40,7 +40,7 @@ LONG_AGO_MS = 1  # replaces the expiries 0 and -1, which in an Item mean never a
 
 
 class StreamRecord(Struct, frozen=True, gc=False):
-    """One record. Offsets: `at` of the command byte, `header_at` and `data_at` of its parts, `stop` of the next
+    """A record. Offsets: `at` of the command byte, `header_at` and `data_at` of its parts, `stop` of the next
     record.
     """
 
@@ -93,7 +93,7 @@ def _cut_off(rest_bytes: int, at: int) -> StreamRecord | None:
 
 
 def encode_put(item: Item, item_id: int, errors: int = 0) -> bytes:
-    """PUT: `item` was added with the id `item_id`. The format has no field for memcache flags."""
+    """Encode a PUT: `item` was added with the id `item_id`. The format has no field for memcache flags."""
     data = item.data
     if item.expires_ms:
         head = PUT_EXPIRING_HEAD.pack(PUT_EXPIRING, len(data), errors, item_id, item.added_ms, item.expires_ms)

@@ -18,7 +18,7 @@ from staniel.queues.item import LOST_MS, Numbered
 
 
 class StreamSegment(Struct):
-    """One segment file. `size`: bytes up to the end of its data. The ids are 0 while it holds no item."""
+    """A segment file. `size`: bytes up to the end of its data. The ids are 0 while it holds no item."""
 
     name: str
     number: int
@@ -45,8 +45,8 @@ NOTHING = ItemTotals()
 
 
 class SegmentCut(Struct, frozen=True):
-    """What may go of the oldest segment: all of its data before the item `keep_id`, which begins at byte `offset`.
-    `before`: of the items in its run `run` that come before it.
+    """The part of the oldest segment that may be removed: all of its data before the item `keep_id`, which begins at
+    byte `offset`. `before`: the totals of the items in its run `run` that come before that item.
     """
 
     segment: StreamSegment
@@ -172,7 +172,7 @@ class StreamSegments:
         return gone
 
     def dead_bytes(self, head: int) -> int:
-        """About how many bytes `cut_through(head)` would find. Reads nothing."""
+        """Estimate how many bytes `cut_through(head)` would find. Reads nothing."""
         found = self._run_to_cut(head)
         if found is None:
             return 0
@@ -185,9 +185,9 @@ class StreamSegments:
         return mark.offset + share - MAGIC_BYTES
 
     def cut_through(self, head: int) -> SegmentCut | None:
-        """Where the oldest segment may be cut if no reader needs the ids up to `head`. Its last item always stays,
-        because the next id follows from it. None if nothing can go, or if the ids in the segment do not rise. Reads at
-        most the items between two marks. Raises OSError.
+        """Return where the oldest segment may be cut if no reader needs the ids up to `head`. Its last item always
+        stays, because the next id follows from it. None if nothing can be removed, or if the ids in the segment do not
+        rise. Reads at most the items between two marks. Raises OSError.
         """
         found = self._run_to_cut(head)
         if found is None:
@@ -212,7 +212,9 @@ class StreamSegments:
         return SegmentCut(segment, run, keep_id, offset, before)
 
     def cut(self, cut: SegmentCut) -> None:
-        """The file of the oldest segment has the bytes from `cut.offset` on behind its magic now, and no others."""
+        """Adapt the index to a cut: behind its magic, the file of the oldest segment now begins with the bytes from
+        `cut.offset` on.
+        """
         shift, gone, old = cut.offset - MAGIC_BYTES, cut.before, cut.run
         at = self.runs.index(old)
         marks = [ScanMark(0, MAGIC_BYTES, 0, 0)]
@@ -234,8 +236,8 @@ class StreamSegments:
     # inside
 
     def _run_to_cut(self, head: int) -> tuple[IdRun, int] | None:
-        """The run of the oldest segment in which the first item behind `head` lies, and its id. None if there is none,
-        or if not all that comes before it in the index comes before it in the file.
+        """Return the run of the oldest segment that has the first item behind `head`, and that item's id. None if there
+        is none, or if an item that comes before it in the index does not come before it in the file.
         """
         if not self.runs or not self.files:
             return None
@@ -255,14 +257,14 @@ class StreamSegments:
         return self.runs[at], keep_id
 
     def _run_of(self, item_id: int) -> int:
-        """The index of the last run that begins at or below `item_id`; -1 if there is none."""
+        """Return the index of the last run that begins at or below `item_id`; -1 if there is none."""
         return bisect_right(self.runs, item_id, key=_first_id) - 1
 
     def _mark_before(self, run: IdRun, item_id: int) -> int:
         return bisect_right(run.marks, item_id - run.first_id, key=_index) - 1
 
     def _read_at_mark(self, run: IdRun, mark: ScanMark) -> list[Numbered]:
-        """The items from `mark` to the next mark. Those between two marks are cached."""
+        """Return the items from `mark` to the next mark. Those between two marks are cached."""
         if self._cached is not None and self._cached[0] is mark:
             return self._cached[1]
         at = bisect_right(run.marks, mark.index, key=_index)
@@ -277,7 +279,7 @@ class StreamSegments:
         return items
 
     def _outside(self, run: IdRun, taken: list[IdRun]) -> list[IdRun]:
-        """The parts of `run` whose ids are in none of `taken`, which rise and do not overlap. Raises OSError."""
+        """Return the parts of `run` whose ids are in none of `taken`, which rise and do not overlap. Raises OSError."""
         pieces, first_id = [], run.first_id
         at = max(0, bisect_right(taken, first_id, key=_first_id) - 1)
         while at < len(taken) and taken[at].first_id <= run.last_id:
@@ -290,7 +292,7 @@ class StreamSegments:
         return pieces
 
     def _part(self, run: IdRun, first_id: int, last_id: int) -> IdRun:
-        """The part of `run` from `first_id` to `last_id`. Raises OSError."""
+        """Return the part of `run` from `first_id` to `last_id`. Raises OSError."""
         if (first_id, last_id) == (run.first_id, run.last_id):
             return run
         mark = run.marks[self._mark_before(run, first_id)]
@@ -310,8 +312,8 @@ def sums_of(run: IdRun) -> ItemTotals:
 
 
 def _read_expected(data: bytes, first_id: int, end_id: int) -> list[Numbered]:
-    """The items with ids from `first_id` to below `end_id`. Those that have become unreadable since the file was
-    scanned are replaced by items marked as lost.
+    """Return the items with ids from `first_id` to below `end_id`. Lost items take the place of items that have become
+    unreadable since the file was scanned.
     """
     items: list[Numbered] = []
     try:

@@ -20,7 +20,7 @@ from staniel.journal.trace import Event, FrozenFs, Happened, Payload, Progress
 
 
 class Put(Struct, frozen=True, gc=False):
-    """One item, and its record: `size` bytes from byte `at` of `file` on."""
+    """An item and its record: `size` bytes from byte `at` of `file` on."""
 
     id: int
     file: str
@@ -32,7 +32,9 @@ class Put(Struct, frozen=True, gc=False):
 
 
 class Confirmation(Struct, frozen=True, gc=False):
-    """One record of a reader's file: every id up to `head` is done (-1: it says nothing of that), and these `ids`."""
+    """A record of a reader's file: every id up to `head` is confirmed (-1: the record has no head), and so are
+    `ids`.
+    """
 
     file: str
     at: int
@@ -46,7 +48,7 @@ class Confirmation(Struct, frozen=True, gc=False):
 
 
 class ReaderPosition:
-    """How far a reader has come."""
+    """The ids that a reader has confirmed."""
 
     def __init__(self) -> None:
         self._head = 0
@@ -71,7 +73,9 @@ class StreamTrace:
         self._fs, self._folder, self._files, self._progress = fs, folder, files, progress
 
     def readers(self) -> dict[str, str]:
-        """The files of readers, by the names of their queues. The default one counts only where it is alone."""
+        """Return the files of readers, by the names of their queues. The default reader counts only if it is the only
+        one.
+        """
         found, queue = self._files.readers, self._files.queue
         names = {
             queue if reader in ("", queue) else f"{queue}+{reader}": name
@@ -81,7 +85,7 @@ class StreamTrace:
         return dict(sorted(names.items()))
 
     def puts(self) -> Iterator[Put]:
-        """Every item that is in a segment, once, as a start reads them."""
+        """Yield every item that is in a segment, once, in the order in which recovery reads them."""
         seen = IntervalSet()
         for name in self._segments():
             for row in self._rows(name, SEGMENT_MAGIC, name == self._newest):
@@ -92,7 +96,7 @@ class StreamTrace:
                 yield Put(row.number, name, row.at, row.size, payload, row.added_ms or 0, row.expires_ms or 0)
 
     def confirmations(self, name: str) -> Iterator[Confirmation]:
-        """The records of a reader's file, in order."""
+        """Yield the records of a reader's file, in order."""
         for row in self._rows(name, READER_MAGIC, True):
             ids = row.more.get("ids", [])
             assert isinstance(ids, list)
@@ -100,15 +104,16 @@ class StreamTrace:
             yield Confirmation(name, row.at, row.size, row.op, head, tuple(ids))
 
     def done(self, name: str | None) -> ReaderPosition:
-        """Where the reader of this file stands; None: without a file nothing is done."""
+        """Return the position of the reader of this file. `name` None: without a file nothing is confirmed."""
         found = ReaderPosition()
         for confirmed in self.confirmations(name) if name is not None else ():
             found.note(confirmed)
         return found
 
     def done_before(self, name: str | None, later: IntervalSet) -> ReaderPosition:
-        """Where it stood before its file speaks of one of these ids, or soon after that. A head sums up, and what a
-        file begins with sums up all that was before: so records count until there is another head.
+        """Return the position of a reader before its file names one of the `later` ids, or soon after that. A head sums
+        up, and the records at the beginning of a file sum up all earlier ones: so records count until there is another
+        head.
         """
         found = ReaderPosition()
         head = head_then = -1
@@ -124,7 +129,7 @@ class StreamTrace:
         return found
 
     def history(self, queues: set[str], item_id: int) -> list[Event]:
-        """The life of one item, in these queues."""
+        """Return the life of an item in `queues`."""
         put = next((each for each in self.puts() if each.id == item_id), None)
         events = list[Event]()
         if put is not None:
@@ -136,7 +141,7 @@ class StreamTrace:
         return events if put is not None or len(events) else []
 
     def _closed(self, queue: str, name: str, item_id: int, added_ms: int) -> list[Event]:
-        """Empty if the reader of this file is not done with the item."""
+        """Return the event that confirms the item; nothing if the reader of this file has not confirmed it."""
         first = next((each for each in self.confirmations(name) if each.covers(item_id)), None)
         if first is None or item_id not in self.done(name):  # a later head may take it back
             return []
@@ -149,7 +154,9 @@ class StreamTrace:
         return max(numbers, key=lambda name: numbers[name], default="")
 
     def _segments(self) -> list[str]:
-        """In the order of their first ids, which is what orders them; without those that hold none."""
+        """Return the segments in the order of their first ids, which decide the order of their items. Files that do not
+        begin like a segment are left out.
+        """
         firsts = dict[str, int]()
         for name in sorted(self._files.segments, key=lambda name: self._files.segments[name]):
             path = f"{self._folder}/{name}"
@@ -167,7 +174,7 @@ class StreamTrace:
         return sorted(firsts, key=lambda name: (firsts[name], self._files.segments[name]))
 
     def _rows(self, name: str, magic: bytes, is_written: bool) -> Iterator[Row]:
-        """Up to where the file cannot be read."""
+        """Yield the records of a file, up to where it cannot be read."""
         path = f"{self._folder}/{name}"
         size = self._fs.size(path)
         if magic == READER_MAGIC and self._fs.read(path, 0, MAGIC_BYTES) != magic:

@@ -117,7 +117,7 @@ class StreamWriter(Appender):
         self.group.pending_bytes += size
 
     def begin_segment(self, now_ms: int) -> None:
-        """What is put from now on goes to another segment, which is begun with the current batch."""
+        """Begin another segment: items put from now on go there. It is created with the current batch."""
         if not self._planned:
             self._plan_segment(now_ms)
 
@@ -159,14 +159,14 @@ class StreamWriter(Appender):
         segment.size = self._run.stop
 
     def names(self) -> list[str]:
-        """The files of the segments that are there, the oldest first."""
+        """Return the file names of the segments that exist, the oldest first."""
         there = [segment for segment in self.segments.files if segment not in self._planned]
         if not (self._file or self._closed_bytes):
             there.remove(self.segments.files[-1 - len(self._planned)])
         return [segment.name for segment in there]
 
     def forget_files(self) -> None:
-        """All segments are gone, or are about to go, with what is pending."""
+        """Forget all segments, which are gone or about to be removed, and the pending records."""
         self._pending_records = [[]]
         self._planned.clear()
         self._is_dirty = False
@@ -180,7 +180,7 @@ class StreamWriter(Appender):
         self.group.touch(self)
 
     def _next_segment(self, now_ms: int) -> StreamSegment:
-        """A segment numbered by the clock, but always above the one before, even if the clock steps back."""
+        """Return a segment numbered by the clock, but always above the one before, even if the clock steps back."""
         self.newest_number = max(now_ms, self.newest_number + 1)
         return StreamSegment(segment_name(self.queue, self.newest_number), self.newest_number, MAGIC_BYTES)
 

@@ -1,4 +1,4 @@
-"""What a file of the redo log holds, for people and programs."""
+"""The content of a redo log file, for people and programs."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ LOOKS = 3
 
 
 def is_redo_log(fs: Fs, path: str) -> bool:
-    """Whether the file begins as one of a redo log, of any version. Raises OSError."""
+    """Tell whether the file begins like a segment of a redo log, of any version. Raises OSError."""
     return fs.read(path, 0, len(MAGIC))[:-1] == MAGIC[:-1]
 
 
 def dump_log(fs: Fs, path: str) -> Iterator[Line]:
-    """A line for each whole batch of this version, then one for each of its records. Batches of earlier rounds stand
-    behind the newest; their numbers are lower. Raises OSError.
+    """Yield a line for each whole batch of this version, then one for each of its records. Batches of earlier rounds
+    stand behind the newest; their numbers are lower. Raises OSError.
     """
     at, size = 0, fs.size(path)
     while at < size:
@@ -66,8 +66,8 @@ def dump_log(fs: Fs, path: str) -> Iterator[Line]:
 
 
 def log_in_use(fs: Fs, own: str) -> str:
-    """What to know of the redo log before the journals are judged by their ends; "" if none is in use. `own`: the
-    spool's `.staniel`. Raises OSError.
+    """Describe the redo log in use, which may change the ends of journals; "" if none is in use. `own`: the spool's
+    `.staniel`. Raises OSError.
     """
     spool_id = used_log(fs, own)
     if spool_id is None:
@@ -82,8 +82,8 @@ def log_in_use(fs: Fs, own: str) -> str:
 
 
 def used_log(fs: Fs, own: str) -> bytes | None:
-    """The id of the redo log that is in use; None if none is, empty if there may be one and it is not known which.
-    Raises OSError.
+    """Return the id of the redo log that is in use. None: no log is in use. Empty: a log may be in use, and its id is
+    not known. Raises OSError.
     """
     try:
         version = fs.read(f"{own}/version", 0, 100).decode("latin-1").strip()
@@ -100,15 +100,15 @@ def used_log(fs: Fs, own: str) -> bytes | None:
 
 
 def is_of_later_version(fs: Fs, own: str) -> bool:
-    """Whether the redo log that is in use is one that this version cannot read. Raises OSError."""
+    """Tell whether this version cannot read the redo log that is in use. Raises OSError."""
     content = _content(fs, own)
     return content is not None and content.found is Legibility.NEWER
 
 
 def unlike_log(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
-    """The journals that are not as the redo log of a spool says, each with the first byte from which on it is not: a
-    power cut has left them so, and no server has been started since. A file that has been renamed meanwhile is looked
-    at again: a server may run, on any machine. Raises OSError.
+    """Return the journals that differ from the redo log of a spool, each with the first byte that differs: a power cut
+    has left them so, and no server has been started since. A file that has been renamed meanwhile is looked at again: a
+    server may run, on any machine. Raises OSError.
     """
     found: list[tuple[str, int]] = []
     for _ in range(LOOKS):
@@ -122,8 +122,9 @@ def unlike_log(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
 
 
 def changed_by_start(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
-    """The journals that the next start on this machine changes because of the redo log that is in use, and from which
-    byte on: it writes there again, or cuts off what no answer has waited for. No server may run. Raises OSError.
+    """Return the journals that the next start on this machine changes because of the redo log that is in use, each with
+    the first byte that changes: recovery rewrites those bytes, or cuts off bytes that no reply has waited for. No
+    server may run. Raises OSError.
     """
     content = _content(fs, own)
     if content is None:
@@ -134,6 +135,6 @@ def changed_by_start(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
 
 
 def _content(fs: Fs, own: str) -> LogContent | None:
-    """None: there is no log in use, or it is not known which."""
+    """Return the content of the log in use. None: no log is in use, or its id is not known."""
     spool_id = used_log(fs, own)
     return read_log(fs, [f"{own}/{name}" for name in NAMES], spool_id) if spool_id else None

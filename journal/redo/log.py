@@ -61,8 +61,8 @@ class SegmentState(Enum):
 
 
 class Segment:
-    """One of the two files. `at`: where the next batch goes. `last`: the number of its last batch. `take`: the last
-    take that it has something of. `safe_take`: the one that says that it is SAFE.
+    """A segment: one of the two files. `at`: where the next batch goes. `last`: the number of its last batch. `take`:
+    the last take of which it has records. `safe_take`: the take that records that it is SAFE.
     """
 
     __slots__ = ("at", "file", "last", "path", "safe_take", "size", "state", "take")
@@ -113,8 +113,8 @@ class Binding:
         return self.size if self.file is None else self.file.size
 
     def mark_safe(self, size: int) -> None:
-        """The first `size` bytes have been synced. Nothing is done if the file has been let go since that sync began:
-        it may have been cut.
+        """Note that the first `size` bytes have been synced. Nothing is done if the file has been let go since that
+        sync began: it may have been cut.
         """
         self.safe_bytes = max(self.safe_bytes, size)
         if self.file is not None and self.file.binding is self:
@@ -122,8 +122,8 @@ class Binding:
 
 
 class Piece(Struct):
-    """What a sync is to take down of a file without its data: its bytes from `at` to `end`, of which `safe_bytes` were
-    on the disk before. The group does not close the file as long as the sync runs.
+    """The bytes of a file that a sync logs without their data: from `at` to `end`, of which `safe_bytes` were on the
+    disk before. The group does not close the file as long as the sync runs.
     """
 
     number: int
@@ -133,7 +133,7 @@ class Piece(Struct):
     safe_bytes: int
 
     def records(self) -> Iterator[bytes]:
-        """Read it back. Raises OSError."""
+        """Yield the checksum records of the bytes, which are read back for that. Raises OSError."""
         at, safe_bytes = self.at, self.safe_bytes
         while at < self.end:
             data = self.file.read(at, min(EXTENT_BYTES_MAX, self.end - at))
@@ -168,7 +168,7 @@ class RedoLog:
         self.wait_for_sync: Callable[[], None] = lambda: None
         """Set by the group: return once the sync that is running, if one is, has run."""
         self.is_due = self.takes_data
-        """Whether `tasks` must be asked."""
+        """True if `tasks` must be called."""
         self.running: list[RedoTask] = []
         self.bound: dict[str, Binding] = {}
         self.left: dict[str, Binding] = {}
@@ -183,7 +183,7 @@ class RedoLog:
         self._piece_bytes = 0  # the most that goes into the log in one piece; a batch is of at most two such
         self._has_pieces = False  # some have been handed out since the last take
         self.has_pending = False
-        """Whether something has been taken down that is not written yet."""
+        """True if the log has records that are not written yet."""
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._sealed: list[tuple[bytes, int]] = []  # whole batches: records, and the new oldest number or 0
@@ -198,16 +198,18 @@ class RedoLog:
         return self.state is LogState.IN_USE
 
     def covers(self, file: NamedFile) -> bool:
-        """Whether a sync of the log, once all is written that is pending, stands for one of `file`."""
+        """Tell whether a sync of the log, once all pending records are written, makes a sync of `file` unnecessary."""
         binding = file.binding
         return isinstance(binding, Binding) and binding.has_data and file.safe_bytes >= binding.direct_bytes
 
     def uncovered(self, files: Iterable[File]) -> list[File]:
-        """Those of `files` that must be synced themselves, as far as is seen here: others than the spool's own too."""
+        """Return those of `files` that must be synced themselves, as far as the log knows; files outside the spool are
+        among them.
+        """
         return [file for file in files if type(file) is not NamedFile or not self.covers(file)]
 
     def awake(self) -> None:
-        """There is something to take down: make the log."""
+        """Schedule the creation of the log: there are writes to log."""
         self.state = LogState.UNUSED
         self.is_due = True
 
@@ -243,7 +245,7 @@ class RedoLog:
         return True
 
     def _read_behind(self, file: NamedFile, at: int) -> Iterator[bytes]:
-        """What has been written to `file` from byte `at` on. Raises OSError."""
+        """Yield the bytes that were written to `file` from byte `at` on. Raises OSError."""
         while at < file.size and (piece := file.read(at, min(self._piece_bytes, file.size - at))):
             yield piece
             at += len(piece)
@@ -257,8 +259,8 @@ class RedoLog:
             binding.noted_bytes = max(binding.noted_bytes, at)
 
     def _change_kind(self, binding: Binding, file: NamedFile, *, has_data: bool) -> None:
-        """The policy of its queue is another one now. What cannot be read back stays of the kind that it is, and is
-        synced itself.
+        """Change what the log has of a file after its queue's sync policy has changed. If the bytes cannot be read
+        back, the file stays as it is, and is synced itself.
         """
         if has_data:
             at = max(binding.noted_bytes, binding.known_safe_bytes())
@@ -289,7 +291,7 @@ class RedoLog:
             return False  # another program has taken it away; the spool's own look tells
 
     def wrote(self, file: NamedFile, at: int, data: bytes) -> None:
-        """`data` has just been written to `file`, which is bound, at byte `at`."""
+        """Log `data`, which has just been written to `file`, which is bound, at byte `at`."""
         binding = file.binding
         assert isinstance(binding, Binding)
         size = len(data)
@@ -307,7 +309,7 @@ class RedoLog:
             self._seal()
 
     def opened(self, file: NamedFile) -> None:
-        """`file` has been opened under a name that is bound. Raises Misplaced."""
+        """Bind `file`, which has been opened under a name that is bound. Raises Misplaced."""
         binding = self.bound[file.path]
         if file.size != binding.size:
             raise Misplaced(f"{file.path} was removed, moved, cut short or written to by another program")
@@ -316,7 +318,7 @@ class RedoLog:
         file.bind(binding, tell=binding.has_data)
 
     def closed(self, file: NamedFile) -> None:
-        """`file`, which is bound, is about to be closed."""
+        """Release `file`, which is bound and about to be closed."""
         binding = file.binding
         assert isinstance(binding, Binding)
         if not binding.has_data:
@@ -326,8 +328,8 @@ class RedoLog:
         binding.size, binding.safe_bytes, binding.file = file.size, min(file.safe_bytes, file.size), None
 
     def leave(self, path: str) -> None:
-        """The file at `path` is about to be renamed, cut or replaced: what the log says of it must not be used again
-        afterwards. Raises OSError, JournalFailure.
+        """Release the file at `path` before it is renamed, cut or replaced: recovery must not use the log's records of
+        it afterwards. Raises OSError, JournalFailure.
         """
         binding = self._release(path)
         if binding is None:
@@ -341,14 +343,16 @@ class RedoLog:
         self.left[path] = binding
 
     def removed(self, path: str) -> None:
-        """The file at `path` has been removed. As long as a power cut may bring it back, so may the log its bytes."""
+        """Note that the file at `path` has been removed. As long as a power cut may bring the file back, recovery may
+        write the log's bytes into it.
+        """
         binding = self._release(path)
         if binding is not None:
             self.left[path] = binding
 
     def free_name(self, path: str) -> None:
-        """`path` is about to be the name of another file, or the file there is about to be cut: see to it that no power
-        cut brings bytes of the old one into it. Raises OSError, JournalFailure.
+        """Free the name `path` before another file takes it or the file there is cut, so that no power cut brings bytes
+        of the old file into the new one. Raises OSError, JournalFailure.
         """
         self.leave(path)
         binding = self.left.pop(path, None)
@@ -360,8 +364,9 @@ class RedoLog:
         self.carry_out(self.take())
 
     def complete(self, file: NamedFile) -> None:
-        """Nothing more is written to `file`, and a sync has covered it. What the log does not have of it yet must not
-        be cut off: later bytes in other files rest on it. Raises JournalFailure.
+        """Complete the log's records of `file`, to which nothing more is written and which has been synced. Recovery
+        must not cut off bytes of it that the log does not have yet: later bytes in other files rest on them. Raises
+        JournalFailure.
         """
         self.leave(file.path)
         self.wait_for_sync()
@@ -394,8 +399,8 @@ class RedoLog:
         self._sealed_bytes += records.batch_bytes(len(batch))
 
     def piece_of(self, file: NamedFile, bytes_max: int) -> Piece | None:
-        """What the next sync is to take down of a file of which the log has no data, up to `bytes_max` bytes of it;
-        None if that is nothing.
+        """Return the part of a file that the next sync logs by its checksum, up to `bytes_max` bytes; None if there is
+        no such part.
         """
         binding = file.binding
         if not isinstance(binding, Binding) or binding.has_data:
@@ -411,7 +416,9 @@ class RedoLog:
         return Piece(binding.number, file, at, end, min(binding.known_safe_bytes(), at))
 
     def _note_safe(self, binding: Binding) -> bool:
-        """Take it down if more of a file has been synced than the log was told of: a start would cut that off."""
+        """Log how many bytes of a file have been synced, if the log has a lower number: recovery would cut off the
+        others.
+        """
         safe_bytes = binding.known_safe_bytes()
         if binding.noted_bytes >= safe_bytes:
             return False
@@ -420,7 +427,7 @@ class RedoLog:
         return True
 
     def take(self) -> list[tuple[bytes, int]]:
-        """What has been taken down and is not written yet, for `carry_out`; pieces handed out belong to it."""
+        """Return the sealed batches that are not written yet, for `carry_out`; pieces handed out belong to them."""
         if self._pending:
             self._seal()
         sealed, self._sealed = self._sealed, []
@@ -432,7 +439,7 @@ class RedoLog:
         return sealed
 
     def unsynced_bytes(self, file: NamedFile) -> int:
-        """How many bytes of a bound file a power cut may take."""
+        """Return how many bytes of a bound file a power cut may take."""
         binding = file.binding
         assert isinstance(binding, Binding)
         if binding.taken <= self.durable_take and self.covers(file):
@@ -454,7 +461,9 @@ class RedoLog:
         return True
 
     def region_to_sync(self) -> Region | None:
-        """The only one that the next sync is about; None if there is not exactly one."""
+        """Return the region of the only segment with unsynced batches; None if there is not exactly one such
+        segment.
+        """
         if len(self._unsynced) != 1:
             return None
         (segment,) = self._unsynced
@@ -483,13 +492,14 @@ class RedoLog:
             self._stage(batch, oldest)
 
     def _fits(self, size: int) -> bool:
-        """Whether a batch so large leaves room for what may have to end a segment: one without records."""
+        """Tell whether a batch so large leaves room for the batch without records that may have to end a segment."""
         active = self.active
         return active.at + size + BLOCK_BYTES <= active.size
 
     def _stage(self, batch: bytes, oldest: int = 0) -> None:
-        """`oldest`: with what this batch says, none before that one is needed. Those that follow may say so once this
-        one is on the disk: it may be lost where they are not.
+        """Add a batch to the active segment; the next sync writes it. `oldest`: once this batch is durable, no batch
+        before `oldest` is needed. Later batches may say so only after this one is durable: a power cut may lose this
+        one and keep them.
         """
         active, number = self.active, self.next_number
         self._oldest_unsynced = max(oldest, self._oldest_unsynced)
@@ -540,7 +550,7 @@ class RedoLog:
     # the life of the segments
 
     def tasks(self) -> list[RedoTask]:
-        """What is to be done in the background now."""
+        """Return the tasks that are due in the background now."""
         self.is_due = False
         tasks: list[RedoTask] = []
         if self.state is LogState.UNUSED:
@@ -556,7 +566,7 @@ class RedoLog:
         return tasks
 
     def find_lost(self) -> str:
-        """The path of a segment that another program has removed or replaced; "" if there is none."""
+        """Return the path of a segment that another program has removed or replaced; "" if there is none."""
         for segment in self.segments:
             with suppress(OSError):  # the disk does not tell
                 if segment.file is not None and not segment.file.is_at(segment.path):
@@ -564,7 +574,7 @@ class RedoLog:
         return ""
 
     def begin(self) -> None:
-        """The segments are there, and the first of them has one batch, which says nothing."""
+        """Begin to use the segments, which exist now. The first of them has one batch, which has no records."""
         for segment in self.segments:
             segment.state, segment.at, segment.last, segment.take = SegmentState.FREE, 0, 0, self.taken
             segment.size = segment.region.size
@@ -578,12 +588,16 @@ class RedoLog:
         self.state = LogState.IN_USE
 
     def measure(self) -> None:
-        """The segments have these sizes now. A table, two pieces and the batch that ends a segment fit into one."""
+        """Compute the size of a piece from the sizes of the segments. A table, two pieces and the batch that ends a
+        segment fit into one segment.
+        """
         share = min(segment.size for segment in self.segments) // PIECE_SHARE // BLOCK_BYTES * BLOCK_BYTES
         self._piece_bytes = share - HEAD.size - DATA.size
 
     def retired(self, segment: Segment, sizes: list[tuple[Binding, int]]) -> None:
-        """All files have been synced since `segment` was full; they had these sizes before."""
+        """Release files after a sync of all of them, which makes `segment`, a full one, safe. `sizes`: the sizes of the
+        files before that sync.
+        """
         for binding, size in sizes:
             binding.mark_safe(size)
         if self._pending:
@@ -600,7 +614,7 @@ class RedoLog:
         segment.safe_take = self.taken + 1
 
     def free_retired(self) -> None:
-        """After a sync of the log: a segment that nothing needs any more may be used again."""
+        """Free the segments that nothing needs any more, after a sync of the log."""
         for segment in self.segments:
             if segment.state is SegmentState.SAFE and segment.safe_take <= self.durable_take:
                 segment.state = SegmentState.FREE
@@ -610,25 +624,25 @@ class RedoLog:
                     self.is_due = True
 
     def _forget_left(self, take: int) -> None:
-        """Of the files that are gone, forget those of which nothing was taken down since `take`: what was taken down
-        together with the end of a segment may be in the other one. A background task may be removing a file, so the
-        dict stays the same one, and who was removed meanwhile stays in it.
+        """Forget the removed files of which nothing was logged since `take`. Records of the same take as the end of a
+        segment may be in the other one. A background task may be removing a file, so the dict stays the same object,
+        and a binding that was added meanwhile stays in it.
         """
         for path, binding in list(self.left.items()):
             if binding.taken < take and (popped := self.left.pop(path, binding)) is not binding:
                 self.left.setdefault(path, popped)
 
     def end(self) -> None:
-        """All files of the spool are safe, and nothing is written to them any more: older servers may have them. Raises
-        OSError, JournalFailure.
+        """End the use of the log: all files of the spool are durable and nothing is written to them any more, so older
+        servers may use them. Raises OSError, JournalFailure.
         """
         if self.state is LogState.IN_USE:
             replace_file(self.fs, f"{self.own}/version", f"{UNUSED}\n".encode())
         self.let_go()
 
     def stay_in_use(self) -> None:
-        """All files have just been synced, and `version` cannot be written: have the log say so of those that it has
-        only checksums of. Raises OSError, JournalFailure.
+        """Log the synced sizes of the files of which the log has only checksums, after a sync of all files: `version`
+        cannot be written, so the log stays in use. Raises OSError, JournalFailure.
         """
         for binding in self.bound.values():
             if not binding.has_data:
@@ -637,7 +651,7 @@ class RedoLog:
         self.carry_out(self.take())
 
     def let_go(self) -> None:
-        """`version` says that the log is not in use: forget the files."""
+        """Forget the files: `version` says that the log is not in use."""
         if self.state is LogState.IN_USE:
             self.state = LogState.UNUSED
         for path in list(self.bound):
@@ -656,7 +670,7 @@ class RedoTask:
         self.error: OSError | None = None
 
     def run(self) -> None:
-        """An OSError is kept for `done`. Raises JournalFailure."""
+        """Do the work. An OSError is kept for `done`. Raises JournalFailure."""
         try:
             self.work()
         except OSError as error:
@@ -667,11 +681,11 @@ class RedoTask:
         self.end()
 
     def work(self) -> None:
-        """Raises OSError, JournalFailure."""
+        """Do the work in the background thread. Raises OSError, JournalFailure."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """It has run."""
+        """Finish the task, which has run without an error."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What the bytes of the redo log mean.
+"""The format of the redo log: its bytes and what they mean.
 
 The log is two files of preallocated, zero-written blocks, `.staniel/redo.0` and `.staniel/redo.1`, its segments. Each
 is a row of batches that begin at multiples of BLOCK_BYTES, from its first byte on; batches are numbered, over both
@@ -49,7 +49,7 @@ FILES_MAX = 2**32 - 1  # numbers of files: 32 bits
 FIRST_FILE = 1
 FIRST_BATCH = 1  # of each log; no log is ever written 2**64 times
 pack_data_head = DATA.pack  # for every write; a function of ours around it would take three times as long
-"""What stands before the bytes: DATA_KIND, the file's number, at, bytes known to be on the disk, length."""
+"""The packer of the bytes before the data: DATA_KIND, the file's number, at, bytes known to be on the disk, length."""
 
 
 class RedoKind(Enum):
@@ -92,7 +92,7 @@ class RedoRecord(Struct, frozen=True):
 
 
 class BadBatch(Exception):
-    """What a batch holds cannot be read, although its checksum is right."""
+    """The error for a batch that cannot be decoded, although its checksum is right."""
 
 
 @cache
@@ -103,22 +103,22 @@ def _checksums() -> tuple[Callable[[int, bytes], int], Callable[[bytes], int]]:
 
 
 def crc_of(data: bytes) -> int:
-    """The crc32c of `data`."""
+    """Return the crc32c of `data`."""
     return _checksums()[1](data)
 
 
 def blocks(size: int) -> int:
-    """`size` bytes, up to the end of their last block."""
+    """Return `size` rounded up to the end of its last block, in bytes."""
     return -(-size // BLOCK_BYTES) * BLOCK_BYTES
 
 
 def batch_bytes(records_bytes: int) -> int:
-    """What a batch with so many bytes of records takes."""
+    """Return the size in the log of a batch with so many bytes of records."""
     return blocks(HEAD.size + records_bytes)
 
 
 def encode_batch(head: BatchHead, records: bytes) -> bytes:
-    """A whole batch, with the zeros behind it."""
+    """Encode a whole batch, with the zeros behind it."""
     tail = _TAIL.pack(head.records_bytes, head.number, head.oldest, head.synced, head.spool_id, head.boot_id)
     extend, value = _checksums()
     crc = extend(value(tail), records)
@@ -127,7 +127,7 @@ def encode_batch(head: BatchHead, records: bytes) -> bytes:
 
 
 def decode_head(data: bytes | memoryview) -> BatchHead | None:
-    """The head of a batch of this version; None if there is none. Its checksum is not looked at."""
+    """Return the head of a batch of this version; None if there is none. The checksum is not verified."""
     if len(data) < HEAD.size:
         return None
     magic, _, size, number, oldest, synced, spool_id, boot_id = HEAD.unpack_from(data)
@@ -135,7 +135,7 @@ def decode_head(data: bytes | memoryview) -> BatchHead | None:
 
 
 def other_version(data: bytes | memoryview) -> str:
-    """The version of a log that is not of this one, "" if this is none or of this one."""
+    """Return the version of a log of another version; "" if this is no log, or one of this version."""
     magic = bytes(data[: len(MAGIC)])
     version = magic[-1:]
     # Not a digit: the write of it was cut short there.
@@ -143,7 +143,7 @@ def other_version(data: bytes | memoryview) -> str:
 
 
 def is_whole(data: bytes | memoryview, head: BatchHead) -> bool:
-    """Whether the batch that `data` begins with is as it was written."""
+    """Tell whether the batch that `data` begins with is as it was written."""
     end = HEAD.size + head.records_bytes
     if len(data) < end:
         return False
@@ -168,12 +168,12 @@ def safe(file: int, safe_bytes: int) -> bytes:
 
 
 def is_below(path: str) -> bool:
-    """Whether `path` is that of a file in the spool, as the log has them: relative, and of plain names."""
+    """Tell whether `path` is a path in the spool as the log writes it: relative, and made of plain names."""
     return "\0" not in path and not {"", ".", ".."} & {*path.split("/")}
 
 
 def decode(records: memoryview) -> Iterator[RedoRecord]:
-    """The records of a batch. Raises BadBatch."""
+    """Yield the records of a batch. Raises BadBatch."""
     for kind, file, at, safe_bytes, length, crc, begin in decode_plain(records):
         data = records[begin : begin + length] if begin else b""
         if kind == BIND_KIND:
@@ -183,7 +183,7 @@ def decode(records: memoryview) -> Iterator[RedoRecord]:
 
 
 def decode_plain(records: memoryview) -> Iterator[PlainRecord]:
-    """The records of a batch, of which there are so many in a full log that each is a tuple. Raises BadBatch."""
+    """Yield the records of a batch as tuples, because a full log has so many of them. Raises BadBatch."""
     at, end = 0, len(records)
     unpack_data, data_bytes = DATA.unpack_from, DATA.size
     try:
@@ -204,7 +204,7 @@ def decode_plain(records: memoryview) -> Iterator[PlainRecord]:
 
 
 def _decode_other(kind: int, records: memoryview, at: int) -> tuple[PlainRecord, int]:
-    """Any but DATA, and where the next one begins. Raises ValueError, LayoutError."""
+    """Return a record of any kind but DATA, and where the next one begins. Raises ValueError, LayoutError."""
     if kind == EXTENT_KIND:
         _, file, where, safe_bytes, length, crc = EXTENT.unpack_from(records, at)
         return (kind, file, where, safe_bytes, length, crc, 0), at + EXTENT.size

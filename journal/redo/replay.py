@@ -1,10 +1,10 @@
-"""What a start does with a redo log that is in use: bring the files up to date, and cut off what is not whole.
+"""Replay of a redo log that is in use: recovery brings the files up to date, and cuts off what is not whole.
 
-After a kill the files are complete, in the page cache: nothing is done. After a power cut each file that the log knows
-is followed from its last bytes that are known to be on the disk: what the log has of it is written there again, what it
-has checksums of is compared, and where that ends or differs, the rest of the file goes into `.staniel/damaged/`. No
-answer that was to survive depends on the rest. The boot id tells a power cut; on the same boot a file is treated so
-that is not as the log says.
+After a kill the files are complete, in the page cache: nothing is done. After a power cut recovery goes through each
+file that the log knows, from the last bytes that are known to be on the disk: bytes that the log has are written there
+again, bytes of which it has checksums are compared, and where these end or differ, the rest of the file goes into
+`.staniel/damaged/`. No acknowledged change depends on that rest. The boot id tells a power cut; on the same boot,
+recovery treats a file in the same way if the file differs from the log.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RUN_BYTES_MAX = 1 << 20  # records that follow one another are one read and one 
 
 
 class Legibility(Enum):
-    """What there is to read."""
+    """The state of a redo log that recovery reads."""
 
     WHOLE = "whole"
     DAMAGED = "damaged"  # batches are missing that were on the disk once
@@ -49,13 +49,13 @@ class Legibility(Enum):
 
 
 Range = tuple[int, int, int, memoryview | None]
-"""Which bytes of a file have been written: from, up to, their crc32c if the log has no more than that, and themselves
-if it has. A plain tuple, because a full log has 100,000 of them.
+"""A range of bytes written to a file: from, up to, their crc32c if the log has only that, and the bytes if it has them.
+A plain tuple, because a full log has 100,000 of them.
 """
 
 
 class FileHistory(Struct):
-    """What the log says of one file. `ranges`: what its DATA and EXTENT records say, in their order."""
+    """The records of a file in the log. `ranges`: what its DATA and EXTENT records say, in their order."""
 
     number: int
     path: str
@@ -75,8 +75,8 @@ class LogContent(Struct):
 
 
 class FileChange(Struct):
-    """What has been done to a file: so many bytes written again, and those from `cut_at` on saved and cut off. `why`
-    is given if nothing could be done.
+    """The change of a file: so many bytes written again, and those from `cut_at` on saved and cut off. `why` is given
+    if nothing could be done.
     """
 
     path: str
@@ -88,7 +88,9 @@ class FileChange(Struct):
 
 
 def read_log(fs: Fs, paths: list[str], spool_id: bytes) -> LogContent:
-    """The batches in these segments that are of the log `spool_id` and needed, put together by file. Raises OSError."""
+    """Read the needed batches of the log `spool_id` in these segments, and return their records by file. Raises
+    OSError.
+    """
     found: dict[int, tuple[BatchHead, memoryview]] = {}
     for path in paths:
         try:
@@ -120,7 +122,7 @@ def read_log(fs: Fs, paths: list[str], spool_id: bytes) -> LogContent:
 
 
 def find_log_id(fs: Fs, paths: list[str]) -> bytes:
-    """The id of the log in these segments, by their first batches; empty if there is none. Raises OSError."""
+    """Return the id of the log in these segments, by their first batches; empty if there is none. Raises OSError."""
     heads = []
     for path in paths:
         with suppress(FileNotFoundError):
@@ -141,7 +143,7 @@ def _read_all(fs: Fs, path: str) -> bytearray:
 
 
 def _batches(data: memoryview, spool_id: bytes) -> dict[int, tuple[BatchHead, memoryview]]:
-    """The whole batches of one segment, by number. Behind one that is not whole, others may follow."""
+    """Return the whole batches of a segment, by number. Behind a batch that is not whole, others may follow."""
     found = {}
     at, latest = 0, 0
     while at < len(data):
@@ -158,8 +160,8 @@ def _batches(data: memoryview, spool_id: bytes) -> dict[int, tuple[BatchHead, me
 
 
 def _needed(found: dict[int, tuple[BatchHead, memoryview]]) -> tuple[list[int], bool]:
-    """The numbers of the batches to use, and whether some are missing that were on the disk once. What was never synced
-    may be missing, and what follows it is not used: neither its records nor what it says of the oldest that is needed.
+    """Return the numbers of the batches to use, and whether batches are missing that were on the disk once. A batch
+    that was never synced may be missing. Batches behind it are not used: neither their records nor their `oldest`.
     """
     synced = max(head.synced for head, _ in found.values())
     for oldest in sorted({head.oldest for head, _ in found.values()}, reverse=True):
@@ -170,7 +172,9 @@ def _needed(found: dict[int, tuple[BatchHead, memoryview]]) -> tuple[list[int], 
 
 
 def _row(found: dict[int, tuple[BatchHead, memoryview]], oldest: int, synced: int) -> tuple[list[int], bool]:
-    """The numbers from `oldest` on, up to the first that is missing and may be; whether others are missing."""
+    """Return the numbers from `oldest` on, up to the first batch that is missing and may be; and whether others are
+    missing.
+    """
     numbers = []
     is_damaged = False
     expected = oldest
@@ -238,8 +242,8 @@ def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_
 
 
 def _known(fs: Fs, path: str, history: FileHistory) -> Iterator[tuple[int, int, bytes | None]]:
-    """Behind the bytes that are safe, as far as the log knows the file: from, up to, and what it has of that. Raises
-    OSError.
+    """Yield the ranges behind the safe bytes, as far as the log knows the file: from, up to, and the bytes if the log
+    has them. Raises OSError.
     """
     at = history.safe_bytes
     for run in _runs(history.ranges, at):
@@ -254,8 +258,9 @@ def _known(fs: Fs, path: str, history: FileHistory) -> Iterator[tuple[int, int, 
 
 
 def to_replay(fs: Fs, folder: str, content: LogContent) -> list[FileHistory]:
-    """The files that a start follows. The machine may have been up all the time, and a file a copy of what was on its
-    disk at some moment. Raises OSError.
+    """Return the files to replay. If the boot id does not tell a power cut, those are the files that differ from the
+    log: the machine may have been up all the time, and a file may be a copy of an earlier state of its disk. Raises
+    OSError.
     """
     boot_id = fs.boot_id()
     is_other_boot = any(boot_id) and any(content.boot_id) and content.boot_id != boot_id
@@ -267,7 +272,7 @@ def to_replay(fs: Fs, folder: str, content: LogContent) -> list[FileHistory]:
 
 
 def first_change(fs: Fs, folder: str, history: FileHistory, *, may_cut: bool) -> int:
-    """The first byte that `replay_file` would write or cut off; -1: none. Raises OSError."""
+    """Return the first byte that `replay_file` would write or cut off; -1: none. Raises OSError."""
     path = f"{folder}/{history.path}"
     at = history.safe_bytes
     try:
@@ -284,7 +289,7 @@ def first_change(fs: Fs, folder: str, history: FileHistory, *, may_cut: bool) ->
 
 
 def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Iterator[tuple[str, int]]:
-    """The files that are not as the log says, and the first byte from which on they are not. Checksums of more than
+    """Yield the files that differ from the log, each with the first byte that differs. Checksums of more than
     `bytes_max` bytes are not compared. Raises OSError.
     """
     left_bytes = bytes_max
@@ -311,8 +316,8 @@ def differences(fs: Fs, folder: str, content: LogContent, bytes_max: int) -> Ite
 
 
 def _runs(ranges: list[Range], safe_bytes: int) -> Iterator[list[Range]]:
-    """Those that reach beyond `safe_bytes`: ranges of which the log has the bytes, and that follow one another in the
-    file, together, each other one by itself.
+    """Yield the ranges that reach beyond `safe_bytes`: those of which the log has the bytes, and that follow one
+    another in the file, together; each other one by itself.
     """
     run: list[Range] = []
     limit, expected = 0, -1
@@ -333,13 +338,13 @@ def _runs(ranges: list[Range], safe_bytes: int) -> Iterator[list[Range]]:
 
 
 def _data_of(run: list[Range]) -> bytes | None:
-    """The bytes of a run; None if the log has no more than their checksum."""
+    """Return the bytes of a run; None if the log has only their checksum."""
     found = [data for _, _, _, data in run if data is not None]
     return b"".join(found) if found else None
 
 
 def _first_difference(fs: Fs, path: str, run: list[Range]) -> int:
-    """Where the first range begins that the file does not have; -1 if it has them all."""
+    """Return where the first range begins that the file does not have; -1 if it has them all."""
     run_at, run_end = run[0][0], run[-1][1]
     data = _data_of(run)
     if data is None:

@@ -36,7 +36,7 @@ HASTE_SLICE_BYTES = 128 << 10  # on a full disk, where all clients wait for the 
 
 
 class CleaningResult(Struct):
-    """What one round did: segments rewritten, segments removed, bytes freed, and why it ended early, or ""."""
+    """The result of a round: segments rewritten, segments removed, bytes freed, and why it ended early, or ""."""
 
     cleaned: int = 0
     removed: int = 0
@@ -72,7 +72,7 @@ class Cleaner:
         return self._round is None
 
     def next_ms(self) -> int:
-        """When to call `step` next; NEVER_MS while a sync is waited for."""
+        """Return when to call `step` next; NEVER_MS while a sync is waited for."""
         if self._round is None:
             return self._due_ms
         return NEVER_MS if self._waits else self._now_ms
@@ -128,7 +128,7 @@ class Cleaner:
         self.tell(self._outcome)
 
     def _clean_all(self) -> Generator[None]:
-        """One round, oldest segment first. Raises OSError, Locked."""
+        """Do one round, oldest segment first. Raises OSError, Locked."""
         log = self.log
         self._release = log.fs.hold(f"{log.folder}/{workq_files.READ_LOCK}", shared=False)
         segments = log.sealed()
@@ -145,7 +145,7 @@ class Cleaner:
                 ends_may_go = False
 
     def _is_due(self, segment: CmdLogSegment, newer_bytes: int) -> bool:
-        """Whether to rewrite the segment: its average end of life has passed (the document's rule), or half of its
+        """Tell whether to rewrite the segment: its average end of life has passed (the document's rule), or half of its
         additions are dead, or dead ones keep records of newer segments from being dropped. On a full disk: half of its
         additions are dead, and there is room for what it keeps.
         """
@@ -233,7 +233,7 @@ class Rewrite:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for a sync."""
+        """True if the rewriting waits for a sync."""
         return self.request is not None and not self.request.is_done
 
     def run(self) -> Generator[None]:
@@ -308,8 +308,8 @@ class Rewrite:
         return needed
 
     def _may_concern(self, job: Job) -> bool:
-        """Whether a record of this segment that is no addition may be of `job`, and not of an earlier job with the same
-        id, whose addition was older and is gone. If the clock stepped back between the two, records of the earlier
+        """Tell whether a record of this segment that is no addition may be of `job`, and not of an earlier job with the
+        same id, whose addition was older and is gone. If the clock stepped back between the two, records of the earlier
         job in segments that are not cleaned could seem to be of this one: then this one's records stay.
         """
         if self.log.first_told(job) <= self.segment.number:
@@ -344,8 +344,9 @@ class Rewrite:
             yield
 
     def _with_log(self, file: SuccessorFile) -> File:
-        """A sync of the successor and of everything that the log has written. The last segment is asked for as well:
-        the redo log has to have checksums of it before that sync, or a start after a power cut would cut its end off.
+        """Return a file whose sync covers the successor and everything that the log has written. The last segment is
+        asked for as well: the redo log has to have checksums of it before that sync, or a start after a power cut would
+        cut its end off.
         """
         self.log.group.ask_for_sync(self.log)
         return SyncCall(partial(self._sync_log, file))

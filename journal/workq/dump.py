@@ -24,7 +24,7 @@ Record = dict[str, object]
 
 
 def is_cmdlog(fs: Fs, path: str) -> bool:
-    """Whether `path` is a segment: it begins with the magic, of whatever version; if it ends within that, its name
+    """Tell whether `path` is a segment: it begins with the magic, of whatever version; if it ends within that, its name
     decides. Raises OSError.
     """
     begin = fs.read(path, 0, len(MAGIC))[:4]
@@ -33,7 +33,7 @@ def is_cmdlog(fs: Fs, path: str) -> bool:
 
 
 def dump_segment(fs: Fs, path: str) -> Iterator[Record]:
-    """The records of one segment, in order. Raises OSError."""
+    """Yield the records of a segment, in order. Raises OSError."""
     why = header_error(fs, path)
     if why:
         yield {"file": path, "at": 0, "size": fs.size(path), "damaged": why, "torn": is_begun(fs, path)}
@@ -49,7 +49,7 @@ def dump_segment(fs: Fs, path: str) -> Iterator[Record]:
 
 
 def line(record: Record) -> str:
-    """A record as text: offset, then `name=value` pairs; payloads and results are cut and escaped."""
+    """Return a record as text: offset, then `name=value` pairs; payloads and results are cut and escaped."""
     if "damaged" in record:
         word = "torn" if record.get("torn") else "damaged"
         return f"{record['at']} {word} size={record['size']} why={str(record['damaged'])!r}"
@@ -107,7 +107,7 @@ def show_id(raw: bytes) -> str:
 
 
 def show_time(at_ns: int) -> str:
-    """`2026-11-21T19:00:00.000000001Z`; what no calendar has is shown as nanoseconds since 1970."""
+    """Return a time as `2026-11-21T19:00:00.000000001Z`; a time beyond the calendar as nanoseconds since 1970."""
     seconds, nanos = divmod(at_ns, NS_A_SECOND)
     try:
         return f"{(EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()}.{nanos:09}Z"

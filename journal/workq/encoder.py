@@ -37,12 +37,12 @@ PAYLOAD_BYTES_MAX = (1 << 20) + (64 << 10)
 
 
 def encode_signed(number: int) -> bytes:
-    """A zigzag varint."""
+    """Encode a zigzag varint."""
     return encode_unsigned(number << 1 if number >= 0 else (~number << 1) | 1)
 
 
 def encode_terms(terms: Terms) -> bytes:
-    """The fields NAME to MAX_FAILS of an add: what all jobs of the same terms have in common."""
+    """Encode the fields NAME to MAX_FAILS of an add: what all jobs of the same terms have in common."""
     name = terms.queue.name
     numbers = [encode_unsigned(len(name)), name, encode_unsigned(terms.ttr_ms), encode_unsigned(terms.ttl_ms)]
     numbers += [encode_signed(terms.priority), encode_unsigned(terms.max_attempts), encode_unsigned(terms.max_fails)]
@@ -50,8 +50,8 @@ def encode_terms(terms: Terms) -> bytes:
 
 
 def encode_addition(job: Job, time: bytes, ahead_ns: int = 0) -> bytes:
-    """The record of an add or schedule without its CRC. `time`: TIME of the job's creation, which is also that of the
-    record. `ahead_ns`: how much the wall is ahead of the clock of `job.time_ns`.
+    """Encode an add or schedule without its CRC. `time`: TIME of the job's creation, which is also that of the record.
+    `ahead_ns`: how much the wall is ahead of the clock of `job.time_ns`.
     """
     terms = job.terms
     coded = terms.coded
@@ -63,11 +63,11 @@ def encode_addition(job: Job, time: bytes, ahead_ns: int = 0) -> bytes:
 
 
 def with_crc(record: bytes) -> bytes:
-    """A whole record: `record` and its CRC."""
+    """Return a whole record: `record` and its CRC."""
     return record + crc_of(record)
 
 
 def encode_finished(time: bytes, kind: int, id: bytes, result: bytes) -> bytes:
-    """The record of a complete or fail, with its CRC."""
+    """Encode a complete or fail, with its CRC."""
     payload = b"".join((bytes((kind,)), id, encode_unsigned(len(result)), result))
     return with_crc(time + encode_unsigned(len(payload)) + payload)

@@ -30,12 +30,12 @@ def segment_name(number: int) -> str:
 
 
 def segment_numbers(entries: Iterable[tuple[str, bool]]) -> list[int]:
-    """The numbers of the segments in a listing of (name, is a regular file), lowest first."""
+    """Return the numbers of the segments in a listing of (name, is a regular file), lowest first."""
     found = (_SEGMENT.fullmatch(name) for name, is_file in entries if is_file)
     return sorted(int(match[1]) for match in found if match)
 
 
 def holes(numbers: list[int]) -> list[tuple[int, int]]:
-    """(first, last) of each run of numbers that is missing between the lowest and the highest."""
+    """Return (first, last) of each run of numbers that is missing between the lowest and the highest."""
     pairs = pairwise(numbers)
     return [(before + 1, after - 1) for before, after in pairs if after - before > 1]

@@ -20,7 +20,7 @@ def encode_time(at_ns: int) -> bytes:
 
 
 def encode_unsigned(number: int) -> bytes:
-    """A varint: seven bits a byte, the low ones first."""
+    """Encode a varint: seven bits a byte, the low ones first."""
     return _SMALL[number] if number < SMALL else _encode(number)
 
 
@@ -34,13 +34,13 @@ def _encode(number: int) -> bytes:
 
 
 def crc_of(record: bytes) -> bytes:
-    """The CRC that follows a record."""
+    """Return the CRC that follows a record."""
     return pack_crc(crc32c(record))
 
 
 def addition(time: bytes, kind: int, id: bytes, coded: bytes, data: bytes, later: bytes) -> bytes:
-    """The record of an add or schedule without its CRC, so that a long payload is not copied once more for it. `coded`:
-    its terms. `later`: TIME that it is scheduled for.
+    """Encode an add or schedule without its CRC, so that a long payload is not copied once more for it. `coded`: its
+    terms. `later`: TIME that it is scheduled for.
     """
     count = len(data)
     length = _SMALL[count] if count < SMALL else _encode(count)
@@ -50,7 +50,7 @@ def addition(time: bytes, kind: int, id: bytes, coded: bytes, data: bytes, later
 
 
 def encode_bare(time: bytes, kind: int, id: bytes) -> bytes:
-    """A record whose payload is a type and an id, with its CRC."""
+    """Encode a record whose payload is a type and an id, with its CRC."""
     record = time + _BARE[kind] + id
     return record + pack_crc(crc32c(record))
 

@@ -1,4 +1,4 @@
-"""The records that a busy command log is full of; job_records.py tells more. Each is written in one piece."""
+"""The common records of a busy command log; job_records.py tells more. Each is written in one piece."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
@@ -27,7 +27,7 @@ assert (layout.TIME.format, layout.UTC) == (">bqih", -1)
 
 @cython.overflowcheck(False)  # bytes of a number, whose value is known to fit
 cdef void put(unsigned long long number, Py_ssize_t count, char *at) noexcept:
-    """A number of `count` bytes, the high ones first."""
+    """Write a number of `count` bytes, the high ones first."""
     while count > 0:
         count -= 1
         at[count] = <char>(number & 0xFF)
@@ -36,7 +36,7 @@ cdef void put(unsigned long long number, Py_ssize_t count, char *at) noexcept:
 
 @cython.overflowcheck(False)
 cdef Py_ssize_t put_varint(unsigned long long number, char *at) noexcept:
-    """A varint; how many bytes it takes."""
+    """Write a varint and return how many bytes it takes."""
     cdef Py_ssize_t count = 0
     while number >= 0x80:
         at[count] = <char>(number & 0x7F | 0x80)
@@ -47,7 +47,7 @@ cdef Py_ssize_t put_varint(unsigned long long number, char *at) noexcept:
 
 
 cpdef bytes encode_time(at_ns):
-    """Big-endian: version 1, seconds, nanoseconds, the zone -1."""
+    """Return a TIME, big-endian: version 1, seconds, nanoseconds, the zone -1."""
     cdef int is_long = 0
     cdef long long found = PyLong_AsLongLongAndOverflow(at_ns, &is_long), seconds, nanos
     if is_long:
@@ -65,13 +65,13 @@ cpdef bytes encode_time(at_ns):
 
 
 cpdef bytes encode_unsigned(unsigned long long number):
-    """A varint: seven bits a byte, the low ones first."""
+    """Encode a varint: seven bits a byte, the low ones first."""
     cdef char found[VARINT_BYTES]
     return PyBytes_FromStringAndSize(found, put_varint(number, found))
 
 
 cpdef bytes crc_of(bytes record):
-    """The CRC that follows a record."""
+    """Return the CRC that follows a record."""
     cdef char crc[CRC_BYTES]
     put(crc32c(record), CRC_BYTES, crc)
     return PyBytes_FromStringAndSize(crc, CRC_BYTES)
@@ -89,7 +89,7 @@ cdef check(bytes time, bytes id):
 
 
 cpdef bytes addition(bytes time, long kind, bytes id, bytes coded, bytes data, bytes later):
-    """The record of an add or schedule without its CRC."""
+    """Encode an add or schedule without its CRC."""
     check(time, id)
     check(later, id)
     if coded is None or data is None:
@@ -121,7 +121,7 @@ cpdef bytes addition(bytes time, long kind, bytes id, bytes coded, bytes data, b
 
 
 cpdef bytes encode_bare(bytes time, long kind, bytes id):
-    """A record whose payload is a type and an id, with its CRC."""
+    """Encode a record whose payload is a type and an id, with its CRC."""
     check(time, id)
     cdef char *at = PyBytes_AS_STRING(bare)
     memcpy(at, PyBytes_AS_STRING(time), TIME_BYTES)

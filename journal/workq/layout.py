@@ -1,4 +1,4 @@
-"""How the command log's records are laid out: kinds, sizes, and what TIME counts from. encoder.py tells more."""
+"""The layout of the command log's records: kinds, sizes, and what TIME counts from. encoder.py tells more."""
 
 from __future__ import annotations
 

@@ -157,18 +157,18 @@ class CmdLog(JobJournal):
             self._planned_bytes = self.segment.size = self.file.size
 
     def first_told(self, job: Job) -> int:
-        """The first segment with a record of the job: its addition's, or an earlier one if the original wrote records
-        out of order.
+        """Return the first segment with a record of the job: its addition's, or an earlier one if the original wrote
+        records out of order.
         """
         created_ns, number = self._early.get(job.id, (0, 0))
         return number if created_ns == job.created_ns else job.origin
 
     def sealed(self) -> list[CmdLogSegment]:
-        """The segments that are complete and written, oldest first."""
+        """Return the segments that are complete and written, oldest first."""
         return [self.segments[number] for number in sorted(self.segments) if number < self._written_number]
 
     def admits(self, size: int) -> bool:
-        """Whether the disk has room for `size` more bytes."""
+        """Tell whether the disk has room for `size` more bytes."""
         if not self.group.admits(size):
             return False
         if self.ballast is None:
@@ -176,7 +176,9 @@ class CmdLog(JobJournal):
         return self._pending_bytes + size <= self.ballast.budget_bytes or self.ballast.has_room_for(size)
 
     def follow(self, aheads_ns: list[int]) -> None:
-        """The wall is so much ahead of the clock of the jobs: the last of these. The others: in earlier eras."""
+        """Adopt the last of `aheads_ns`: how much the wall is ahead of the clock of the jobs. The others are those of
+        earlier eras.
+        """
         if aheads_ns[-1] < self.ahead_ns:
             self.latest_ns = max(self.latest_ns, self._time_ns)
         self.ahead_ns = aheads_ns[-1]
@@ -184,8 +186,8 @@ class CmdLog(JobJournal):
         self._now_ms = self._time_ns = BEFORE_ALL
 
     def end_segment_if_dead(self, bytes_min: int) -> bool:
-        """Have what follows go to another segment, if the current one is so long and most of its additions are of jobs
-        that are gone. Whether that was so.
+        """Have the next records go to another segment, if the current one has `bytes_min` bytes and most of its
+        additions are of jobs that are gone. Returns whether that was so.
         """
         segment = self.segment
         if segment.number != self._written_number or self._planned_bytes < bytes_min or not segment.is_mostly_dead:
@@ -258,7 +260,7 @@ class CmdLog(JobJournal):
         return self._time
 
     def _record(self, record: bytes, crc: bytes = b"") -> None:
-        """`crc`: the end of the record, so that a long one is not copied once more for it."""
+        """Record `record`. `crc`: its end, so that a long one is not copied once more for it."""
         if self._planned_bytes >= self._segment_bytes and self._planned_bytes > len(MAGIC):
             self._begin_segment()
         if not self._touched:

@@ -59,7 +59,9 @@ class AddFields(Struct, frozen=True):
 
 
 def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """(number, where it ends). Encodings longer than needed are allowed. Raises NeedMore, Corrupt."""
+    """Read a varint and return (number, where it ends). Encodings longer than needed are allowed. Raises NeedMore,
+    Corrupt.
+    """
     if at + 1 < len(data):  # one byte or two, nearly always
         low, high = data[at], data[at + 1]
         if low < 0x80:
@@ -86,7 +88,7 @@ def read_signed(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_time(data: bytes, at: int) -> int:
-    """Nanoseconds since 1970, whatever the zone. Raises Corrupt."""
+    """Return a TIME in nanoseconds since 1970, whatever the zone. Raises Corrupt."""
     seconds, nanos = SECONDS.unpack_from(data, at + 1)
     if data[at] != 1 or not 0 <= nanos < NS_A_SECOND:
         raise Corrupt("a time that is none")
@@ -96,22 +98,24 @@ def read_time(data: bytes, at: int) -> int:
 
 
 def read_scheduled(data: bytes, at: int) -> int:
-    """As `read_time`; 0 means that a job is not scheduled, so 1970 is its first nanosecond. Raises Corrupt."""
+    """Return a time as `read_time` does. 0 means that a job is not scheduled, so the first moment of 1970 becomes 1.
+    Raises Corrupt.
+    """
     time_ns = read_time(data, at)
     return 1 if not time_ns and data[at + 1 : at + 9] != _YEAR_1 else time_ns
 
 
 def written_ns(data: bytes, at: int) -> int:
-    """When the record at `at` was written, in ns since 1970. Any bytes are a moment here: what a record says does not
-    depend on it, and its checksum is right.
+    """Return when the record at `at` was written, in ns since 1970. Any bytes are a moment here: the meaning of a
+    record does not depend on it, and its checksum is right.
     """
     seconds, nanos = SECONDS.unpack_from(data, at + 1)
     return int((seconds + YEAR_1_S) * NS_A_SECOND + nanos)
 
 
 def read_frame(data: bytes, at: int) -> tuple[int, int]:
-    """(where the payload begins, where the record ends) of the record at `at`, whose CRC is verified. Raises NeedMore
-    if it goes on after `data`, Corrupt.
+    """Return (where the payload begins, where the record ends) of the record at `at`, whose CRC is verified. Raises
+    NeedMore if it goes on after `data`, Corrupt.
     """
     start = at + RECORD_HEAD_BYTES
     if start > len(data):
@@ -132,8 +136,8 @@ def read_frame(data: bytes, at: int) -> tuple[int, int]:
 
 
 def find_frame(data: bytes, at: int, complete: bool) -> int:
-    """Where the next valid record begins at or after `at`. If there is none: up to where `data` need not be searched
-    again. `complete`: the file ends with `data`.
+    """Return where the next valid record begins at or after `at`. If there is none: up to where `data` need not be
+    searched again. `complete`: the file ends with `data`.
     """
     while (at := data.find(_TIME_MARK, at)) >= 0:
         try:
@@ -150,7 +154,7 @@ def find_frame(data: bytes, at: int, complete: bool) -> int:
 
 
 def follow_frames(data: bytes, at: int, limit: int) -> int:
-    """Where a sequence of valid records from `at` on ends, or the first end of a record at or after `limit`."""
+    """Return where a sequence of valid records from `at` on ends, or the first end of a record at or after `limit`."""
     try:
         while at < min(len(data), limit):
             _, at = read_frame(data, at)
@@ -160,8 +164,8 @@ def follow_frames(data: bytes, at: int, limit: int) -> int:
 
 
 def claimed_end(data: bytes, at: int) -> int | None:
-    """Where the record at `at` ends according to its size, if the lengths within it, or its type, agree with that. None
-    if not, or if `data` ends before these. The checksum is not verified.
+    """Return where the record at `at` ends according to its size, if the lengths within it, or its type, agree with
+    that. None if not, or if `data` ends before these. The checksum is not verified.
     """
     try:
         if not is_plausible(data, at):
@@ -173,7 +177,7 @@ def claimed_end(data: bytes, at: int) -> int | None:
 
 
 def is_plausible(data: bytes, at: int) -> bool:
-    """Whether the size of the frame at `at` suits its type, so that its CRC is worth computing. Raises NeedMore,
+    """Tell whether the size of the frame at `at` suits its type, so that its CRC is worth computing. Raises NeedMore,
     Corrupt.
     """
     start = at + TIME_BYTES
@@ -191,7 +195,7 @@ def is_plausible(data: bytes, at: int) -> bool:
 
 
 def _holds(data: bytes, at: int, end: int) -> bool:
-    """Whether data[at:end] is a length and as many bytes."""
+    """Tell whether data[at:end] is a length and as many bytes."""
     length, at = read_unsigned(data, at)
     return at + length == end
 
@@ -201,7 +205,7 @@ def _holds_add(data: bytes, at: int, end: int) -> bool:
 
 
 def skip_terms(data: bytes, at: int) -> int:
-    """Where NAME to MAX_FAILS end. Raises NeedMore, Corrupt."""
+    """Return where NAME to MAX_FAILS end. Raises NeedMore, Corrupt."""
     length, at = read_unsigned(data, at)
     if length > 255:
         raise Corrupt(f"a name of {length} bytes")
@@ -224,7 +228,7 @@ def read_fields(coded: bytes) -> AddFields:
 
 
 def read_added(data: bytes, start: int, stop: int) -> AddRecord:
-    """The add or schedule whose payload is data[start:stop]. Raises Corrupt."""
+    """Decode the add or schedule whose payload is data[start:stop]. Raises Corrupt."""
     at = start + BARE_BYTES
     try:
         end = skip_terms(data, at)
@@ -241,7 +245,7 @@ def read_added(data: bytes, start: int, stop: int) -> AddRecord:
 
 
 def read_result(data: bytes, start: int, stop: int) -> bytes:
-    """The result in a complete or fail; b"" in the document's short form, which has none. Raises Corrupt."""
+    """Return the result in a complete or fail; b"" in the document's short form, which has none. Raises Corrupt."""
     at = start + BARE_BYTES
     if at == stop:
         return b""
@@ -255,7 +259,7 @@ def read_result(data: bytes, start: int, stop: int) -> bytes:
 
 
 def is_valid_command(data: bytes, start: int, stop: int) -> bool:
-    """Whether the command in data[start:stop] can be applied by a replay."""
+    """Tell whether a replay can apply the command in data[start:stop]."""
     try:
         kind = kind_of(data, start, stop)
         if kind <= SCHEDULE:
@@ -268,7 +272,7 @@ def is_valid_command(data: bytes, start: int, stop: int) -> bool:
 
 
 def kind_of(data: bytes, start: int, stop: int) -> int:
-    """The type of the command in data[start:stop]. Raises Corrupt if it is unknown or has the wrong length."""
+    """Return the type of the command in data[start:stop]. Raises Corrupt if it is unknown or has the wrong length."""
     kind = data[start]
     if not ADD <= kind < len(COMMANDS):
         raise Corrupt(f"unknown command type {kind}")

@@ -43,7 +43,7 @@ TERMS_MAX = 65_536
 
 
 class RecoveredCmdLog(Struct):
-    """What was found besides the jobs. `missing`: (first, last) of holes in the numbering of the segments."""
+    """The result of recovery besides the jobs. `missing`: (first, last) of holes in the numbering of the segments."""
 
     segments: dict[int, CmdLogSegment]
     damages: list[Damage]
@@ -80,8 +80,8 @@ class CmdLogRecovery:
         return found
 
     def _segment_numbers(self) -> list[int]:
-        """The numbers of the segments, oldest first. An empty newest one is removed: a crash came before its first
-        bytes.
+        """Return the numbers of the segments, oldest first. An empty newest one is removed: a crash came before its
+        first bytes.
         """
         numbers = workq_files.segment_numbers(self.fs.list(self.folder))
         if numbers and not self.fs.size(self._path(numbers[-1])):
@@ -137,8 +137,9 @@ class CmdLogRecovery:
             replay.timed_out(id)
 
     def _apply_same_terms(self, data: bytes, frame: Frame, segment: CmdLogSegment, replay: JobReplay) -> bool:
-        """The fast path: an add whose terms are known and encoded as long as those of the last add. False: nothing was
-        done. The encoded terms are looked up as a whole; a hit is complete, because the encoding delimits itself.
+        """Apply an add on the fast path: its terms are known and encoded as long as those of the last add. Returns
+        False, with nothing done, for any other record. The encoded terms are looked up as a whole; a hit is complete,
+        because the encoding delimits itself.
         """
         _, start, end = frame
         if data[start] != ADD:

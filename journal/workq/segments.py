@@ -28,9 +28,9 @@ Frame = tuple[int, int, int]
 
 
 class CmdLogSegment:
-    """One file. `adds`: additions in it, of which `dead` are of jobs that are gone; `limits_ms`: the sum of their ends
-    of life. `due_ms`: when to clean it. `corrupt_ranges`: how many ranges hold no records. `invalid_records`: how many
-    records have a valid CRC and an invalid command.
+    """A segment file. `adds`: additions in it, of which `dead` are of jobs that are gone; `limits_ms`: the sum of their
+    ends of life. `due_ms`: when to clean it. `corrupt_ranges`: how many ranges hold no records. `invalid_records`: how
+    many records have a valid CRC and an invalid command.
     """
 
     __slots__ = ("adds", "corrupt_ranges", "dead", "due_ms", "invalid_records", "limits_ms", "number", "size")
@@ -47,16 +47,18 @@ class CmdLogSegment:
 
     @property
     def is_mostly_dead(self) -> bool:
-        """Whether more than half of its additions are of jobs that are gone."""
+        """True if more than half of its additions are of jobs that are gone."""
         return 2 * self.dead > self.adds
 
     @property
     def kept_bytes(self) -> int:
-        """About how long it is without them."""
+        """The estimated size of the file without these additions, in bytes."""
         return self.size * (self.adds - self.dead) // self.adds if self.adds else self.size
 
     def settle_due(self) -> None:
-        """Cleaning is due at the average end of life of its jobs, as in the document; at once if it has none."""
+        """Set when cleaning is due: at the average end of life of its jobs, as in the document; at once if it has
+        none.
+        """
         self.due_ms = self.limits_ms // self.adds if self.adds else 0
 
 
@@ -73,13 +75,13 @@ class CorruptRange(Struct, frozen=True):
 
 
 def is_begun(fs: Fs, path: str) -> bool:
-    """Whether the segment ends inside its header. Raises OSError."""
+    """Tell whether the segment ends inside its header. Raises OSError."""
     found = fs.read(path, 0, len(MAGIC))
     return len(found) < len(MAGIC) and MAGIC.startswith(found)
 
 
 def header_error(fs: Fs, path: str) -> str:
-    """What is wrong with a segment's header, or "". Raises OSError."""
+    """Return what is wrong with a segment's header, or "". Raises OSError."""
     found = fs.read(path, 0, len(MAGIC))
     if found == MAGIC:
         return ""
@@ -103,7 +105,7 @@ class SegmentReader:
         self._error = Corrupt("")
 
     def pieces(self) -> Iterator[tuple[bytes, list[Frame], int]]:
-        """Yields (bytes, the valid records in them, their offset in the file) of one read after the other. Raises
+        """Yield (bytes, the valid records in them, their offset in the file) of one read after the other. Raises
         OSError.
         """
         at, want = len(MAGIC), self._piece_bytes
@@ -125,7 +127,9 @@ class SegmentReader:
         self._end_corrupt_range(self.size, is_tail=True)
 
     def _frames(self, data: bytes, complete: bool) -> tuple[list[Frame], int, Corrupt | None]:
-        """The records at the start of `data`, the number of their bytes, and the error of the next record, if any."""
+        """Return the records at the start of `data`, the number of their bytes, and the error of the next record, if
+        any.
+        """
         frames: list[Frame] = []
         at = 0
         while at < len(data):
@@ -140,7 +144,7 @@ class SegmentReader:
         return frames, at, None
 
     def _resume_after(self, bad_at: int) -> int:
-        """Where reading continues after the corrupt record at `bad_at`; the file size if nowhere.
+        """Return where reading continues after the corrupt record at `bad_at`; the file size if nowhere.
 
         Clients choose the bytes of payloads, which may hold whole records, so bytes that may be a payload are not
         trusted. If the record's size and the lengths within it agree, they are its extent. Valid records may begin
@@ -156,7 +160,7 @@ class SegmentReader:
         return self._find_sequence(bad_at + 1, end, end) if end < self.size else self.size
 
     def _find_sequence(self, at: int, end: int, sequence_end: int) -> int:
-        """The first record between `at` and `end` that starts a sequence of valid records that ends after
+        """Return the first record between `at` and `end` that starts a sequence of valid records that ends after
         `sequence_end`, is longer than any record, or ends with the file; `end` if there is none.
         """
         while at < end:

@@ -45,7 +45,7 @@ HAPPENED = {
 
 
 class JobStep(Struct, frozen=True, gc=False):
-    """One record: `command` are its bytes from the type to the end of the fields."""
+    """A record: `command` are its bytes from the type to the end of the fields."""
 
     file: str
     at: int
@@ -61,13 +61,13 @@ class JobStep(Struct, frozen=True, gc=False):
         return Event(HAPPENED[self.kind], show_id(self.id), self.file, self.at, self.size, word, at_ms, at_ms)
 
     def name(self) -> str:
-        """Of the job's queue, which an addition alone says; empty if this is none."""
+        """Return the name of the job's queue, which only an addition has; empty for any other record."""
         if self.kind > SCHEDULE:
             return ""
         return read_fields(read_added(self.command, 0, len(self.command)).coded).name.decode("latin-1")
 
     def apply(self, replay: JobReplay) -> None:
-        """As a start does."""
+        """Apply the record to `replay` as a start does."""
         data, stop = self.command, len(self.command)
         if self.kind <= SCHEDULE:
             add = read_added(data, 0, stop)
@@ -98,12 +98,12 @@ class CmdLogTrace:
         return [workq_files.segment_name(number) for number in workq_files.segment_numbers(self._fs.list(self._folder))]
 
     def steps(self) -> Iterator[JobStep]:
-        """One record after the other; what cannot be read is left out and told."""
+        """Yield one record after the other; records that cannot be read are left out and noted in `flaws`."""
         for name in self.names():
             yield from self.steps_of(name)
 
     def steps_of(self, name: str) -> Iterator[JobStep]:
-        """Those of one segment."""
+        """Yield the records of a segment."""
         path, is_newest = f"{self._folder}/{name}", name == self.names()[-1]
         size = self._fs.size(path)
         if is_newest and not size:
@@ -126,11 +126,11 @@ class CmdLogTrace:
             self.flaws.append((name, Flaw(each.at, each.size, each.why, is_newest and each.is_torn)))
 
     def bytes_of(self, step: JobStep) -> bytes:
-        """The whole record, as it stands in the file."""
+        """Return the whole record, as it stands in the file."""
         return self._fs.read(f"{self._folder}/{step.file}", step.at, step.size)
 
     def _step(self, name: str, base: int, data: bytes, frame: tuple[int, int, int]) -> JobStep:
-        """Raises Corrupt for a command that is none."""
+        """Decode a record. Raises Corrupt for an invalid command."""
         at, start, end = frame
         stop = end - CRC_BYTES
         kind = kind_of(data, start, stop)

@@ -1,10 +1,10 @@
-"""What a queue held at a moment, as far as its files can tell.
+"""The items of a queue at a moment, as far as its files can tell.
 
 A command log has the time of each record, so the answer is exact for all that cleaning has left. The other formats have
 the time of an addition alone. In Kestrel's, changes stand in their order, so those between two additions happened
-between these times, and what a sealed file says happened before the time in its name. In libkestrel's a reader's file
-has no times: but what it says behind a record that is done with a later item happened later. What remains open is said:
-such an item was `perhaps` there.
+between these times, and the changes in a sealed file happened before the time in its name. In libkestrel's a reader's
+file has no times: but a record that stands behind the confirmation of a later item was written later than that item was
+added. If the state of an item remains open, the item was `perhaps` there.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ JOB_STATES = {JobState.NEW: "ready", JobState.PENDING: "ready again", JobState.L
 
 
 class Held(Struct, frozen=True, gc=False):
-    """One item. `state`: "waiting", "open", or "waiting or open"; of a job "ready", "ready again", "scheduled",
-    "leased", "completed" or "failed". `is_certain`: it was there; else it may have been gone already. `data`: its
-    payload, where that is not to be read from a file.
+    """An item at the moment. `state`: "waiting", "open", or "waiting or open"; of a job "ready", "ready again",
+    "scheduled", "leased", "completed" or "failed". `is_certain`: the item was there; else it may have been gone
+    already. `data`: its payload, where that is not to be read from a file.
     """
 
     id: str
@@ -49,8 +49,8 @@ class Held(Struct, frozen=True, gc=False):
 
 
 class Contents(Struct):
-    """What was there, the head first, then what was open, then what was perhaps there. `notes`: what the files cannot
-    tell of that moment. `files` stay open, as they were read, until `close`.
+    """The items at the moment: those in the line, the head first, then the open ones, then those that were perhaps
+    there. `notes`: what the files cannot tell of that moment. `files` stay open, as they were read, until `close`.
     """
 
     format: str
@@ -61,7 +61,7 @@ class Contents(Struct):
     folder: str
 
     def read(self, held: Held, count: int) -> bytes:
-        """At most `count` bytes of a payload, from its beginning on."""
+        """Return at most `count` bytes of a payload, from its beginning on."""
         if held.payload is None:
             return held.data[:count]
         return self.files.read(f"{self.folder}/{held.payload.file}", held.payload.at, min(count, held.payload.size))
@@ -71,8 +71,8 @@ class Contents(Struct):
 
 
 def contents(source: ReadSource, queue: str, at_ms: int, now_ms: int, *, jobs: bool) -> Contents:
-    """`jobs`: those called `queue`, and not the queue of that name. `now_ms`: everything in the files was before it.
-    Raises NotFound, OSError.
+    """Return the content of a queue at `at_ms`. `jobs`: that of the jobs called `queue`, and not that of the queue of
+    that name. `now_ms`: everything in the files was before it. Raises NotFound, OSError.
     """
     known = queue in source.listing.kestrel or source.family(queue) or queue in source.listing.mixed
     if jobs or (not known and source.cmdlog):
@@ -143,7 +143,9 @@ def _follow(trace: KestrelTrace, at_ms: int, *, is_over: bool) -> Window:
 
 
 def _held(trace: KestrelTrace, window: Window) -> list[Held | None]:
-    """None for what a pack has put there in an item's place."""
+    """Return the items that were there, then those that may have been; None for a stand-in that a pack has put in an
+    item's place.
+    """
     there: list[tuple[TracedItem, str, int | None]] = [(item, "waiting", None) for item in trace.line]
     there += [(item, "open", xid) for xid, item in sorted(trace.open.items())]
     found = []
@@ -213,7 +215,9 @@ def _stream_item(put: Put, *, is_certain: bool) -> Held:
 
 
 def replayed(trace: CmdLogTrace, now_ms: int, *, until_ns: int | None) -> JobReplay:
-    """The jobs as they were at `now_ms`, by the records up to `until_ns`, all if that is None. Raises OSError."""
+    """Return the jobs as they were at `now_ms`, by the records up to `until_ns`, all if that is None. Raises
+    OSError.
+    """
     replay = JobReplay(Jobs(JobJournal()), now_ms)
     for step in trace.steps():
         if until_ns is None or step.time_ns <= until_ns:

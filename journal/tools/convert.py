@@ -37,11 +37,11 @@ Progress = Callable[[str, int, int], None]  # what is being done, so many items 
 
 
 class Refusal(Exception):
-    """It cannot be done, and nothing has changed; the text says why and what to do."""
+    """The error for a conversion that cannot be done. Nothing has changed; the text says why and what to do."""
 
 
 class Digest:
-    """What a queue holds: how many items, and a checksum over all of them in their order."""
+    """The digest of a queue's content: how many items, and a checksum over all of them in their order."""
 
     def __init__(self) -> None:
         self.items = 0
@@ -57,7 +57,9 @@ class Digest:
 
 
 class Conversion:
-    """One queue with its children, from one format to the other. The spool must be this process's own (see Spool)."""
+    """The conversion of a queue with its children from one format to the other. The spool must be this process's own
+    (see Spool).
+    """
 
     def __init__(self, spool: Spool, queue: str, now_ms: int, progress: Progress) -> None:
         self.spool = spool
@@ -71,8 +73,8 @@ class Conversion:
         """What of the old files could not be read, so that the new ones do not have it; each says where it is kept."""
 
     def run(self, wanted: Format) -> int:
-        """How many items have been moved; -1 if the queue is in that format already. Raises Refusal, or OSError with
-        nothing changed in the spool.
+        """Convert the queue and return how many items have been moved; -1 if the queue is in that format already.
+        Raises Refusal, or OSError with nothing changed in the spool.
         """
         if parent_of(self.queue):
             raise Refusal(f"{self.queue} is a fan-out queue; name its parent, {parent_of(self.queue)}")
@@ -173,7 +175,7 @@ class Conversion:
         return file_name
 
     def _first_number(self) -> int:
-        """Behind every file that there is: no new name may be an old one."""
+        """Return a number behind every existing file: no new name may be an old one."""
         numbers = [kestrel_files.parse(name).number for name in self.old]
         return max([self.now_ms, *(number + 1 for number in numbers)])
 
@@ -263,7 +265,7 @@ class SegmentFiles:
             self._pending = 0
 
     def close(self) -> None:
-        """The last segment is complete."""
+        """Complete and close the last segment."""
         if self._file is not None:
             finish_file(self._file, b"".join(self._pieces))
             self._pieces.clear()
@@ -292,13 +294,13 @@ def finish_file(file: File, rest: bytes) -> None:
 
 
 def refuse_lost(item: Item) -> None:
-    """Raises Refusal for an item that its journal has lost."""
+    """Raise Refusal for an item that its journal has lost."""
     if item.expires_ms == LOST_MS:
         raise Refusal("an item cannot be read back from the old files; nothing has been replaced")
 
 
 def stream_refusal(name: str) -> str:
-    """Why a libkestrel journal cannot keep a queue called `name`; empty if it can."""
+    """Return why a libkestrel journal cannot keep a queue called `name`; empty if it can."""
     parent = parent_of(name)
     parts = [parent, name.partition("+")[2]] if parent else [name]
     if parent and parts[1] == parent:

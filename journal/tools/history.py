@@ -19,8 +19,8 @@ XID = re.compile(r"xid=(-?[0-9]+)")
 
 
 class History(Struct):
-    """What happened to an item, in the order of the records. `is_there`: it is still in the queue, as far as they tell.
-    `note`: what they cannot tell.
+    """The events of an item, in the order of the records. `is_there`: the item is still in the queue, as far as they
+    tell. `note`: what they cannot tell.
     """
 
     format: str
@@ -31,7 +31,7 @@ class History(Struct):
 
 
 def history(source: ReadSource, queue: str, item_id: str) -> History:
-    """Raises NotFound, and OSError."""
+    """Return the history of an item. Raises NotFound, and OSError."""
     if JOB_ID.fullmatch(item_id):
         return _of_job(source, queue, item_id.lower())
     source.check(queue)

@@ -52,11 +52,11 @@ PARSERS = (kestrel_files.parse, libkestrel_files.parse)
 
 
 class CannotRepair(Exception):
-    """Nothing has been made of it; the text says why and what to do."""
+    """The error for files that cannot be repaired. No copy has been made; the text says why and what to do."""
 
 
 class Repaired(Struct):
-    """What has become of one queue, family or command log, or of what the last server has left to finish: the items or
+    """The result for a queue, family or command log, or for work that the last server has left to finish: the items or
     records in its new files, and what of the old ones could not be read. `lost_items`: of a queue that was written
     anew, those that are known to be missing.
     """
@@ -76,7 +76,7 @@ class Repaired(Struct):
 
 
 class Repair:
-    """One run, from the files `names` of `folder`, all if that is None, into the empty folder `target`. No server may
+    """The repair of the files `names` of `folder`, all if that is None, into the empty folder `target`. No server may
     have either.
     """
 
@@ -92,7 +92,7 @@ class Repair:
         self._mixed: set[str] = set()
 
     def run(self) -> Iterator[Repaired]:
-        """Raises CannotRepair before anything is made; OSError, JournalFailure."""
+        """Make the repaired copy. Raises CannotRepair before anything is made; OSError, JournalFailure."""
         fs, folder = self.fs, self.folder
         if self._names is None:
             self._check_version()
@@ -119,14 +119,16 @@ class Repair:
         fs.sync_folder(self.target)
 
     def _check_version(self) -> None:
-        """What a start refuses is not repaired. Raises CannotRepair."""
+        """Verify that a start would accept the spool. Raises CannotRepair."""
         try:
             check_version(self.fs, self.folder)
         except SpoolError as refused:
             raise CannotRepair(str(refused)) from refused
 
     def _look_at(self, left: Unfinished) -> None:
-        """What is to be done in the spool itself before a copy of it is worth something. Raises CannotRepair."""
+        """Verify that a copy of the spool would be complete without work that must be done in the spool itself. Raises
+        CannotRepair.
+        """
         fs, folder = self.fs, self.folder
         match left.work:
             case Work.CONVERSION:
@@ -142,7 +144,7 @@ class Repair:
                 assert_never(left.work)
 
     def _look_at_log(self) -> None:
-        """What the redo log has and a journal lacks would not be in the copy. Raises CannotRepair."""
+        """Verify that no journal lacks what the redo log has: the copy would lack it too. Raises CannotRepair."""
         own = f"{self.folder}/{OWN_FOLDER}"
         if is_of_later_version(self.fs, own):
             raise CannotRepair(f"the redo log of {self.folder} is of a later version of staniel: use that one")
@@ -190,7 +192,7 @@ class Repair:
         return found
 
     def _write_anew(self, queue: str, recovered: Recovered) -> tuple[int, int]:
-        """One file with what the queue holds; (how many items, how many are lost)."""
+        """Write one file with the items of the queue. Returns (how many items, how many are lost)."""
         replay, encoder = recovered.replay, Encoder(JournalDialect.DOCUMENTS)
         opened = {xid: taken for xid, taken in replay.open.items() if not _is_lost(taken.item)}
         lost_items = len(replay.open) - len(opened)
@@ -215,7 +217,7 @@ class Repair:
         return count, lost_items
 
     def _count(self, queue: str, folder: str) -> int:
-        """How many items the files of a queue hold."""
+        """Return how many items the files of a queue hold."""
         trace, files = ReadSource(self.fs, folder).kestrel(queue)
         with closing(files):
             for _ in trace.steps():
@@ -245,7 +247,7 @@ class Repair:
     # workq's
 
     def _jobs(self, source: ReadSource) -> Repaired:
-        """Every record that can be read, in the segments in which they were."""
+        """Copy every record that can be read, into segments of the same names."""
         folder = self.target if source.cmdlog == self.folder else f"{self.target}/{CMDLOG_FOLDER}"
         self.fs.make_folder(folder)
         lost = self._flaws(source.cmdlog, "")
@@ -278,7 +280,7 @@ class Repair:
     # what all share
 
     def _flaws(self, folder: str, queue: str) -> list[FileFlaw]:
-        """What `verify` finds, in the files of a queue or, without one, of a command log alone."""
+        """Return the flaws that `verify` finds, in the files of a queue or, without one, of a command log alone."""
         found = []
         for each in inspect(self.fs, folder, frozenset((queue,) if queue else ())):
             name = each.path.removeprefix(f"{folder}/")
@@ -307,7 +309,7 @@ class Repair:
             file.close()
 
     def _move(self, names: list[str], work: str) -> None:
-        """Into the copy, with their sidecars."""
+        """Move files into the copy, with their sidecars."""
         for name in names:
             self.fs.rename(f"{work}/{name}", f"{self.target}/{name}")
         moved = [name for name in names_in(self.fs, work) if name in names]
@@ -326,8 +328,8 @@ class Repair:
                         self.fs.remove(f"{folder}/{name}")
 
     def _copy_own(self) -> Iterator[Repaired]:
-        """What a spool says besides its journals, with what the last server has left to finish: the next start does
-        that, as it would in the old spool. What it cannot do in the copy is told.
+        """Copy the spool's state besides its journals, and the work that the last server has left to finish: the next
+        start does that, as it would in the old spool. Yields the work that a start on the copy cannot do.
         """
         own, new = f"{self.folder}/{OWN_FOLDER}", f"{self.target}/{OWN_FOLDER}"
         for name in COPIED:
@@ -340,7 +342,7 @@ class Repair:
         yield from self._copy_undos(f"{own}/{UNDO_FOLDER}", f"{new}/{UNDO_FOLDER}")
 
     def _left_behind(self, left: list[Unfinished]) -> Iterator[Repaired]:
-        """Files alone are copied: what they were part of is not."""
+        """Yield the unfinished work that is not copied, because only some files are."""
         names = self._names or frozenset()
         queues = {family_of(parse(name).queue) for name in names for parse in PARSERS}
         for each in left:
@@ -350,8 +352,8 @@ class Repair:
                 yield Repaired(each.path.removeprefix(f"{self.folder}/{OWN_FOLDER}/"), "unfinished", [], 0, why_not=why)
 
     def _copy_intents(self, old: str, new: str) -> Iterator[Repaired]:
-        """By its transaction or id a start finds the item of an intent in a queue that is written anew, too; but not
-        its copy, which was at a place in a file.
+        """Copy the intents that a start on the copy can follow. A start finds the item of an intent by its transaction
+        or id, in a queue that is written anew, too; but not its copy, which was at a place in a file.
         """
         log = TransferLog(self.fs, old)
         under_way = log.read()
@@ -365,8 +367,9 @@ class Repair:
             yield Repaired(INTENTS, "transfers", [], 0, why_not=why)
 
     def _copy_undos(self, old: str, new: str) -> Iterator[Repaired]:
-        """By a number or an id the next start knows what has left, also in a queue that is written anew; what was
-        arriving in one it would look for in a place that is another now.
+        """Copy the files of operations that a start on the copy can follow. A start finds by a number or an id which
+        items have left, also in a queue that is written anew; but it would look for arriving items at a place in a file
+        that is another now.
         """
         fs = self.fs
         names = fs.list(old) if _has_folder(fs, old) else []
@@ -392,7 +395,7 @@ class Repair:
         return Repaired(path, UNDO_FOLDER, [path], content.counts()[0], lost=lost)
 
     def _is_lost_on(self, source: str, target: str) -> bool:
-        """Whether a start on the copy could not know which items of `source` have left, or arrived in `target`."""
+        """Tell whether a start on the copy could not know which items of `source` have left, or arrived in `target`."""
         return target in self._anew or not self._mixed.isdisjoint(map(family_of, (source, target)))
 
     def _left(self, name: str, source: str, target: str) -> Repaired:

@@ -1,4 +1,4 @@
-"""Where a tool that only looks finds a queue's files, in any format, whether or not a server has them open."""
+"""The files of a queue, in any format, for tools that only read, whether or not a server has them open."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ JOBS = "command log"  # no queue is called so: names have no blanks
 
 
 class NotFound(Exception):
-    """There is nothing of the kind; the text says what."""
+    """The error for a queue or a command log that does not exist; the text says which."""
 
 
 class FileFlaw(Struct, frozen=True):
-    """What of a file cannot be read."""
+    """A flaw of a file: the part that cannot be read."""
 
     file: str
     flaw: Flaw
@@ -42,11 +42,13 @@ class ReadSource:
         self.cmdlog = next((each for each in (folder, f"{folder}/{CMDLOG_FOLDER}") if _has_segments(fs, each)), "")
 
     def queues(self) -> list[str]:
-        """Every queue that has files of its own, and each family of libkestrel's format, in order of their names."""
+        """Return every queue that has files of its own, and each family of libkestrel's format, in order of their
+        names.
+        """
         return sorted([*self.listing.kestrel, *self.listing.streams])
 
     def names(self) -> dict[str, list[str]]:
-        """The files of each of `queues()` as they are called now, by one listing. Raises OSError."""
+        """Return the present file names of each of `queues()`, by one listing. Raises OSError."""
         found: dict[str, list[str]] = {queue: [] for queue in self.queues()}
         for name, regular in self.fs.list(self.folder):
             for queue, those in (
@@ -58,33 +60,37 @@ class ReadSource:
         return found
 
     def family(self, queue: str) -> str:
-        """Under which name libkestrel's files of a queue stand; empty if it has none."""
+        """Return the name under which libkestrel's files of a queue stand; empty if it has none."""
         name = parent_of(queue) or queue
         return name if name in self.listing.streams else ""
 
     def check(self, queue: str) -> None:
-        """Raises NotFound if no queue is called so."""
+        """Raise NotFound if there is no readable queue of this name."""
         if queue in self.listing.mixed:
             raise NotFound(f"queue {queue} cannot be read: {self.listing.mixed[queue]}")
         if queue not in self.listing.kestrel and not self.family(queue):
             raise NotFound(f"there is no queue {queue} in {self.folder}")
 
     def kestrel(self, queue: str, listed: list[str] | None = None) -> tuple[KestrelTrace, FrozenFs]:
-        """`listed`: as for FrozenFs. Raises OSError."""
+        """Return the trace of a queue in Kestrel's format, and its files, to be closed. `listed`: as for FrozenFs.
+        Raises OSError.
+        """
         frozen = FrozenFs(self.fs, self.folder, lambda name: kestrel_files.parse(name).queue == queue, listed)
         files = kestrel_files.sort_out(frozen.list(self.folder))[0].get(queue)
         none = kestrel_files.Files(queue, {}, {}, [])
         return KestrelTrace(frozen, self.folder, files or none, self.progress), frozen
 
     def stream(self, family: str, listed: list[str] | None = None) -> tuple[StreamTrace, FrozenFs]:
-        """`listed`: as for FrozenFs. Raises OSError."""
+        """Return the trace of a family in libkestrel's format, and its files, to be closed. `listed`: as for FrozenFs.
+        Raises OSError.
+        """
         frozen = FrozenFs(self.fs, self.folder, lambda name: libkestrel_files.parse(name).queue == family, listed)
         files = libkestrel_files.group_by_queue(frozen.list(self.folder)).get(family)
         none = libkestrel_files.StreamFiles(family, {}, {}, [])
         return StreamTrace(frozen, self.folder, files or none, self.progress), frozen
 
     def jobs(self) -> tuple[CmdLogTrace, FrozenFs]:
-        """Raises OSError, NotFound."""
+        """Return the trace of the command log, and its files, to be closed. Raises OSError, NotFound."""
         if not self.cmdlog:
             raise NotFound(f"there is no command log in {self.folder}")
         frozen = FrozenFs(self.fs, self.cmdlog, lambda name: bool(workq_files.segment_numbers([(name, True)])))

@@ -1,4 +1,4 @@
-"""What the journals of a spool hold, by queue: files, records, items, and how much of the files is still needed."""
+"""Statistics of the journals of a spool, by queue: files, records, items, and how much of the files is still needed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class QueueStats(Struct):
 
 
 def stats(source: ReadSource, now_ms: int, queues: frozenset[str] = frozenset()) -> Iterator[QueueStats]:
-    """Of every queue, then of the command log; or of `queues` alone. Raises OSError."""
+    """Yield the statistics of every queue, then of the command log; or of `queues` alone. Raises OSError."""
     names = [name for name in source.queues() if not queues or name in queues]
     step = -(-len(names) // BATCHES)
     before = source.names()

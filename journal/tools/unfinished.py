@@ -1,5 +1,5 @@
-"""What the last server of a spool has left to finish, which a start does. Every tool that changes journals, or copies
-them, asks here first: without that work they say less, or more, than a start would serve.
+"""The work that the last server of a spool has left to finish, which a start does. Every tool that changes journals, or
+copies them, asks here first: without that work the journals say less, or more, than a start would serve.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Unfinished(Struct, frozen=True):
 
 
 def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
-    """What there is in the spool `folder`, in this order. Raises OSError: it cannot be told."""
+    """Return the unfinished work in the spool `folder`, in the order of `Work`. Raises OSError if a file cannot be
+    read.
+    """
     own = f"{folder}/{OWN_FOLDER}"
     found = []
     if _is_there(fs, f"{own}/{MARK}"):
@@ -57,12 +59,14 @@ def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
 
 
 def unfinished_in(fs: Fs, folder: str, queue: str) -> list[Unfinished]:
-    """The same, of one queue and its children, and of the spool as a whole."""
+    """Return the unfinished work of a queue and its children, and of the spool as a whole."""
     return [each for each in unfinished_work(fs, folder) if each.queue in ("", family_of(queue))]
 
 
 def _operations(fs: Fs, folder: str) -> list[Unfinished]:
-    """A file that a later version has written may be about any queue; one that tells nothing took nothing."""
+    """Return the unfinished operations. The file of a later version may be about any queue; a file without content took
+    no items.
+    """
     try:
         names = [name for name, regular in fs.list(folder) if regular and is_name(name)]
     except MISSING:
@@ -79,7 +83,7 @@ def _operations(fs: Fs, folder: str) -> list[Unfinished]:
 
 
 def family_of(name: str) -> str:
-    """The name of the queue that a fan-out child gets its items from; any other queue's own name."""
+    """Return the name of the queue that a fan-out child gets its items from; any other queue's own name."""
     return parent_of(name) or name
 
 

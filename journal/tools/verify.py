@@ -30,8 +30,8 @@ CMDLOG_FOLDER = f"{kestrel_files.OWN_FOLDER}/{workq_files.OWN_FOLDER}"
 
 
 class Inspection(Struct):
-    """One file. `records` that can be read; `has_checksums`: whether a flipped bit would have been noticed wherever it
-    is; `flaws` by their first byte. `hints`: what may be one, and may be as it was written.
+    """The result for a file. `records` that can be read; `has_checksums`: whether a flipped bit would have been noticed
+    wherever it is; `flaws` by their first byte. `hints`: bytes that may be a flaw, and may be as they were written.
     """
 
     path: str
@@ -47,13 +47,15 @@ class Inspection(Struct):
 
 
 Reader = Callable[[Fs, Inspection, bool], None]
-"""Looks at one file; the last argument: whether its end may be torn, because it is the one that is written to."""
+"""A reader of one file; the last argument: whether the file's end may be torn, because it is the one that is written
+to.
+"""
 Journal = tuple[str, Reader, bool]
 
 
 def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterator[Inspection]:
-    """Every journal file of a spool or of a command log's folder, or those of `queues` alone; a command log's jobs are
-    of all queues. Raises OSError for the folder; where a file cannot be read that is a flaw of it.
+    """Inspect every journal file of a spool or of a command log's folder, or those of `queues` alone; a command log's
+    jobs are of all queues. Raises OSError for the folder; a file that cannot be read has a flaw.
     """
     for name, read, is_written in _journals(fs, folder, queues):
         found = Inspection(f"{folder}/{name}")
@@ -68,7 +70,7 @@ def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterat
 
 
 def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
-    """Temporary files are left out: the next start removes them."""
+    """Yield the journal files to inspect. Temporary files are left out: the next start removes them."""
     entries = fs.list(folder)
     kestrel, streams = kestrel_files.sort_out(entries)[0], libkestrel_files.group_by_queue(entries)
     yield from _gone(fs, folder, queues, {name for name, _ in entries})
@@ -86,7 +88,7 @@ def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
 
 
 def _gone(fs: Fs, folder: str, queues: frozenset[str], there: set[str]) -> Iterator[Journal]:
-    """Sealed files of which nothing is left but a sidecar."""
+    """Yield the sealed files of which only a sidecar is left."""
     for name in sorted(sidecar.names_in(fs, folder)):
         parsed = kestrel_files.parse(name)
         if parsed.kind is kestrel_files.Kind.ARCHIVE and name not in there and (not queues or parsed.queue in queues):
@@ -103,8 +105,10 @@ def _missing(fs: Fs, found: Inspection, is_written: bool) -> None:
 
 
 def _segments(fs: Fs, folder: str, own: kestrel_files.Files, stream: libkestrel_files.StreamFiles) -> set[str]:
-    """Which files are libkestrel's segments. Kestrel's archives have the same names: where other files are Kestrel's,
-    the first bytes of each tell; else all are what a reader's file, or one of them, says."""
+    """Return the files that are libkestrel's segments. Kestrel's archives have the same names. Where other files are
+    Kestrel's, the first bytes of each file tell; else all files are segments if there is a reader's file, or if one of
+    them begins like a segment.
+    """
     begin_so = {name for name in stream.segments if first_bytes(fs, f"{folder}/{name}") == SEGMENT_MAGIC}
     if own.current or own.packs:
         return begin_so
@@ -132,8 +136,8 @@ def _of_cmdlog(fs: Fs, folder: str, below: str) -> Iterator[Journal]:
 
 
 def is_written_to(fs: Fs, path: str) -> bool:
-    """Whether the end of this file may be torn: it is the one of its journal that is written to, by what stands beside
-    it, or stands by itself. Raises OSError.
+    """Tell whether the end of this file may be torn: the file is the one of its journal that is written to, as the
+    files beside it tell, or there are none beside it. Raises OSError.
     """
     folder, _, name = path.rpartition("/")
     if workq_dump.is_cmdlog(fs, path):
@@ -147,7 +151,7 @@ def is_written_to(fs: Fs, path: str) -> bool:
 
 
 def begun_stream(fs: Fs, path: str) -> Flaw | None:
-    """The torn end of a file of libkestrel's that has not all of its first bytes; None if it is no such file. Raises
+    """Return the torn end of a libkestrel file that has not all of its first bytes; None if it is no such file. Raises
     OSError.
     """
     begin = first_bytes(fs, path)
@@ -178,7 +182,9 @@ def _reader(fs: Fs, found: Inspection, is_written: bool) -> None:
 
 
 def _stream(fs: Fs, found: Inspection, is_written: bool, magic: bytes) -> None:
-    """An empty file is sound: a crash came between its creation and its first bytes."""
+    """Read a segment or a reader's file. An empty file is sound: a crash came between its creation and its first
+    bytes.
+    """
     begin = first_bytes(fs, found.path)
     if begin == magic:
         end = _records(fs, found, LibkestrelDumper(magic), is_written)
@@ -190,7 +196,7 @@ def _stream(fs: Fs, found: Inspection, is_written: bool, magic: bytes) -> None:
 
 
 def _records(fs: Fs, found: Inspection, dumper: Dumper, is_written: bool) -> int:
-    """Count the records; where the last one ends."""
+    """Count the records and return where the last one ends."""
     end = dumper.start
     last: Run | None = None
     try:
@@ -206,7 +212,9 @@ def _records(fs: Fs, found: Inspection, dumper: Dumper, is_written: bool) -> int
 
 
 def _look_for_zeros(found: Inspection, last: Row | None) -> None:
-    """A file system may know a file's new size before it has the bytes, and show zeros for them after power loss."""
+    """Look for zeros at the end of the last item. A file system may know a file's new size before it has the bytes, and
+    show zeros for them after power loss.
+    """
     if last is None or not last.data:
         return
     zeros = len(last.data) - len(last.data.rstrip(b"\0"))
@@ -216,7 +224,7 @@ def _look_for_zeros(found: Inspection, last: Row | None) -> None:
 
 
 def _cmdlog(fs: Fs, found: Inspection, is_written: bool) -> None:
-    """Each record has a checksum of its own."""
+    """Read a segment of a command log, in which each record has a checksum of its own."""
     found.has_checksums = True
     if is_written and not found.bytes:
         return  # a crash came between its creation and its first bytes

@@ -32,7 +32,7 @@ class TaskQueue:
         self.wait_for: Callable[[BackgroundTask], None] = lambda task: None
         """Set by the server or the simulator: return once this running task has run. Called only by a stop."""
         self.is_due = False
-        """Whether `start` must be asked: something has been submitted or has ended since it had nothing."""
+        """True if `start` must be called: a task was submitted or has ended since it had nothing."""
 
     def submit(self, task: BackgroundTask, urgent: bool = False) -> None:
         (self._urgent if urgent else self._waiting).append(task)

@@ -21,7 +21,7 @@ class OperationFile:
     is_erased = False
 
     def __init__(self, group: GroupCommit, folder: str, path: str) -> None:
-        """Raises OSError."""
+        """Create the file at `path`. Raises OSError."""
         self.path = path
         self._group = group
         self._file = NewFile(group.fs, folder, path)
@@ -57,10 +57,10 @@ class OperationFile:
         return self._file
 
     def synced(self, now_ms: int) -> None:
-        """Nothing follows."""
+        """Do nothing after a sync: the file has no work that waits for one."""
 
     def close(self) -> None:
-        """All frames are written; nothing more is appended."""
+        """Close the file. All frames are written; nothing more is appended."""
         self.is_closed = True
         self._group.forget(self)
         self._group.close_after_sync(self._file)

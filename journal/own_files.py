@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class Loss(Enum):
-    """What the loss of a file does to a running server."""
+    """The effect of the loss of a file on a running server."""
 
     ENDS = "ends the server"  # exit code 3: it guards or holds what replies rest on
     REMADE = "made again"  # with a warning
@@ -45,7 +45,7 @@ LOSSES = {
     "damaged": Loss.NOTHING,
     "aside.*": Loss.NOTHING,
 }
-"""By name in the own folder, files first; a folder stands for the files in it."""
+"""Losses by name in the own folder, files first; a folder stands for the files in it."""
 
 
 class KeptFile(Struct, frozen=True):

@@ -1,7 +1,8 @@
-"""What a start writes anew after a failed sync of an earlier run: which files, which names, and what is out of reach.
+"""Renewal of files at a start after a failed sync of an earlier run: which files and names, and which are out of reach.
 failed_sync.py does the writing.
 
-What the mark lists is renewed wherever it lies, also where this run does not serve it: afterwards the mark is removed.
+The files that the mark lists are renewed wherever they lie, also where this run does not serve them: afterwards the
+mark is removed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Renewed(Struct, frozen=True):
 
 
 class Renewal:
-    """What one start writes anew in one spool. `own`: the spool's own folder. `jobs`: where the command log is;
+    """The renewal of one spool at one start. `own`: the spool's own folder. `jobs`: where the command log is;
     `serves_jobs`: this process has its locks.
     """
 
@@ -51,7 +52,7 @@ class Renewal:
         self._streams: set[str] = set()
 
     def run(self, found: SpoolListing) -> Renewed:
-        """Raises OSError, JournalFailure."""
+        """Write the files anew. Raises OSError, JournalFailure."""
         try:
             return self._run(found)
         finally:
@@ -81,8 +82,9 @@ class Renewal:
         return Renewed(len(there), [*left_names])
 
     def _groups(self, there: dict[str, int], gone: list[str], old: set[str]) -> tuple[list[RenewalGroup], RenewalGroup]:
-        """What belongs together: the files of a queue, whatever their format, with their sidecars. Old segments are
-        renewed before the newer ones and each for itself, as they have been written: there may be many.
+        """Return the groups of files that are renewed together: the files of a queue, whatever their format, with their
+        sidecars. Old segments are renewed before the newer ones and each for itself, as they have been written: there
+        may be many.
         """
         groups: dict[str, RenewalGroup] = {}
         apart = RenewalGroup()
@@ -102,12 +104,14 @@ class Renewal:
         return sorted(groups.values(), key=lambda group: not group.pairs or group.pairs[0][0] not in old), apart
 
     def _old(self, found: SpoolListing, named: list[str]) -> set[str]:
-        """Segments that have others behind them and are not in the mark: all of them are in doubt if it is torn."""
+        """Return the segments that have others behind them and are not in the mark: all of them are in doubt if it is
+        torn.
+        """
         names = [name for each in found.streams.values() for name in _in_order(each.segments)[:-UNSURE_SEGMENTS]]
         return {f"{self.folder}/{name}" for name in names} - {*named}
 
     def _clear(self, paths: Iterable[str]) -> None:
-        """Drop what an earlier start has copied under temporary names that it did not come to list."""
+        """Remove files that an earlier start has copied under temporary names and did not come to list."""
         wanted = {*paths}
         for folder in dict.fromkeys(path.rpartition("/")[0] for path in wanted):
             for name, _ in self.fs.list(folder) if self._is_ours(folder) else ():
@@ -115,14 +119,14 @@ class Renewal:
                     self.fs.remove(f"{folder}/{name}")
 
     def _is_ours(self, folder: str) -> bool:
-        """Whether only the holder of the spool's lock writes into `folder`."""
+        """Tell whether only the holder of the spool's lock writes into `folder`."""
         return folder in (self.folder, self.own, kestrel_files.sidecar_folder(self.folder)) or folder.startswith(
             f"{self.own}/aside."
         )
 
     def _written(self, found: SpoolListing, mark: SuspectPaths) -> list[str]:
-        """The files that the server writes to, whatever the mark says. Segments are synced before or soon after they
-        are sealed: those that were not are in the mark, if it is whole.
+        """Return the files that the server writes to, whatever the mark says. Segments are synced before or soon after
+        they are sealed: those that were not are in the mark, if it is whole.
         """
         names = [name for name, each in found.kestrel.items() if each.current]
         if mark.is_torn:  # it may have been about to say that one has just been sealed
@@ -143,8 +147,8 @@ class Renewal:
             return []
 
     def _renamed(self, found: SpoolListing) -> list[str]:
-        """Names that archives may have had before: a power cut would bring them back beside the archive, and its items
-        twice.
+        """Return the names that archives may have had before. A power cut would bring such a name back beside the
+        archive, so its items would come twice.
         """
         names = []
         for queue, files in found.kestrel.items():
@@ -161,14 +165,16 @@ class Renewal:
             return []
 
     def _counts(self, path: str) -> bool:
-        """Whether it matters what the file says and that its name is right: temporary files are worth nothing."""
+        """Tell whether a file's content and name matter: temporary files are worth nothing."""
         folder, _, name = path.rpartition("/")
         if folder == self.own:
             return name in RENEWED
         return not TEMPORARY.search(name)
 
     def _reachable(self, paths: list[str]) -> list[str]:
-        """Without those in the sidecars' folder if that is not there: it was made, and the power cut has taken it."""
+        """Return `paths` without those in the sidecars' folder if that does not exist: it was made, and the power cut
+        has removed it.
+        """
         folder = kestrel_files.sidecar_folder(self.folder)
         try:
             self.fs.list(folder)
@@ -177,8 +183,8 @@ class Renewal:
         return paths
 
     def _out_of_reach(self, paths: Iterable[str]) -> list[str]:
-        """Those in folders that are not there, or that another process uses now; the other folders are held until this
-        is over.
+        """Return the paths in folders that do not exist, or that another process uses now. The other folders are held
+        until the renewal ends.
         """
         refused: dict[str, bool] = dict.fromkeys(self._ours, False)
         left = []
@@ -200,15 +206,15 @@ class Renewal:
         return True
 
     def _size(self, path: str) -> int:
-        """-1 if it is not there."""
+        """Return the size of a file; -1 if there is none."""
         try:
             return self.fs.size(path)
         except FileNotFoundError:
             return -1
 
     def _temp(self, path: str) -> str:
-        """Where new bytes for `path` are written: a name that every start clears away. Those that the mark may list
-        have each a number of its own.
+        """Return the path to which new bytes for `path` are written: a name that every start clears away. Paths that
+        the mark may list have each a number of its own.
         """
         folder, _, name = path.rpartition("/")
         if not self._is_ours(folder):

@@ -79,15 +79,15 @@ class SpoolError(Exception):
 
 
 def refused_start(error: OSError, path: str) -> SpoolError:
-    """The start is refused because the system refuses a file without which it would serve something else than what the
-    last server left: the error may pass, and says nothing of what is in the file.
+    """Return the error that refuses a start after the system refuses a file. Without that file the server would serve
+    something else than what the last server left. The error may pass, and says nothing of the file's content.
     """
     return SpoolError(f"{described(error, path)}; {remedy(error, HINT)}")
 
 
 def check_version(fs: Fs, folder: str) -> bytes | None:
-    """The id of the redo log that the last server of a spool has left in use, empty if none is; None: no server has
-    used the folder. Raises SpoolError: no server of this version starts on it, and OSError.
+    """Return the id of the redo log that the last server of a spool has left in use, empty if none is in use. None: no
+    server has used the folder. Raises SpoolError if no server of this version starts on it; OSError.
     """
     path = f"{folder}/{OWN_FOLDER}/version"
     try:
@@ -107,7 +107,7 @@ def check_version(fs: Fs, folder: str) -> bytes | None:
 
 
 def _damaged_version(fs: Fs, path: str, found: str) -> str:
-    """The text for a version file that no version of staniel has written: the command that mends it."""
+    """Return the text for a version file that no version of staniel has written: the command that mends it."""
     why = f"{path} is damaged: it says {found!r}"
     place = shlex.quote(path)
     mend = f"echo {FORMAT_VERSION} > {place}"
@@ -123,10 +123,11 @@ class Spool:
     """The journals of one folder, in both formats."""
 
     def __init__(self, fs: Fs, folder: str, redo_log_bytes: int = 0) -> None:
-        """Takes the lock. Raises SpoolError, or staniel.journal.disk.fs.Locked if another server has it.
+        """Take the lock and prepare the folder. Raises SpoolError, or staniel.journal.disk.fs.Locked if another server
+        has the lock.
 
-        `redo_log_bytes`: the size of the redo log, once there is something to write; 0: there is to be none;
-        CHECKSUMS_ONLY: one of checksums.
+        `redo_log_bytes`: the size of the redo log, once there is something to write; 0: no log; CHECKSUMS_ONLY: a log
+        of checksums.
         """
         self.fs = fs = UnsyncedNames(fs)
         self.folder = folder
@@ -186,8 +187,8 @@ class Spool:
             remove_each(self.fs.beneath, folder, [name for name, regular in self.fs.list(folder) if regular])
 
     def _finish_renewal(self) -> None:
-        """Before anything else is made of the files, and before temporary ones are cleared away. Raises SpoolError, and
-        OSError if the disk does not tell whether there is a mark.
+        """Finish an interrupted renewal, before recovery uses the files and before temporary ones are cleared away.
+        Raises SpoolError, and OSError if the disk does not tell whether there is a mark.
         """
         if not self.failed_sync.exists:
             return
@@ -217,7 +218,8 @@ class Spool:
             raise Locked(f"{locked.holder or 'another process'} ({self.folder})") from None
 
     def look(self) -> bool:
-        """See that the files are where this process has opened them; False if one is to be looked at again soon.
+        """Verify that the files are where this process has opened them. Returns False if one is to be looked at again
+        soon.
 
         Raises Misplaced.
         """
@@ -236,7 +238,9 @@ class Spool:
         return self.fs.suspect is None
 
     def name_error(self, name: str) -> str:
-        """Why the file system cannot hold the files of a queue `name`, which is legal otherwise; "" if it can."""
+        """Return why the file system cannot hold the files of a queue `name`, which is legal otherwise; "" if it
+        can.
+        """
         most = self.name_bytes_max
         if len(name.encode("utf-8", "surrogateescape")) <= most:
             return ""
@@ -254,7 +258,7 @@ class Spool:
         self.used_log = used or b""
 
     def _write_version(self) -> None:
-        """Raises OSError, JournalFailure."""
+        """Write the version file. Raises OSError, JournalFailure."""
         number = self.redo.spool_id if self.redo.state is LogState.IN_USE else self.used_log
         line = f"{IN_USE} {number.hex()}" if number else FORMAT_VERSION
         replace_file(self.fs, f"{self.own}/version", f"{line}\n".encode())
@@ -263,15 +267,15 @@ class Spool:
         self.failed_sync.set_room_aside()
 
     def _remake_ballast(self) -> None:
-        """Raises OSError: the disk has no room for it, and puts are refused."""
+        """Make the ballast again. Raises OSError: the disk has no room for it, and puts are refused."""
         ballast = self.group.ballast
         ballast.release()
         if not self.group.restore_ballast():
             raise OSError(errno.ENOSPC, "there is no room for the reserve", ballast.path)
 
     def replay_log(self) -> tuple[LogContent, list[FileChange]]:
-        """After a power cut: bring the files up to date from the redo log that was in use; what it held, and what was
-        done. What is damaged of it is copied to `damaged/`. Raises SpoolError.
+        """Bring the files up to date from the redo log that was in use, after a power cut. Returns what the log held,
+        and what was done. A damaged log is copied to `damaged/`. Raises SpoolError.
         """
         paths = [f"{self.own}/{name}" for name in redo_log.NAMES]
         content = self._read_log(paths)
@@ -291,7 +295,7 @@ class Spool:
         return content, changes
 
     def _read_log(self, paths: list[str]) -> LogContent:
-        """Raises SpoolError."""
+        """Read the redo log. Raises SpoolError."""
         try:
             return read_log(self.fs, paths, self.used_log)
         except OSError as error:
@@ -300,8 +304,8 @@ class Spool:
             raise SpoolError(f"{why}; mend that and start again, or move {what}") from error
 
     def finish_log(self) -> None:
-        """Before a tool changes journals: do what a start does about the redo log that the last server has left in use.
-        Raises SpoolError, OSError, JournalFailure.
+        """Replay the redo log that the last server has left in use, and end its use: a tool is about to change
+        journals. Raises SpoolError, OSError, JournalFailure.
         """
         if self.used_log:
             self.replay_log()
@@ -314,28 +318,30 @@ class Spool:
                 quarantine(self.fs, path, 0, size, f"{self.own}/damaged")
 
     def end_log(self) -> None:
-        """All journals are synced: no redo log is needed any more. Raises OSError, JournalFailure."""
+        """End the use of the redo log: all journals are synced. Raises OSError, JournalFailure."""
         if self.used_log:
             replace_file(self.fs, f"{self.own}/version", f"{FORMAT_VERSION}\n".encode())
             self.used_log = b""
         self.redo.end()
 
     def end_of_log(self) -> Replacement | None:
-        """What says, installed behind a sync of all journals, that no redo log is needed any more; None: none is in
-        use. Raises OSError.
+        """Return a version file that says that no redo log is needed, to be installed after a sync of all journals.
+        None: no log is in use. Raises OSError.
         """
         if self.redo.state is not LogState.IN_USE and not self.used_log:
             return None
         return Replacement(self.fs, f"{self.own}/version", f"{FORMAT_VERSION}\n".encode())
 
     def remove_unused_log(self) -> None:
-        """There is to be no redo log, and an earlier run has left its files. Those that cannot be removed stay."""
+        """Remove the files of a redo log that an earlier run has left, if this run has none. Files that cannot be
+        removed stay.
+        """
         if self.redo.state is LogState.OFF and not self.used_log:
             with suppress(OSError):
                 remove_each(self.fs.beneath, self.own, list(redo_log.NAMES))
 
     def listing(self) -> SpoolListing:
-        """One listing: the files of each queue, and the names of what is left alone. Raises OSError."""
+        """List the folder: the files of each queue, and the names of the files that are left alone. Raises OSError."""
         held = dict.fromkeys(self.stuck_plan.queues, UNREADABLE) if self.stuck_plan else {}
         found = list_spool(self.fs, self.folder, held)
         found.foreign.remove(OWN_FOLDER)
@@ -347,7 +353,7 @@ class Spool:
         return found
 
     def renew(self, found: SpoolListing, jobs: str) -> Renewed:
-        """After a failed sync of an earlier run: write anew what this one is going to build on. `jobs`: the folder of
+        """Write anew the files that this run builds on, after a failed sync of an earlier run. `jobs`: the folder of
         the command log that this process has locked, empty if it serves none. Raises SpoolError.
         """
         folder = jobs or f"{self.own}/{workq_files.OWN_FOLDER}"
@@ -362,7 +368,7 @@ class Spool:
             raise self._unrenewed(error) from error
 
     def size(self, files: Files) -> int:
-        """How many bytes the files of a queue have; one that cannot be asked counts as empty."""
+        """Return how many bytes the files of a queue have; a file whose size cannot be read counts as empty."""
         return sum(self._size(f"{self.folder}/{name}") for name in files.names())
 
     def _size(self, path: str) -> int:
@@ -372,7 +378,7 @@ class Spool:
             return 0
 
     def orphans(self, found: SpoolListing) -> list[str]:
-        """Sealed files that are gone with all others of their queue, as sidecars tell."""
+        """Return sealed files that are gone with all others of their queue, as sidecars tell."""
         named = [(kestrel_files.parse(name), name) for name in names_in(self.fs, self.folder)]
         known = {*found.kestrel, *found.streams, *found.mixed}
         return [
@@ -384,7 +390,7 @@ class Spool:
         prune(self.fs, self.folder, {name for each in files.values() for name in [*each.archives, *each.gone]})
 
     def set_aside(self, files: Files | StreamFiles, now_ms: int) -> str:
-        """Take a queue's files out of the spool without losing them; the folder where they are now."""
+        """Move a queue's files out of the spool without losing them, and return the folder where they are now."""
         aside = f"{self.own}/aside.{now_ms}"
         self.fs.make_folder(aside)
         remove_sidecars(self.fs, self.folder, files.names())
@@ -420,24 +426,30 @@ class Spool:
         return recovered, log
 
     def settle(self) -> None:
-        """What a killed server had written and not synced is seen again: it must not vanish any more."""
+        """Sync everything that a killed server had written and not synced. Clients see it again, so it must not vanish
+        any more.
+        """
         self.fs.sync_all(self.folder)
 
     def format_of(self, name: str, config: QueueConfig) -> Format:
-        """How queue `name` is kept, or would be: as its fan-out relatives are, whatever its settings say."""
+        """Return the format in which queue `name` is kept, or would be: that of its fan-out relatives, whatever its
+        settings say.
+        """
         family = parent_of(name) or name
         if family in self.streams.families:
             return Format.LIBKESTREL
         return Format.KESTREL if self._kestrel.get(family) else config.journal_format
 
     def create(self, name: str, config: QueueConfig, now_ms: int) -> Log:
-        """The journal of a new queue: an empty file, at once. Raises OSError."""
+        """Create the journal of a new queue: an empty file, at once. Raises OSError."""
         log = self._log(name, config)
         self._create(log, now_ms)
         return log
 
     def claim(self, name: str) -> None:
-        """`name` has files in Kestrel's format, served or not: its fan-out relatives get no others."""
+        """Claim `name` for Kestrel's format, in which it has files, served or not: its fan-out relatives get no other
+        format.
+        """
         self._kestrel.setdefault(parent_of(name) or name, set()).add(name)
 
     def _log(self, name: str, config: QueueConfig) -> Log:
@@ -445,8 +457,8 @@ class Spool:
         return Log(self.fs, self.folder, name, self.group, config)
 
     def erase(self, log: Log | ReaderLog, now_ms: int) -> tuple[int, Unremoved | None]:
-        """Remove a queue's files; the batch that a reply about it waits for, and what could not be removed: its items
-        are gone all the same. Raises OSError, and nothing has changed; JournalFailure.
+        """Remove a queue's files. Returns the batch that a reply about it waits for, and what could not be removed: its
+        items are gone all the same. Raises OSError, and nothing has changed; JournalFailure.
         """
         if isinstance(log, ReaderLog):
             left = self.streams.erase(log, now_ms)
@@ -464,7 +476,7 @@ class Spool:
 
 
 def _hex(text: str) -> bytes:
-    """The bytes that `text` spells; none if it does not."""
+    """Return the bytes that `text` spells; none if it is not hexadecimal."""
     try:
         return bytes.fromhex(text)
     except ValueError:

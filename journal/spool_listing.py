@@ -1,4 +1,4 @@
-"""Which queues a spool folder holds, and in which format each is kept, by names and the first bytes of files.
+"""The list of the queues of a spool folder, and the format of each, by names and the first bytes of files.
 
 Kestrel's archives and libkestrel's segments have the same names, but a segment begins with a magic number that no
 Kestrel record begins with.
@@ -31,7 +31,9 @@ MIXED = "it has files of both journal formats; move those of one away, or finish
 
 
 class SpoolListing(Struct):
-    """By queue: Kestrel's files, libkestrel's files, and why a queue cannot be served. `foreign` is left alone."""
+    """The files of a spool by queue: Kestrel's files, libkestrel's files, and why a queue cannot be served. `foreign`
+    is left alone.
+    """
 
     kestrel: dict[str, Files]
     streams: dict[str, libkestrel_files.StreamFiles]
@@ -40,7 +42,7 @@ class SpoolListing(Struct):
 
 
 def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> SpoolListing:
-    """One listing. `held`: queues, fan-out parents, of which nothing is served, and why. Raises OSError."""
+    """List a spool folder. `held`: queues, fan-out parents, of which nothing is served, and why. Raises OSError."""
     entries = fs.list(folder)
     kestrel, foreign = kestrel_files.sort_out(entries)
     streams = {
@@ -66,14 +68,16 @@ def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Sp
 
 
 def _is_stream(fs: Fs, folder: str, files: libkestrel_files.StreamFiles) -> bool:
-    """Whether the files are libkestrel's: one is called like a reader's, or begins like a segment."""
+    """Tell whether the files are libkestrel's: a file is named like a reader's, or begins like a segment."""
     if files.readers:
         return True
     return any(first_bytes(fs, f"{folder}/{name}") == SEGMENT_MAGIC for name in files.segments)
 
 
 def first_bytes(fs: Fs, path: str) -> bytes:
-    """As many as a magic has; none if they cannot be read, which is told when the file's turn comes."""
+    """Return the first bytes of a file, as many as a magic has. Returns none if the file cannot be read: the error is
+    reported when the file is read as a whole.
+    """
     try:
         return fs.read(path, 0, MAGIC_BYTES)
     except OSError:
@@ -91,16 +95,17 @@ class SpoolFile(Struct, frozen=True):
 
 
 def is_journal_file(name: str) -> bool:
-    """Whether a start would take a file of this name for one of a queue."""
+    """Tell whether a start would take a file of this name for one of a queue."""
     if kestrel_files.parse(name).kind in JOURNAL_KINDS:
         return True
     return libkestrel_files.parse(name).kind in STREAM_KINDS
 
 
 def spool_files(fs: Fs, folder: str, jobs: str = "") -> list[SpoolFile]:
-    """What a copy of a spool must have: journals with their sidecars, the command log, which lies in the folder `jobs`
-    or within the spool, and what is known of transfers, pauses and status. Files of purges hold nothing that the copy
-    needs: what they have has left, and what has not is still in its queue. Raises OSError.
+    """Return the files that a copy of a spool must have: journals with their sidecars, the command log, which lies in
+    the folder `jobs` or within the spool, and the state of transfers, pauses and status. Files of purges hold nothing
+    that the copy needs: the items in them have left their queues, and the others are still in their queues. Raises
+    OSError.
     """
     own = f"{folder}/{OWN_FOLDER}"
     found = [
@@ -123,7 +128,7 @@ def spool_files(fs: Fs, folder: str, jobs: str = "") -> list[SpoolFile]:
 
 
 def may_be_in_spool(name: str) -> bool:
-    """Whether `spool_files` may give this name."""
+    """Tell whether `spool_files` may give this name."""
     folder, _, last = name.rpartition("/")
     if not last or last in (".", "..") or "\0" in name:
         return False
@@ -137,7 +142,7 @@ def may_be_in_spool(name: str) -> bool:
 
 
 def _carries_items(fs: Fs, path: str) -> bool:
-    """Of one that has just been dropped: no."""
+    """Tell whether an operation's file carries items. A file that has just been removed carries none."""
     try:
         return undo_file.carries_items(fs, path)
     except FileNotFoundError:

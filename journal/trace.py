@@ -1,5 +1,5 @@
-"""What the records of journal files do to single items, for tools that tell the life of one, or what a queue held at a
-moment. Each format's room has a trace.py that reads its files in order; here is what they say.
+"""Traces of single items through the records of journal files, for tools that tell the life of an item, or what a queue
+held at a moment. Each format's room has a trace.py that reads its files in order; here are the events of all formats.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Progress = Callable[[int], None]
 
 
 class Happened(Enum):
-    """What one record did to an item. A queue's items are added, opened, aborted, closed or removed; a job's life has
-    the words of workq.
+    """The effect of a record on an item. A queue's items are added, opened, aborted, closed or removed; a job's life
+    has the words of workq.
     """
 
     ADDED = "added"
@@ -39,7 +39,7 @@ class Happened(Enum):
 
 
 class Event(Struct, frozen=True, gc=False):
-    """One thing that happened to the item `id`, by the record `record` with `size` bytes from byte `at` of `file` on.
+    """An event in the life of the item `id`, by the record `record` with `size` bytes from byte `at` of `file` on.
 
     It was not before `from_ms` nor after `until_ms`, as far as the files tell: 0 and None for what they do not. The two
     are equal where the record has its time. `queue`: whose, where files are of several. `xid`: of an open read.
@@ -58,7 +58,7 @@ class Event(Struct, frozen=True, gc=False):
 
 
 class Payload(Struct, frozen=True, gc=False):
-    """Where an item's bytes are."""
+    """The place of an item's bytes."""
 
     file: str
     at: int
@@ -70,8 +70,8 @@ def _refuse(*given: Any, **named: Any) -> Any:
 
 
 class FrozenFs:
-    """Some files of a folder as they are when this is made, whatever a server does to their names meanwhile: they stay
-    open until `close`. For reading alone. Raises OSError.
+    """Files of a folder as they are when this is made, whatever a server does to their names meanwhile: they stay open
+    until `close`. For reading alone. Raises OSError.
     """
 
     append = rename = link = remove = truncate = sync_folder = sync_all = make_folder = allocate = overwrite = _refuse
@@ -80,8 +80,8 @@ class FrozenFs:
     lock = is_locked = hold = _refuse
 
     def __init__(self, fs: Fs, folder: str, wanted: Callable[[str], bool], listed: list[str] | None = None) -> None:
-        """`listed`: their names, as they were a while ago. If they are all there still, nothing is listed: whether
-        others have come is the caller's to see.
+        """Open the files. `listed`: their names, as they were a while ago. If they are all there still, the folder is
+        not listed: the caller must find out whether other files have come.
         """
         self._readers: dict[str, Reader] = {}
         self._sizes: dict[str, int] = {}
@@ -96,7 +96,7 @@ class FrozenFs:
         raise OSError(EAGAIN, f"the files change faster than they can be opened, {TRIES} times in a row", folder)
 
     def _open(self, fs: Fs, folder: str, names: list[str]) -> bool:
-        """False, and nothing is open, if one of them is not there."""
+        """Open the files. Returns False, with nothing open, if one of them is not there."""
         self._entries = [(name, True) for name in names]
         try:
             for name in names:

@@ -39,7 +39,7 @@ class FilePosition(Struct, frozen=True, order=True):
 
 
 class Fate(Enum):
-    """What is known of a copy."""
+    """The known outcome of a copy."""
 
     UNKNOWN = "unknown"
     LANDED = "landed"  # the disk has it; written down only if its source cannot be read
@@ -70,17 +70,21 @@ class Intent(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def copy_key(self) -> tuple[int, int, int]:
-        """What the copy can be known by; copies with equal keys are told apart by their places."""
+        """The values by which the copy can be known; copies with equal keys are told apart by their places."""
         return self.added_ms, self.size, self.crc
 
     def means(self, item: Item, item_id: int) -> bool:
-        """Whether `item` is the one to be removed. Without a transaction or an id an equal one will do."""
+        """Tell whether `item` is the one to be removed. If the intent has neither a transaction nor an id, an equal
+        item will do.
+        """
         if self.id and item_id != self.id:
             return False
         return key_of(item) == (self.was_added_ms, self.size, self.crc)
 
     def is_torn(self, item: Item) -> bool:
-        """Whether `item`, which lies where the copy should, is what a power cut left of it: zeros for some bytes."""
+        """Tell whether `item`, which lies where the copy should, is the copy after a power cut: zeros took the place of
+        some bytes.
+        """
         if len(item.data) != self.size or key_of(item) == self.copy_key:
             return False
         found, written = item.added_ms.to_bytes(8, "little", signed=True), self.added_ms.to_bytes(8, "little")
@@ -88,7 +92,7 @@ class Intent(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def key_of(item: Item) -> tuple[int, int, int]:
-    """(add time, size, checksum) of an item: ids change when a journal is rewritten, these do not."""
+    """Return (add time, size, checksum) of an item: ids change when a journal is rewritten, these do not."""
     return item.added_ms, len(item.data), crc32(item.data)
 
 
@@ -99,7 +103,7 @@ class Done(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TransferLogDamage(Struct):
-    """What was wrong with the file when it was read: lines that could be mended, and that could not."""
+    """The damage of the file when it was read: how many lines were mended, and how many are lost."""
 
     mended: int = 0
     lost: int = 0
@@ -110,7 +114,7 @@ class TransferLogDamage(Struct):
 
 
 def encode(record: Intent | Done) -> bytes:
-    """A line. Its last field is a checksum of what stands before it."""
+    """Return the line of a record. Its last field is a checksum of the bytes before it."""
     try:
         body = msgspec.json.encode(record)[:-1]
     except UnicodeEncodeError:
@@ -120,7 +124,7 @@ def encode(record: Intent | Done) -> bytes:
 
 
 def decode(line: bytes) -> Intent | Done | None:
-    """What a line says; None if it is not what was written. One of an earlier version has no checksum."""
+    """Decode a line; None if it is not as it was written. A line of an earlier version has no checksum."""
     body, has_checksum, checksum = line.rpartition(CHECKSUM)
     if has_checksum and checksum != b"%d}" % crc32(body):
         return None
@@ -135,7 +139,7 @@ def decode(line: bytes) -> Intent | Done | None:
 
 
 def mended(line: bytes) -> Intent | Done | None:
-    """The same for a line of which one bit is another than was written: the checksum tells which one."""
+    """Decode a line in which one bit is wrong: the checksum tells which one. Returns None if there is no such bit."""
     bent = bytearray(line)
     for at in range(len(bent)):
         for bit in range(8):
@@ -147,8 +151,8 @@ def mended(line: bytes) -> Intent | Done | None:
 
 
 def _spelled(name: str) -> str:
-    """A name that JSON can hold. A file name need not be UTF-8: such a one is spelled in hexadecimal digits behind a
-    slash, which no name can hold.
+    """Return a name that JSON can hold. A file name need not be UTF-8: a name that is not is spelled in hexadecimal
+    digits behind a slash, which no name can hold.
     """
     try:
         name.encode()
@@ -191,8 +195,8 @@ class TransferLog:
         self._must_sync = False
 
     def read(self) -> list[Intent]:
-        """The intents that an earlier run has left, in their order. A torn last line was never relied on; what else
-        cannot be read is told by `damage`. Raises OSError.
+        """Read the intents that an earlier run has left, in their order. A torn last line was never relied on; `damage`
+        counts the other lines that cannot be read. Raises OSError.
         """
         found: dict[int, Intent] = {}
         self.damage = TransferLogDamage()
@@ -207,7 +211,7 @@ class TransferLog:
         return list(found.values())
 
     def _decoded(self, line: bytes) -> Intent | Done | None:
-        """A line as it was written; None: it cannot be told."""
+        """Decode a line, mended if that is possible. Returns None and counts the line as lost if it is not."""
         record = decode(line)
         if record is None and len(line) <= MENDED_BYTES_MAX and self.damage.lines < MENDED_LINES_MAX:
             record = mended(line)
@@ -216,12 +220,12 @@ class TransferLog:
         return record
 
     def reserve(self) -> int:
-        """A number for an intent that another file tells of."""
+        """Return a new number, for an intent that another file holds."""
         self._last += 1
         return self._last
 
     def begin(self, source: str, taken: Delivery, target: str, position: tuple[int, int], copy: Item) -> int:
-        """Note what is meant; the number to end it by. `position`: where the copy will be written."""
+        """Write down an intent and return the number to end it by. `position`: where the copy will be written."""
         self._last += 1
         self._under_way += 1
         item_id = taken.item.id if isinstance(taken.item, Numbered) else 0
@@ -234,13 +238,13 @@ class TransferLog:
         return self._last
 
     def end(self, number: int) -> None:
-        """The removal is on the disk."""
+        """End an intent: the removal is durable."""
         self.kept.pop(number, None)
         self._begun.pop(number, None)
         self._append(Done(number))
 
     def abandon(self, number: int) -> None:
-        """One that is kept needs no outcome any more: its source is deleted. It stays in the file until `end`."""
+        """Stop waiting for the outcome of a kept intent, whose source is deleted. It stays in the file until `end`."""
         self._begun[number] = encode(self.kept.pop(number))
 
     def retain(self, intent: Intent) -> None:
@@ -251,7 +255,7 @@ class TransferLog:
             self._must_sync = True
 
     def end_synced(self) -> None:
-        """The end of an intent that was begun in this run is on the disk."""
+        """Note that the end of an intent that was begun in this run is durable."""
         self._under_way -= 1
 
     def _append(self, record: Intent | Done) -> None:
@@ -292,10 +296,10 @@ class TransferLog:
         return self.file
 
     def synced(self, now_ms: int) -> None:
-        """Nothing follows."""
+        """Do nothing after a sync: the file has no work that waits for one."""
 
     def restart(self, kept: Iterable[Intent] = ()) -> None:
-        """Nothing is under way: the file holds these and no others."""
+        """Write the file anew with the intents `kept` and no others. No transfer is under way."""
         self._restart_bytes = RESTART_BYTES
         self.kept = {intent.begin: intent for intent in kept}
         self.close()
@@ -310,7 +314,7 @@ class TransferLog:
 
     @property
     def is_lost(self) -> bool:
-        """Whether another program has removed, replaced or cut the file."""
+        """True if another program has removed, replaced or cut the file."""
         with suppress(OSError):  # the disk does not tell
             return self._file is not None and not self._file.is_at(self.path)
         return False
@@ -328,12 +332,12 @@ class TransferLog:
         self.close_after_sync(file)
 
     def _unended(self) -> bytes:
-        """The lines of all intents whose end has not been recorded."""
+        """Return the lines of all intents whose end has not been recorded."""
         return b"".join([*(encode(intent) for intent in self.kept.values()), *self._begun.values()])
 
     def _go_on_in_another_file(self, file: File) -> None:
-        """All is written: what has not ended goes into a file of its own, and that in this one's place. There may be
-        something under way at all times. Raises OSError.
+        """Write the intents that have not ended to a new file, and put that in the place of this one. Everything is
+        written; there may be transfers under way. Raises OSError.
         """
         data = self._unended()
         try:

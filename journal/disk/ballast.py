@@ -47,7 +47,7 @@ class Ballast:
         self.trouble = ""
         """Why there is no reserve although there is room."""
         self.lacks_inodes = False
-        """Whether it is inodes that are used up."""
+        """True if the disk has too few inodes."""
         self.bytes = reserve_bytes(fs.free_bytes(folder)[1])
 
     @property

@@ -88,7 +88,7 @@ class FailedSyncMarker:
         self._said: tuple[list[str], list[str]] | None = None
         self._has_room = False
         self.is_complete = False
-        """Whether everything that earlier processes have left in the caches is on the disk: a start has synced it."""
+        """True once everything that earlier processes have left in the caches is durable: a start has synced it."""
         fs.failed = self.record_failure
 
     def record_failure(self) -> None:

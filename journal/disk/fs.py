@@ -57,16 +57,14 @@ UNKNOWN_INODES = 1 << 62
 
 
 class File(Protocol):
-    """One file open for appending. `size` is what has been written, in bytes, also after a write that failed half
-    way.
-    """
+    """A file open for appending. `size` is the number of bytes written, also after a write that failed half way."""
 
     size: int
 
     def write(self, data: bytes) -> None: ...
 
     def read(self, at: int, count: int) -> bytes:
-        """At most `count` bytes from offset `at`; fewer only at the end of the file. Raises OSError."""
+        """Return at most `count` bytes from offset `at`; fewer only at the end of the file. Raises OSError."""
 
     def sync(self) -> None:
         """Sync the file. Raises SyncFailed."""

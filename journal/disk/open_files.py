@@ -26,7 +26,9 @@ class FileHolder(Protocol):
 
 
 class OpenFiles:
-    """About `limit` open files while most are idle; never more than `most` and those that a running sync has."""
+    """The journals with an open file, least recently used first: about `limit` while most are idle, never more than
+    `most` and those that a running sync uses.
+    """
 
     def __init__(self, limit: int = LIMIT, most: int = MOST) -> None:
         self.limit = limit
@@ -37,7 +39,7 @@ class OpenFiles:
         return len(self._holders)
 
     def allow(self, most: int) -> None:
-        """The process may have `most` journals open."""
+        """Allow `most` open journals."""
         self.limit, self.most = min(LIMIT, most), most
 
     def reopen(self, fs: Fs, path: str) -> File:
@@ -52,11 +54,13 @@ class OpenFiles:
                     raise
 
     def _close_one(self) -> bool:
-        """The least recently used one that needs no sync first, else any; False if none can be closed."""
+        """Close the least recently used journal that needs no sync first, else any. Returns False if none can be
+        closed.
+        """
         return any(self._ask_oldest(force) for force in (False, True) for _ in range(len(self._holders)))
 
     def opened(self, holder: FileHolder) -> None:
-        """`holder` has just opened its file: others may have to close theirs. Raises JournalFailure."""
+        """Note that `holder` has just opened its file, and close others if need be. Raises JournalFailure."""
         if len(self._holders) >= self.limit:
             self._close_some()
         self._holders[holder] = None

@@ -1,4 +1,5 @@
-"""What to say when the system refuses a call on a file: which call, on what, why, and what an operator can do.
+"""The text of an error after the system refuses a call on a file: which call, on what, why, and what an operator can
+do.
 
 The table of calls is in docs/durability.md; tests/journal/disk/test_refused_calls.py walks it with each errno.
 """
@@ -32,7 +33,7 @@ REMEDIES = {
 
 
 def described(error: OSError, path: str = "") -> str:
-    """`cannot rename A to B: Permission denied`. `path`: of the file, where the error does not name it."""
+    """Return a text like `cannot rename A to B: Permission denied`. `path`: the file, if the error does not name it."""
     names = [str(name) for name in (error.filename or path, error.filename2) if name]
     if not names:
         return error.strerror or str(error)
@@ -41,6 +42,6 @@ def described(error: OSError, path: str = "") -> str:
 
 
 def remedy(error: BaseException | None, otherwise: str) -> str:
-    """What to do about it; `otherwise` if that depends on more than the errno."""
+    """Return what an operator can do about the error; `otherwise` if that depends on more than the errno."""
     number = error.errno if isinstance(error, OSError) else None
     return REMEDIES.get(number or 0, otherwise)

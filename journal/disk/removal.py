@@ -16,7 +16,7 @@ class FileRemoval:
         self._names = names
         self._last = last
         self.has_begun = False
-        """Whether a file is gone: before that an error leaves everything as it was."""
+        """True once a file is gone: before that an error leaves everything as it was."""
 
     def carry_out(self) -> None:
         """Remove what is left. Raises OSError, JournalFailure; a second call goes on where the first one failed."""

@@ -18,7 +18,7 @@ CEILINGS = {
     "bench": 0,
     "server": 0,
     "broker": 134,
-    "journal": 464,
+    "journal": 26,
     "queues": 42,
     "sim": 325,
 }

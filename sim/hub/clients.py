@@ -1,4 +1,6 @@
-"""Clients with sockets for the hub: requests sent in pieces, and which bytes may answer which of them, in order."""
+"""Clients with sockets for the hub. They send requests in pieces, and check which bytes may answer which request, in
+order.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ END_OF_READ = re.compile(rb"END|ERROR|CLIENT_ERROR .*|SERVER_ERROR .*")
 
 
 class Request(Struct, eq=False):
-    """One request. `item`: the number of what is put; `waits`: its answer may take a while."""
+    """A request. `item`: the number of the item that is put; `waits`: its answer may take a while."""
 
     want: Want
     queue: str
@@ -74,7 +76,7 @@ class Answer(Struct):
 
 
 class Side(Enum):
-    """What the client has done with its connection."""
+    """The state of the client's side of its connection."""
 
     OPEN = "open"
     ENDED = "ended"  # nothing more from it; it still listens
@@ -102,7 +104,7 @@ class NetClient:
             self.unsaid += request.line
 
     def push(self, rng: Random, *, all_of_it: bool = False) -> None:
-        """Some of what is to be said reaches the server's socket."""
+        """Let some of the unsent bytes reach the server's socket."""
         if self.side is Side.OPEN and self.unsaid and not self.link.is_reset:
             size = len(self.unsaid) if all_of_it or rng.random() < 0.7 else rng.randrange(1, len(self.unsaid) + 1)
             self.link.to_server += self.unsaid[:size]
@@ -123,7 +125,7 @@ class NetClient:
         self.unsaid.clear()
 
     def leave(self, *, by_reset: bool) -> None:
-        """Be gone."""
+        """Close the connection, perhaps by a reset."""
         self.side = Side.GONE
         self.why_over = "it has gone"
         self.unsaid.clear()
@@ -132,7 +134,9 @@ class NetClient:
             self.link.reset()
 
     def hear(self) -> list[Answer]:
-        """Read what has come. Raises Violation if it is no answer, or if the server has hung up without a reason."""
+        """Read what has come and return the answers. Raises Violation if it is no answer, or if the server has hung up
+        without a reason.
+        """
         link = self.link
         if self.side is Side.GONE:
             return []
@@ -164,15 +168,15 @@ class NetClient:
         return found
 
     def may_end(self, request: Request, line: bytes) -> bool:
-        """Whether this line ends the answer to `request`."""
+        """Tell whether this line ends the answer to `request`."""
         return request.may_end(line)
 
     def _is_cut_short(self) -> bool:
-        """Whether what is heard may answer the beginning of a request whose rest was never said."""
+        """Tell whether the bytes that were read may answer the beginning of a request whose rest was never sent."""
         return False
 
     def _next(self, request: Request) -> Answer | None:
-        """The next part of the answer to `request`, once it is there."""
+        """Return the next part of the answer to `request`; None if it is not there yet."""
         while True:
             line, newline, rest = bytes(self._heard).partition(b"\r\n")
             if not newline:

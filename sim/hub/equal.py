@@ -1,7 +1,7 @@
 """Items that are all alike, put at the same moment, and operations that carry them two at a time.
 
-No byte tells such items apart, so the judge counts (ledgers.py): of each content there are as many as clients were
-told of, over all queues together.
+No byte tells such items apart, so the judge counts (ledgers.py): of each content there are as many as clients were told
+of, over all queues together.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from staniel.sim.queues.promises import Accident
 
 TURNS_MS = (*(0,) * 80, LOOK_AGAIN_MS)
 TURNS_TO_ACCIDENT_MS = (0, 0, 0, LOOK_AGAIN_MS)
-"""Most puts of a life come in one millisecond; when an accident is near, operations need not wait for each other."""
+"""Most turns take no time, so most puts of a life come in one millisecond; when an accident is near, operations need
+not wait for each other.
+"""
 SETTLES = 0.2
 PUTS_BESIDE = {False: 10, True: 50}  # percent; whether copies are to come
 TURNS_OF_A_PUT = 7
 STEPS_OF_A_PUT = 4
 STEPS_OF_TWO = 60  # of the disk, within which two operations are cut off
 LAX = "c"
-"""A queue whose items come from others alone and go to others alone, in seeds in which it has another sync policy: so
-none of them may be lost or doubled whatever the policy is.
+"""A queue whose items only come from other queues and only go to other queues, in seeds in which it has another sync
+policy: so none of its items may be lost or doubled whatever the policy is.
 """
 
 
@@ -42,7 +44,7 @@ class EqualRun(HubRun):
         self.config = self._config()
 
     def _settings_of_seed(self) -> str:
-        """What the reloads of a seed leave as it is."""
+        """Return the settings that the reloads of a seed do not change."""
         lines = []
         if self.rng.randrange(1000) < self.profile.streams:
             lines.append('default.journal_format = "libkestrel"')
@@ -65,8 +67,8 @@ class EqualRun(HubRun):
         super()._step()
 
     def _act(self) -> None:
-        """Rather a new operation than anything else; when an accident is near nothing new but some puts, so that most
-        is answered and counts.
+        """Prefer a new operation to anything else. When an accident is near, begin nothing new but some puts, so that
+        most requests are answered and count.
         """
         draw = self.rng.randrange(100)
         if self.is_due and self.world.broker.operations.running:
@@ -86,8 +88,8 @@ class EqualRun(HubRun):
             self._meanwhile()
 
     def _begin_two(self) -> None:
-        """Two operators ask in one turn for what takes a while; perhaps when all else is answered, and with an accident
-        on the way.
+        """Let two operators ask in one turn for operations that take a while; perhaps after all other answers, and with
+        an accident on the way.
         """
         is_last = not self.is_due and self.rng.random() < 0.7
         queues = self.rng.sample(QUEUES, 3)
@@ -99,7 +101,7 @@ class EqualRun(HubRun):
             self.disk.stop_at = len(self.disk.log) + self.rng.randrange(STEPS_OF_TWO)
 
     def _prepare(self, target: str, *sources: str) -> None:
-        """Items that two operations can bring to `target`, or back to it."""
+        """Put items that two operations can bring to `target`, or back to it."""
         rng = self.rng
         self._hear_all()
         for source in sources:
@@ -118,8 +120,8 @@ class EqualRun(HubRun):
         self._hear_all()
 
     def _put_beside(self) -> None:
-        """An item like those that the operations carry, in the millisecond that most of these show; perhaps it is
-        answered while they are under way, and that is all there is time for.
+        """Put an item like those that the operations carry, in the millisecond that most of them show. In half of the
+        cases wait for its answer while the operations run, then let the disk stop soon.
         """
         world = self.world
         running = world.broker.operations.running.values()
@@ -138,7 +140,7 @@ class EqualRun(HubRun):
         self.disk.stop_at = len(self.disk.log) + self.rng.randrange(STEPS_OF_A_PUT)
 
     def _ask(self, *requests: Request) -> None:
-        """Each by an operator of its own."""
+        """Send each request by an operator of its own."""
         for request in requests:
             client = self._operator()
             self._said.append(("asks", client.name, repr(request.line[:40])))
@@ -146,7 +148,7 @@ class EqualRun(HubRun):
             client.push(self.rng, all_of_it=True)
 
     def _two_operations(self, target: str, *sources: str) -> list[Request]:
-        """Those that bring items to one queue rather than others."""
+        """Return operations that bring items to `target` rather than to other queues."""
         rng, known = self.rng, self.world.broker.undos.by_id
         there = [number for number, record in known.items() if record.queue == target][-2:]
         undos = [operators.undoes(number, rng) for number in there]
@@ -157,7 +159,7 @@ class EqualRun(HubRun):
         return rng.choice((undos[:1] + moves[:1], undos[:1] + purges[:1], moves, purges, purges[:1]))
 
     def _hear_all(self) -> None:
-        """No time passes until every answer that waits for nothing but the disk has been heard."""
+        """Read every answer that waits for nothing but the disk, while no time passes."""
         before, self.world.net.meanwhile = self.world.net.meanwhile, lambda: None
         for _ in range(2):
             for client in list(self.clients):
@@ -168,7 +170,7 @@ class EqualRun(HubRun):
         self.world.net.meanwhile = before
 
     def _dead_letters(self) -> None:
-        """A client opens items and gives some of them back in one packet, whatever the disk knows of that."""
+        """Let a client open items and abort some of them in one packet, whether or not that is durable."""
         self.actors += 1
         client = self._new_client()
         if self.ends_silent:
@@ -194,7 +196,7 @@ class EqualRun(HubRun):
         return client
 
     def _one_of_operator(self, rng: Random) -> Request:
-        """Seldom anything behind which it is not known how many items there are."""
+        """Return a request of an operator. Requests after which the number of items is unknown are rare."""
         queue, draw = rng.choice(self._open_to_clients), rng.randrange(100)
         if draw < 30:
             return operators.takes(queue, rng)

@@ -1,5 +1,5 @@
-"""What became of the items of a hub, as far as clients and their connections tell: of each item; or, where all are
-alike, of how many there are.
+"""Ledgers of the items of a hub, as far as clients and their connections tell: of each item; or, where all are alike,
+of how many there are.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ QUEUES = ("a", "b", "c")
 FREEING = (Want.ERASE, Want.DELETE_UNDOABLY)
 PADDING = {1: 0, 2: 200}  # of items that are alike, by their content, which is the number that an item shows
 Counts = Counter[tuple[str, int]]
-"""By queue and content."""
+"""Numbers of items by queue and content."""
 Found = dict[str, list[int]]
 
 
 class Ledger:
-    """What became of every item, as far as clients and their connections tell."""
+    """The known fate of every item, as far as clients and their connections tell."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -32,16 +32,16 @@ class Ledger:
         self.together = {name: frozenset((name,)) for name in QUEUES}  # between which items may have been moved
 
     def asks(self, item: int, queue: str) -> None:
-        """A client is going to put it."""
+        """Note that a client is about to put `item`."""
         self.put[item] = queue
 
     def joins(self, source: str, target: str) -> None:
-        """A move was asked for: from now on no answer tells in which of the two queues an item is."""
+        """Note that a client asked for a move: from now on no answer tells in which of the two queues an item is."""
         both = self.together[source] | self.together[target]
         self.together.update(dict.fromkeys(both, both))
 
     def hears(self, client: NetClient, answer: Answer) -> None:
-        """Raises Violation."""
+        """Note an answer. Raises Violation."""
         request, queue = answer.request, answer.request.queue
         for item in answer.items:
             if self.put.get(item) not in self.together[queue]:
@@ -64,13 +64,13 @@ class Ledger:
             self._free(queue)
 
     def _has_given_up(self, client: NetClient, answer: Answer) -> bool:
-        """Whether `client` may have lost what it had opened, while the answer was on its way: it has shut its side,
-        or said quit, or aborted.
+        """Tell whether `client` may have lost what it had opened, while the answer was on its way: it has shut its
+        side, or said quit, or aborted.
         """
         return answer.request.want in (Want.OPEN, Want.MONITOR) and (bool(client.why_over) or answer.is_aborted)
 
     def leaves(self, client: NetClient) -> None:
-        """Nothing more is heard by this client. What it has asked may have been done."""
+        """Note that this client hears nothing more. The server may have carried out its unanswered requests."""
         self.shown.update(int(number) for number in ITEM.findall(client.link.sent))
         for request in client.unanswered:
             self.loose[request.queue] += TAKES.get(request.want, 0) + (request.want is Want.CLOSE)
@@ -79,11 +79,11 @@ class Ledger:
         client.unanswered.clear()
 
     def _free(self, queue: str) -> None:
-        """All that was put to `queue` until now may be gone, answered or not."""
+        """Note that all items put to `queue` until now may be gone, answered or not."""
         self.freed.update(item for item, name in self.put.items() if name in self.together[queue])
 
     def judge(self, found: Found) -> None:
-        """What a start finds. Raises Violation."""
+        """Check what a start finds. Raises Violation."""
         for those in sorted(set(self.together.values()), key=sorted):
             queue = " + ".join(sorted(those))
             items = [item for name in sorted(those) for item in found.get(name, [])]
@@ -107,12 +107,12 @@ class Ledger:
 
 
 class EqualLedger(Ledger):
-    """How many items of each content there are at least and at most, as far as clients have been told: of each queue,
-    but what counts is the sum over those between which items may have been moved.
+    """The least and the greatest number of items of each content, as far as clients have been told: of each queue, but
+    what counts is the sum over the queues between which items may have been moved.
     """
 
     def __init__(self, queues: tuple[str, ...] = ()) -> None:
-        """`queues`: between them items move without being asked."""
+        """Begin with no items. `queues`: those between which items move without a request."""
         super().__init__()
         self.together |= dict.fromkeys(queues, frozenset(queues))
         self.least: Counts = Counter()

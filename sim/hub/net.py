@@ -23,10 +23,10 @@ WINDOW_BYTES = 3000
 
 
 class Watched(Protocol):
-    """What a descriptor stands for."""
+    """The object behind a descriptor."""
 
     def ready(self) -> int:
-        """As an epoll mask."""
+        """Return the events that are ready, as an epoll mask."""
 
 
 class Net:
@@ -44,7 +44,7 @@ class Net:
     # descriptors
 
     def take(self, what: Watched) -> int:
-        """The lowest number that is free."""
+        """Give the lowest free descriptor to `what`, and return it."""
         fd = FIRST_FD
         while fd in self.open:
             fd += 1
@@ -80,7 +80,7 @@ class Net:
         self.is_closed = True
 
     def poll(self) -> list[tuple[int, int]]:
-        """One batch of events, each descriptor once."""
+        """Return one batch of events, each descriptor once."""
         rng = self.rng
         events = self.due()
         known = {fd for fd, _ in events}
@@ -92,19 +92,19 @@ class Net:
         return events
 
     def due(self) -> list[tuple[int, int]]:
-        """All that is ready."""
+        """Return all events that are ready."""
         found = [(fd, self.open[fd].ready() & (mask | ALWAYS)) for fd, mask in self._interest.items()]
         return [event for event in found if event[1]]
 
     def _false_alarms(self, known: set[int]) -> list[tuple[int, int]]:
-        """Readiness that is over by the time it is looked at, and descriptors that are closed already."""
+        """Return readiness that is over by the time the hub looks, and descriptors that are closed already."""
         numbers = [fd for fd, mask in self._interest.items() if fd not in known and mask & select.EPOLLIN]
         numbers.append(max(self.open, default=FIRST_FD) + self.rng.randrange(1, 3))
         return [(fd, select.EPOLLIN) for fd in self.rng.sample(numbers, min(2, len(numbers)))]
 
 
 class Link:
-    """One connection, seen by both ends. `sent`: all that the server's socket has taken, heard or not."""
+    """A connection, seen by both ends. `sent`: all that the server's socket has taken, heard or not."""
 
     def __init__(self) -> None:
         self.to_server = bytearray()
@@ -118,7 +118,7 @@ class Link:
         self.client = "a client"  # its address
 
     def reset(self) -> None:
-        """The client is gone at once, and with it what was under way."""
+        """Reset the connection: the client is gone at once, and the bytes under way are lost."""
         self.is_reset = self.client_ended = True
         self.to_server.clear()
         self.to_client.clear()

@@ -28,7 +28,7 @@ REST_MS = 3500  # longer than any wait, and than the server lingers
 
 
 class HubRun(History):
-    """One seed of a profile that has a hub."""
+    """A seed of a profile that has a hub."""
 
     world: HubWorld
     turns_ms: tuple[int, ...] = (0, 0, 0, 1, 1, 5, 30)
@@ -143,7 +143,7 @@ class HubRun(History):
                 self._hear(client)
 
     def _act(self) -> None:
-        """Something happens between two turns."""
+        """Let something happen between two turns."""
         draw = self.rng.randrange(100)
         if draw < 40:
             self._request()
@@ -157,7 +157,7 @@ class HubRun(History):
             self._meanwhile()
 
     def _change_over(self) -> None:
-        """A client that waits for the disk is reset and another connects, while threads come to their end."""
+        """Reset a client that waits for the disk and connect another, while threads come to their end."""
         waiting = [connection.sock for connection in self.world.hub._holding]
         those = [client for client in self.clients if client.side is Side.OPEN and client.link.server in waiting]
         if those:
@@ -169,7 +169,7 @@ class HubRun(History):
             self.world.turn()
 
     def _meanwhile(self) -> None:
-        """Something that the hub does not cause: a thread comes further, bytes arrive, a client goes."""
+        """Let something happen that the hub does not cause: a thread goes on, bytes arrive, a client leaves."""
         rng = self.rng
         draw = rng.random()
         if draw < self.diligence:
@@ -215,7 +215,7 @@ class HubRun(History):
         return client
 
     def _new_client(self) -> NetClient:
-        """One that speaks memcache."""
+        """Connect a client that speaks memcache."""
         return NetClient(f"c{self.actors}", self.world.connect())
 
     def _pipeline(self, rng: Random, client: NetClient) -> list[Request]:
@@ -327,10 +327,10 @@ class HubRun(History):
             self._gone(client)
 
     def _look_at(self, client: NetClient, answer: Answer) -> None:
-        """Raises Violation if what this profile is about forbids the answer."""
+        """Check an answer against the rules of this profile. Raises Violation."""
 
     def _may_be_short(self, client: NetClient) -> bool:
-        """Whether the server had another reason to say no more."""
+        """Tell whether the server had another reason to send no more."""
         return self.ends_silent or self.world.hub.is_stopping or client.link.is_reset
 
     def _reload(self) -> None:
@@ -374,7 +374,7 @@ class HubRun(History):
         self.now_ms = world.now_ms
 
     def _look_at_pages(self) -> None:
-        """After a rest each page has been told what there is. Raises Violation."""
+        """Check that each page has been told the lengths of all queues, after a rest. Raises Violation."""
         there = {queue.name: len(queue.line) for queue in self.world.broker.queues}
         pages = [each for each in self.clients if isinstance(each, Page) and each.side is Side.OPEN]
         for page in pages:
@@ -382,7 +382,7 @@ class HubRun(History):
                 raise Violation(Kind.UNANSWERED, f"{page.name} is told of {page.table}, and there is {there}")
 
     def _rest(self) -> None:
-        """Until nothing moves any more, with all clients reading what comes."""
+        """Turn until nothing moves any more, with all clients reading what comes."""
         while True:
             before = self._answers
             self.world.rest(self.world.now_ms + REST_MS)  # counted from the last answer: a wait may begin behind it

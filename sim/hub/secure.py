@@ -70,7 +70,7 @@ class SecureLink(Link):
 
     @property
     def to_client(self) -> bytearray:
-        """What can be heard now. It makes room on the wire."""
+        """The bytes that the client can read now. Reading them makes room on the wire."""
         if self._is_open:
             self._hear()
         return self._heard
@@ -81,7 +81,7 @@ class SecureLink(Link):
 
     @property
     def sent(self) -> bytearray:
-        """All that the server's socket has taken, as far as it can be understood."""
+        """All bytes that the server's socket has taken, as far as they can be decrypted."""
         if self._is_open:
             self._hear()
         return self._all

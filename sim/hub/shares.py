@@ -61,7 +61,7 @@ class Listing(NetClient):
 
 
 class ShareRun(HubRun):
-    """One seed. Queues that clients use are durable, the many others keep no journal."""
+    """A seed of the profile with many queues. Queues that clients use are durable, the many others keep no journal."""
 
     world: MeteredWorld
 

@@ -1,8 +1,8 @@
-"""Clients of a hub that has users: logins in pipelines, rights that change while requests are under way, and which
-answers that leaves possible.
+"""Clients of a hub that has users: logins in pipelines, rights that change while requests are under way, and the
+answers that are possible then.
 
-What a client may do is said here once more, in the plainest way, and compared with what it is answered. A reload falls
-between two turns, so a request may be judged by any configuration since it was said.
+The rights of a client are worked out here a second time, in the plainest way, and compared with its answers. A reload
+falls between two turns, so a request may be judged by any configuration since it was sent.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ ENDED = "its rights have ended"
 
 @cache
 def hash_of(password: str) -> str:
-    """Of parameters that cost nothing."""
+    """Return a password hash, with parameters that cost nothing."""
     salt = password.encode().ljust(16, b".")
     key = scrypt(password.encode(), salt=salt, n=2, r=1, p=1, dklen=32)
     return f"scrypt$1$1$1${b64encode(salt).decode()}${b64encode(key).decode()}"
 
 
 class Permission(Struct, frozen=True):
-    """What one user may do."""
+    """The permissions of one user."""
 
     roles: tuple[str, ...]
     queues: tuple[str, ...]
@@ -58,7 +58,7 @@ class Permission(Struct, frozen=True):
         return role in self.roles and any(_matches(pattern, name) for pattern in self.queues)
 
     def keeps(self, before: Permission) -> bool:
-        """Whether a client that was `before` stays."""
+        """Tell whether a client that was `before` stays connected."""
         if self.password != before.password:
             return False
         if "admin" in self.roles:
@@ -93,7 +93,7 @@ class UserClient(NetClient):
 
     @property
     def users(self) -> set[str]:
-        """Who it may be for the server."""
+        """The users that the client may be for the server."""
         asked = {self.said[request][0] for request in self.unanswered if request in self.said}
         return asked | ({self.user} if self.user else set())
 
@@ -162,7 +162,7 @@ class UserRun(HubRun):
                     client.ended_at = len(self.generations) - 1
 
     def _look_at(self, client: NetClient, answer: Answer) -> None:
-        """Raises Violation for an answer that the client's rights do not allow."""
+        """Check that the client's rights allow this answer. Raises Violation."""
         assert isinstance(client, UserClient)
         request, end = answer.request, answer.end
         since = client.since[request]

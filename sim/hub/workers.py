@@ -45,7 +45,7 @@ class SimWorker(Generic[E]):
         self.stage, self._task = Stage.GIVEN, task
 
     def go_on(self) -> bool:
-        """A step of the thread; whether there was one."""
+        """Do a step of the thread. Returns whether there was one."""
         if self.stage is Stage.GIVEN:
             assert self._task is not None
             self.stage = Stage.HAS_RUN

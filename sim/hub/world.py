@@ -47,17 +47,17 @@ class SimMachine:
         self._work = Random(0)  # of its own: what an earlier seed has found is found again
 
     def now_ns(self) -> int:
-        """What is done between two looks takes its time."""
+        """Return the time. Work between two calls takes time."""
         self._ns += self._rng.choice(ON_THE_SPOT_NS)
         return self._ns
 
     def elapsed_ns(self) -> int:
-        """Serving a client takes no time, or longer than a turn has."""
+        """Return the time. Serving a client takes no time, or longer than a turn has."""
         self._elapsed_ns += self._work.choice(BETWEEN_LOOKS_NS)
         return self._elapsed_ns
 
     def step_ns(self) -> int:
-        """A request's share is never spent."""
+        """Return 0: a request's share is never spent."""
         return 0
 
     def waiting_bytes(self, fd: int) -> int:
@@ -98,7 +98,7 @@ class HubWorld(World):
         return link
 
     def connect_operator(self) -> Link:
-        """To the admin listener, which listens from then on."""
+        """Connect to the admin listener, which listens from then on."""
         if self.admin_acceptor is None:
             self.admin_acceptor = ListeningSock(self.net)
             self.hub.listen(self.admin_acceptor, protocols.http(), None, Reserve.OPERATORS)
@@ -107,7 +107,7 @@ class HubWorld(World):
         return link
 
     def connect_secure(self) -> Link:
-        """Under TLS, which is listened for from then on."""
+        """Connect under TLS; its listener listens from then on."""
         if self.secure_acceptor is None:
             self.secure_acceptor = ListeningSock(self.net)
             self.hub.listen(self.secure_acceptor, protocols.memcache(Dialect.MEMCACHED), SimSecurity())
@@ -124,13 +124,13 @@ class HubWorld(World):
         return sum(len(door.waiting) for door in doors if door is not None)
 
     def pump(self) -> None:
-        """What clients under TLS say reaches their wires, and their handshakes go on."""
+        """Move what clients under TLS send to their wires, and go on with their handshakes."""
         for link in self._secure_links:
             link.pump()
         self._secure_links = [link for link in self._secure_links if not link.wire.server_ended and not link.is_reset]
 
     def turn(self, ms: int = 0) -> None:
-        """Time passes, and the hub has a look at what has come."""
+        """Let time pass, then let the hub handle what has come."""
         self.now_ms += ms
         self.pump()
         events = self.net.poll()
@@ -142,7 +142,7 @@ class HubWorld(World):
         self.take(events)
 
     def take(self, events: list[tuple[int, int]]) -> None:
-        """A turn of the hub with these events. Raises Violation if it did what no turn may do."""
+        """Take a turn of the hub with these events. Raises Violation if it did what no turn may do."""
         self.turns += 1
         counters, net = self.broker.counters, self.net
         before, meanwhile = counters.finished_but_add, net.meanwhile
@@ -169,7 +169,7 @@ class HubWorld(World):
                 raise Violation(Kind.LEAK, "an alarm keeps a connection that is gone")
 
     def _unread(self) -> list[Connection]:
-        """Those whose clients have said something in time that has not been read yet."""
+        """Return the connections whose clients have sent something in time that has not been read yet."""
         since_ms = self._looked_ms - self.broker.config.server.client_timeout_ms
         return [
             each
@@ -179,7 +179,7 @@ class HubWorld(World):
         ]
 
     def _look_for_unheard(self, unread: list[Connection]) -> None:
-        """Clients have been silent for too long. Raises Violation if they were not."""
+        """Check the connections that were dropped as silent. Raises Violation if a client was not silent."""
         for connection in unread:
             sock = connection.sock
             assert isinstance(sock, ServerSock)
@@ -187,8 +187,8 @@ class HubWorld(World):
                 raise Violation(Kind.STOLEN, "a client is hung up on as silent, and what it has said is not read")
 
     def _leaves_while_it_waits(self, events: list[tuple[int, int]]) -> bool:
-        """Whether these events tell of the end of a client that waits for an item to keep, and all that wait do. None
-        has been handed one at the end of the last turn, by a client that left then.
+        """Tell whether these events report the end of a client that waits for an item to keep, as all waiting clients
+        do. No waiting client may have been handed an item at the end of the last turn, by a client that left then.
         """
         waiting = {fd for fd, each in self.hub._connections.items() if each.session.state is SessionState.PARKED}
         if any(
@@ -198,8 +198,8 @@ class HubWorld(World):
         return any(fd in waiting and mask & LEAVING for fd, mask in events)
 
     def rest(self, until_ms: int, turns_max: int = 3000) -> None:
-        """Turns as the server's loop makes them, threads that end, and time that passes only when nothing has anything
-        to do, until `until_ms`. Raises Violation if that has no end.
+        """Turn as the server's loop does, with threads that end, and let time pass only when nothing has anything to
+        do, until `until_ms`. Raises Violation if that has no end.
         """
         for _ in range(turns_max):
             self.pump()
@@ -218,7 +218,7 @@ class HubWorld(World):
         raise Violation(Kind.STUCK, "the hub has no rest")
 
     def stop(self) -> None:
-        """As the server stops. Raises Violation if it cannot."""
+        """Stop the server. Raises Violation if it cannot stop."""
         for worker in self.workers:
             worker.may_wait = True
         self.hub.stop()

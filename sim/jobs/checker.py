@@ -44,7 +44,7 @@ class Handed(Struct, eq=False):
 
 
 class JobChecker:
-    """One server's life."""
+    """The checker of one server's life."""
 
     def __init__(self, model: JobModel, times: JobTimes) -> None:
         self.model = model
@@ -60,7 +60,7 @@ class JobChecker:
         self.ended_runs: set[bytes] = set()  # in this turn
 
     def listen(self, broker: Broker) -> None:
-        """The server has recovered: hold what it serves against what was found, and hear what follows."""
+        """Compare the jobs that a server has recovered with what was found, and listen to what follows."""
         service = broker.workq
         self.model.sync_ms = sync_ms_of(service.settings)
         self._begin({id: self.times.served(job, self._known(id)) for id, job in service.jobs.by_id.items()})
@@ -193,7 +193,7 @@ class JobChecker:
             self.runs.setdefault(request.id, 0)
 
     def on_answer(self, client: CheckedClient, who: str, answer: Answer) -> list[int]:
-        """An answer; how many facts it promises once it has reached the client. Raises Violation."""
+        """Note an answer and return how many facts it promises once it has reached the client. Raises Violation."""
         self.answers += 1
         request, end = answer.request, answer.end
         self.transcript.append(("answer", who, f"{end} {answer.data.decode('latin-1')}".strip()))
@@ -260,7 +260,9 @@ class JobChecker:
         self.runs[id] = self.now_ms
 
     def _forget_run(self, request: Request) -> None:
-        """Its end was told, or no client waits for it any more; unless another of its id is asked for."""
+        """Forget a run whose end was told, or for which no client waits any more, unless another run of its id is asked
+        for.
+        """
         if any(other is not request for other in self._asking(request.id, (Want.RUN,))):
             self.runs[request.id] = 0
         else:
@@ -313,7 +315,9 @@ class JobChecker:
     # at the end of a turn
 
     def settle(self) -> None:
-        """All that this turn has leased must have been shown to a client, and what is over in time must have ended."""
+        """Check that all leases of this turn were shown to a client, and that everything that is over in time has
+        ended.
+        """
         for each in self.handed:
             if not each.is_given_up and not each.is_over:
                 raise Violation(Kind.LOST, f"job {number_of(each.id)} is leased, and no client has it")
@@ -331,7 +335,7 @@ class JobChecker:
                 raise Violation(Kind.LOST, f"the lease of job {number_of(id)} never ends")
 
     def on_leave(self, client: CheckedClient) -> None:
-        """A client is about to hang up; what it has been handed just now goes back, at once or later."""
+        """Note that a client is about to disconnect. Its latest leases go back, at once or later."""
         if any(request.want is Want.LEASE for request in client.unanswered):
             for each in self.handed:
                 each.is_given_up = True
@@ -341,7 +345,7 @@ class JobChecker:
                 self._forget_run(request)
 
     def surely_ready(self, names: Iterable[str]) -> Iterable[tuple[bytes, Standing]]:
-        """Those that a lease must find now, whatever is a few milliseconds late."""
+        """Yield the jobs that a lease must find now, even if something is a few milliseconds late."""
         now_ms = self.now_ms
         seen_ms = min(now_ms, self.settled_ms) - LATE_MS  # what has come due in this tick comes one after the other
         for id, standing in self.model.now.items():

@@ -1,4 +1,4 @@
-"""Requests for jobs in workq's protocol, and what of the server's bytes answers which."""
+"""The requests for jobs in workq's protocol, and the parser of the answers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ FINISHES = frozenset((Want.COMPLETE, Want.FAIL))
 
 
 class Request(Struct, eq=False):
-    """One request. `data`: payload or result. `names`: of a lease, or of the queue asked about. `is_done`: a journal
-    has been told of it.
+    """A request. `data`: payload or result. `names`: of a lease, or of the queue asked about. `is_done`: a journal has
+    recorded it.
     """
 
     want: Want
@@ -44,7 +44,7 @@ class Request(Struct, eq=False):
     is_done: bool = False
 
     def shown(self) -> str:
-        """As the history shows it."""
+        """Return the request as the history shows it."""
         text = self.line.decode("latin-1").strip().replace("\r\n", " ⏎ ")
         return text if not self.id else text.replace(show_id(self.id).decode(), f"#{number_of(self.id)}")
 
@@ -108,7 +108,9 @@ class JobConversation(Conversation):
         return Answer(request, line, (name,), b"", keys)
 
     def _measured(self, size: int) -> str | None:
-        """So many bytes, whatever they are, and the end of their line."""
+        """Take `size` bytes, whatever they are, and the end of their line off the received bytes; None if they are not
+        there yet.
+        """
         data, end = self._rest[:size], self._rest[size : size + 2]
         if len(end) < 2:
             return None
@@ -123,15 +125,15 @@ class JobConversation(Conversation):
 
 
 def job_id(number: int) -> str:
-    """The id of a simulated job, as clients write it."""
+    """Return the id of a simulated job, as clients write it."""
     return f"{number:08x}-0000-4000-8000-{number:012x}"
 
 
 def raw_id(number: int) -> bytes:
-    """The same as its 16 bytes."""
+    """Return the id of a simulated job as its 16 bytes."""
     return bytes.fromhex(job_id(number).replace("-", ""))
 
 
 def number_of(raw: bytes) -> int:
-    """The number that a simulated job's id is made of."""
+    """Return the number that a simulated job's id is made of."""
     return int.from_bytes(raw[:4], "big")

@@ -17,7 +17,7 @@ from staniel.sim.violations import Kind, Violation
 
 
 class Standing(Struct, frozen=True):
-    """One job: what it was added with, and where it stands."""
+    """A job: the values that it was added with, and its state."""
 
     name: str
     ttr_ms: int
@@ -43,7 +43,7 @@ class Standing(Struct, frozen=True):
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Where it stands in its queue: the least first."""
+        """The job's place in its queue: the least first."""
         return -self.priority, self.time_ns, self.created_ns
 
     @property
@@ -55,7 +55,7 @@ class Standing(Struct, frozen=True):
 
 
 def standing_of(job: Job) -> Standing:
-    """A real one."""
+    """Return the standing of a real job."""
     terms = job.terms
     return Standing(
         terms.queue.name.decode(), terms.ttr_ms, terms.ttl_ms, terms.priority, terms.max_attempts, terms.max_fails,
@@ -106,7 +106,9 @@ class JobModel:
         self._journaled_facts = 0
 
     def take(self, fact: Fact) -> Standing | None:
-        """Note a fact. What the job was before. Raises Violation if it cannot follow from those before it."""
+        """Note a fact and return the job's standing before it. Raises Violation if the fact cannot follow from those
+        before it.
+        """
         before = self.now.get(fact.id)
         self._demand(before, fact)
         self.facts.append(fact)
@@ -133,7 +135,9 @@ class JobModel:
             raise Violation(Kind.TWICE, f"{what}, which is {before.state.name.lower()}")
 
     def follow(self, before: Standing | None, fact: Fact) -> Standing | None:
-        """What a fact makes of a job, as a reader of the log sees it: facts before it may be missing there."""
+        """Return a job's standing after a fact, as a reader of the log sees it: facts before it may be missing
+        there.
+        """
         verb = fact.verb
         if verb is Verb.ADD:
             return fact.added
@@ -154,24 +158,26 @@ class JobModel:
     # what is promised
 
     def acknowledge(self, facts: int) -> None:
-        """An answer that rests on so many facts has reached its client."""
+        """Note that an answer that rests on so many facts has reached its client."""
         self.promised_after_kill = max(self.promised_after_kill, facts)
         if self.sync_ms == 0:
             self.promised_after_power_loss = max(self.promised_after_power_loss, facts)
 
     def committed(self, now_ms: int) -> None:
-        """A tick has written what was recorded."""
+        """Note that a tick has written what was recorded."""
         count = len(self.facts)
         if count > self._journaled_facts:
             self._journaled_facts = count
             self.written.append(Written(now_ms, count, self.sync_ms))
 
     def synced(self, began_ms: int) -> None:
-        """A sync that began then, or none was due then: intervals that were over are kept."""
+        """Note a sync that began at `began_ms`, or that none was due then: commits whose interval was over are
+        durable.
+        """
         for written in self.written:
             if 0 < written.sync_ms <= began_ms - written.at_ms:
                 self.promised_after_power_loss = max(self.promised_after_power_loss, written.facts)
 
     def facts_of(self, id: bytes) -> Iterable[tuple[int, Fact]]:
-        """(number from 1 on, fact) of one job, in order."""
+        """Return (number from 1 on, fact) of one job, in order."""
         return ((number, fact) for number, fact in enumerate(self.facts, 1) if fact.id == id)

@@ -1,9 +1,9 @@
-"""Which states of jobs an accident may leave, and whether what was found is one of them.
+"""The states of jobs that an accident may leave, and the check of what was found against them.
 
-The log is one line of facts in several files: the promised ones count, and of the others a first part in each file, for
-an unsynced file may lose its end while the next one is there. Where a start has stepped over damage, each of the others
-may be missing: the disk had not written its record, and had those behind it. Cleaning may have taken what is over by
-now. Source: docs/durability.md.
+The log is one line of facts in several files. The promised facts count. Of the others a first part counts in each file,
+because an unsynced file may lose its end while the next file is there. Where a start has stepped over damage, each of
+the others may be missing: the disk had not written its record, and had written those behind it. Cleaning may have
+removed what is over by now. Source: docs/durability.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ States = list[Standing | None]
 
 
 def check_jobs(model: JobModel, found: Found, accident: Accident, *, has_holes: bool = False) -> Found:
-    """What the next life begins with. `has_holes`: records were missing amid others. Raises Violation."""
+    """Check what was found, and return it as the base of the next life. `has_holes`: records were missing between
+    others. Raises Violation.
+    """
     promised = least(model, accident)
     for id in sorted({*found, *model.base, *model.lapsed, *(fact.id for fact in model.facts)}):
         allowed = possible(model, id, promised, has_holes=has_holes)
@@ -30,7 +32,7 @@ def check_jobs(model: JobModel, found: Found, accident: Accident, *, has_holes: 
 
 
 def possible(model: JobModel, id: bytes, promised: int, *, has_holes: bool = False) -> States:
-    """Every standing that a job may have."""
+    """Return every standing that a job may have."""
     begins = _begins(model, id)
     rest: list[list[Fact]] = []
     for number, fact in model.facts_of(id):
@@ -51,14 +53,18 @@ def possible(model: JobModel, id: bytes, promised: int, *, has_holes: bool = Fal
 
 
 def _read(model: JobModel, before: Standing | None, fact: Fact) -> States:
-    """What a fact means if some before it are lost: a time-out may be taken for that of an earlier lease."""
+    """Return the standings after a fact if some facts before it may be lost: a time-out may be taken for that of an
+    earlier lease.
+    """
     after = model.follow(before, fact)
     is_swapped = fact.verb is Verb.TIMEOUT and before is not None and before.attempts > 1 and not before.is_over
     return [after, before] if is_swapped else [after]
 
 
 def _check_together(model: JobModel, found: Found, promised: int) -> None:
-    """All unpromised facts are in one file: what is left is the state of all jobs after some first part of them."""
+    """Check all jobs together if all unpromised facts are in one file: the state of all jobs must be the one after a
+    first part of these facts.
+    """
     rest = model.facts[promised:]
     if len({fact.segment for fact in rest}) > 1:
         return
@@ -77,8 +83,8 @@ def _agrees(model: JobModel, id: bytes, found: Standing | None, states: States) 
 
 
 def _begins(model: JobModel, id: bytes) -> States:
-    """What a job may have been before anything happened in this life: one whose life was over may come back with the
-    time.
+    """Return the standings that a job may have had before anything happened in this life: a job whose life was over may
+    come back with the time.
     """
     begins: States = [model.base.get(id)]
     return _unique([*begins, *model.lapsed.get(id, ())])

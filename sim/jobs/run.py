@@ -44,7 +44,7 @@ class Snapshot(dict[bytes, Standing]):
 
 
 class JobRun(History):
-    """One seed of a profile that has jobs."""
+    """A seed of a profile that has jobs."""
 
     paths = ("log/", "cmdlog/", "s/")
     weak_paths = ("log", "cmdlog", "s/.staniel", "s")
@@ -61,7 +61,7 @@ class JobRun(History):
             self._begin_late()
 
     def _begin_late(self) -> None:
-        """With a command log whose newest segment has one of the last numbers that there are."""
+        """Begin with a command log whose newest segment has one of the last possible numbers."""
         self.disk.make_folder(self.workload.folder)
         file = self.disk.append(f"{self.workload.folder}/{segment_name(self.rng.choice(self.profile.file_numbers))}")
         file.write(MAGIC)
@@ -69,8 +69,8 @@ class JobRun(History):
         self.disk.sync_all("")
 
     def _take_over(self) -> None:
-        """The log of a writer that decides and writes in two steps: results stand in front of their additions, in an
-        older segment, and jobs that are over before both.
+        """Begin with the log of a writer that decides and writes in two steps: results stand in front of their
+        additions, in an older segment, and jobs that are over before both.
         """
         time, later = encode_time(START_MS * NS_A_MS), encode_time(START_MS * NS_A_MS + 1)
         ids = [raw_id(number) for number in range(1, IDS + 1)]
@@ -90,7 +90,9 @@ class JobRun(History):
         self.checker = JobChecker(self.model, self.times)
 
     def make_world(self) -> World:
-        """Without room to keep a damaged end aside a server starts without jobs; a reload brings them once there is."""
+        """Start a server. Without room to keep a damaged end aside it starts without jobs; a reload brings them once
+        there is room.
+        """
         read = None if self.clocks is None else self.clocks.read
         world = World(self.config, self.disk, self.now_ms, read_clocks=read)
         workq = world.broker.workq
@@ -137,7 +139,9 @@ class JobRun(History):
         return self.checker.transcript, self.checker.facts, self.checker.answers
 
     def content_of(self, disk: Disk) -> Snapshot:
-        """Its clock is ten days back, so that no life and no lease ends under its hands."""
+        """Return the jobs that a server on a copy of the disk finds. Its clock is ten days back, so that no life and no
+        lease ends during the check.
+        """
         copy = disk.copy()
         copy.capacity_bytes = 1 << 40
         try:

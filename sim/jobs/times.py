@@ -1,4 +1,5 @@
-"""When jobs come and when their lives end: `JobTimes`, and `WallJobTimes` of a machine whose wall clock is set.
+"""The times of jobs, when they come and when their lives end: `JobTimes`, and `WallJobTimes` of a machine whose wall
+clock is set.
 
 A standing has the times that the log has: what the wall showed, or a date. A life lasts as long as time really passes;
 a date has come once the wall has shown it, or was set past it.
@@ -18,30 +19,32 @@ TOLERANCE_MS = 1
 
 
 class JobTimes:
-    """The wall is never set."""
+    """The times of jobs on a machine whose wall is never set."""
 
     def added(self, job: Job, ahead_ns: int) -> Standing:
-        """A job that was added just now, while the wall is so much ahead of the server's clock."""
+        """Return the standing of a job that was added just now, while the wall is so much ahead of the server's
+        clock.
+        """
         return standing_of(job)
 
     def served(self, job: Job, known: list[Standing]) -> Standing:
-        """A job that a start serves. `known`: what it may be."""
+        """Return the standing of a job that a start serves. `known`: the standings that it may have had."""
         return standing_of(job)
 
     def limit_ms(self, standing: Standing) -> int:
-        """When its life ends."""
+        """Return when the job's life ends."""
         return standing.limit_ms
 
     def is_doubtful(self, standing: Standing) -> bool:
-        """Whether this start may have found it over: the life before ended amid the note of a step."""
+        """Tell whether this start may have found the job over: the life before ended during the note of a step."""
         return False
 
     def has_come(self, standing: Standing, now_ms: int) -> bool:
-        """Whether it may be leased by its date."""
+        """Tell whether the job may be leased by its date."""
         return standing.time_ns <= now_ms * NS_A_MS
 
     def is_before(self, standing: Standing, id: bytes, other: Standing, other_id: bytes) -> bool:
-        """Whether it must be handed out before the other."""
+        """Tell whether the job must be handed out before the other."""
         return (standing.place, id) < (other.place, other_id)
 
 
@@ -54,7 +57,9 @@ class Life(Struct):
 
 
 class WallJobTimes(JobTimes):
-    """All moments that it gives or is given are of the time that has passed, over all lives."""
+    """The times of jobs on a machine whose wall is set. All moments, given and returned, are of the time that has
+    passed, over all lives.
+    """
 
     def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
@@ -63,8 +68,8 @@ class WallJobTimes(JobTimes):
         clocks.on_passed = self.watch
 
     def watch(self) -> None:
-        """Time has passed. What the wall was set past comes when time goes on, at the moment of the step: if it is set
-        back at once, nothing has come.
+        """Note that time has passed. A date that the wall was set past comes when time goes on, at the moment of the
+        step: if the wall is set back at once, the date has not come.
         """
         clocks = self._clocks
         behind_ms = clocks.passed_ms - clocks.noted_wall_ms
@@ -84,7 +89,9 @@ class WallJobTimes(JobTimes):
         return structs.replace(standing_of(job), created_ns=job.created_ns + ahead_ns, time_ns=date_ns)
 
     def served(self, job: Job, known: list[Standing]) -> Standing:
-        """Raises Violation: the server lets it end, or come, at another moment."""
+        """Return the standing of a job that a start serves. Raises Violation if the server lets it end, or come, at
+        another moment.
+        """
         found = standing_of(job)
         before = next((each for each in known if each.payload == found.payload), None)
         if before is None:
@@ -113,7 +120,7 @@ class WallJobTimes(JobTimes):
         return self._expected_ms(life) if life.comes_ms is None else life.comes_ms
 
     def _expected_ms(self, life: Life) -> int:
-        """When it comes, unless the wall is set until then."""
+        """Return when the job comes, unless the wall is set until then."""
         clocks = self._clocks
         return max(-(-life.date_ns // NS_A_MS) + clocks.passed_ms - clocks.wall_ms, clocks.passed_ms)
 
@@ -125,7 +132,9 @@ class WallJobTimes(JobTimes):
         return not life.date_ns or self._comes_ms(life) <= now_ms
 
     def is_before(self, standing: Standing, id: bytes, other: Standing, other_id: bytes) -> bool:
-        """Of those that have come by a date nothing is said: a step may have brought several at one moment."""
+        """Tell whether the job must be handed out before the other. Nothing is known of jobs that have come by a date:
+        a step may have brought several at one moment.
+        """
         if standing.time_ns or other.time_ns:
             return False
         mine, theirs = ((-each.priority, self._lives[each.payload].created_ns) for each in (standing, other))

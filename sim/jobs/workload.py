@@ -1,4 +1,6 @@
-"""What the clients of one seed ask of jobs, and the configuration; all drawn from the `Random` that is passed in."""
+"""The workload of jobs of one seed: what its clients ask, and the configuration; all drawn from the `Random` that is
+passed in.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ class JobWorkload:
         self.count = 0
 
     def next_requests(self, rng: Random, now_ms: int) -> list[Request]:
-        """One request, or a short pipeline of them."""
+        """Return one request, or a short pipeline of them."""
         count = 1 if rng.random() < 0.7 else rng.randrange(2, 6)
         return [self._request(rng, now_ms) for _ in range(count)]
 

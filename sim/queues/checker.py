@@ -38,7 +38,7 @@ class CheckedClient(Protocol):
 
 
 class Put(Struct, eq=False):
-    """One item of a put request. `queues`: where it has been added; `expected`: where it had to be, as things stood
+    """An item of a put request. `queues`: where it has been added; `expected`: where it had to be, as things stood
     then.
     """
 
@@ -56,8 +56,8 @@ class Taken(Struct, eq=False):
 
 
 class Checker:
-    """One server's life. `targets` and aliases come from the configuration: `legs(name)` are the queues that a put to
-    `name` goes to.
+    """The checker of one server's life. `targets` and aliases come from the configuration: `legs(name)` are the queues
+    that a put to `name` goes to.
     """
 
     def __init__(self, models: dict[str, QueueModel], puts: dict[bytes, Put]) -> None:
@@ -131,7 +131,9 @@ class Checker:
         self.transcript.append(("fact", queue.name, f"passed over {shown(item.data)}"))
 
     def _tell_true_times(self, model: QueueModel, record: Record, clocks: Clocks) -> None:
-        """A life is to last as long as its expiry lies behind its put; a date comes when the wall shows it."""
+        """Set the true times of a record: a life must last as long as its expiry lies behind its put; a date comes when
+        the wall shows it.
+        """
         first = self.first_added.setdefault((model.name, record.data), record)
         passed_ms = clocks.passed_ms
         if first is not record:  # it comes back to its queue, with the times that it had
@@ -161,8 +163,8 @@ class Checker:
             self._ended(model, queue, fact, model.readings.pop(fact.xid))
 
     def _count_delivery(self, queue: Queue, record: Record) -> None:
-        """Under max_deliveries an item is delivered so often at most, whatever became of its readers and of the server.
-        Where journals are rewritten the count begins anew.
+        """Count a delivery. Under max_deliveries an item is delivered so often at most, whatever became of its readers
+        and of the server. Where journals are rewritten the count begins anew.
         """
         record.deliveries += 1
         limit = queue.config.max_deliveries
@@ -188,7 +190,7 @@ class Checker:
         self._moved(model, record)
 
     def _moved(self, target: QueueModel, copy: Record) -> None:
-        """An item that was not put has come from another queue that sends to this one."""
+        """Find the item that `copy`, which was not put, was moved from. It is in a queue that sends to `target`."""
         may_be: Record | None = None
         came_from = target
         for source in self.models.values():
@@ -207,7 +209,7 @@ class Checker:
         may_be.moved_to = Move(target.name, len(target.facts) - 1)
 
     def _may_go(self, queue: Queue, model: QueueModel, record: Record) -> bool:
-        """Whether the item may be removed without being shown to a client."""
+        """Tell whether the item may be removed without being shown to a client."""
         config = queue.config
         if record.moved_to is not None:
             return True
@@ -243,7 +245,7 @@ class Checker:
             raise Violation(Kind.DUPLICATED, f"{shown(record.data)} went back to {name} without a cause")
 
     def _is_full(self, name: str) -> bool:
-        """Whether the target of a move may have no room any more for what is on its way."""
+        """Tell whether the target of a move may have no room any more for what is on its way."""
         queue = self.model(name).queue
         if queue is None:
             return False
@@ -262,12 +264,12 @@ class Checker:
             self.goes_on(request.queue, request.target)
 
     def goes_on(self, source: str, target: str) -> None:
-        """A move was asked for, or a start goes on with one that an accident has cut off."""
+        """Note that a move was asked for, or that a start goes on with one that an accident has cut off."""
         self.model(source).targets.add(target)
         self.model(source).moved_to.add(target)
 
     def on_answer(self, client: CheckedClient, who: str, answer: Answer) -> list[Acknowledgement]:
-        """A part of an answer. What it promises once it has reached the client."""
+        """Note a part of an answer and return what it promises once it has reached the client."""
         self.answers += 1
         request = answer.request
         before = self.ended
@@ -289,7 +291,7 @@ class Checker:
         acknowledged(mark)
 
     def _rests_on(self, request: Request, answer: Answer, ended: int) -> list[str]:
-        """The queues whose last change an answer tells of. `ended`: open reads that were over with it."""
+        """Return the queues whose last change an answer tells of. `ended`: open reads that were over with it."""
         want, end = request.want, answer.end
         if end.startswith(("CLIENT_ERROR", "SERVER_ERROR", "ERROR", "NOT_", "-")):
             return []
@@ -384,7 +386,7 @@ class Checker:
             self._end_reading(client, request, Want.CLOSE, request.queue)
 
     def _end_reading(self, client: CheckedClient, request: Request, want: Want, name: str) -> None:
-        """The answer says that the oldest open read is over."""
+        """End the oldest open read, as the answer says."""
         held = client.held.get(name)
         closes = want in CLOSERS
         if not held or (not closes and want is not Want.ABORT):
@@ -407,7 +409,9 @@ class Checker:
         reading.asked_back = True
 
     def _may_have_timed_out(self, model: QueueModel, reading: Reading) -> bool:
-        """By any time-out that the queue has had: an item may rest for a while before it goes back."""
+        """Tell whether the open read may have timed out, by any time-out that the queue has had: an item may rest for a
+        while before it goes back.
+        """
         model.note_settings()
         return any(self.now_ms >= reading.opened_ms + timeout_ms for timeout_ms in model.timeouts_ms)
 
@@ -418,7 +422,7 @@ class Checker:
             raise self._not_his(name, data)
 
     def _not_his(self, name: str, data: bytes) -> Violation:
-        """An item was shown that the queue has not given away just now."""
+        """Return the violation for an item that was shown and that the queue has not given away just now."""
         model = self.model(name)
         what = f"{name} gave {shown(data)} away"
         if data not in self.puts:
@@ -433,8 +437,8 @@ class Checker:
     # at the end of a turn
 
     def settle(self) -> None:
-        """All that this turn has taken must have been shown to a client, or have had another cause. A transfer that
-        lands behind the turn's end hands its item to a waiting client: the answer leaves in the next turn.
+        """Check that all items taken in this turn were shown to a client, or had another cause. A transfer that lands
+        behind the turn's end hands its item to a waiting client: the answer leaves in the next turn.
         """
         if any(client.has_delivery for client in self.clients):
             return
@@ -454,8 +458,8 @@ class Checker:
         self.brought.clear()
 
     def on_leave(self, client: CheckedClient) -> None:
-        """A client is about to hang up; what it has been handed just now goes back, at once or later, and a deletion
-        that was put off is carried out.
+        """Note that a client is about to disconnect. Its latest items go back, at once or later, and a deletion that
+        was put off is carried out.
         """
         self.deleting += [request.queue for request in client.unanswered if request.want is Want.DELETE]
         for name, opened in self.opened.items():
@@ -477,7 +481,9 @@ class Checker:
         return model
 
     def legs(self, name: str, exactly: bool = False) -> set[str]:
-        """Where an item goes that is put to `name`. `exactly`: to those and no others."""
+        """Return the queues that an item goes to if it is put to `name`. `exactly`: only the served queues that get the
+        item; otherwise also the queues that record that it is not meant for them, and deleted children.
+        """
         if name in self.aliases:
             return {leg for target in self.aliases[name] for leg in self.legs(target, exactly)}
         if not exactly and self.model(name).is_reader:
@@ -526,7 +532,7 @@ def audit(model: QueueModel, answer: Answer, now_ms: int) -> None:
 
 
 def _check_refusal(model: QueueModel, now_ms: int) -> None:
-    """A put was refused: what has expired may not have cost the room."""
+    """Check a refused put: expired items may not have taken the room."""
     assert model.queue is not None
     config, ready = model.queue.config, model.now.ready
     alive = [record for record in ready if record.is_doubtful or not record.is_over(now_ms)]
@@ -562,7 +568,7 @@ def _bytes_of(records: list[Record]) -> int:
 
 
 def _check_within(what: str, answered: str, least: int, most: int) -> None:
-    """Expired items may have been swept, and may stand in the line."""
+    """Check that a statistic is between two bounds: expired items may have been swept, and may stand in the line."""
     if not least <= int(answered) <= most:
         raise Violation(Kind.STATISTICS, f"{what} is {answered}, the model says {least} to {most}")
 
@@ -583,7 +589,7 @@ def _expected(model: QueueModel) -> list[tuple[str, int]]:
 
 
 def _alive(model: QueueModel, now_ms: int) -> list[Record]:
-    """What may be handed out."""
+    """Return the items that may be handed out."""
     assert model.queue is not None
     max_age_ms = model.queue.config.max_age_ms
     return [

@@ -1,4 +1,4 @@
-"""Requests of simulated clients in the memcache and text protocols, and what of the server's bytes answers which."""
+"""The requests of simulated clients in the memcache and text protocols, and the parser of the answers."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ OPENERS = frozenset((Want.OPEN, Want.CLOSE_OPEN, Want.MONITOR, Want.TEXT_GET, Wa
 
 
 class Request(Struct, eq=False):
-    """One request. `keys` are those of a get of several: (what it wants, queue). `silent`: no answer comes.
-    `is_over`: what it puts has expired long ago.
+    """A request. `keys` are those of a get of several: (what it wants, queue). `silent`: no answer comes. `is_over`:
+    what it puts has expired long ago.
     """
 
     want: Want
@@ -67,18 +67,18 @@ class Request(Struct, eq=False):
 
     @property
     def waits(self) -> bool:
-        """Whether its answer may be the end of a wait."""
+        """True if its answer may be the end of a wait."""
         is_text = self.want in (Want.TEXT_GET, Want.TEXT_PEEK)
         return b"/t=" in self.line or (is_text and len(self.line.split()) > 2)
 
     def closes(self, queue: str) -> bool:
-        """Whether it may confirm an open read of `queue`."""
+        """Tell whether the request may confirm an open read of `queue`."""
         if self.want in CLOSERS and self.queue == queue:
             return True
         return any(want in CLOSERS and name == queue for want, name in self.keys)
 
     def aborts(self, queue: str) -> bool:
-        """Whether it may hand back an open read of `queue`."""
+        """Tell whether the request may abort an open read of `queue`."""
         if self.want is Want.ABORT and self.queue == queue:
             return True
         return any(want is Want.ABORT and name == queue for want, name in self.keys)
@@ -87,7 +87,7 @@ class Request(Struct, eq=False):
         return self.want is Want.FLUSH_ALL or (self.want is Want.FLUSH and self.queue == queue)
 
     def shown(self) -> str:
-        """As the history shows it."""
+        """Return the request as the history shows it."""
         return self.line.decode("latin-1").strip().replace("\r\n", " ⏎ ").replace("\n", " ⏎ ")
 
 

@@ -1,7 +1,7 @@
 """The reference model: a queue as a plain list and a dictionary, folded from the facts that the real one records.
 
-It also says what the statistics must be. Limits, expiry and waits are not in it: whether a fact had a cause is for the
-checker to say.
+It also tells what the statistics must be. Limits, expiry and waits are not in it: the checker decides whether a fact
+had a cause.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from staniel.queues.stream.queue import StreamQueue
 
 
 class Fate(Enum):
-    """What became of an open read."""
+    """The fate of an open read."""
 
     OPEN = "open"
     CONFIRMED = "confirmed"
@@ -29,11 +29,11 @@ class Fate(Enum):
 
 
 SWEPT = b"the place of an item that expired"
-"""Found for a remnant. Not b"": a stand-in of a pack that is handed out looks so."""
+"""The payload that stands for a remnant. Not b"": a stand-in of a pack that is handed out looks so."""
 
 
 class Record(Struct, eq=False):
-    """One item in one queue. `moved_to`: it has a copy in another queue already, and will leave this one."""
+    """An item in a queue. `moved_to`: it has a copy in another queue already, and will leave this one."""
 
     data: bytes
     added_ms: int
@@ -46,7 +46,7 @@ class Record(Struct, eq=False):
     deliveries: int = 0  # opens of it that have survived every accident so far, and those of this life
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether its own life has ended: it may have been swept, and nothing but its place be left."""
+        """Tell whether the item's own life has ended: it may have been swept, so that only its place is left."""
         return self.is_doubtful or 0 < self.expires_ms < now_ms
 
     def has_expired(self, max_age_ms: int, now_ms: int) -> bool:
@@ -63,7 +63,7 @@ class Move(Struct, eq=False):
 
 
 class Reading(Struct, eq=False):
-    """One open read. `teller`: the client that was told of it; `asked_back`: its holder has aborted it."""
+    """An open read. `holder`: the client that was told of it; `asked_back`: its holder has aborted it."""
 
     record: Record
     xid: int
@@ -103,7 +103,7 @@ class State:
         self.open = open_reads
 
     def apply(self, fact: Fact) -> Record | None:
-        """The record that the fact is about. Raises Impossible."""
+        """Apply a fact and return the record that it is about. Raises Impossible."""
         verb, xid = fact.verb, fact.xid
         if verb is Verb.ADD:
             assert fact.record is not None
@@ -131,7 +131,7 @@ class State:
         return record
 
     def recovered(self) -> list[Record]:
-        """The line after a restart: the clients with open reads are gone."""
+        """Return the line after a restart: the clients with open reads are gone."""
         return [self.open[xid] for xid in sorted(self.open)] + self.ready
 
 
@@ -144,7 +144,7 @@ class Written(Struct, frozen=True):
 
 
 class QueueModel:
-    """One name's history since the last start."""
+    """The history of one name since the last start."""
 
     def __init__(self, name: str, base: list[Record]) -> None:
         self.name = name
@@ -177,12 +177,12 @@ class QueueModel:
         self.targets: set[str] = set()  # where it sends items, or has sent some
 
     def first_state(self) -> State:
-        """The state that this life has begun with."""
+        """Return the state that this life has begun with."""
         count = len(self.base_xids)
         return State(self.base[count:], dict(zip(self.base_xids, self.base, strict=False)))
 
     def begin(self, queue: Queue) -> None:
-        """A queue of this name is served; a new one counts from zero."""
+        """Note that a queue of this name is served; a new one counts from zero."""
         self.queue = queue
         if queue.open_reads and not self.facts:
             self._begin_with_open_reads(queue)
@@ -192,7 +192,9 @@ class QueueModel:
         self.total_items = self.put_bytes = self.opened = self.aborted = 0
 
     def _begin_with_open_reads(self, queue: Queue) -> None:
-        """Recovery ends them in the turns that follow, without a request."""
+        """Begin with the open reads of an earlier life: recovery ends them in the turns that follow, without a
+        request.
+        """
         self.base_xids = sorted(queue.open_reads)
         self.now = self.first_state()
         self.readings = {xid: Reading(record, xid, 0, asked_back=True) for xid, record in self.now.open.items()}
@@ -237,7 +239,7 @@ class QueueModel:
         return record
 
     def count_deliveries(self, facts: int) -> None:
-        """Let each record have been opened as often as the first `facts` facts say: an accident has left no others."""
+        """Set the deliveries of each record to its opens in the first `facts` facts: an accident has left no others."""
         for record in self.base:
             record.deliveries = self.base_deliveries.get(id(record), 0)
         state = self.first_state()
@@ -250,7 +252,7 @@ class QueueModel:
                 opened.deliveries += fact.verb is Verb.OPEN
 
     def states(self, since: int = 0) -> Iterator[tuple[int, State]]:
-        """(number of facts, state) from `since` on; the state is good until the next one is asked for."""
+        """Yield (number of facts, state) from `since` on; the state is good until the next one is asked for."""
         state = self.first_state()
         if not since:
             yield 0, state
@@ -260,12 +262,14 @@ class QueueModel:
                 yield count, state
 
     def waiting(self) -> list[Record]:
-        """The line without those that are on their way to another queue."""
+        """Return the line without the items that are on their way to another queue."""
         return [record for record in self.now.ready if record.moved_to is None]
 
 
 def facts_of(change: Change) -> Iterator[Fact]:
-    """A change of a queue as the model's facts. Told apart by name: one of several items is as many facts."""
+    """Yield a change of a queue as the model's facts. Changes are told apart by name: one of several items is as many
+    facts.
+    """
     kind = type(change).__name__
     if kind == "Added":
         item = change.item  # type: ignore[union-attr]

@@ -1,9 +1,10 @@
-"""What each queue may hold after an accident, by its policy, and whether it does. Source: docs/durability.md.
+"""The content that each queue may have after an accident, by its policy, and the check of what was found. Source:
+docs/durability.md.
 
 A queue with a journal of its own has one line of facts, so what a crash leaves must be the state after some first part
 of them, no shorter than promised. A queue that reads a shared journal has two files: the items, of which a first part
-is left, and its own, which says what it is done with. Each of the two may be further than promised, and the other not.
-An item that moves is in one of two queues.
+is left, and its own, which has the ids that it has confirmed. Each of the two may be further than promised, and the
+other not. An item that moves is in one of two queues.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from staniel.sim.violations import Kind, Violation, listed, shown
 
 
 class Accident(Enum):
-    """What can happen to a server, the mildest first."""
+    """The accidents that can happen to a server, the mildest first."""
 
     STOP = "clean stop"
     KILL = "kill"
@@ -48,8 +49,8 @@ class Acknowledgement(Struct, frozen=True):
 
 
 def acknowledgement_of(model: QueueModel) -> Acknowledgement:
-    """What an answer about this queue promises now. What a reader has just dropped because it had expired is written
-    by itself: an answer about what stood before it does not wait for that.
+    """Return what an answer about this queue promises now. The drop of an item that has expired is written by itself:
+    an answer about an earlier change does not wait for that.
     """
     count = len(model.facts)
     while model.is_reader and count in model.expired:
@@ -59,7 +60,7 @@ def acknowledgement_of(model: QueueModel) -> Acknowledgement:
 
 
 def acknowledged(mark: Acknowledgement) -> None:
-    """The answer has reached its client."""
+    """Note that the answer has reached its client."""
     model = mark.model
     model.promised_after_kill = max(model.promised_after_kill, mark.facts)
     if mark.always:
@@ -67,7 +68,7 @@ def acknowledged(mark: Acknowledgement) -> None:
 
 
 def committed(model: QueueModel, now_ms: int) -> None:
-    """A tick has written what was recorded."""
+    """Note that a tick has written what was recorded."""
     model.note_settings()
     count = len(model.facts)
     if count > model.journaled_facts and model.queue is not None:
@@ -76,7 +77,7 @@ def committed(model: QueueModel, now_ms: int) -> None:
 
 
 def synced(model: QueueModel, began_ms: int) -> None:
-    """A sync that began at `began_ms`, or none was due then: durations that were over are kept."""
+    """Note a sync that began at `began_ms`, or that none was due then: commits whose interval was over are durable."""
     for written in model.written:
         if 0 < written.sync_ms <= began_ms - written.at_ms:
             model.promised_after_power_loss = max(model.promised_after_power_loss, written.facts)
@@ -90,8 +91,8 @@ def check(
     sync_failed: bool = False,
     now_ms: int = 0,
 ) -> dict[str, list[Record]]:
-    """What each queue holds now, as records. `sync_failed`: that ended the process. `now_ms`: when it did. Raises
-    Violation.
+    """Check what was found, and return what each queue holds now, as records. `sync_failed`: that ended the process.
+    `now_ms`: when it did. Raises Violation.
     """
     for name in found:
         if name not in models:
@@ -109,13 +110,17 @@ def check(
 
 
 def _was_lax(models: dict[str, QueueModel], name: str) -> bool:
-    """Whether something of this queue was left to another policy than "always": a child's items are its parent's."""
+    """Tell whether some of this queue's facts fell under another policy than "always": a child's items are its
+    parent's.
+    """
     parent = models.get(parent_of(name))
     return models[name].was_lax or (parent is not None and parent.was_lax)
 
 
 def _consistent(models: dict[str, QueueModel], fits: dict[str, list[Fit]], name: str) -> Fit:
-    """A fit of one queue that agrees with those that it was sending items to. Raises Violation if there is none."""
+    """Return a fit of one queue that agrees with the queues that it was sending items to. Raises Violation if there is
+    none.
+    """
     why: Violation | None = None
     for fit in fits[name]:
         found = _disagreement(models, fits, name, fit)
@@ -143,7 +148,7 @@ def _disagreement(models: dict[str, QueueModel], fits: dict[str, list[Fit]], nam
 
 
 def least(model: Promised, accident: Accident) -> int:
-    """How many facts must have survived."""
+    """Return how many facts must have survived."""
     if accident is Accident.STOP:
         return len(model.facts)
     if accident is Accident.KILL:
@@ -169,7 +174,7 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident, may_have_ho
 
 
 def _explained(model: QueueModel, found: list[bytes], since: int, accident: Accident) -> Violation:
-    """Nothing of the history fits: say what is wrong in the client's terms."""
+    """Return the violation, in the client's terms, if nothing of the history fits."""
     ever = Counter(record.data for record in model.base)
     ever.update(fact.record.data for fact in model.facts if fact.record is not None)
     _, promised = next(model.states(since))
@@ -193,7 +198,7 @@ def _explained(model: QueueModel, found: list[bytes], since: int, accident: Acci
 
 
 def _taken_since(model: QueueModel, since: int) -> Counter[bytes]:
-    """What has left the queue, or may have, after fact `since`."""
+    """Return the items that have left the queue, or may have, after fact `since`."""
     _, before = next(model.states(since))
     after = {id(record) for record in model.now.recovered()}
     gone = Counter(record.data for record in before.recovered() if id(record) not in after)
@@ -216,8 +221,8 @@ class Fit(Struct, eq=False):
 
 
 def matched(state: State, found: list[bytes], count: int, now_ms: int = 0) -> Fit | None:
-    """Whether `found` is this state, but for items whose copy may have arrived elsewhere, and for the payload of those
-    that had expired: a rewrite may have kept their places alone.
+    """Tell whether `found` is this state, except for items whose copy may have arrived elsewhere, and for the payload
+    of those that had expired: a rewrite may have kept their places alone.
     """
     records = state.recovered()
     if len(records) < len(found):
@@ -247,7 +252,7 @@ class Entry(Struct, eq=False):
     went: int = 0
 
     def must_be_there(self, promised: int) -> bool:
-        """One whose copy is elsewhere may have been taken out by recovery."""
+        """Tell whether the item must be there. An item whose copy is elsewhere may have been removed by recovery."""
         return not self.went and self.came <= promised and self.record.moved_to is None
 
     def must_be_gone(self, promised: int) -> bool:
@@ -255,8 +260,8 @@ class Entry(Struct, eq=False):
 
 
 def reader_fits(model: QueueModel, found: list[bytes], promised: int, *, may_have_holes: bool) -> list[Fit]:
-    """What was found as a state of a reader's: with as many facts as there may be, and with as few; nothing if it is
-    none. Items stand in the order in which they came, also those that were open or handed back.
+    """Return the ways in which `found` is a state of a reader: with as many facts as there may be, and with as few;
+    nothing if it is none. Items stand in the order in which they came, also those that were open or handed back.
 
     `may_have_holes`: the end of a segment may be lost, and the beginning of the next there.
     """
@@ -275,7 +280,7 @@ Moved = list[tuple[Record, Move]]
 
 
 def _moved(entries: list[Entry], chosen: list[Entry], fewest: int) -> tuple[Moved, Moved]:
-    """Of the items with a copy in another queue those that are still here, and those that are not."""
+    """Return the items with a copy in another queue: those that are still here, and those that are not."""
     here = {id(entry) for entry in chosen}
     stayed, left = [], []
     for entry in entries:
@@ -307,7 +312,9 @@ def _entries(model: QueueModel) -> list[Entry]:
 
 
 def _choices(entries: list[Entry], found: list[bytes], promised: int, may_have_holes: bool) -> list[list[Entry]]:
-    """Those that make up `found`, in their order. There can be several: an item may have left and come back."""
+    """Return the entries that make up `found`, in their order. There can be several ways: an item may have left and
+    come back.
+    """
     # By how much of `found` is explained, and whether an item is missing behind which nothing may be there.
     ways: dict[tuple[int, bool], list[Entry]] = {(0, False): []}
     for entry in entries:

@@ -1,5 +1,5 @@
-"""Reports every fact that the queues of a broker record, by standing in for `Journal.record`; for queues that share a
-stream also where an item enters it, and where ids are dropped.
+"""The recorder of every fact that the queues of a broker record. It stands in for `Journal.record`; for queues that
+share a stream it also reports where an item enters the stream, and where ids are dropped.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class Listener(Protocol):
     """Is told of every change, inside the step of the queue, before any client learns of it."""
 
     def begins(self, queue: Queue) -> None:
-        """`queue` is served from now on, with what it holds."""
+        """Note that `queue` is served from now on, with what it holds."""
 
     def states(self, queue: Queue, change: Change) -> None: ...
 
     def passes(self, queue: Queue, item: Item) -> None:
-        """`queue` follows a stream to which `item` was put, and it is not meant for this queue."""
+        """Note that `queue` follows a stream to which `item` was put, and that `item` is not meant for it."""
 
     def ends(self, queue: Queue) -> None:
-        """`queue` is deleted; nothing that its journal may still record counts."""
+        """Note that `queue` is deleted; nothing that its journal may still record counts."""
 
 
 def watch(broker: Broker, listener: Listener) -> None:
@@ -83,7 +83,7 @@ def _observe(queue: Queue, listener: Listener) -> None:
 
 
 class _ObservedAppend:
-    """In the place of `Stream.append`. `takers`: the readers of the next item; None: those that the stream says."""
+    """A stand-in for `Stream.append`. `takers`: the readers of the next item; None: those that the stream says."""
 
     def __init__(self, stream: Stream, listener: Listener) -> None:
         self.takers: tuple[StreamQueue, ...] | None = None

@@ -26,7 +26,7 @@ Bases = dict[str, list[Record]]
 
 
 class Aliases(Mapping[str, tuple[str, ...]]):
-    """Those that a server has now; reloads bring others."""
+    """The aliases that a server has now; reloads bring others."""
 
     def __init__(self, broker: Broker) -> None:
         self._queues = broker.queues
@@ -42,7 +42,7 @@ class Aliases(Mapping[str, tuple[str, ...]]):
 
 
 class QueueRun(History):
-    """One seed of a profile that has queues."""
+    """A seed of a profile that has queues."""
 
     def __init__(self, seed_plan: SeedPlan) -> None:
         super().__init__(seed_plan)
@@ -94,7 +94,7 @@ class QueueRun(History):
         self.checker.now_ms = now_ms if self.clocks is None else self.clocks.passed_ms
 
     def wall_stepped(self) -> None:
-        """Dates come nearer, or move away."""
+        """Adapt dates to a step of the wall: they come nearer, or move away."""
         assert self.clocks is not None
         for model in self.models.values():
             records = [*model.base, *(fact.record for fact in model.facts if fact.record is not None)]
@@ -133,7 +133,9 @@ class QueueRun(History):
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure
 
     def look_at_harmed(self, disk: Disk) -> None:
-        """Of each queue some of the newest files are empty, as a file system may leave them, and no sidecar tells."""
+        """Check a disk on which some of the newest files of each queue are empty, as a file system may leave them, and
+        no sidecar tells.
+        """
         for name, _ in disk.list("s/.staniel/segments") if ("segments", False) in disk.list("s/.staniel") else []:
             disk.remove(f"s/.staniel/segments/{name}")
         for names in kestrel_files.sort_out(disk.list("s"))[0].values():

@@ -1,4 +1,6 @@
-"""What the clients of one seed ask for, and the configuration; all drawn from the `Random` that is passed in."""
+"""The workload of one seed: what its clients ask for, and the configuration; all drawn from the `Random` that is passed
+in.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ EXPIRIES, MORTAL = (0, 0, 0, 0, 0, 1, -1), (0, 0, 1, 1, 1, 2, -1)
 
 
 def journals_kept(memory_queues: Sequence[str], families: Sequence[str]) -> list[str]:
-    """Lines of the configuration file. A child has its parent's setting unless it has its own."""
+    """Return lines of the configuration file. A child has its parent's setting unless it has its own."""
     lines = [f'queues."{name}".keep_journal = false' for name in memory_queues]
     return lines + [f'queues."{name}".keep_journal = true' for name in families if name not in memory_queues]
 
@@ -62,7 +64,9 @@ class Workload:
         self.count = 0
 
     def _streams(self, rng: Random) -> list[str]:
-        """Which queues, with all their children, are kept in libkestrel's format, for as long as the seed goes."""
+        """Return the queues that are kept with all their children in libkestrel's format, for as long as the seed
+        goes.
+        """
         if not self.profile.streams:
             return []
         kestrels = {AGED} if self.profile.wall_steps else set()
@@ -70,13 +74,13 @@ class Workload:
         return [name for name in parents if rng.randrange(1000) < self.profile.streams]
 
     def _lapsed(self, rng: Random) -> list[str]:
-        """Which of the families keep no journal, for as long as the seed goes."""
+        """Return the families that keep no journal, for as long as the seed goes."""
         return [name for name in self.profile.families if rng.random() < 0.25] if self.profile.mixed else []
 
     # settings
 
     def config(self, rng: Random) -> str:
-        """A configuration file; another one each time, with the same queues."""
+        """Return a configuration file: another one each time, with the same queues."""
         lines = [
             f'server.expiration_timer_frequency = "{rng.choice(("20ms", "100ms", "1s", "none"))}"',
             f'default.sync_journal = "{rng.choice(self.profile.policies)}"',
@@ -98,7 +102,7 @@ class Workload:
         return "\n".join(lines) + "\n"
 
     def _sizes(self, rng: Random) -> list[str]:
-        """When journals are sealed, rewritten and read back."""
+        """Return the settings for when journals are sealed, rewritten and read back."""
         if self.profile.deliveries:
             return []
         busy = rng.randrange(1000) < self.profile.busy
@@ -165,7 +169,7 @@ class Workload:
     # requests
 
     def next_requests(self, rng: Random, is_text: bool, now_ms: int) -> list[Request]:
-        """One request, or a short pipeline of them."""
+        """Return one request, or a short pipeline of them."""
         if self.profile.crc_collisions and not is_text and rng.randrange(1000) < self.profile.crc_collisions:
             return self._colliding_items(rng)
         if self.profile.turnabout and not is_text and rng.randrange(1000) < self.profile.turnabout:
@@ -194,7 +198,7 @@ class Workload:
         return data + b"." * rng.choice((0, 0, 1, 7))
 
     def _colliding_items(self, rng: Random) -> list[Request]:
-        """Several of them in one packet; perhaps one is sent elsewhere at once."""
+        """Return several colliding items in one packet; perhaps one is moved elsewhere at once."""
         name = rng.choice(("a", "b", "e", "d", "ex", "dl"))
         size = rng.choice((12, 12, 1300))
         requests = [self._colliding_item(name, size) for _ in range(rng.choice((2, 2, 3)))]
@@ -209,7 +213,7 @@ class Workload:
         return Request(Want.PUT, name, b"set %b 0 0 %d\r\n%b\r\n" % (name.encode(), len(data), data), (data,))
 
     def _put_and_moved(self, rng: Random) -> list[Request]:
-        """An item with flags, and others that leave its queue, in one batch."""
+        """Return an item with flags, and a move of items out of its queue, in one batch."""
         name, target = rng.sample(("a", "b", "d", "dl"), 2)
         data = self._data(rng)
         line = b"set %b %d 0 %d\r\n%b\r\n" % (name.encode(), rng.choice(FLAGS), len(data), data)
@@ -217,7 +221,7 @@ class Workload:
         return [Request(Want.PUT, name, line, (data,)), move]
 
     def _turnabout(self, rng: Random) -> list[Request]:
-        """Other settings in the midst of a batch."""
+        """Return two puts with a reload between them, in one batch."""
         name = rng.choice(self.names)
         puts = []
         for _ in range(2):
@@ -227,7 +231,7 @@ class Workload:
         return [puts[0], Request(Want.RELOAD, "", b"reload\r\n"), puts[1]]
 
     def _sent_to_an_alias(self, rng: Random) -> list[Request]:
-        """Items that are still to be sent on when other settings come."""
+        """Return items that are still to be sent on when a reload comes."""
         one, other = STATIONS
         data = self._data(rng)
         line = b"set %b 0 0 %d\r\n%b\r\n" % (one.encode(), len(data), data)
@@ -238,7 +242,7 @@ class Workload:
         return [Request(Want.PUT, one, line, (data,)), *moves, Request(Want.RELOAD, "", b"reload\r\n")]
 
     def absurd(self, rng: Random) -> str:
-        """A line of a configuration that no server takes over; mostly none."""
+        """Return a line of a configuration that no server takes over; mostly none."""
         return ABSURD if self.profile.ranges and rng.random() < 0.5 else ""
 
     def _put(self, rng: Random, is_text: bool, now_ms: int) -> Request:

@@ -25,19 +25,19 @@ PROGRESS_S = 10
 
 
 class Job(Struct, frozen=True):
-    """What every seed of a run has in common."""
+    """The settings that all seeds of a run have in common."""
 
     profiles: tuple[str, ...]
     crashes: int
     steps: int
 
     def seed_plan(self, seed: int) -> SeedPlan:
-        """Profiles take turns."""
+        """Return the plan of a seed. Profiles take turns."""
         return SeedPlan(seed, PROFILES[self.profiles[seed % len(self.profiles)]], self.crashes, self.steps)
 
 
 class Result(Struct, frozen=True):
-    """What a failing seed's line says, and what the totals count."""
+    """The result of a seed: the values in a failing seed's line, and the counts for the totals."""
 
     seed: int
     profile: str
@@ -68,7 +68,7 @@ def _result(outcome: Outcome, states: int) -> Result:
 
 @contextmanager
 def swept_at_the_ends() -> Iterator[None]:
-    """Worlds are cyclic garbage: it is swept between batches, not all the time."""
+    """Collect garbage between batches instead of all the time: worlds are cyclic garbage."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -91,7 +91,7 @@ def batches(first: int, seeds: int | None) -> Iterator[list[int]]:
 
 
 def results(job: Job, first: int, seeds: int | None, jobs: int, with_states: bool) -> Iterator[Result]:
-    """In the order of the seeds."""
+    """Yield the results in the order of the seeds."""
     if jobs == 1:
         for part in batches(first, seeds):
             yield from batch(job, part, with_states)

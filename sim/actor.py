@@ -25,23 +25,23 @@ GONE = (SessionState.CLOSING, SessionState.CLOSED)
 
 
 class Judge(Protocol):
-    """Is told what clients ask and hear."""
+    """A judge, which is told what clients send and receive."""
 
     transcript: list[tuple[str, str, str]]
 
     def on_request(self, who: str, request: Any) -> None: ...
 
     def on_answer(self, client: Any, who: str, answer: Any) -> list[Any]:
-        """A part of an answer. What it promises once it has reached the client. Raises Violation."""
+        """Note a part of an answer and return what it promises once it has reached the client. Raises Violation."""
 
     def on_arrival(self, mark: Any) -> None:
-        """It has, with what `hears` has said that it promises."""
+        """Note that a part of an answer has reached its client. `mark`: a promise that `on_answer` returned."""
 
     def on_leave(self, client: Any) -> None: ...
 
 
 class Actor(Client):
-    """One connection."""
+    """A client whose requests and answers a judge hears of."""
 
     def __init__(
         self, world: World, protocol: ProtocolSpec, judge: Judge, name: str, conversation: Conversation
@@ -59,7 +59,7 @@ class Actor(Client):
 
     @property
     def has_delivery(self) -> bool:
-        """Whether it has been given what it waits for, and has not answered yet, or not to the end."""
+        """True if the client was given what it waits for and has not reacted yet, or not to the end."""
         return self.session.has_delivery or self.conversation.is_unfinished
 
     def _handle(self, handler: Handler, session: Session, request: Any, now_ms: int) -> None:
@@ -84,7 +84,7 @@ class Actor(Client):
         self._alone = None
 
     def leave(self) -> None:
-        """Hang up, without waiting for anything."""
+        """Disconnect, without waiting for anything."""
         self.judge.transcript.append(("hang-up", self.name, ""))
         self.is_leaving = True
         self.judge.on_leave(self)
@@ -107,8 +107,8 @@ class Actor(Client):
             self.look_at(part, is_alone=part.request is self._alone)
 
     def look_at(self, part: Any, *, is_alone: bool) -> None:
-        """A part of an answer, just now given. `is_alone`: nothing else has happened since it was asked for. Raises
-        Violation.
+        """Check a part of an answer that was just given. `is_alone`: nothing else has happened since the request.
+        Raises Violation.
         """
 
     def collect(self, durable: int) -> None:
@@ -128,12 +128,12 @@ class Actor(Client):
 
     @property
     def is_over(self) -> bool:
-        """Whether the server has hung up and everything it had to say has arrived."""
+        """True if the server has disconnected the client and everything that it had to say has arrived."""
         return self.session.state in GONE and not self._promised and not self.session.out
 
 
 class QueueActor(Actor):
-    """One that speaks the memcache protocol, or the text protocol. `held`: what it has open, by queue."""
+    """A client that speaks the memcache protocol, or the text protocol. `held`: its open reads, by queue."""
 
     def __init__(self, world: World, protocol: ProtocolSpec, checker: Checker, name: str, is_text: bool) -> None:
         super().__init__(world, protocol, checker, name, QueueConversation(is_text))

@@ -32,11 +32,11 @@ class Clocks:
 
     @property
     def since_start_ms(self) -> int:
-        """How much the time that has passed is ahead of the clock of the server that runs."""
+        """Milliseconds by which the time that has passed is ahead of the clock of the running server."""
         return self.passed_ms - self._server_ms
 
     def pass_until(self, server_ms: int) -> None:
-        """A server that runs says that its time has come so far."""
+        """Let time pass until the clock of the running server shows `server_ms`."""
         ms = server_ms - self._server_ms
         self._server_ms = server_ms
         self.passed_ms += ms
@@ -46,11 +46,11 @@ class Clocks:
 
     @property
     def noted_wall_ms(self) -> int:
-        """What the wall shows as far as a server can know: a step without a note is seen by the next start alone."""
+        """The wall time as far as a server can know: only the next start sees a step without a note."""
         return self.wall_ms - self._unnoted_ms
 
     def step(self, rng: Random) -> None:
-        """Not twice in one moment: a server looks once a second."""
+        """Step the wall, but not twice in one moment: a server looks once a second."""
         if self._stepped_ms == self.passed_ms:
             return
         self._stepped_ms = self.passed_ms
@@ -60,11 +60,13 @@ class Clocks:
         self.is_noted = False
 
     def note(self) -> None:
-        """The server has written down all steps."""
+        """Note that the server has written down all steps."""
         self.is_noted, self._unnoted_ms = True, 0
 
     def begin_life(self, server_ms: int, rng: Random) -> int:
-        """A server starts: its time begins with the wall. Meanwhile the wall was set, or the machine started anew."""
+        """Begin the life of a server, whose time begins with the wall, and return that time. While no server ran, the
+        wall may have been set, or the machine restarted.
+        """
         self.doubt_ms = None if self.is_noted else self._stepped_ms
         self.pass_until(server_ms)
         draw = rng.random()

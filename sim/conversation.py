@@ -1,6 +1,6 @@
-"""One simulated connection's requests and the bytes that answer them, whatever is asked for.
+"""A simulated connection's requests and the bytes that answer them, whatever the protocol.
 
-`queues/conversation.py` and `jobs/conversation.py` say which requests there are, and split the bytes into answers.
+`queues/conversation.py` and `jobs/conversation.py` define the requests, and split the bytes into answers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ class Conversation:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a part of an answer has come that counts only with its end, which takes another turn."""
+        """True if a part of an answer has come that counts only with its end, which takes another turn."""
         return False
 
     def expect(self, request: Any) -> None:
         self.waiting.append(request)
 
     def feed(self, data: bytes) -> list[Any]:
-        """The answers, or parts of answers, that these bytes complete. Raises ValueError if they answer no request."""
+        """Return the answers, or parts of answers, that these bytes complete. Raises ValueError if they answer no
+        request.
+        """
         self._rest += data
         found: list[Any] = []
         while self._rest:
@@ -46,7 +48,7 @@ class Conversation:
         raise NotImplementedError
 
     def _line(self) -> bytes | None:
-        """The next line without its end; None if it is not all there yet."""
+        """Take the next line, without its end, off the received bytes; None if it is not complete yet."""
         line, end, rest = self._rest.partition(self.line_end)
         if not end:
             return None

@@ -22,7 +22,9 @@ BY_TOP = {entry >> 24: byte for byte, entry in enumerate(TABLE)}
 
 
 def colliding_item(number: int, size: int) -> bytes:
-    """The item with this number: `size` bytes without a line end, at least 12, and all of them have one CRC-32."""
+    """Return the item with this number: `size` bytes without a line end, at least 12. All such items have the same
+    CRC-32.
+    """
     for sign in b".,:;-+*/=":
         data = (b"%d" % number).ljust(size - 4, bytes((sign,)))
         forged = data + _ending(data)

@@ -25,7 +25,7 @@ TORN_BYTES_MAX = 48  # a write up to this long is torn at every byte
 
 
 class States(Struct):
-    """What came of a trace."""
+    """The result of a trace."""
 
     outcome: Outcome
     states: int
@@ -58,7 +58,7 @@ class Tracer:
                 raise Violation(found.kind, f"{found.why}; cut after step {len(disk.log)}, {how}") from None
 
     def _cut_next_start(self, disk: Disk) -> None:
-        """After a kill: the power is lost at each step of the next start, whose caches are as it has left them."""
+        """Cut the power at each step of the next start after a kill, whose caches are as it has left them."""
         history = self.history
         for steps in range(1, history.steps_of_start(disk) + 1):
             if self.states >= self.states_max:
@@ -87,7 +87,7 @@ class Tracer:
                 yield f"torn {size} bytes before the end of {last.path}", copy
 
     def _cuts(self, size: int) -> list[int]:
-        """Every sector, and some bytes in between."""
+        """Return every sector, and some bytes in between."""
         some = {self.chances.randrange(1, size) for _ in range(8)}
         return sorted({1, 2, size, *some, *range(SECTOR_BYTES, size, SECTOR_BYTES)})
 

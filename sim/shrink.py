@@ -11,7 +11,7 @@ RUNS_MAX = 400
 
 
 def shrink(seed_plan: SeedPlan) -> Outcome:
-    """The outcome of the shortest history that was found; that of `seed_plan` itself if it does not fail."""
+    """Return the outcome of the shortest history that was found; that of `seed_plan` itself if it does not fail."""
     best = history_of(seed_plan).outcome()
     if best.violation is None:
         return best

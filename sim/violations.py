@@ -39,7 +39,7 @@ class Violation(Exception):
 
 
 def shown(data: bytes) -> str:
-    """An item, short."""
+    """Return an item as text, cut if long."""
     text = data.decode("latin-1") or "''"
     return text if len(text) <= 12 else f"{text[:8]}…({len(text)} B)"
 

@@ -1,7 +1,7 @@
-"""How much work the server does, in lines of its code: the same in every run, whatever else the machine does.
+"""The meter of the server's work, in lines of its code: the same in every run, whatever else the machine does.
 
-Handed in as the loop's clock, it tells deterministically where work is not divided: what runs on without a look at
-the clock is one long piece. Compiled code executes no lines; then no time passes.
+Handed in as the loop's clock, it tells deterministically where work is not divided: a part that runs on without a look
+at the clock is one long piece. Compiled code executes no lines; then no time passes.
 """
 
 from __future__ import annotations

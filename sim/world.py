@@ -42,16 +42,16 @@ REDO_LOG = "server.redo_log"
 
 @lru_cache(maxsize=64)
 def config_of(text: str) -> Config:
-    """The configuration of a spool `s`. `text` is TOML without the spool. There is no audit log and no redo log unless
-    it asks for one: what they write are writes, and mishaps count writes.
+    """Return the configuration of a spool `s`. `text` is TOML without the spool. There is no audit log and no redo log
+    unless `text` asks for one: both write to the disk, and accidents count writes.
     """
     quiet = "".join(f'{key} = "none"\n' for key in (AUDIT_LOG, REDO_LOG) if key not in text)
     return parse(f'server.spool = "s"\n{quiet}{text}'.encode(), "")
 
 
 class World:
-    """One spool, `s`, served. `config` is TOML without the spool; change it, and a reload takes it over. `ready` is
-    called with the broker once it has recovered.
+    """A served spool, `s`. `config` is TOML without the spool; change it, and a reload takes it over. `ready` is called
+    with the broker once it has recovered.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class World:
         return client
 
     def turn(self, ms: int = 0) -> None:
-        """What the hub does between two polls, `ms` after the one before."""
+        """Do what the hub does between two polls, `ms` after the one before."""
         self.now_ms += ms
         broker = self.broker
         for client in self.clients:
@@ -123,7 +123,7 @@ class World:
             client.release(self.broker.group.durable)
 
     def sync(self) -> bool:
-        """Run a sync; whether one was due."""
+        """Run a sync. Returns whether one was due."""
         sync = self.start_sync()
         if sync is not None:
             sync.run()
@@ -131,19 +131,19 @@ class World:
         return sync is not None
 
     def start_tasks(self) -> list[Any]:
-        """Work for threads that the broker hands out beside syncs."""
+        """Return the tasks for threads that the broker hands out beside syncs."""
         tasks = self.broker.maintenance.tasks.start()
         self.running.update(dict.fromkeys(tasks, False))
         return tasks
 
     def run_task(self, task: Any) -> None:
-        """What the thread does; nothing if it has done it."""
+        """Run a task as its thread does; nothing if it has run already."""
         if self.running.get(task) is False:
             self.running[task] = True
             task.run()
 
     def finish_task(self, task: Any) -> None:
-        """The broker is told that the thread is done, unless it has already waited for that itself."""
+        """Tell the broker that the thread is done, unless the broker has already waited for that itself."""
         self.run_task(task)
         del self.running[task]
         self.broker.finish_task(task, self.now_ms)
@@ -155,7 +155,7 @@ class World:
                 self.finish_task(task)
 
     def crash(self, how: Crash | Choose) -> World:
-        """The server started again after power loss."""
+        """Return the server started again after power loss."""
         return World(self.config, self.disk.crash(how), self.now_ms + 1000)
 
     def items(self, name: str = "q") -> list[bytes]:
@@ -168,13 +168,13 @@ class World:
         self._details.append((event, fields))
 
     def reported(self, event: str) -> list[dict[str, object]]:
-        """What was said with each `event`, but for advice."""
+        """Return the fields of each report of `event`, without the hint."""
         found = [fields for each, fields in self._details if each == event]
         return [{name: value for name, value in fields.items() if name != "hint"} for fields in found]
 
 
 class Client:
-    """One connection."""
+    """A client's connection without a socket."""
 
     def __init__(self, world: World, protocol: ProtocolSpec, address: str = "") -> None:
         self.world = world
@@ -184,7 +184,7 @@ class Client:
         self._heard = b""
 
     def sends(self, data: bytes) -> None:
-        """Bytes arrive at the server, which executes what they say; no turn ends."""
+        """Send bytes to the server, which executes them at once; no turn ends."""
         world = self.world
         self.session.execute(self.parser.feed(data), world.now_ms)
         self.ran()
@@ -202,7 +202,7 @@ class Client:
         return self.says(f"set {queue} 0 0 {len(data)}", data)
 
     def hears(self) -> str:
-        """What has arrived since the last time, with line ends as spaces."""
+        """Return what has arrived since the last time, with line ends as spaces."""
         heard, self._heard = self._heard, b""
         return heard.decode().replace("\r\n", " ").strip()
 
@@ -215,7 +215,7 @@ class Client:
         return self.session.state is SessionState.CLOSING
 
     def ran(self) -> None:
-        """The session may have had something to say."""
+        """Note that the session has run, and may have said something."""
 
     def collect(self, durable: int) -> None:
         if self.session.out:
@@ -225,7 +225,7 @@ class Client:
         self.release(durable)
 
     def release(self, durable: int) -> None:
-        """What waited for the disk up to batch `durable` arrives; what has not been collected waits for its turn."""
+        """Deliver what waited for the disk up to batch `durable`; what has not been collected waits for its turn."""
         while self._held and self._held[0][0] <= durable:
             self._heard += self._held.popleft()[1]
 
@@ -249,7 +249,7 @@ class Thread:
 
 
 def vouched_for(redo: RedoLog) -> set[str]:
-    """The files of which the redo log, as it is on the disk, tells which bytes are whole."""
+    """Return the files of which the redo log, as it is on the disk, tells which bytes are whole."""
     if not redo.is_in_use:
         return set()
     return {path for path, binding in redo.bound.items() if binding.since <= redo.durable_take}
@@ -258,11 +258,11 @@ def vouched_for(redo: RedoLog) -> set[str]:
 def content(
     disk: Disk, memory_queues: Sequence[str] = (), families: Sequence[str] = (), now_ms: int = LONG_AGO_MS
 ) -> dict[str, list[bytes]]:
-    """What a server that starts on a copy of `disk` would hand out, queue by queue, in that order; empty ones are left
-    out, and what an expired item has left of itself is SWEPT. What was purged and can be undone is undone first.
+    """Return what a server that starts on a copy of `disk` would hand out, queue by queue, in that order. Empty queues
+    are left out, and what an expired item has left of itself is SWEPT. Purges that can be undone are undone first.
 
-    It is asked as a client asks. Its clock is ten days back, or `now_ms`, so that nothing expires under its hands, and
-    it has no limits. `memory_queues` keep no journal, whatever else of their `families` does.
+    The server is asked as a client asks. Its clock is ten days back, or `now_ms`, so that nothing expires during the
+    check, and it has no limits. `memory_queues` keep no journal, whatever else of their `families` does.
     """
     text = "\n".join(
         ['default.sync_journal = "os"', 'server.redo_log = "none"', *journals_kept(memory_queues, families)]
@@ -308,7 +308,7 @@ def _undo_all(world: World) -> None:
 
 
 def end_operations(world: World) -> None:
-    """Those that a crash has cut off go on at the start."""
+    """Go on with the operations that a crash has cut off, until they end."""
     while world.broker.operations.running:
         world.now_ms += 1
         world.do_tasks()

@@ -31,7 +31,7 @@ class PowerCut(BaseException):
 
 
 class Op(NamedTuple):
-    """One step that changed the disk, as `Disk.log` keeps it. `size`: bytes written, or the size after a cut."""
+    """A step that changed the disk, as `Disk.log` keeps it. `size`: bytes written, or the size after a cut."""
 
     verb: str
     path: str
@@ -61,7 +61,7 @@ class Fault(Struct):
     where: Where = Where.ANY
 
     def strikes(self, verb: str, path: str, where: Where) -> bool:
-        """Whether this step fails; counts it."""
+        """Tell whether this step fails, and count it."""
         if verb != self.verb or self.path_part not in f"/{path}" or not self.times:
             return False
         if self.where is not Where.ANY and self.where is not where:
@@ -211,7 +211,7 @@ class Disk:
         self._faults.append(Fault(verb, path_part, number, after, times, short, where))
 
     def crash(self, how: Crash | Choose) -> Disk:
-        """The disk after power loss. This one stays as it is, so that one run can crash in many ways."""
+        """Return the disk after power loss. This one stays as it is, so that one run can crash in many ways."""
         vouched = self.vouched()
         left = self._copied(
             lambda inode: inode.left_by(how, is_vouched=inode.path in vouched), lambda folder: folder.left_by(how)
@@ -220,12 +220,14 @@ class Disk:
         return left
 
     def copy(self) -> Disk:
-        """What a reader sees, as if it were all on the platter: also what a failed sync has left in the caches."""
+        """Return a copy of what a reader sees, as if it were all durable: also what a failed sync has left in the
+        caches.
+        """
         return self._copied(lambda inode: bytearray(inode.data), lambda folder: folder.entries)
 
     def fork(self) -> Disk:
-        """A disk of its own in the same state, caches included: what a killed process has left, to try starts on. The
-        processes that had its files open are not there.
+        """Return another disk in the same state, caches included: the disk that a killed process has left, to try
+        starts on. The processes that had its files open are not there.
         """
         twin = Disk(self.capacity_bytes)
         twin.boots, twin.ids, twin.lies = self.boots, self.ids, self.lies
@@ -298,7 +300,9 @@ class Disk:
         return True
 
     def kill(self) -> Disk:
-        """The same disk after `kill -9`: caches live on, unsynced as they were; locks and faults do not."""
+        """Kill the server with `kill -9` and return this disk: caches live on, unsynced as they were; locks and faults
+        do not.
+        """
         self._locks.clear()
         self._holds.clear()
         self._faults.clear()
@@ -516,7 +520,9 @@ class Disk:
     # for DiskFile
 
     def write_to(self, inode: Inode, data: bytes) -> None:
-        """Append; as much as there is room for, then ENOSPC. Within what the file occupies there is room."""
+        """Append as much of `data` as there is room for, then raise ENOSPC. Within the blocks that the file occupies
+        there is always room.
+        """
         self._power("write")
         fault = self._fault("write", inode.path)
         own = inode.occupied - len(inode.data)
@@ -554,7 +560,7 @@ class Disk:
         return SyncFailed(error.errno, error.strerror, error.filename)
 
     def forget_if_dead(self, inode: Inode) -> None:
-        """Without links and handles the inode is unreachable: its blocks are free."""
+        """Free the blocks of `inode` if it is unreachable: without links and handles."""
         if not inode.links and not inode.handles:
             self.used_bytes -= inode.occupied
 
@@ -623,7 +629,7 @@ def _os_error(number: int, path: str) -> OSError:
 
 
 def _all_below(folder: Folder) -> Iterator[Node]:
-    """`folder`, and everything in it."""
+    """Yield `folder`, and everything in it."""
     yield folder
     for node in folder.entries.values():
         if isinstance(node, Folder):

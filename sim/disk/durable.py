@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 SECTOR_BYTES = 512
 Choose = Callable[[int], int]
-"""`choose(n)` gives a number from 0 to n - 1; it alone decides what a power loss leaves."""
+"""The source of a power loss's chances: `choose(n)` gives a number from 0 to n - 1; it alone decides what is left."""
 
 
 class Crash(Enum):
@@ -26,7 +26,7 @@ class Edit(NamedTuple):
     data: bytes | None
 
     def is_within(self, size: int) -> bool:
-        """Whether it is a write over some of the first `size` bytes."""
+        """Tell whether the step is a write over some of the first `size` bytes."""
         return self.data is not None and self.at + len(self.data) <= size
 
     def apply(self, to: bytearray) -> None:
@@ -66,7 +66,9 @@ class Inode:
         self.dirty.clear()
 
     def left_by(self, how: Crash | Choose, *, is_vouched: bool = False) -> bytearray:
-        """The bytes after power loss. `is_vouched`: of what was appended it may keep any part, as some log tells."""
+        """Return the bytes that a power loss leaves. `is_vouched`: it may keep any part of the appended bytes, as some
+        log tells which part.
+        """
         left = bytearray(self.durable)
         steps = self.dirty
         if is_vouched and not isinstance(how, Crash) and how(3) and all(step.data is not None for step in steps):
@@ -85,7 +87,9 @@ class Inode:
         return left
 
     def _ragged(self, choose: Choose) -> bytearray:
-        """Appended bytes after a power loss: a part of them, in which any sectors are zeros."""
+        """Return the bytes after a power loss that keeps a part of the appended ones, in which any sectors are
+        zeros.
+        """
         left = bytearray(self.durable)
         end = len(left) + choose(max(0, len(self.data) - len(left)) + 1)
         while len(left) < end:
@@ -115,7 +119,7 @@ class Folder:
         self.dirty.clear()
 
     def left_by(self, how: Crash | Choose) -> dict[str, Node]:
-        """The entries after power loss."""
+        """Return the entries that a power loss leaves."""
         left = dict(self.durable)
         for move in _kept(self.dirty, how):
             move.apply(left)
@@ -133,7 +137,7 @@ class Across:
         self._answered: tuple[Choose, bool] | None = None
 
     def is_kept(self, how: Crash | Choose) -> bool:
-        """The same for both folders of one power loss."""
+        """Tell whether a power loss keeps the rename. The answer is the same for both folders of one power loss."""
         if self.is_durable or isinstance(how, Crash):
             return self.is_durable or how is Crash.KEEP
         if self._answered is None or self._answered[0] is not how:
@@ -157,7 +161,7 @@ class Move(NamedTuple):
 
 
 def _torn(edit: Edit, choose: Choose) -> Edit:
-    """What is left of the write that power loss interrupts: nothing, sectors, bytes, or its length in zeros."""
+    """Return what is left of the write that power loss interrupts: nothing, sectors, bytes, or its length in zeros."""
     how = choose(4)
     if not edit.data or how == 0:
         return Edit(edit.at, b"")
@@ -171,7 +175,7 @@ def _torn(edit: Edit, choose: Choose) -> Edit:
 
 
 def _any_part(edit: Edit, choose: Choose, left: bytearray) -> None:
-    """What is left of a write to blocks that are there: nothing, all of it, or any of its sectors."""
+    """Apply what is left of a write to blocks that exist: nothing, all of it, or any of its sectors."""
     how = choose(4)
     if how < 2 or not edit.data:
         if how == 0:
@@ -192,7 +196,7 @@ def _how_many(steps: int, how: Crash | Choose) -> int:
 
 
 def _kept(moves: list[Move], how: Crash | Choose) -> list[Move]:
-    """A prefix, or any subset in which no kept step follows a lost one on the same name."""
+    """Return a prefix of `moves`, or any subset in which no kept step follows a lost one on the same name."""
     if not moves or isinstance(how, Crash) or how(2) == 0:
         count = _how_many(len(moves), how)
         return [move for at, move in enumerate(moves) if (at < count if move.half is None else move.half.is_kept(how))]
@@ -208,7 +212,7 @@ def _kept(moves: list[Move], how: Crash | Choose) -> list[Move]:
 
 
 def carry(node: Node, source: Folder, old: str, target: Folder, new: str) -> None:
-    """Rename, within a folder or from one to another."""
+    """Rename a node, within a folder or from one to another."""
     if source is target:
         source.move(Move(old, new, node))
         return

@@ -27,7 +27,7 @@ from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 @mutant("a delete waits for the background task on its queue's files", "hub")
 def delete_waits() -> Any:
-    """As it was: a client that handled the flag later in the same batch waited for ever."""
+    """Restore an old mistake: a client that handled the flag later in the same batch waited for ever."""
 
     def make(right: Any) -> Any:
         def delete(self: Deletions, session: Session, name: str, now_ms: int, then: Any) -> None:
@@ -56,7 +56,7 @@ def flag_waits() -> Any:
 
 @mutant("a descriptor is used again within the batch of events that speaks of its last owner", "hub")
 def closed_at_once() -> Any:
-    """As it was: events were served in their order, and sockets closed on the spot."""
+    """Restore an old mistake: events were served in their order, and sockets closed on the spot."""
 
     def make(right: Any) -> Any:
         def turn(self: Hub, events: list[tuple[int, int]]) -> None:
@@ -252,7 +252,7 @@ __all__ = ["MUTANTS"]
 
 @mutant("what arrives behind a slice is understood before the slice's turn", "hub-slices")
 def slice_overtakes() -> Any:
-    """As it was: two slices under way, and one rest that the earlier one brought forward."""
+    """Restore an old mistake: two slices under way, and one rest that the earlier one brought forward."""
 
     def make(right: Any) -> Any:
         def enter(self: MemcacheParser, state: MemcacheState) -> None:
@@ -337,7 +337,7 @@ def silence_is_believed() -> Any:
 
 @mutant("an end that comes with the handshake hides what was said before it", "hub-tls")
 def early_end_hides() -> Any:
-    """As it was: the end of the stream was looked for in the socket alone."""
+    """Restore an old mistake: the end of the stream was looked for in the socket alone."""
 
     def make(right: Any) -> Any:
         def recv(self: TlsSocket, count: int) -> bytes:
@@ -354,7 +354,7 @@ def early_end_hides() -> Any:
 
 @mutant("what has arrived under TLS is decrypted a record at a time", "hub-tls")
 def one_record() -> Any:
-    """The poller tells of what is in the kernel, and of nothing that waits behind it."""
+    """Decrypt one record at a time. The poller tells of what is in the kernel, and of nothing that waits behind it."""
 
     def make(right: Any) -> Any:
         def decrypt(self: TlsSocket) -> list[bytes]:
@@ -387,7 +387,7 @@ def half_a_record() -> Any:
 
 
 class Unspent(Share):
-    """As it was: work is counted in requests and queues, whatever they take."""
+    """A share with an old mistake: work is counted in requests and queues, whatever they take."""
 
     @property
     def is_spent(self) -> bool:

@@ -56,7 +56,7 @@ def segment_is_not_safe() -> Any:
 def complete_is_not_told() -> Any:
     def make(right: Any) -> Any:
         def complete(self: RedoLog, file: Any) -> None:
-            """Nothing."""
+            """Do nothing."""
 
         return complete
 
@@ -92,7 +92,7 @@ def checksums_are_not_compared() -> Any:
 
 
 def _numbers_of(bits: int) -> Any:
-    """A start reads the numbers of batches as so many bits with a sign."""
+    """Let a start read the numbers of batches as so many bits with a sign."""
 
     def make(right: Any) -> Any:
         def decode(data: Any) -> Any:

@@ -23,8 +23,8 @@ from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 @contextmanager
 def lenient_during(owner: Any, name: str, *, whatever: bool = False, silent: bool = False) -> Iterator[None]:
-    """While `owner.name` runs, a sync that fails for want of room (or `whatever`) is an error like others; or none, if
-    it is to be `silent`.
+    """Let a sync that fails for want of room (or `whatever`) while `owner.name` runs be an error like others; or none,
+    if it is to be `silent`.
     """
     inside = [0]
 

@@ -20,7 +20,7 @@ CEILINGS = {
     "broker": 134,
     "journal": 26,
     "queues": 42,
-    "sim": 325,
+    "sim": 68,
 }
 SLACK = 25  # a ceiling that is further above the count must be lowered
 

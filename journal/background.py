@@ -104,7 +104,8 @@ class CallbackTask:
 
     def done(self, now_ms: int) -> None:
         then, self._then = self._then, _nothing_more
-        # `then` mostly refers to its task, and so to what was read: a cycle that would live until the next collection.
+        # `then` usually refers to its task, and so to the bytes that were read: a cycle that would live until the next
+        # collection.
         then(self._error, now_ms)
 
     def work(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 CUT_SHORT = "the file ends inside a record"
-TORN_BYTES_MAX = 32 << 20  # twice the largest item that a queue takes unless it is told to take larger ones
+TORN_BYTES_MAX = 32 << 20  # twice the default size of the largest item
 
 
 class NeedMore(Exception):

@@ -31,12 +31,12 @@ __all__ = ["GroupCommit", "GroupMember", "JournalFailure", "SeparateDevice", "Sy
 NEVER_MS = 2**63 - 1
 T = TypeVar("T")
 
-# More dirty files than this and one sync of the whole file system is cheaper than one sync each (10 files: 0.24 against
-# 1.4 ms), although it also waits for what others have written there. See docs/decisions/0010.
+# With more dirty files than this, one sync of the whole file system is cheaper than one sync each (10 files: 0.24
+# against 1.4 ms), although it also waits for the writes of other programs there. See docs/decisions/0010.
 FILES_ONE_BY_ONE_MAX = 8
 
 
-# So long the redo log's checksums of what is synced later, or never, wait for a sync that comes anyway.
+# Checksums of files that are synced later, or never, wait so long for a sync that happens anyway.
 EXTENTS_MS = 1000
 READ_BACK_BYTES_MAX = 4 << 20  # for them, in one sync, of files that it does not sync: others may wait for that sync
 
@@ -117,11 +117,11 @@ class Sync(Struct):
     fs: UnsyncedNames
     asked: tuple[GroupMember, ...]
     then: tuple[Callable[[int], None], ...]
-    is_plain: bool  # nothing but journals whose clients wait for them
+    is_plain: bool  # all files belong to journals whose clients wait for them
     redo: RedoLog | None = None
-    left: list[tuple[bytes, int]] = []  # what is still to be written to the redo log
-    pieces: list[Piece] = []  # of which it gets checksums
-    is_whole: bool = False  # one sync of the file system, however few files there are
+    left: list[tuple[bytes, int]] = []  # batches still to be written to the redo log
+    pieces: list[Piece] = []  # parts of files whose checksums go to the redo log
+    is_whole: bool = False  # sync the whole file system, however few files there are
 
     def only_region(self) -> Region | None:
         """Return the file of the redo log that `run` would write and sync, if there is nothing else to do."""
@@ -148,7 +148,7 @@ class Sync(Struct):
                     file.sync()
             if self.folder and not is_whole:
                 self.fs.sync_folder(self.folder)
-        except OSError as error:  # it did not come to a sync
+        except OSError as error:  # an error before the sync
             raise JournalFailure(f"cannot sync {self.spool}: {error}") from error
 
 
@@ -174,25 +174,25 @@ class GroupCommit:
         self.on_refused: Callable[[str, OSError, int], None] = lambda path, error, now_ms: None
         """Set by the broker: the system refuses a rotation of the journal at this path, which goes on as it is."""
         self.open_files = OpenFiles()
-        self.before_write: Callable[[], None] | None = None  # there only while it has something to do
+        self.before_write: Callable[[], None] | None = None  # set only while there is something to do
         """Makes durable what must be on the disk before anything that is recorded now. May raise JournalFailure."""
-        self.after_sync: Callable[[int], None] | None = None  # there only while it has something to do
+        self.after_sync: Callable[[int], None] | None = None  # set only while there is something to do
         """Called when a sync has ended, behind everything else. May raise JournalFailure."""
         self.gathering = 1  # the batch that changes join now
-        self.durable = 0  # every batch up to this one is on the disk
+        self.durable = 0  # every batch up to this one is durable
         self.synced_ms = 0  # when the last sync ended
         self.pending_bytes = 0
         self.budget_bytes = ballast.budget_bytes
-        self.commit_above_bytes = 0  # more pending than this is better written before anything else is executed
+        self.commit_above_bytes = 0  # with more pending bytes than this, commit before executing anything else
         self._touched: list[GroupMember] = []
         self._waited_for = False  # a reply waits for the batch being gathered
         self._started = 0
         self._running: Sync | None = None
-        self._syncing: dict[File, None] = {}  # those of the running sync
+        self._syncing: dict[File, None] = {}  # the files of the running sync
         self._now: dict[File, None] = {}
         self._later: dict[File, int] = {}
         self._next_due_ms = NEVER_MS  # never later than the first of _later, of the folder and of _unchecked
-        self._unchecked: dict[File, None] = {}  # the redo log has to get checksums of what is new in them
+        self._unchecked: dict[File, None] = {}  # files with new bytes whose checksums the redo log still needs
         self._checks_due_ms = NEVER_MS
         self._folder_changed = False
         self._asked: dict[GroupMember, None] = {}
@@ -201,15 +201,13 @@ class GroupCommit:
         self._sealed: dict[File, None] = {}
         self.is_stopping = False
         """The server stops: each sync is one of the whole file system, and no journal is rotated behind it."""
-        self._is_last = False  # the sync behind which nothing is written
+        self._is_last = False  # no write follows this sync
 
     def failure(self, what: str, error: OSError) -> JournalFailure:
         """Return the error that ends a process which has tried to change files and cannot know how far that came. The
         next one sees it: no sync has failed, so what the system shows of the files is what they are.
         """
         return JournalFailure(f"{what}: {described(error)}")
-
-    # gathering
 
     def touch(self, member: GroupMember) -> None:
         """Note that `member` has its first pending bytes of this batch."""
@@ -241,8 +239,6 @@ class GroupCommit:
         """True if nothing may be added to the spool, because the disk is full."""
         return self.budget_bytes < 0
 
-    # writing
-
     def write(self, now_ms: int) -> list[GroupMember]:
         """Close the batch: everything recorded goes to the page cache. Returns the journals that had something.
 
@@ -254,17 +250,18 @@ class GroupCommit:
         redo = self.redo
         is_logged, is_dormant = redo.state is LogState.IN_USE, redo.state is LogState.DORMANT
         takes_data = redo.takes_data
-        takes_now = is_logged and (takes_data or bool(redo.bound))  # also of journals that answers wait for
+        takes_now = is_logged and (takes_data or bool(redo.bound))  # also for journals that replies wait for
         for member in touched:
             try:
                 file = member.write()
             except OSError as error:
                 file = self._release_ballast_and_retry(error, member.write, member.path)
-            if member.sync_ms == 0 or member.batch == self.gathering:  # promised before the policy was changed
+            if member.sync_ms == 0 or member.batch == self.gathering:  # promised under an earlier policy
                 self._now[file] = None
                 if takes_now and (named := file if type(file) is NamedFile else named_file(file)) is not None:
                     binding = named.binding
-                    # Most of them are known as they should be: a call for each would cost more than the rest of this.
+                    # Most files are in the right state already: a call for each would cost more than the rest of this
+                    # loop.
                     is_known = isinstance(binding, Binding) and binding.has_data is takes_data
                     if not is_known and (takes_data or binding is not None):
                         self._adopt_now(named, file, has_data=takes_data)
@@ -319,8 +316,8 @@ class GroupCommit:
         named = named_file(file)
         if named is not None:
             if named.binding is None and file in self._syncing:
-                # The running sync tells the log nothing of it. Known before that has ended, the file would be cut off
-                # where it began, whatever rests on this sync.
+                # The running sync does not tell the log of this file. If the log knew the file before that sync ends,
+                # recovery would cut the file off where its records begin, although replies rest on this sync.
                 due_ms = now_ms
             else:
                 due_ms = now_ms if self.redo.adopt(named, has_data=False) else now_ms + EXTENTS_MS
@@ -350,8 +347,6 @@ class GroupCommit:
     def _take_budget(self) -> None:
         self.budget_bytes = self.ballast.budget_bytes
         self.commit_above_bytes = max(0, self.budget_bytes) >> 1
-
-    # syncing
 
     def ask_for_sync(self, member: GroupMember) -> None:
         """Include `member` in the next sync, whatever its policy; then call its `synced`."""
@@ -416,7 +411,7 @@ class GroupCommit:
                     redo.adopt(named, has_data=True)
             sync.files = tuple([file for file in left if (f := named_file(file)) is None or not redo.covers(f)])
         sync.pieces = self._pieces(sync.files)
-        # Pending without a piece: a file was synced and closed, or renamed, before this sync began.
+        # Pending records without a piece: a file was synced and closed, or renamed, before this sync began.
         if redo.takes_data or sync.pieces or redo.has_pending:
             sync.redo, sync.left = redo, [] if redo.stage() else redo.take()
 
@@ -517,7 +512,7 @@ class GroupCommit:
         except OSError as error:
             if error.errno in BROKEN_ERRNOS:
                 raise self.failure(f"cannot rotate {member.path}", error) from error
-            # No room for another file, no descriptor, or no right: tried again when the journal has grown further.
+            # No room for another file, no descriptor, or no permission: try again when the journal has grown.
             self.on_refused(member.path, error, now_ms)
 
     @property
@@ -609,7 +604,7 @@ class GroupCommit:
         rest on that.
         """
         named = named_file(file)
-        # In `left` the log may still say less of it than has been written since.
+        # A binding in `left` may cover fewer bytes than have been written since.
         if named is not None and (named.binding is not None or named.path in self.redo.left):
             self.redo.complete(named)
 

@@ -19,7 +19,7 @@ class NewFile(SeparateDevice):
         self._fs = fs
         self._folder = folder
         self._file = fs.append(path)
-        self._is_named = False  # an earlier run may have been killed before its name was synced
+        self._is_named = False  # an earlier run may have been killed before it synced the name
         self.size = self._file.size
 
     def write(self, data: bytes) -> None:
@@ -35,7 +35,7 @@ class NewFile(SeparateDevice):
             self._is_named = True
 
     def is_on(self, folder: str) -> bool:
-        return True  # a start refuses an own folder that is not on the spool's file system
+        return True  # a start refuses an own folder on another file system than the spool
 
     def is_at(self, path: str) -> bool:
         return self._file.is_at(path)

@@ -14,7 +14,7 @@ from msgspec import Struct
 class Loss(Enum):
     """The effect of the loss of a file on a running server."""
 
-    ENDS = "ends the server"  # exit code 3: it guards or holds what replies rest on
+    ENDS = "ends the server"  # exit code 3: the file guards the spool, or replies rest on it
     REMADE = "made again"  # with a warning
     NOTHING = "nothing"  # a running server does not need it
 

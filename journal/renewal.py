@@ -22,7 +22,7 @@ from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
 from staniel.journal.workq import files as workq_files
 
 RENEWED = ("intents", "status", "paused")  # own files that are read at the next start
-UNSURE_SEGMENTS = 2  # the one that was written to, and the one before it, whose last sync may not have come
+UNSURE_SEGMENTS = 2  # the one that was written to, and the one before it, which may lack its last sync
 TEMPORARY = re.compile(r"~~\d+$|\.new$|\.rw$|^\.staniel-ballast$")
 
 
@@ -129,7 +129,7 @@ class Renewal:
         they are sealed: those that were not are in the mark, if it is whole.
         """
         names = [name for name, each in found.kestrel.items() if each.current]
-        if mark.is_torn:  # it may have been about to say that one has just been sealed
+        if mark.is_torn:  # a missing line may be about a segment that has just been sealed
             names += [name for each in found.kestrel.values() for name in each.archives_in_order()[-UNSURE_SEGMENTS:]]
             names += [f"{kestrel_files.OWN_FOLDER}/{UNDO_FOLDER}/{name}" for name in self._undo_files()]
         for each in found.streams.values():

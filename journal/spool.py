@@ -70,7 +70,7 @@ OWN_FILES = (
 )
 
 
-SUFFIX_BYTES = 55  # behind a queue's name in the longest name of a file
+SUFFIX_BYTES = 55  # the longest suffix of a queue's name in a file name
 HINT = "give a folder that this user may write, with --spool"
 
 
@@ -133,9 +133,9 @@ class Spool:
         self.folder = folder
         self.own = f"{folder}/{OWN_FOLDER}"
         self.failed_sync = FailedSyncMarker(fs, f"{self.own}/{MARK}", f"{self.own}/ballast", folder)
-        self.cleared: list[tuple[str, str]] = []  # what stood in the way of a file of ours, and where it is now
+        self.cleared: list[tuple[str, str]] = []  # entries that stood in the way of our files, and their new places
         self.name_bytes_max = NAME_BYTES_MAX  # of a queue's name
-        self.stuck_plan: UnreadablePlan | None = None  # of a conversion that is not over
+        self.stuck_plan: UnreadablePlan | None = None  # a conversion that is not finished
         self.used_log = b""  # the id of the redo log that the last server has left in use
         self._prepare()
         self.redo = RedoLog(fs, folder, self.own, redo_log_bytes)
@@ -173,7 +173,7 @@ class Spool:
         """Sync the folders. What a killed server had made, removed and renamed is seen as done, and may be in the page
         cache alone: before anything rests on it, no power cut may take it back.
         """
-        with suppress(OSError):  # where that is refused the spool's folder is not one that a server has made
+        with suppress(OSError):  # if that is refused, no server has made the spool's folder
             self.fs.beneath.sync_folder(self.folder.rpartition("/")[0] or ("/" if self.folder.startswith("/") else ""))
         for folder in (self.folder, self.own, kestrel_files.sidecar_folder(self.folder), f"{self.own}/{UNDO_FOLDER}"):
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -247,7 +247,7 @@ class Spool:
         return f"a queue name cannot be longer than {most} bytes on the spool's file system"
 
     def _has_lost_version(self) -> bool:
-        # While the log is being made or ended, its own task writes the file.
+        # While the log is being made or ended, the log's own task writes the file.
         is_settled = self.redo.state is not LogState.BEING_MADE
         return is_settled and is_missing(self.fs, f"{self.own}/version", 1)
 
@@ -417,7 +417,7 @@ class Spool:
         log.newest_number = files.newest_number()
         log.unfinished = recovered.unfinished
         if files.current:
-            self.fs.append(log.path).close()  # one that cannot be written must not be found out by the first request
+            self.fs.append(log.path).close()  # find out before the first request whether it can be written
             log.resume(self.fs.size(log.path))
         else:
             self._create(log, now_ms)

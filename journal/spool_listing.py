@@ -20,7 +20,7 @@ from staniel.journal.workq import files as workq_files
 from staniel.queues.names import parent_of
 
 INTENTS, PAUSED, STATUS = "intents", "paused", "status"
-SPOOL_STATE = (INTENTS, PAUSED, STATUS)  # in the own folder: what a spool says besides its journals
+SPOOL_STATE = (INTENTS, PAUSED, STATUS)  # in the own folder: the spool's state besides its journals
 HELD = "held"  # in the own folder: files that a backup is copying, under other names
 JOBS_HELD = ".staniel-held"  # the same within the folder of a command log that lies elsewhere
 CMDLOG = f"{OWN_FOLDER}/{workq_files.OWN_FOLDER}"

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs, Reader
 
-TRIES = 20  # a server renames files of one queue some times a second at most
-TIMES_FROM_MS = 1_000_000_000_000  # 2001: smaller numbers in names of files are no times
+TRIES = 20  # a server renames files of a queue at most a few times a second
+TIMES_FROM_MS = 1_000_000_000_000  # the year 2001: smaller numbers in file names are not times
 Progress = Callable[[int], None]
 """Called with how many more bytes have been read."""
 

@@ -27,7 +27,7 @@ RESTART_BYTES = 1 << 20
 NAMES = ("source", "target")
 HEX_SIGN = "/"
 CHECKSUM = b',"check":'
-MENDED_BYTES_MAX = 2048  # a line has some 300; trying every bit of one costs 10 ms
+MENDED_BYTES_MAX = 2048  # a line has about 300; trying every bit of such a line takes 10 ms
 MENDED_LINES_MAX = 50
 
 
@@ -42,7 +42,7 @@ class Fate(Enum):
     """The known outcome of a copy."""
 
     UNKNOWN = "unknown"
-    LANDED = "landed"  # the disk has it; written down only if its source cannot be read
+    LANDED = "landed"  # the copy is durable; written down only if its source cannot be read
 
 
 class Intent(Struct, frozen=True, forbid_unknown_fields=True):
@@ -187,10 +187,10 @@ class TransferLog:
         self._pending: list[bytes] = []
         self.on_pending: Callable[[], None] = lambda: None  # called when `write_and_sync` has something to write
         self._unwritten = b""
-        self._under_way = 0  # begun in this run, and their end is not on the disk
-        self._begun: dict[int, bytes] = {}  # by number: the lines of those whose end has not been recorded
+        self._under_way = 0  # transfers of this run whose end is not durable
+        self._begun: dict[int, bytes] = {}  # by number: the lines of intents whose end has not been recorded
         self._restart_bytes = RESTART_BYTES
-        self.close_after_sync: Callable[[File], None] = File.close  # of a file that a sync may still hold
+        self.close_after_sync: Callable[[File], None] = File.close  # closes a file that a sync may still use
         self._last = 0
         self._must_sync = False
 
@@ -286,7 +286,7 @@ class TransferLog:
             file.sync()
             self._must_sync = False
         if file.size > self._restart_bytes:
-            if self._under_way or self._begun:  # `_begun` has those that are abandoned, too
+            if self._under_way or self._begun:  # `_begun` includes the abandoned ones
                 self._go_on_in_another_file(file)
             else:
                 self.restart(self.kept.values())

@@ -16,19 +16,19 @@ from staniel.journal.disk.fs import FULL_ERRNOS, Fs, is_missing
 from staniel.journal.disk.refusals import described
 
 BALLAST_BYTES_MAX = 16 << 20
-SHARE_OF_DISK = 8  # on a small disk the reserve is an eighth of it
-ROOM_FACTOR = 2  # it is made where there is room for as much again
-RECORD_OVERHEAD_BYTES = 64  # heads and flags around an item's data, generously
+SHARE_OF_DISK = 8  # the reserve takes at most an eighth of a small disk
+ROOM_FACTOR = 2  # the reserve is made only where there is room for twice its size
+RECORD_OVERHEAD_BYTES = 64  # upper bound of the heads and flags around an item's data
 
 
-INODES_MIN = 16  # so few left are none: rotations and packs need some
-INODES_SHARE = 8  # on a small disk an eighth of them
+INODES_MIN = 16  # the disk counts as full below this: rotations and packs need some
+INODES_SHARE = 8  # on a small disk an eighth of its inodes
 
 
 class Space(Enum):
-    AMPLE = "ample"  # the ballast stands
-    FULL = "full"  # let go: puts are refused until it stands again
-    UNRESERVED = "unreserved"  # the system refuses to allocate it, though there is room
+    AMPLE = "ample"  # the reserve exists
+    FULL = "full"  # the reserve was released: puts are refused until it is made again
+    UNRESERVED = "unreserved"  # the system refuses to allocate the reserve, though there is room
 
 
 def reserve_bytes(disk_bytes: int) -> int:
@@ -86,7 +86,7 @@ class Ballast:
         self._has_inodes(1)
 
     def _remove(self) -> None:
-        with suppress(OSError):  # one that cannot be removed is room that cannot be had
+        with suppress(OSError):  # a reserve that cannot be removed gives no room
             self.fs.remove(self.path)
 
     @property

@@ -32,7 +32,7 @@ from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 
 PIECE_BYTES = 1 << 20
-BATCH_BYTES = 64 << 20  # so much room beside the files is asked for, if one queue does not need more
+BATCH_BYTES = 64 << 20  # room needed beside the files of a batch, if one queue does not need more
 BATCH_FILES = 1000  # a disk that remembers names (unsynced_names.py) keeps all of a batch
 ROOM_BYTES = 1 << 20  # ten thousand names, as many as unsynced_names.py keeps
 ROOM_SHARE_OF_DISK = 128
@@ -108,7 +108,7 @@ class FailedSyncMarker:
             # The next start needs the whole list more than this one needs the reserve.
             with suppress(OSError):
                 self._fs.remove(self._reserve)
-            with suppress(OSError):  # then nothing on this disk can be written, and the next start says so
+            with suppress(OSError):  # if this fails, nothing can be written on this disk, as the next start reports
                 self._write(lines)
         self._said = in_doubt
 
@@ -153,7 +153,7 @@ class FailedSyncMarker:
                     mark.gone[path] = None
                 case {"file": str(path)}:
                     mark.files[path] = None
-                    mark.is_torn = True  # until its end comes
+                    mark.is_torn = True  # until the end of the list is read
                 case str(path):
                     mark.names[path] = None
                     mark.is_torn = True
@@ -173,7 +173,7 @@ class FailedSyncMarker:
         mark = self.read() if self.exists else SuspectPaths()
         if not (mark.puts or mark.removals):
             return
-        self.save(mark)  # it, too, may be in the caches alone
+        self.save(mark)  # the mark itself may be in the page cache only
         done = []
         for path, temp in mark.puts.items():
             with suppress(*MISSING):
@@ -234,7 +234,7 @@ class FailedSyncMarker:
             self._fs.rename(temp, path)
         self._sync_folders([path for path, _ in apart.pairs])
         if apart.gone:
-            # A start that finds what is made here must know that it is to go.
+            # A start that finds the files made here must know that they have to be removed.
             mark.gone |= dict.fromkeys(apart.gone)
             self.save(mark)
             self._remove_anew(apart.gone)
@@ -254,14 +254,14 @@ class FailedSyncMarker:
                     self._fs.remove(temp)
             if error.errno not in FULL_ERRNOS or len(batch) == 1:
                 raise
-            for group in batch:  # that needs less room
+            for group in batch:  # one group needs less room than a batch
                 self._renew_together(mark, [group])
             return
         for path, temp in pairs:
             self._fs.rename(temp, path)
         self._remove_anew(gone)
         self._sync_folders([*(path for path, _ in pairs), *gone])
-        # The file says so until it is written next, for the next batch: no temporary name is used twice.
+        # The mark lists these paths until it is written for the next batch: no temporary name is used twice.
         for path in [*dict(pairs), *gone]:
             mark.puts.pop(path, None)
             mark.removals.pop(path, None)
@@ -285,7 +285,7 @@ class FailedSyncMarker:
     def _write(self, lines: list[Value]) -> None:
         mark = self._fs.append(self._path)
         try:
-            # A line of its own, whatever an earlier attempt has left.
+            # Begin a new line, because an earlier attempt may have left half a line.
             mark.write(b"\n" + b"".join(map(_line, lines)))
         finally:
             mark.close()

@@ -10,13 +10,13 @@ import re
 
 from msgspec import Struct
 
-OCTAL = re.compile(r"\\([0-7]{3})")  # blanks and backslashes in paths
+OCTAL = re.compile(r"\\([0-7]{3})")  # escaped blanks and backslashes in paths
 IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
 NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "smb2", "afs", "ncpfs", "9p", "coda"))
 FAT = frozenset(("vfat", "msdos", "exfat"))
 FUSE = ("fuse", "fuseblk")
 OVERLAYS = ("fuse.fuse-overlayfs",)  # the root of containers without root; it passes syncs on, unless it is volatile
-# So do ext4, btrfs, f2fs, older xfs and reiserfs write it; and f2fs and overlayfs what has the same effect.
+# ext4, btrfs, f2fs, older xfs and reiserfs write it this way; f2fs and overlayfs have options with the same effect.
 NO_FLUSHES = frozenset(("nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier", "volatile", "fsync=volatile"))
 
 

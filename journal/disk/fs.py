@@ -40,7 +40,7 @@ class SyncFailed(OSError):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
-        self.call = "sync"  # in words: refusals.py
+        self.call = "sync"  # the call's name in messages, see refusals.py
 
 
 class Locked(Exception):

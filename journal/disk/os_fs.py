@@ -21,8 +21,8 @@ from staniel.journal.disk.memory_limit import limit_files, limit_in
 LIBC = ctypes.CDLL(None, use_errno=True)  # for what `os` does not have; its calls release the interpreter
 FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
 ZEROS = bytes(1 << 20)
-ALIGNED_BYTES = 4096  # what is written past the page cache begins and ends at multiples of it
-STAGED_BYTES = 1 << 20  # of a buffer that is kept
+ALIGNED_BYTES = 4096  # direct writes begin and end at multiples of it
+STAGED_BYTES = 1 << 20  # size of the buffer that is kept
 USUAL_NAME_BYTES = 255
 NEVER = -2  # instead of a descriptor
 LARGE_BYTES = 8 << 20  # the kernel takes a millisecond to give back the blocks and the pages of such a file
@@ -175,9 +175,9 @@ class OsRegion:
         self.flushed: int | None = None
         self.staged_at = self.staged_bytes = 0
         self._path = path
-        self._is_dirty = False  # something is in the page cache that no sync has written
+        self._is_dirty = False  # the page cache has bytes that no sync has written
         self._through = -1
-        self._buffer: mmap.mmap | None = None  # of whole pages, as writing past the cache asks for
+        self._buffer: mmap.mmap | None = None  # whole pages, as direct writes require
 
     def write_at(self, at: int, data: bytes) -> None:
         self._is_dirty = True
@@ -240,7 +240,7 @@ class OsRegion:
                     except OSError as error:
                         if error.errno != errno.EINVAL:
                             raise
-                        os.close(fd)  # the device has larger blocks, or the file system cannot do it after all
+                        os.close(fd)  # the device has larger blocks, or the file system does not support direct writes
                         self._through = NEVER
                 self._write(self.fd, self.staged_at, data)
         os.fdatasync(self.fd)
@@ -292,7 +292,7 @@ def _naming(verb: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
                 return method(*args, **kwargs)
             except OSError as error:
                 error.__dict__.setdefault("call", verb)
-                if error.filename is None and len(args) > 1:  # of a call on a descriptor
+                if error.filename is None and len(args) > 1:  # from a call on a descriptor
                     error.filename = args[1]
                 raise
 
@@ -310,7 +310,7 @@ class OsFs:
         """
         self._close_gone = close_gone
         self._locks: dict[str, int] = {}  # by path; held open for the life of the process
-        self._folders: dict[str, int] = {}  # kept open: a sync must not fail for want of a descriptor
+        self._folders: dict[str, int] = {}  # kept open: a sync must not fail because there is no descriptor left
 
     @_naming("open")
     def append(self, path: str) -> File:
@@ -368,7 +368,7 @@ class OsFs:
     def sync_all(self, folder: str) -> None:
         if LIBC.syncfs(self._folder_fd(folder)) != 0:
             number = ctypes.get_errno()
-            if number in (errno.ENOSYS, errno.EPERM):  # no such call, or a filter refuses it: nothing has failed
+            if number in (errno.ENOSYS, errno.EPERM):  # no such call, or a filter refuses it: no sync has failed
                 self._sync_each(folder)
                 return
             raise SyncFailed(number, os.strerror(number), folder)
@@ -403,7 +403,7 @@ class OsFs:
         while not _is_there(path):
             missing.append(path)
             path = os.path.dirname(path.rstrip("/")) or "."
-        if missing:  # the folder around may have been made by a process that was killed before it could sync its name
+        if missing:  # the parent folder may have been made by a process that was killed before it could sync its name
             with suppress(OSError):
                 self.sync_folder(os.path.dirname(path.rstrip("/")) or ".")
         for folder in reversed(missing):
@@ -415,7 +415,7 @@ class OsFs:
         fd = os.open(native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             os.posix_fallocate(fd, 0, size)
-            os.fsync(fd)  # of no data: where it fails, there is no room, and nothing was promised
+            os.fsync(fd)  # covers no data: a failure means that there is no room, and nothing was promised
         except OSError:
             os.unlink(native(path))
             raise
@@ -442,8 +442,8 @@ class OsFs:
         try:
             before = at = os.fstat(fd).st_size
             try:
-                # Written, not only allocated: the first write to such a block would be a change of its own. And synced
-                # often: who syncs what the file had before must not wait for all of it.
+                # The blocks are written, not only allocated: the first write to an unwritten block changes metadata.
+                # The sync after each piece keeps other syncs of the file short.
                 while at < size:
                     at += os.pwrite(fd, memoryview(ZEROS)[: size - at], at)
                     os.fsync(fd)

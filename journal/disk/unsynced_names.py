@@ -16,7 +16,7 @@ from typing import NoReturn, Protocol, cast
 
 from staniel.journal.disk.fs import File, Fs, JournalFailure, SyncFailed
 
-NAMES_MAX = 10_000  # where nothing is ever synced, the oldest are forgotten
+NAMES_MAX = 10_000  # without any sync, the oldest names are forgotten
 LOOKS_MAX = 100  # at a time: 3 us each
 
 
@@ -89,7 +89,7 @@ class NamedFile:
     def _set_size(self, size: int) -> None:
         self.cuts += 1
         self._file.size = size
-        self.safe_bytes = min(size, self.safe_bytes)  # cut off: what is written there next is not safe
+        self.safe_bytes = min(size, self.safe_bytes)  # cut off: the next bytes written there are not durable
 
     def read(self, at: int, count: int) -> bytes:
         return self._file.read(at, count)
@@ -108,8 +108,8 @@ class NamedFile:
             names.fail(error)
         if names.failure:
             names.raise_failure()
-        # Of a file that has been cut meanwhile `size` may be of a write that was under way in the other thread, failed
-        # and was taken back.
+        # If the file has been cut meanwhile, `size` may include a write of the other thread that failed and was taken
+        # back.
         if self.cuts == cuts and size > self.safe_bytes:
             self.safe_bytes = size
         self.is_in_doubt = False
@@ -205,7 +205,7 @@ class UnsyncedNames:
                 return None
         except OSError:  # the disk does not tell, or the file has just been closed
             return None
-        # Last: whatever another thread has done to it since then has either ended, or is noted.
+        # Look at the names last: whatever another thread has done to the file since has either ended, or is noted.
         return None if path in self._changing or self._open.get(path) is not file else file
 
     @contextmanager
@@ -318,7 +318,7 @@ class UnsyncedNames:
                 if step <= before and path.startswith(within):
                     notes.pop(path, None)
                     if notes is self._unsynced and (file := self._open.get(path)) is not None:
-                        file.is_in_doubt = False  # it has been opened since
+                        file.is_in_doubt = False  # the file has been opened since
 
     def guard(self, work: Callable[[], None]) -> None:
         """Do `work`, in which something may be synced. Raises JournalFailure if that fails, or has failed before."""
@@ -329,11 +329,11 @@ class UnsyncedNames:
         except SyncFailed as error:
             self.fail(error)
         if self.failure:
-            self.raise_failure()  # in the other thread, and it may have taken what was to be told here
+            self.raise_failure()  # a sync in the other thread failed, and may have taken the error of this one
 
     def fail(self, error: SyncFailed) -> NoReturn:
         """Fail after a failed sync: so will every later one."""
-        self._cause = error  # first: the other thread looks at `failure`
+        self._cause = error  # first: the other thread reads `failure`
         self.failure = f"sync failed: {error}"
         self.failed()
         raise JournalFailure(self.failure) from error

@@ -59,5 +59,5 @@ def _add_head(record: bytes) -> int:
     """Return where the ADDX in a record begins, -1: it adds nothing."""
     at = 0
     while record[at] == SAVE_XID and at + WITH_XID.size < len(record):
-        at += WITH_XID.size  # its flags, and what notes.py tells of
+        at += WITH_XID.size  # the item's flags, and the note in front of it
     return at if record[at] == ADDX else -1

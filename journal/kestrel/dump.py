@@ -56,7 +56,7 @@ class KestrelDumper:
     def skip(self, data: bytes, at: int, end: int) -> tuple[int, int, int]:
         """Skip ADDX records and records that hold no item."""
         count, last_at, last_size_at = 0, at, end - SIZE_END
-        unpack, fixed_bytes = XID_BODY.unpack_from, FIXED_BYTES.get  # four bytes, as a size is
+        unpack, fixed_bytes = XID_BODY.unpack_from, FIXED_BYTES.get  # four bytes, like a size
         while at < end:
             op = data[at]
             if op == ADDX and at <= last_size_at:
@@ -65,7 +65,7 @@ class KestrelDumper:
                 if size < BLOCK_HEAD_BYTES:
                     break
             else:
-                stop = at + fixed_bytes(op, end + 1)  # behind the end: that of another opcode
+                stop = at + fixed_bytes(op, end + 1)  # an opcode without a fixed size stops behind the end
             if stop > end:
                 break
             count += 1

@@ -41,11 +41,11 @@ from staniel.journal.kestrel.records import (
 )
 from staniel.queues.xids import XID_MAX, XID_MIN, next_xid
 
-MARK_EVERY = 1024  # items; so many heads are read at most to find one of them again
+MARK_EVERY = 1024  # items: at most so many heads are read to find one again
 ANY_LINE = 1 << 62
 LINE = Origin.LINE
 NO_SPAN = (1 << 40, 1 << 40)
-Held = Symbol | int  # an item by its number in the line stands for one that was reserved for the first time
+Held = Symbol | int  # a number in the line stands for an item that has not been reserved before
 TIME_MIN, TIME_MAX = -(1 << 63), (1 << 63) - 1
 XIDS = XID_MAX - XID_MIN  # all but 0
 
@@ -99,7 +99,7 @@ class EffectScan:
 
     def __init__(self, entry: EntryState = UNKNOWN, at: int = 0, now_ms: int = 0) -> None:
         self.entry = entry
-        self.at = at  # of the file: where the next record starts
+        self.at = at  # byte of the file at which the next record starts
         self.now_ms = now_ms
         self.facts = SegmentFacts([], [])
         self._known = entry.line is not None
@@ -214,8 +214,6 @@ class EffectScan:
             numbered=self._numbered,
             named={at - base: xid for at, xid in self._named.items() if at >= max(base, gone)},
         )
-
-    # records
 
     def _other(self, data: bytes, at: int, end: int, rest_bytes: int) -> int:
         op = data[at]

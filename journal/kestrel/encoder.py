@@ -54,7 +54,7 @@ class Encoder:
         self.dialect = dialect
         self.counter = counter
         self.open: set[int] = set()
-        self.took = False  # something has left the line since this was last looked at and reset
+        self.took = False  # an item has left the line since this was last reset
 
     def encode(self, change: Change) -> bytes:
         """Return the record of a change; for an Added call addx(item)."""

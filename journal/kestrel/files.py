@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from staniel.queues.names import file_error
 
-OWN_FOLDER = ".staniel"  # of a spool: what is not a journal
-# Any number of digits: the next archive is one more than the largest, however large that is.
+OWN_FOLDER = ".staniel"  # the spool's folder for everything that is not a journal
+# Any number of digits: the next archive is numbered one above the largest, however large that is.
 PATTERN = re.compile(r"([^.~/]+)(?:\.([0-9]+)(\.pack)?|~~([0-9]+))?", re.DOTALL)
 
 

@@ -128,7 +128,7 @@ class InstallPack(CallbackTask):
 
     def work(self) -> None:
         temp, pack, sealed = self._names
-        remove_sidecars(self._fs, self._folder, [*self._covered, sealed])  # they may be refused, and are not needed
+        remove_sidecars(self._fs, self._folder, [*self._covered, sealed])  # first: the system may refuse it
         self._fs.rename(f"{self._folder}/{temp}", f"{self._folder}/{pack}")
         self.has_begun = True
         self._fs.sync_folder(self._folder)

@@ -118,11 +118,11 @@ class Log(Journal):
         self.segments.writer = self
         self.queue_view: QueueView = NoQueueView()
         self.is_erased = False
-        # A pack was put in place half way: only a restart can finish that.
+        # A pack was installed half way: only recovery can finish that.
         self.failed_install: OSError | None = None
         self.unfinished: UnfinishedPack | None = None
-        self.next_look_seq = 0  # once the reader is there, packing may be worth it
-        self.seal_wanted = False  # the next sync is followed by a rotation, however small the file
+        self.next_look_seq = 0  # packing may be worth it once the reader is at this seq
+        self.seal_wanted = False  # rotate after the next sync, however small the file is
         self.policy_bytes = 0
         self.kept_bytes = 0
         self.rewrites = 0
@@ -130,15 +130,15 @@ class Log(Journal):
         self.rotations = 0
         self.sync_ms = config.sync_ms
         self._file: File | None = None
-        self.open_transfers = 0  # from or to this journal: a crash may still have to find the copy where it was written
-        self.transfers_in = 0  # copies from other queues that the disk does not have yet
-        self.blocks_transfers = False  # a step is due that open transfers forbid: none begins until it is done
+        self.open_transfers = 0  # transfers from or to this journal: recovery must find their copies in place
+        self.transfers_in = 0  # copies from other queues that are not durable yet
+        self.blocks_transfers = False  # a step waits for the end of open transfers: no transfer begins until it is done
         self._pending: list[bytes] = []  # see waiting_record
-        self._counted, self._counted_bytes = 0, 0  # so many of them, with so many bytes
-        self._size = 0  # of the current file, open or not
+        self._counted, self._counted_bytes = 0, 0  # how many of them have been counted, and their bytes
+        self._size = 0  # bytes in the current file, open or not
         self._unwritten = b""
-        self._restoring = b""  # goes in front of what is written next, see restore_counter
-        self.listener: Callable[[Change], None] | None = None  # the simulator's
+        self._restoring = b""  # records to write before the next ones, see restore_counter
+        self.listener: Callable[[Change], None] | None = None  # set by the simulator
         self.configure(config)
 
     def configure(self, config: QueueConfig) -> None:
@@ -147,11 +147,11 @@ class Log(Journal):
         before, self.sync_ms = self.sync_ms, config.sync_ms
         if is_stricter(self.sync_ms, before) and (self._pending or self._file is not None):
             self.group.tighten(self)
-        # The policy has nothing to say while `policy_bytes` and the sealed files together have less.
+        # The policy has nothing to do while `policy_bytes` and the sealed files together are below this.
         self.policy_threshold_bytes = min(
             config.default_journal_bytes, config.max_memory_bytes, config.max_journal_bytes
         )
-        # Nor while a queue that holds items has one file of at most this many.
+        # It has nothing to do either while a queue that holds items has a single file of at most this size.
         self.growth_max_bytes = min(config.max_memory_bytes, config.max_journal_bytes)
         self.encoder.dialect = config.journal_dialect
 
@@ -306,8 +306,8 @@ class Log(Journal):
             raise
         self._size = size = before + len(data)
         self._unwritten = self._restoring = b""
-        # Kestrel looks at a journal before each put and after each removal. So do we, by batches: puts alone
-        # leave nothing behind that a rewrite could save.
+        # Kestrel checks a journal before each put and after each removal. So does this log, by batches: puts alone
+        # leave no records that a rewrite could save.
         self.policy_bytes = size if self.encoder.took else before
         self.encoder.took = False
         index = self.segments.current.index
@@ -338,9 +338,10 @@ class Log(Journal):
         client.
         """
         if self.is_erased or self.group.is_stopping:
-            return  # its name may be another journal's by now
+            return  # another journal may have the name by now
         if self.seal_wanted or self.file.size > self.config.max_memory_bytes:
-            # What has been recorded meanwhile still belongs to the file: its end is what the queue holds now.
+            # Records that were added during the sync still belong to this file, because its checkpoint is the queue's
+            # present state.
             if self._pending or self._unwritten:
                 if self.group.before_write is not None:
                     self.group.before_write()
@@ -355,7 +356,7 @@ class Log(Journal):
         """
         assert not self._unwritten and not self._pending
         if self._restoring:
-            self.write()  # of a sealed file each SAVE_XID counts
+            self.write()  # in a sealed file each SAVE_XID counts
         number = max(now_ms, self.newest_number + 1)
         sealed, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         fresh = fresh_file(self.fs, f"{self.folder}/{temp}")
@@ -449,7 +450,7 @@ class Log(Journal):
         last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         pack = layout.pack_name(self.name, number)
         records = [Encoder(self.config.journal_dialect).nothing(0)]
-        # The disk may be full, and its queues must still be able to go.
+        # Even on a full disk it must be possible to delete a queue.
         self.group.try_or_release_ballast(lambda: self._write_synced(records, number)[1].close())
         self._rename_to_pack(f"{self.folder}/{temp}", f"{self.folder}/{last}", f"{self.folder}/{pack}")
         self.fs.sync_folder(self.folder)
@@ -516,7 +517,7 @@ class Log(Journal):
         last = self.segments.sealed[-1]
         pack, covered = layout.pack_name(self.name, last.number), self.covered_files(last)
         try:
-            remove_sidecars(self.fs, self.folder, covered)  # they may be refused
+            remove_sidecars(self.fs, self.folder, covered)  # first: the system may refuse it
         except OSError:
             discard(self.fs, temp, file)
             raise
@@ -526,7 +527,7 @@ class Log(Journal):
         try:
             unfinished = try_to_finish(self.fs, self.folder, pack, last.name, covered)
         except OSError as error:
-            # Only a start can tell how far it came, and finishes it.
+            # Only recovery can find out how far the rename came, and finish it.
             raise self.group.failure(f"cannot put the pack of {self.path} in place", error) from error
         self.covered(last, segment, unfinished)
 

@@ -18,9 +18,9 @@ from zlib import crc32
 
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
 
-PAST = 0x5D4E  # the kind: an encoded queues.past.Past
+PAST = 0x5D4E  # the kind of a note that holds an encoded queues.past.Past
 NOTE_BYTES_MAX = 1024
-CHECKED_BYTES = 1 << 20  # of a payload: 0.2 ms
+CHECKED_BYTES = 1 << 20  # of a payload: takes 0.2 ms
 AROUND_WORDS = 4  # head, check, 0 and counter
 _TIME_AND_SIZE = struct.Struct("<qi")
 _XID = struct.Struct("<i")
@@ -40,7 +40,7 @@ def fact_in(ids: list[int], added_ms: int, data: bytes) -> bytes:
     of the records. The pair of the item's flags may follow the note.
     """
     for behind in (2, 4):  # the 0 and the counter; and the pair
-        at = len(ids) - behind - 1  # of the check
+        at = len(ids) - behind - 1  # the index of the check
         if at < 2 or ids[at + 1]:
             continue
         for start in range(at - 2, max(-1, at - 2 - NOTE_BYTES_MAX // 4), -1):

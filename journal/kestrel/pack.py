@@ -30,20 +30,20 @@ from staniel.queues.config import JournalDialect
 from staniel.queues.item import Delivery, Item
 from staniel.queues.line import PlainLine
 
-STAND_IN = Item(b"", 0)  # without an add time it moves no id
-STAND_IN_RECORD = Encoder(JournalDialect.DOCUMENTS).addx(STAND_IN)  # in every dialect
-A_SLICE = 1000  # about a millisecond: so much of what follows
+STAND_IN = Item(b"", 0)  # without an add time, so it raises no id
+STAND_IN_RECORD = Encoder(JournalDialect.DOCUMENTS).addx(STAND_IN)  # the same bytes in every dialect
+A_SLICE = 1000  # cost of a slice, about a millisecond
 RUN_COST, ITEM_COST = 20, 1
-STAND_INS_A_COST = 50  # they are all the same bytes
+STAND_INS_A_COST = 50  # how many stand-ins cost as much as one item: their bytes are all the same
 RUN_BYTES = 256 << 10
-SYNC_BYTES = 4 << 20  # synced this often while it grows, so that no sync is long
+SYNC_BYTES = 4 << 20  # sync this often while the pack grows, so that no sync is long
 
 
 class Stage(Enum):
     WRITING = "writing"
     WAITING = "waiting"  # for a task or for a sync of the journal
     SYNCED = "synced"  # the pack is complete and on the disk
-    SAFE = "safe"  # what it leaves out is known to be gone by what the disk has
+    SAFE = "safe"  # the removals of the items that it leaves out are durable
     DONE = "done"
     FAILED = "failed"
     DROPPED = "dropped"
@@ -62,21 +62,21 @@ class Pack:
         self.task: CallbackTask | None = None
         self.lost: list[
             tuple[UnreadableItems, str]
-        ] = []  # items that the files do not tell, and where their bytes are kept
+        ] = []  # items that cannot be read from the files, and where their bytes are kept
         self._submit = submit
         self._temp = kestrel_files.temp_name(log.name, last.number)
         self._file: File | None = None
         self._unsynced_bytes = 0
         self._segment: LogSegment | None = None  # the pack as a segment, once it has its head
-        self._lead: Iterator[bytes] = iter(())  # what of its head is not written yet
+        self._lead: Iterator[bytes] = iter(())  # records of its head that are not written yet
         self._head_bytes = 0
         self._came = 0, 0  # payload bytes of the items written, and how many have an expiry
         self._seq = self.checkpoint.left
         self._alive = log.queue_view.alive()
         self._kept = deque(sorted(seq for seq in self._alive if seq >= self.checkpoint.left))
-        # These stay valid: what leaves the line from now on is in the pack with its data.
+        # These stay valid: an item that leaves the line from now on is in the pack with its data.
         self._left = log.queue_view.checkpoint().left
-        self._line = PlainLine()  # as much of it as the files must tell
+        self._line = PlainLine()  # the part of the line that must be read from the files
         self._reader = ReadBehind(log.segments, self._line)
         self._encoder = Encoder(log.config.journal_dialect)
 
@@ -86,7 +86,7 @@ class Pack:
             if self.stage is Stage.WRITING:
                 self._write_some()
             elif self.stage is Stage.SYNCED:
-                # Its items count as removed because of records that a power cut must not take back.
+                # A power cut must not take back the removals of the items that the pack leaves out.
                 self.stage = Stage.WAITING
                 self.log.group.after(self.log, self._safe)
             elif self.stage is Stage.SAFE:
@@ -112,8 +112,6 @@ class Pack:
             self.log.segments.close_held(self.log.segments.covered_by(self.last))
         self._clear_away()
 
-    # writing
-
     def _write_some(self) -> None:
         if self._file is None:
             self._file = fresh_file(self.log.fs, f"{self.log.folder}/{self._temp}")
@@ -135,7 +133,7 @@ class Pack:
         """Return the records of the open reads and of the items that had been handed back, as of the checkpoint."""
         heads = [self._of(seq) for seq in self.checkpoint.heads]
         if not self.checkpoint.open and not heads:
-            # The files behind this one count on from here.
+            # The files after this one continue from this counter.
             is_nothing = self.checkpoint.left >= self.checkpoint.end
             return iter([(self._encoder.nothing if is_nothing else self._encoder.save_xid)(self.last.counter)])
         opened = {xid: Delivery(self._of(seq), 0, 1, xid) for xid, seq in self.checkpoint.open}
@@ -250,8 +248,6 @@ class Pack:
         self._file.write(data)
         self._unsynced_bytes += len(data)
 
-    # tasks
-
     def _sync(self, then: Stage) -> None:
         assert self._file is not None
         self._unsynced_bytes = 0
@@ -278,10 +274,10 @@ class Pack:
     def _install(self, now_ms: int) -> None:
         log, number = self.log, self.last.number
         if log.open_transfers:
-            return  # a transfer may still have to find its copy in these files
+            return  # recovery may still have to find a transfer's copy in these files
         folder = kestrel_files.damaged_folder(log.folder)
         for lost in self._reader.unreadable:
-            # These files are about to go.
+            # These files are about to be removed.
             try:
                 saved_as = quarantine(log.fs, f"{log.folder}/{lost.file}", lost.at, lost.size, folder)
             except FileNotFoundError:
@@ -291,7 +287,7 @@ class Pack:
         assert self._file is not None
         names = self._temp, kestrel_files.pack_name(log.name, number), kestrel_files.archive_name(log.name, number)
         covered = log.segments.covered_by(self.last)
-        # Items may have come meanwhile that memory had no room for: their names are another file's at any moment now.
+        # Items that memory had no room for may be in these files, whose names another file takes at any moment.
         log.segments.hold(covered, log.queue_view.unread())
         self._hand_over(InstallPack(log.fs, log.folder, names, log.covered_files(self.last), self._installed))
 
@@ -303,7 +299,7 @@ class Pack:
             self._fail(error)
             return
         if error is not None:
-            # How far it came is not known: the files are left as they are, and recovery finishes it.
+            # How far the installation came is unknown: leave the files as they are for recovery.
             self.error = error
             self.stage = Stage.FAILED
             self.log.failed_install = error
@@ -319,8 +315,6 @@ class Pack:
         self._file.close()
         self._file = None
         self.stage = Stage.DONE
-
-    # trouble
 
     def _fail(self, error: OSError) -> None:
         self.error = error

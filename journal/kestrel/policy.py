@@ -16,9 +16,9 @@ from staniel.queues.config import QueueConfig
 class JournalStep(Enum):
     KEEP = "keep"
     ROTATE = "rotate"
-    CHECKPOINT = "checkpoint"  # rotate, and pack what lies before it once that is worth it
+    CHECKPOINT = "checkpoint"  # rotate, and pack the files before it once that is worth it
     START_OVER = "start over"  # the queue is empty: only open reads are kept
-    REWRITE = "rewrite"  # everything is in memory, and the files hold much more than that
+    REWRITE = "rewrite"  # all items are in memory, and the files are much larger than these items
 
 
 class Usage(Struct, frozen=True, gc=False):
@@ -52,7 +52,7 @@ def next_step(usage: Usage, config: QueueConfig, now_ms: int) -> JournalStep:
     may_start_over = config.aggressive_rewrites or rested or full
     if usage.items == 0 and total_bytes >= start_over_bytes and may_start_over:
         return JournalStep.START_OVER
-    in_memory = usage.item_bytes < config.max_memory_bytes and not usage.behind_items  # so that much is written at most
+    in_memory = usage.item_bytes < config.max_memory_bytes and not usage.behind_items  # limits the bytes to write
     if total_bytes > config.max_journal_bytes and in_memory and rested:
         return JournalStep.REWRITE
     if full:

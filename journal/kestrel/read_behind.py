@@ -51,19 +51,17 @@ class ReadBehind:
         self.segments = segments
         self.line = line
         self.unreadable: list[UnreadableItems] = []
-        self._segment: LogSegment | None = None  # where the next item is looked for
-        self._seq = -1  # its seq
-        self._at = 0  # byte in the segment, of `_data[_used:]`
+        self._segment: LogSegment | None = None  # the segment of the next item
+        self._seq = -1  # the seq of the next item
+        self._at = 0  # the byte in the segment at which `_data[_used:]` begins
         self._data = b""
         self._used = 0
-        self._bad_at = NO_BAD  # what has been read ends there, because the next block is not what was written
+        self._bad_at = NO_BAD  # the byte at which a damaged block ends what has been read
         self._starved = False  # what has been read ahead ends inside a record
-        self._lost_end = 0  # items before this seq cannot be read
-        self._saves: list[int] = []  # of the SAVE_XID records in front of what is decoded next
-        self._wanted = 0  # items before this seq are in the line no more: passing them is no loss
+        self._lost_end = 0  # items before this seq are unreadable
+        self._saves: list[int] = []  # transaction ids of the SAVE_XID records in front of the next record
+        self._wanted = 0  # items before this seq have left the line: skipping them is no loss
         self._loses_stand_ins = False
-
-    # the tail of a line
 
     def load(self, seq: int, size_max: int) -> list[Item]:
         """Return items from `seq` on, about `size_max` payload bytes. Raises OSError if the disk refuses a read and no
@@ -176,8 +174,6 @@ class ReadBehind:
         self._segment, self._seq, self._lost_end = None, -1, 0
         self._data, self._used, self._bad_at = b"", 0, NO_BAD
 
-    # ahead of need
-
     def decode(self) -> list[Item]:
         """Return a slice of the next items, if they have been read ahead; else nothing."""
         line = self.line
@@ -227,8 +223,6 @@ class ReadBehind:
         self._data = self._data[self._used :] + data[end - at :]
         self._used = 0
         self._starved = False
-
-    # inside
 
     def _about(self, size: int) -> int:
         """Return how many items are likely to have `size` bytes; no more than a slice."""
@@ -281,7 +275,7 @@ class ReadBehind:
             self._next_segment()
             return
         at = self._at + len(self._data) - self._used
-        # A record longer than the piece: read twice as much, which the file really has.
+        # The record is longer than the piece: read twice as much; the file really has so much.
         want = max(min(PIECE_BYTES, size_max), 2 * (len(self._data) - self._used))
         more, start = b"", at
         if segment.checks:
@@ -300,7 +294,7 @@ class ReadBehind:
         these items may take the file's place at any moment.
         """
         if segment.checkpoint is None or self._seq != segment.checkpoint.end:
-            return False  # mostly; looking the next one up costs more the more there are
+            return False  # the usual case; finding the next segment costs more the more there are
         after = self.segments.after(segment)
         return after is not None and self._seq == after.first
 

@@ -21,27 +21,27 @@ UNREMOVE, CONFIRM_REMOVE, ADD_XID, STATE_DUMP, REMOVE_TENTATIVE_XID = 5, 6, 7, 8
 ADDX_HEAD = struct.Struct("<Biqq")  # opcode, size, add time, expiry
 ADD_XID_HEAD = struct.Struct("<Biiqq")  # opcode, transaction id, size, add time, expiry
 WITH_XID = struct.Struct("<Bi")  # opcode, transaction id
-# The same behind the opcode, which a reader has looked at already.
+# The same without the opcode, which the reader has read already.
 ADD_BODY = struct.Struct("<ii")  # size, expiry in seconds
 ADDX_BODY = struct.Struct("<iqq")
 ADD_XID_BODY = struct.Struct("<iiqq")
 XID_BODY = struct.Struct("<i")
 XID_AND_NUMBER = struct.Struct(
     "<ii"
-)  # how an ADD_XID and both kinds of opcode 8 begin: the number is a size or a count
+)  # the first fields of an ADD_XID and of both kinds of opcode 8: the number is a size or a count
 
 ADD_HEAD_BYTES = 1 + ADD_BODY.size
 ADDX_HEAD_BYTES = ADDX_HEAD.size
 ADD_XID_HEAD_BYTES = ADD_XID_HEAD.size
 WITH_XID_BYTES = WITH_XID.size
-BLOCK_HEAD_BYTES = 16  # what the size of an item counts beside its payload: the add time and the expiry
-ADD_BLOCK_HEAD_BYTES = 4  # in an ADD: the expiry alone
-SIZE_END = 5  # of an ADD and an ADDX: their size counts from here on
-XID_SIZE_END = 1 + XID_AND_NUMBER.size  # of an ADD_XID
+BLOCK_HEAD_BYTES = 16  # the add time and the expiry, which an item's size includes
+ADD_BLOCK_HEAD_BYTES = 4  # the expiry, which the size of an ADD includes
+SIZE_END = 5  # the offset from which the size of an ADD or ADDX counts
+XID_SIZE_END = 1 + XID_AND_NUMBER.size  # the same of an ADD_XID
 FLAGS_MASK = 0xFFFFFFFF
 NEVER = bytes(8)  # the expiry of an item that has none
 
-# The records that are complete with their opcode, or with a transaction id behind it, by their length.
+# The lengths of records that consist of an opcode, or of an opcode and a transaction id.
 FIXED_BYTES = {
     REMOVE: 1,
     REMOVE_TENTATIVE: 1,
@@ -50,7 +50,7 @@ FIXED_BYTES = {
     CONFIRM_REMOVE: WITH_XID_BYTES,
     REMOVE_TENTATIVE_XID: WITH_XID_BYTES,
 }
-# Of the records that hold an item: the bytes in front of its payload.
+# The bytes in front of the payload, for records that hold an item.
 HEAD_BYTES = {
     ADD: ADD_HEAD_BYTES,
     ADDX: ADDX_HEAD_BYTES,

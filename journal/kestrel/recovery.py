@@ -35,7 +35,7 @@ from staniel.queues.line import UNBOUNDED, PlainLine
 
 CHUNK_BYTES = 256 << 10
 
-# A start keeps no more of a queue in memory: counting an item costs a third of making it, and the rest is read ahead
+# Recovery keeps no more of a queue in memory: counting an item costs a third of making it, and the rest is read ahead
 # while clients are served already.
 START_MEMORY_BYTES = 16 << 20
 
@@ -67,11 +67,11 @@ class Recovered(Struct):
     tail: ReadBehind
     replayed_bytes: int
     damages: list[Damage]
-    skipped_bytes: int = 0  # of files that were not read, because their sidecars told enough
+    skipped_bytes: int = 0  # bytes of files that were not read, because their sidecars were enough
     rejected_sidecars: list[SidecarRejected] = []
     missing_items: list[MissingItems] = []
-    stand_ins: int = 0  # items that were removed long ago, in records that are lost: not handed out
-    ahead: Checkpoint | None = None  # where the queue stands by sidecars, which replay has not been told yet
+    stand_ins: int = 0  # items that were removed long ago by records that are lost: not handed out
+    ahead: Checkpoint | None = None  # the queue's state by sidecars, which replay has not taken over yet
     unfinished: UnfinishedPack | None = None
 
 
@@ -109,7 +109,7 @@ class Recovery:
                 recovered.damages[-1] = self._cut(recovered.damages[-1])
                 segments.current.size = recovered.damages[-1].at
         recovered.replay.line.settle()
-        recovered.tail.reset()  # it may have read what has been cut off
+        recovered.tail.reset()  # it may have read bytes that were cut off
         self._count_losses(recovered)
         return recovered
 
@@ -181,7 +181,8 @@ class Recovery:
             recovered.rejected_sidecars.append(SidecarRejected(name, "checksums are those of another file", True))
             return False
         if is_shorter:
-            # What is there is read to its end, whatever the last block's checksum; no other sidecar is made of it.
+            # The rest of the file is read to its end, even if the last block has a wrong checksum; the file gets no new
+            # sidecar.
             segment.is_damaged = True
             recovered.missing_items.append(MissingItems(name, segment.entry.end + self._items_in(path), False))
         self._take(described, checkpoint, number, size, recovered)
@@ -220,7 +221,7 @@ class Recovery:
         except EffectMismatch:
             recovered.missing_items.append(MissingItems(name, -1, True))
             del gone[name]
-            remove_sidecars(self.fs, self.folder, [name])  # it tells nothing, and is told of once
+            remove_sidecars(self.fs, self.folder, [name])  # it is useless, and must be reported only once
             return
         recovered.missing_items.append(MissingItems(name, segment.entry.end, True))
         segment.is_gone = True
@@ -306,7 +307,7 @@ class Recovery:
         segments, replay, damages = recovered.segments, recovered.replay, recovered.damages
         size = self._replay(recovered)
         if damages and damages[-1].file == name:
-            # Nothing was being written to a sealed file.
+            # A sealed file was complete, so a torn record in it is damage.
             damages[-1] = structs.replace(self._keep_copy(damages[-1]), is_torn=False)
             segments.current.is_damaged = True
         segments.seal(name, number, size, replay.checkpoint(), replay.counter)
@@ -346,7 +347,7 @@ class Recovery:
             if replay.is_between_changes:
                 line = replay.line
                 segment.add_index_entry(IndexEntry(at, line.end, line.added_bytes, line.added_expiring))
-            # A record longer than the piece: read twice as much, which the file really has.
+            # The record is longer than the piece: read twice as much; the file really has so much.
             want = CHUNK_BYTES if used else 2 * want
 
     def _cut(self, damage: Damage) -> Damage:

@@ -48,15 +48,15 @@ class Replay:
         self.line = PlainLine() if line is None else line
         self.open: dict[int, Delivery] = {}
         self.counter = 0
-        self.now_ms = now_ms  # the add time of Starling's items, whose records have none
-        self._saves: list[tuple[int, int]] = []  # of SAVE_XID records in a row: the counter before each, and its own
-        self._lead: tuple[int, int] | None = None  # of the SAVE_XID that the file begins with
-        self._opened_behind: tuple[int, int] | None = None  # at the head of `_saves`, see _note_number
-        self._begins = False  # the next record is the first one of its file
+        self.now_ms = now_ms  # the add time of Starling's items, whose records hold none
+        self._saves: list[tuple[int, int]] = []  # SAVE_XID records in a row: the counter before each, and its own
+        self._lead: tuple[int, int] | None = None  # the SAVE_XID that the file begins with
+        self._opened_behind: tuple[int, int] | None = None  # the entry at the head of `_saves`, see _note_number
+        self._begins = False  # the next record is the first of its file
         self.restores_counter = False
         """The file says another counter: it must be written again before anything else is."""
         self._only_listed = 0  # open items that never stood in the line
-        self._with_xid_end = 0  # behind the seq of the last item that came with an id of its own
+        self._with_xid_end = 0  # one above the seq of the last item that came with an id of its own
         self._with_xid: dict[int, Callable[[int], None]] = {
             SAVE_XID: self._save_xid,
             UNREMOVE: self._unremove,
@@ -77,7 +77,7 @@ class Replay:
         """
         line = self.line
         if self._with_xid_end > line.left + len(line.fresh):
-            return True  # one may be among those that only the journal holds
+            return True  # such an item may be among those that only the journal holds
         return self._with_xid_end > line.left and any(isinstance(item, ItemWithXid) for item in line.fresh)
 
     @property
@@ -155,7 +155,7 @@ class Replay:
                 elif op == REMOVE:
                     saves.clear()
                     if line.behind and not fresh and data[at : at + 2] == TWO_REMOVES:
-                        # A long queue was read: the items need not be looked at for that.
+                        # Clients have read a long queue: count its REMOVE records without a look at the items.
                         some = data[at : at + REMOVES_AT_ONCE]
                         at += line.drop_unread(len(some) - len(some.lstrip(TWO_REMOVES)))
                     else:
@@ -182,7 +182,7 @@ class Replay:
         line = self.line
         line.expiring += 1
         line.added_expiring += 1
-        line.remnants += expires_ms == REMNANT_MS and not size and not line.behind  # those that are read count later
+        line.remnants += expires_ms == REMNANT_MS and not size and not line.behind  # items that are read count later
 
     def _count_adds(self, data: bytes, at: int, end: int) -> int:
         """Count whole items that stay in the journal, as long as one follows the other, and return where the last of
@@ -191,8 +191,6 @@ class Replay:
         count, size_bytes, expiring, at = count_adds(data, at, end)
         self.line.leave_behind(count, size_bytes, expiring)
         return at
-
-    # records
 
     def _reserve(self) -> None:
         before = self._trusted_counter() if self._saves else self.counter
@@ -260,13 +258,11 @@ class Replay:
     def _open_listed(self, counter: int, listed: list[Record], data: bytes) -> None:
         self.counter = counter
         for each in listed:
-            # A copy of what is already open; one that is not is kept rather than lost.
+            # The list repeats open reads. A read that is not open is kept rather than lost.
             if each.xid not in self.open:
                 self._only_listed += 1
                 item = Item(each.payload(data), each.added_ms, each.expires_ms)
                 self.open[each.xid] = Delivery(item, 0, 1, each.xid, 0, -self._only_listed)
-
-    # inside
 
     def end_file(self, *, is_sealed: bool) -> int:
         """Forget a note at the end of the file of which its item is missing, and return how many bytes it has there.
@@ -320,7 +316,7 @@ class Replay:
 
     def _open_head(self, xid: int) -> None:
         if xid in self.open:
-            # Open already: its return must have been lost. Give the earlier item back, never overwrite it.
+            # This xid is open already, so its return was lost. Give the earlier item back, never overwrite it.
             self.line.give_back(self.open.pop(xid))
         taken = self.line.pop()
         taken.item = plain(taken.item)

@@ -17,7 +17,7 @@ from staniel.journal.kestrel.addx import boundaries
 from staniel.journal.kestrel.effect import SegmentEffect
 from staniel.queues.checkpoint import Checkpoint
 
-SAMPLE_BYTES = 128 << 10  # a place is noted about this often, so that a seq is found without reading a whole file
+SAMPLE_BYTES = 128 << 10  # distance of noted boundaries, so that a seq is found without reading a whole file
 EMPTY_MARK = Checkpoint(0, 0)
 
 
@@ -207,7 +207,7 @@ class Segments:
         if seq >= self.current.first:
             return self.current
         at = bisect_right(self.sealed, seq, key=lambda segment: segment.first)
-        # Segments that add nothing have the same first seq as the one behind them, which is the one that is found.
+        # A segment without items has the same first seq as the next one; the search finds the next one.
         return self.sealed[max(0, at - 1)]
 
     def after(self, segment: LogSegment) -> LogSegment | None:

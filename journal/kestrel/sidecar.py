@@ -30,7 +30,7 @@ from staniel.queues.checkpoint import Known
 
 MAGIC = b"staniel-segment 1\n"
 HEAD_BYTES = len(MAGIC) + 4
-BLOCK_BYTES = 256 << 10  # one checksum for so much
+BLOCK_BYTES = 256 << 10  # the size of a block with a checksum of its own
 BLOCK_MIN_BYTES = 4 << 10
 BLOCKS_MIN = 16  # smaller files have smaller blocks, so that damage can be told from another file
 SIDECAR_MAX_BYTES = 256 << 20
@@ -63,7 +63,7 @@ class Sidecar(Struct, frozen=True, array_like=True):
 
 class Fit(Enum):
     SAME = "same"
-    DAMAGED = "damaged"  # its last block is not as it was written, all others are
+    DAMAGED = "damaged"  # only its last block is not as it was written
     OTHER = "other"
 
 
@@ -88,7 +88,7 @@ def describe(segment: LogSegment, checks: list[int]) -> bytes | None:
     try:
         body = msgspec.msgpack.encode(sidecar)
     except OverflowError:
-        return None  # ids made from add times that no clock has shown
+        return None  # ids were made from add times that no clock has shown
     return MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
 
 

@@ -72,9 +72,9 @@ class KestrelTrace:
         self.open: dict[int, TracedItem] = {}
         self.flaws: list[tuple[str, Flaw]] = []
         self.records: Counter[str] = Counter()
-        self.clock_ms = 0  # the latest time in a record so far: what follows was not before it
+        self.clock_ms = 0  # the latest time in a record so far: later records are not older
         self._counter = 0
-        self._saves: list[tuple[int, int]] = []  # of SAVE_XID records in a row: the counter before each, and its own
+        self._saves: list[tuple[int, int]] = []  # SAVE_XID records in a row: the counter before each, and its own
         self._fs, self._folder, self._files, self._progress = fs, folder, files, progress
         self._file = ""
         self._sealed_ms: int | None = None
@@ -153,8 +153,6 @@ class KestrelTrace:
             offset += at
             want = PIECE_BYTES if at else 2 * want
 
-    # one record
-
     def _step(self, record: Record, at: int, size: int, offset: int) -> Step:
         op, events, items = record.op, list[Event](), list[TracedItem]()
         name = "DUMP" if record.listed is not None else "CON" if op == STATE_DUMP else NAMES.get(op, "ADD")
@@ -217,7 +215,7 @@ class KestrelTrace:
             self._counter = xid = next_xid(self._counter, self.open.keys())
         if head is None:
             return
-        if xid in self.open:  # its return must have been lost
+        if xid in self.open:  # its return was lost
             self._give_back(xid, tell)
         taken = self.line.popleft()
         taken.xid = None

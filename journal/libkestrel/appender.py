@@ -17,7 +17,7 @@ class Appender(Journal):
 
     __slots__ = ("_closed_bytes", "_file", "_unwritten", "family", "fs", "group", "is_erased", "path", "sync_ms")
 
-    batch = 0  # a slot of segments, a property of reader files
+    batch = 0  # a slot in segments, a property in reader files
 
     def __init__(self, fs: Fs, path: str, group: GroupCommit, sync_ms: int) -> None:
         self.family: StreamJournal

@@ -63,7 +63,7 @@ class LibkestrelDumper:
         unpack, head_bytes = PUT_PREFIX.unpack_from, PUT_HEAD_BYTES.get
         while at <= last_head_at:
             command, size, item_id = unpack(data, at)
-            stop = at + head_bytes(command, end + 1) + size  # behind the end: that of another command
+            stop = at + head_bytes(command, end + 1) + size  # another command stops behind the end
             if not 0 <= size <= DATA_BYTES_MAX or item_id <= 0 or stop > end:
                 break
             count += 1

@@ -151,8 +151,6 @@ class StreamJournal:
         with suppress(OSError):  # the disk still fails; recovery removes a segment without items
             remove_each(self.fs, self.folder, names)
 
-    # readers
-
     def queue_name(self, reader: str) -> str:
         """Return the name of the queue of `reader`."""
         return self.queue if reader in (DEFAULT_READER, self.queue) else f"{self.queue}+{reader}"
@@ -182,7 +180,7 @@ class StreamJournal:
             if not plus and config.fanout_only:
                 found.has_file = False
             elif plus or not is_first:
-                # Were this file lost or empty after a crash, recovery would find other readers than there were.
+                # If a crash lost or emptied this file, recovery would find other readers than there were.
                 found.create_synced(now_ms)
             else:
                 found.create(now_ms)
@@ -209,7 +207,7 @@ class StreamJournal:
         reader.erase()
         del self.readers[reader.name]
         self.update_sync_policy()
-        # Were the file there again after a crash, the queue would get items put while it did not exist.
+        # If a crash brought the file back, the queue would get items put while it did not exist.
         self.fs.sync_folder(self.folder)
 
     def erase_all(self, reader: ReaderLog) -> Unremoved | None:
@@ -217,7 +215,7 @@ class StreamJournal:
         the queue. Raises OSError: the system refuses it, and nothing has changed. What is returned could not be
         removed: a start finds a queue in it of which all is confirmed. Raises JournalFailure.
         """
-        # Segments first, and synced: without the reader file, segments that a crash left would be read as new.
+        # Remove the segments first, and sync: without the reader file, leftover segments would be read as new.
         names = [*self.writer.names(), *self._being_removed]
         removal = FileRemoval(self.fs, self.folder, names, reader.file_name if reader.is_there else "")
         left = None
@@ -245,8 +243,6 @@ class StreamJournal:
         except OSError as error:
             raise self.group.failure(f"cannot remove the files of queue {self.queue}", error) from error
 
-    # upkeep
-
     def trim(self) -> None:
         """Release memory after a batch, and remove segments that every reader has passed. Raises OSError."""
         self.stream.trim()
@@ -265,7 +261,7 @@ class StreamJournal:
             self.stream.forget_flags(gone[-1].last_id)
             gone_names = [segment.name for segment in gone]
             there = set(self._being_removed)
-            with suppress(OSError):  # a folder that is not listed now may have all of them
+            with suppress(OSError):  # a folder that cannot be listed now may have all of them
                 there = {name for name, _ in self.fs.list(self.folder)} if there else there
             self._being_removed = [*(name for name in self._being_removed if name in there), *gone_names]
             self.tasks.submit(RemoveSegments(self.fs, self.folder, gone_names, self.archive, self._stays))
@@ -285,8 +281,6 @@ class StreamJournal:
         """Return the id up to which every reader has confirmed all items."""
         heads = [reader.position.head for reader in self.readers.values() if reader.has_file]
         return min(heads, default=self.segments.last_id)
-
-    # a full disk
 
     def reclaimable(self) -> tuple[int, int]:
         """Return about how many bytes `reclaim` frees, and how many it needs for a while; (0, 0) if it cannot do
@@ -352,7 +346,7 @@ class StreamJournals:
         self.group = group
         self.recovery = StreamRecovery(fs, folder, damaged)
         self.families: dict[str, StreamJournal] = {}
-        self._reserved_numbers: dict[str, int] = {}  # by deleted queue: the highest number not to be used again
+        self._reserved_numbers: dict[str, int] = {}  # by deleted queue: the highest number that must not be used again
         self.tasks = TaskQueue()  # replaced by the broker's
         self.on_stuck: Callable[[str, OSError, int], None] = lambda name, error, now_ms: None
 
@@ -368,7 +362,7 @@ class StreamJournals:
         config = config_of(files.queue)
         family = self._family(files.queue, config, recovered.segments)
         family.start(files.newest_number(), now_ms)
-        self.fs.append(family.writer.path).close()  # whether it can be written must be known before the first request
+        self.fs.append(family.writer.path).close()  # find out before the first request whether it can be written
         readers = []
         for reader, position in recovered.readers.items():
             journal = family.resume(reader, position, config_of(family.queue_name(reader)))

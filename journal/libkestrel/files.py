@@ -11,7 +11,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-# Any number of digits: the next segment is one more than the largest, however large that is.
+# Any number of digits: the next segment is numbered one above the largest, however large that is.
 PATTERN = re.compile(r"([A-Za-z0-9:_-]+)\.(?:([0-9]+)(~~[0-9]+)?|read\.([^/]*))", re.DOTALL)
 NAME = re.compile(r"[A-Za-z0-9:_-]+")
 

@@ -24,10 +24,10 @@ from staniel.journal.libkestrel.records import (
 from staniel.journal.libkestrel.segments import StreamSegments
 
 # A disk writes a sector as a whole. A record that crosses a sector boundary could be half written after a power cut,
-# and half an id is another id. So no record crosses one: rests of sectors are filled with records that change nothing.
+# and half an id is another id. So no record crosses a boundary: records that change nothing fill the rest of a sector.
 SECTOR_BYTES = 512
 _HEAD_BYTES, _DONE_BYTES, _ID_BYTES = READ_HEAD_RECORD.size, READ_DONE_HEAD.size, 8
-# For each number of bytes that can be filled: how many READ_HEADs and empty READ_DONEs fill it.
+# By number of bytes to fill: how many READ_HEADs and empty READ_DONEs fill exactly so many.
 _PADDING = {
     heads * _HEAD_BYTES + dones * _DONE_BYTES: (heads, dones)
     for heads in range(SECTOR_BYTES // _HEAD_BYTES + 1)
@@ -65,7 +65,7 @@ class Position:
         while done:
             following = self.head + 1
             if following not in done:
-                # Items that are not written yet are in no segment: then the next id found there lies below the head.
+                # Items that are not written yet are in no segment; `next_after` then returns an id below the head.
                 following = segments.next_after(self.head) if len(segments.runs) > 1 else 0
                 if following <= self.head or following not in done:
                     break
@@ -89,7 +89,7 @@ class ReaderFileScan:
 
     def __init__(self) -> None:
         self.position = Position()
-        self.offset = 0  # in the file, of the next piece
+        self.offset = 0  # the byte of the file at which the next piece begins
         self.ended = False
 
     def consume(self, data: bytes, rest_bytes: int) -> int:

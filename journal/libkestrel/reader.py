@@ -68,7 +68,7 @@ class ReaderLog(Appender):
         self.open_transfers = 0  # transfers whose removal must still be recorded here
         self.blocks_transfers = False
         self._is_dirty = False
-        self._done = IntervalSet()  # confirmed above the head since the last write
+        self._done = IntervalSet()  # ids above the head, confirmed since the last write
         self._start_over_bytes = START_OVER_BYTES
 
     @property
@@ -121,7 +121,7 @@ class ReaderLog(Appender):
         """Rename the reader and its file to `name`; the new file name is synced. Raises OSError."""
         if self._file is not None or self._closed_bytes:
             self.fs.rename(self.path, f"{self.folder}/{reader_name(self.queue, name)}")
-            # Were the file of another reader on the disk before this name, recovery would drop the default reader.
+            # If a power cut kept another reader's file without this name, recovery would drop the default reader.
             self.fs.sync_folder(self.folder)
         self.name = name
         self.path = f"{self.folder}/{self.file_name}"
@@ -210,7 +210,7 @@ class ReaderLog(Appender):
         try:
             self.fs.remove(self.path)
         except OSError:
-            pass  # it was not created
+            pass  # the file was not created
 
     def _mark_dirty(self) -> None:
         self._is_dirty = True

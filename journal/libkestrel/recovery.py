@@ -134,7 +134,7 @@ class StreamRecovery:
         as_read = Position(position.head, position.done)
         position.reconcile(recovered.segments)
         if not sound or position != as_read:
-            # The file must not name ids above the newest item, because new items are going to get them.
+            # The file must not name ids above the newest item, because new items will get them.
             temp = f"{self.folder}/{temp_name(name, now_ms)}"
             replace_file(self.fs, path, encode_reader_file(position), temp)
         recovered.readers[reader] = position

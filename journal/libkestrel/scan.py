@@ -24,11 +24,11 @@ from staniel.journal.libkestrel.records import (
     read_record,
 )
 
-# A mark is set after this many items or bytes. A look-up reads at most this much, and its last record.
+# A mark is set after this many items or bytes. A look-up reads at most this much and one record.
 MARK_ITEMS = 512
 MARK_BYTES = 256 << 10
 Records = list[bytes]
-STEP_ITEMS = 64  # of written records that are indexed together
+STEP_ITEMS = 64  # how many written records are indexed together
 
 
 class ScanMark(Struct, gc=False):
@@ -95,7 +95,7 @@ class SegmentScan:
 
     def __init__(self, segment: str, offset: int) -> None:
         self.segment = segment
-        self.offset = offset  # in the file, of the next piece
+        self.offset = offset  # the byte of the file at which the next piece begins
         self.runs: list[IdRun] = []
         self.ended = False
         self.unknown_records = 0

@@ -206,7 +206,7 @@ class StreamSegments:
                 before += ItemTotals(1, len(item.data), int(item.expires_ms != 0))
                 offset = mark.offset + end
         except Corrupt:
-            return None  # it has become unreadable since it was scanned
+            return None  # the file has become unreadable since it was scanned
         if before.items != keep_id - run.first_id or offset <= MAGIC_BYTES:
             return None
         return SegmentCut(segment, run, keep_id, offset, before)
@@ -232,8 +232,6 @@ class StreamSegments:
         del self.runs[:at], self._before[:at]
         cut.segment.first_id, cut.segment.size = cut.keep_id, cut.segment.size - shift
         self._cached = None
-
-    # inside
 
     def _run_to_cut(self, head: int) -> tuple[IdRun, int] | None:
         """Return the run of the oldest segment that has the first item behind `head`, and that item's id. None if there

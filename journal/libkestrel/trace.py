@@ -143,7 +143,7 @@ class StreamTrace:
     def _closed(self, queue: str, name: str, item_id: int, added_ms: int) -> list[Event]:
         """Return the event that confirms the item; nothing if the reader of this file has not confirmed it."""
         first = next((each for each in self.confirmations(name) if each.covers(item_id)), None)
-        if first is None or item_id not in self.done(name):  # a later head may take it back
+        if first is None or item_id not in self.done(name):  # a later head may be lower
             return []
         place = (first.file, first.at, first.size, first.record)
         return [Event(Happened.CLOSED, str(item_id), *place, added_ms, None, None, queue)]
@@ -169,7 +169,7 @@ class StreamTrace:
             try:
                 first = next((row for row in rows(self._fs, path, LibkestrelDumper(SEGMENT_MAGIC)) if row.number), None)
             except Corrupt:
-                first = None  # it is told when the file is read
+                first = None  # reading the file reports the damage
             firsts[name] = first.number or 0 if first is not None else 0
         return sorted(firsts, key=lambda name: (firsts[name], self._files.segments[name]))
 

@@ -54,18 +54,18 @@ class StreamWriter(Appender):
         self.queue = queue
         self.segments = segments
         self.newest_number = 0
-        self.open_transfers = 0  # transfers whose recovery would look for their copy here
+        self.open_transfers = 0  # transfers whose copies recovery would look for here
         self.transfers_in = 0  # copies from other queues that are not durable yet
-        self.blocks_transfers = False  # a step is due that open transfers forbid: none begins until it is done
+        self.blocks_transfers = False  # a step waits for the end of open transfers: no transfer begins until it is done
         self.rotations = 0
         self.written_id = segments.readable_id = segments.last_id
         self._entered_id = segments.last_id
         self._pending_records: list[list[bytes]] = [
             []
-        ]  # pending records: of the current segment, then of each that follows
+        ]  # pending records of the current segment, then of each that follows
         self._planned: list[StreamSegment] = []  # segments whose files are not created yet
         self._is_dirty = False
-        self._size = 0  # of the newest segment, pending records included
+        self._size = 0  # bytes of the newest segment, pending records included
         self.segment_bytes = self.usual_bytes = config.default_journal_bytes
 
     @property
@@ -138,7 +138,7 @@ class StreamWriter(Appender):
             if not self._planned:
                 break
             self._rotate_or_grow()
-        if not self.written_bytes:  # it was begun without an item
+        if not self.written_bytes:  # the segment has no item yet
             self._append(SEGMENT_MAGIC)
         self._is_dirty = False
         self.written_id = self.segments.readable_id = self._entered_id
@@ -172,8 +172,6 @@ class StreamWriter(Appender):
         self._is_dirty = False
         self.abandon()
         self.segments.files.clear()
-
-    # inside
 
     def _mark_dirty(self) -> None:
         self._is_dirty = True

@@ -91,7 +91,7 @@ def used_log(fs: Fs, own: str) -> bytes | None:
         return None
     if version == UNUSED:
         return None
-    if not version.startswith(f"{IN_USE} "):  # it is damaged, or says that the spool is not complete
+    if not version.startswith(f"{IN_USE} "):  # the version file is damaged, or says that the spool is incomplete
         return b"" if find_log_id(fs, [f"{own}/{name}" for name in NAMES]) else None
     try:
         return bytes.fromhex(version.removeprefix(f"{IN_USE} "))

@@ -32,21 +32,21 @@ from staniel.journal.redo.records import BLOCK_BYTES, DATA, DATA_KIND, HEAD, Bat
 
 NAMES = ("redo.0", "redo.1")
 SEGMENTS = len(NAMES)
-FIRST_SEGMENT_BYTES = 4 << 20  # they double each time they have been full: a spool that writes little takes no more
+FIRST_SEGMENT_BYTES = 4 << 20  # doubled each time the segments were full, so a spool that writes little needs little
 SHARE_OF_DISK = 16
 PIECE_SHARE = 4  # a write larger than this share of a segment is not worth a second copy
-CATCH_UP_BYTES_MAX = 4 << 20  # so much of a file is read back, to be in the log before what follows it
+CATCH_UP_BYTES_MAX = 4 << 20  # at most so much of a file is read back, to be in the log before later writes
 SEGMENT_BYTES_MIN = 16 << 10
-CHECKSUMS_ONLY = -1  # instead of a size
+CHECKSUMS_ONLY = -1  # a value instead of a size
 CHECKSUM_LOG_BYTES = 8 << 20
-EXTENT_BYTES_MAX = 128 << 10  # of a file in one EXTENT: where it is not whole, that much is cut off
+EXTENT_BYTES_MAX = 128 << 10  # bytes of a file in one EXTENT: if they are not whole, recovery cuts them all off
 IN_USE = "staniel-spool 2"  # in `.staniel/version`, before the log's id
-UNUSED = "staniel-spool 1"  # also what servers write that know no such log
+UNUSED = "staniel-spool 1"  # also written by servers that do not know the log
 
 
 class LogState(Enum):
     OFF = "off"  # by its setting, or because it could not be made
-    DORMANT = "dormant"  # until a journal is written that is synced later than its answers are sent
+    DORMANT = "dormant"  # until a journal is written whose sync comes after its replies
     UNUSED = "unused"  # before it is made and after a clean stop
     BEING_MADE = "being made"
     IN_USE = "in use"
@@ -56,8 +56,8 @@ class SegmentState(Enum):
     FREE = "free"
     ACTIVE = "active"
     FULL = "full"
-    RETIRING = "retiring"  # the files whose bytes it has are being synced
-    SAFE = "safe"  # they are; the record of that is not synced yet
+    RETIRING = "retiring"  # the files whose bytes the segment has are being synced
+    SAFE = "safe"  # the files are synced; the record of that is not
 
 
 class Segment:
@@ -98,7 +98,7 @@ class Binding:
         self.path = path
         self.file: NamedFile | None = file
         self.has_data = has_data
-        self.size = file.size  # while it is closed; also safe_bytes
+        self.size = file.size  # size and safe_bytes are kept while the file is closed
         self.safe_bytes = file.safe_bytes
         self.direct_bytes = 0
         self.noted_bytes = 0
@@ -159,7 +159,7 @@ class RedoLog:
         self.segment_bytes_max = bytes_max // SEGMENTS // BLOCK_BYTES * BLOCK_BYTES
         self.segments = tuple(Segment(f"{own}/{name}") for name in NAMES)
         self.active = self.segments[0]
-        self.spool_id = bytes(records.ID_BYTES)  # another for each time that it is taken into use
+        self.spool_id = bytes(records.ID_BYTES)  # another id each time that the log is taken into use
         self.boot_id = fs.boot_id() if bytes_max else bytes(records.ID_BYTES)
         if bytes_max:
             fs.write_log = self
@@ -173,25 +173,23 @@ class RedoLog:
         self.bound: dict[str, Binding] = {}
         self.left: dict[str, Binding] = {}
         """By path: files that are gone or have another name; that must be on the disk before others get the name."""
-        self.taken = 0  # how often `take` has been called with something to take
+        self.taken = 0  # the number of takes that were not empty
         self.durable_take = 0
-        self.next_number = 1  # of a batch
+        self.next_number = 1  # the number of the next batch
         self.synced = 0
         self._oldest = self._oldest_unsynced = 1
         self._files = records.FIRST_FILE - 1  # the last number given to a file
-        self._table_bytes = 0  # of BIND records for all that are bound
-        self._piece_bytes = 0  # the most that goes into the log in one piece; a batch is of at most two such
-        self._has_pieces = False  # some have been handed out since the last take
+        self._table_bytes = 0  # bytes of a table of BIND records for all bound files
+        self._piece_bytes = 0  # the largest piece of data in the log; a batch has at most two such
+        self._has_pieces = False  # pieces have been handed out since the last take
         self.has_pending = False
         """True if the log has records that are not written yet."""
         self._pending: list[bytes] = []
         self._pending_bytes = 0
-        self._sealed: list[tuple[bytes, int]] = []  # whole batches: records, and the new oldest number or 0
+        self._sealed: list[tuple[bytes, int]] = []  # sealed batches: records, and the new oldest number or 0
         self._sealed_bytes = 0
         self._unsynced: dict[Segment, None] = {}
         self._to_grow: list[Segment] = []
-
-    # the files
 
     @property
     def is_in_use(self) -> bool:
@@ -278,7 +276,7 @@ class RedoLog:
     def _may_bind(self, file: NamedFile, *, has_data: bool) -> bool:
         if not self.is_in_use or not file.path.startswith(f"{self.folder}/") or not self.fs.has_its_name(file):
             return False
-        if self._files >= records.FILES_MAX:  # only after months of a thousand new files a second
+        if self._files >= records.FILES_MAX:  # happens only after months of a thousand new files a second
             return False
         if file.is_in_doubt or (has_data and file.size - file.safe_bytes > CATCH_UP_BYTES_MAX):
             return False
@@ -288,7 +286,7 @@ class RedoLog:
         try:
             return self.fs.is_same_device(file.path, self.folder)
         except OSError:
-            return False  # another program has taken it away; the spool's own look tells
+            return False  # another program has removed it; Spool.look finds out
 
     def wrote(self, file: NamedFile, at: int, data: bytes) -> None:
         """Log `data`, which has just been written to `file`, which is bound, at byte `at`."""
@@ -297,7 +295,7 @@ class RedoLog:
         size = len(data)
         safe_bytes = min(file.safe_bytes, at)
         if binding.has_data and size <= self._piece_bytes:
-            # Both at once: a background task that renames a file may have a record of its own to add.
+            # In one step: a background task that renames a file may add a record of its own.
             self._pending += (pack_data_head(DATA_KIND, binding.number, at, safe_bytes, size), data)
             self._pending_bytes += DATA.size + size
         else:
@@ -322,7 +320,7 @@ class RedoLog:
         binding = file.binding
         assert isinstance(binding, Binding)
         if not binding.has_data:
-            with suppress(OSError):  # no sync is to cover these bytes: a power cut may have them
+            with suppress(OSError):  # no sync will cover these bytes: a power cut may take them
                 at = max(binding.noted_bytes, binding.known_safe_bytes())
                 self._catch_up(binding, file, at, self._read_behind(file, at))
         binding.size, binding.safe_bytes, binding.file = file.size, min(file.safe_bytes, file.size), None
@@ -377,23 +375,21 @@ class RedoLog:
         if binding is None:
             return None
         size = records.BIND.size + len(binding.path.encode("utf-8", "surrogateescape"))
-        self._table_bytes -= size  # one step of the interpreter: a background task may be removing a file
+        self._table_bytes -= size  # an atomic step: a background task may be removing a file
         if binding.file is not None:
             binding.file.unbind()
         binding.taken = self.taken + 1
         return binding
 
-    # what is taken down
-
     def _note(self, record: bytes) -> None:
-        size = len(record)  # without a call in what follows: a background task may be renaming a file
+        size = len(record)  # first, so that no call follows the append: a background task may be renaming a file
         self._pending.append(record)
         self._pending_bytes += size
         self.has_pending = True
 
     def _seal(self, oldest: int = 0) -> None:
         self.has_pending = True
-        pending, self._pending, self._pending_bytes = self._pending, [], 0  # at once: see `_note`
+        pending, self._pending, self._pending_bytes = self._pending, [], 0  # in one step, see `_note`
         batch = b"".join(pending)
         self._sealed.append((batch, oldest))
         self._sealed_bytes += records.batch_bytes(len(batch))
@@ -538,7 +534,7 @@ class RedoLog:
         self.fs.sync_all(self.folder)
         for binding, size in zip(bindings, sizes, strict=True):
             binding.mark_safe(size)
-        self._stage(b"", oldest=self.next_number)  # the table that follows it says how much is safe
+        self._stage(b"", oldest=self.next_number)  # the table in the next batch says which bytes are safe
         self._sync()
 
     def _table(self) -> list[bytes]:
@@ -546,8 +542,6 @@ class RedoLog:
             records.bind(binding.number, binding.known_safe_bytes(), binding.path)
             for binding in list(self.bound.values())
         ]
-
-    # the life of the segments
 
     def tasks(self) -> list[RedoTask]:
         """Return the tasks that are due in the background now."""
@@ -739,7 +733,7 @@ class RetireSegment(RedoTask):
         self.log.fs.sync_all(self.log.folder)
 
     def end(self) -> None:
-        # The log may have had to go on in this segment before.
+        # The log may already have had to go on in this segment.
         if self.segment.state is SegmentState.RETIRING and self.segment.last == self.last:
             self.log.retired(self.segment, self.sizes)
 

@@ -38,7 +38,7 @@ BLOCK_BYTES = 4096
 ID_BYTES = 16
 
 HEAD = Layout("<8sIIQQQ16s16s")
-_TAIL = Layout("<IQQQ16s16s")  # of the head: what the checksum covers
+_TAIL = Layout("<IQQQ16s16s")  # the part of the head that the checksum covers
 CHECKED_AT = 12
 BIND = Layout("<BIQH")
 DATA = Layout("<BIQQI")
@@ -47,8 +47,8 @@ DONE = Layout("<BI")
 SAFE = Layout("<BIQ")
 FILES_MAX = 2**32 - 1  # numbers of files: 32 bits
 FIRST_FILE = 1
-FIRST_BATCH = 1  # of each log; no log is ever written 2**64 times
-pack_data_head = DATA.pack  # for every write; a function of ours around it would take three times as long
+FIRST_BATCH = 1  # the first number of each log; no log is ever written 2**64 times
+pack_data_head = DATA.pack  # called for every write; a function around it would take three times as long
 """The packer of the bytes before the data: DATA_KIND, the file's number, at, bytes known to be on the disk, length."""
 
 
@@ -97,7 +97,7 @@ class BadBatch(Exception):
 
 @cache
 def _checksums() -> tuple[Callable[[int, bytes], int], Callable[[bytes], int]]:
-    from google_crc32c import extend, value  # a server without a log does not load it
+    from google_crc32c import extend, value  # imported here: a server without a log does not load it
 
     return extend, value
 
@@ -138,7 +138,7 @@ def other_version(data: bytes | memoryview) -> str:
     """Return the version of a log of another version; "" if this is no log, or one of this version."""
     magic = bytes(data[: len(MAGIC)])
     version = magic[-1:]
-    # Not a digit: the write of it was cut short there.
+    # No digit means that the write of this magic was cut short.
     return version.decode() if magic != MAGIC and magic[:-1] == MAGIC[:-1] and version.isdigit() else ""
 
 

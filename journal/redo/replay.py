@@ -35,8 +35,8 @@ from staniel.journal.redo.records import (
     other_version,
 )
 
-COMPARED_BYTES_MAX = 64 << 20  # at a start after what is taken for a kill
-RUN_BYTES_MAX = 1 << 20  # records that follow one another are one read and one write: a full log has 100,000
+COMPARED_BYTES_MAX = 64 << 20  # compared at a start after what looks like a kill
+RUN_BYTES_MAX = 1 << 20  # neighbouring records are one read and one write: a full log has 100,000
 
 
 class Legibility(Enum):
@@ -44,7 +44,7 @@ class Legibility(Enum):
 
     WHOLE = "whole"
     DAMAGED = "damaged"  # batches are missing that were on the disk once
-    GONE = "gone"  # not one batch of this log
+    GONE = "gone"  # there is no batch of this log
     NEWER = "newer"  # written by another version
 
 
@@ -116,7 +116,7 @@ def read_log(fs: Fs, paths: list[str], spool_id: bytes) -> LogContent:
         except BadBatch:
             content.found = Legibility.DAMAGED
             break
-    for number in sorted(by_number):  # only the last file of a name has it
+    for number in sorted(by_number):  # a path belongs to the last file bound to it
         content.files[by_number[number].path] = by_number[number]
     return content
 
@@ -132,7 +132,7 @@ def find_log_id(fs: Fs, paths: list[str]) -> bytes:
 
 
 def _read_all(fs: Fs, path: str) -> bytearray:
-    data = bytearray()  # it may have gigabytes, for which there is no room twice
+    data = bytearray()  # one buffer: there may be gigabytes, too much to hold twice
     reader = fs.reader(path)
     try:
         while piece := reader.read(len(data), 1 << 20):
@@ -148,7 +148,7 @@ def _batches(data: memoryview, spool_id: bytes) -> dict[int, tuple[BatchHead, me
     at, latest = 0, 0
     while at < len(data):
         head = decode_head(data[at : at + HEAD.size])
-        # Lower numbers are of the last time that the segment was used.
+        # Lower numbers are from an earlier use of the segment.
         if head is not None and head.spool_id == spool_id and head.number > latest and is_whole(data[at:], head):
             begin = at + HEAD.size
             found[head.number] = head, data[begin : begin + head.records_bytes]
@@ -203,7 +203,7 @@ def _follow(files: dict[int, FileHistory], records: memoryview) -> None:
             elif at > file.safe_bytes:
                 file.safe_bytes = at
         elif file is None:
-            continue  # of a batch whose BIND is not needed any more: it was synced, and then left
+            continue  # a file whose BIND is in a batch that is not needed: it was synced, and then released
         elif kind in (DATA_KIND, EXTENT_KIND):
             if safe_bytes > file.safe_bytes:
                 file.safe_bytes = safe_bytes
@@ -224,7 +224,7 @@ def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_
     try:
         size = fs.size(path)
     except FileNotFoundError:
-        return None  # removed, or its name was never on the disk
+        return None  # the file was removed, or its name was never durable
     at = history.safe_bytes
     if size < at:
         change.why = f"it has {size} bytes, of which {at} were on the disk once"

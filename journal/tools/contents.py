@@ -83,9 +83,6 @@ def contents(source: ReadSource, queue: str, at_ms: int, now_ms: int, *, jobs: b
     return _of_kestrel(source, queue, at_ms, now_ms)
 
 
-# Kestrel's
-
-
 class Window:
     """The items that have changed since the last point which is known to lie before the moment, with their state at
     that point. They may have been in that state at the moment.
@@ -122,7 +119,7 @@ def _follow(trace: KestrelTrace, at_ms: int, *, is_over: bool) -> Window:
         if step.file != file:
             ended_ms = trace.sealed_ms(file) if file else None
             if ended_ms is not None and ended_ms > at_ms:
-                trace.undo(step)  # all of this file came later
+                trace.undo(step)  # every record of this file is later than the moment
                 break
             if ended_ms is not None:
                 window.clear()
@@ -177,16 +174,13 @@ def _kestrel_notes(trace: KestrelTrace, at_ms: int, is_over: bool) -> list[str]:
     return notes
 
 
-# libkestrel's
-
-
 def _of_stream(source: ReadSource, family: str, queue: str, at_ms: int, now_ms: int) -> Contents:
     trace, files = source.stream(family)
     name = trace.readers().get(queue)
     if name is None and trace.readers():
         raise NotFound(f"there is no queue {queue} in {source.folder}")
     is_over = at_ms >= now_ms
-    # What its file says behind a later item, happened later.
+    # A record behind the confirmation of a later item was written later.
     before = trace.done_before(name, IntervalSet(put.id for put in trace.puts() if put.added_ms > at_ms))
     final = trace.done(name)
     certain, perhaps = list[Held](), list[Held]()
@@ -209,9 +203,6 @@ def _of_stream(source: ReadSource, family: str, queue: str, at_ms: int, now_ms: 
 
 def _stream_item(put: Put, *, is_certain: bool) -> Held:
     return Held(str(put.id), "waiting or open", is_certain, put.added_ms, put.expires_ms, put.payload)
-
-
-# workq's
 
 
 def replayed(trace: CmdLogTrace, now_ms: int, *, until_ns: int | None) -> JobReplay:

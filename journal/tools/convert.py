@@ -33,7 +33,7 @@ MEMORY_BYTES = 64 << 20
 PIECE_BYTES = 1 << 20
 TOLD_EVERY_ITEMS = 10_000
 
-Progress = Callable[[str, int, int], None]  # what is being done, so many items of so many
+Progress = Callable[[str, int, int], None]  # arguments: the work, how many items are done, how many there are
 
 
 class Refusal(Exception):
@@ -93,8 +93,6 @@ class Conversion:
         carry_out(self.fs, self.spool.folder, self.spool.own)
         return sum(digest.items for digest in digests.values())
 
-    # what there is
-
     def _format(self) -> Format:
         found = self.spool.listing()
         kestrel = [name for name in found.kestrel if (parent_of(name) or name) == self.queue]
@@ -142,8 +140,6 @@ class Conversion:
         self.spool.group.settle(self.now_ms)
         self.old = self.spool.listing().streams[self.queue].names()
         return {name: journal.line for name, journal in journals}
-
-    # what is to be
 
     def _write_stream(self, lines: dict[str, Line], digests: dict[str, Digest], total: int) -> list[str]:
         """Merge the queues into one: what stands at the head of several becomes one item of all of them."""
@@ -201,8 +197,6 @@ class Conversion:
         if not done % TOLD_EVERY_ITEMS:
             self.progress(what, done, total)
         return done
-
-    # is it the same?
 
     def _verify(self, wanted: Format, digests: dict[str, Digest], total: int) -> None:
         """Read the new files back as a start would. Raises Refusal."""

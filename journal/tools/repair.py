@@ -46,7 +46,7 @@ from staniel.queues.item import LOST_MS, Item, copy_of
 
 START_ONCE = "start a server on the spool once, or on a copy of the folder; it brings them up to date"
 WORK = "repair"  # in the own folder of the copy, while it is made
-COPIED = ("version", "status", "paused")  # of a spool's own files
+COPIED = ("version", "status", "paused")  # own files of a spool that are copied
 INTENTS = "intents"
 PARSERS = (kestrel_files.parse, libkestrel_files.parse)
 
@@ -139,7 +139,7 @@ class Repair:
             case Work.REDO_LOG:
                 self._look_at_log()
             case Work.TRANSFERS | Work.OPERATION:
-                pass  # the copy has them, too, and its start goes on with them
+                pass  # the copy has these files too, and a start on it goes on with them
             case _:
                 assert_never(left.work)
 
@@ -155,8 +155,6 @@ class Repair:
                 f"a power cut has left {len(lacking)} journals, such as {lacking[0]}, so that they are not what the "
                 f"redo log says: {START_ONCE}"
             )
-
-    # Kestrel's
 
     def _kestrel(self, queue: str, names: list[str]) -> Repaired:
         fs, work = self.fs, self.work
@@ -224,8 +222,6 @@ class Repair:
                 pass
             return sum(not item.is_stand_in for item in [*trace.line, *trace.open.values()])
 
-    # libkestrel's
-
     def _stream(self, family: str, names: list[str]) -> Repaired:
         fs, work = self.fs, self.work
         for name in names:
@@ -243,8 +239,6 @@ class Repair:
         self._check(repaired, work)
         self._move(kept, work)
         return repaired
-
-    # workq's
 
     def _jobs(self, source: ReadSource) -> Repaired:
         """Copy every record that can be read, into segments of the same names."""
@@ -276,8 +270,6 @@ class Repair:
         if file is not None:
             finish_file(file, b"".join(pieces))
             found.files.append(name)
-
-    # what all share
 
     def _flaws(self, folder: str, queue: str) -> list[FileFlaw]:
         """Return the flaws that `verify` finds, in the files of a queue or, without one, of a command log alone."""
@@ -335,7 +327,7 @@ class Repair:
         for name in COPIED:
             if _is_there(self.fs, f"{own}/{name}"):
                 replace_file(self.fs, f"{new}/{name}", self.fs.read(f"{own}/{name}", 0, 1 << 30))
-        if used_log(self.fs, own) is not None:  # the copy has none
+        if used_log(self.fs, own) is not None:  # the copy has no redo log
             replace_file(self.fs, f"{new}/version", f"{UNUSED}\n".encode())
         if _is_there(self.fs, f"{own}/{INTENTS}"):
             yield from self._copy_intents(f"{own}/{INTENTS}", f"{new}/{INTENTS}")

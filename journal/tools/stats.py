@@ -13,7 +13,7 @@ from staniel.journal.tools.contents import job_state, replayed
 from staniel.journal.tools.source import JOBS, FileFlaw, ReadSource, named
 from staniel.queues.jobs.times import NS_A_MS
 
-BATCHES = 16  # of queues: their files are listed before and after each, and not for each queue
+BATCHES = 16  # number of batches of queues: their files are listed before and after each batch
 
 
 class LineStats(Struct):
@@ -62,7 +62,7 @@ def stats(source: ReadSource, now_ms: int, queues: frozenset[str] = frozenset())
         found = [_of_queue(source, name, before[name]) for name in names[at : at + step]]
         after = source.names()
         for each in found:
-            # Files that have come or gone meanwhile may have been missed: these are looked at again, by themselves.
+            # Files may have been missed if some have come or gone meanwhile: read these queues again, one by one.
             yield each if before[each.name] == after[each.name] else _of_queue(source, each.name, None)
         before = after
     if source.cmdlog and not queues:

@@ -25,7 +25,7 @@ from staniel.journal.workq import dump as workq_dump
 from staniel.journal.workq import files as workq_files
 
 GONE = "a sealed file that is not there any more"
-ZEROS_MIN = 8  # at the end of an item: numbers have less of them
+ZEROS_MIN = 8  # zeros at the end of an item: a binary number ends in fewer
 CMDLOG_FOLDER = f"{kestrel_files.OWN_FOLDER}/{workq_files.OWN_FOLDER}"
 
 
@@ -157,7 +157,7 @@ def begun_stream(fs: Fs, path: str) -> Flaw | None:
     begin = first_bytes(fs, path)
     folder, _, name = path.rpartition("/")
     if not any(is_partial_magic(begin, magic) for magic in (SEGMENT_MAGIC, READER_MAGIC)):
-        return None  # no record of Kestrel's begins so
+        return None  # no Kestrel record begins like this
     for each in libkestrel_files.group_by_queue(fs.list(folder or ".")).values():
         if name in each.readers.values() or each.segments.get(name) == each.newest_number():
             return Flaw(0, len(begin), CUT_SHORT, True)

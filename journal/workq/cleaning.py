@@ -32,7 +32,7 @@ from staniel.queues.jobs.times import NEVER_MS, NS_A_MS
 
 AMPLE = 1 << 62  # bytes of room: the disk is not full
 SLICE_BYTES = 32 << 10  # some 500 small records, about a millisecond
-HASTE_SLICE_BYTES = 128 << 10  # on a full disk, where all clients wait for the end of it
+HASTE_SLICE_BYTES = 128 << 10  # on a full disk, where all clients wait for the end of the round
 
 
 class CleaningResult(Struct):
@@ -134,8 +134,9 @@ class Cleaner:
         segments = log.sealed()
         dead = {segment.number: segment.dead for segment in segments}
         newer_bytes = sum(segment.size for segment in segments)
-        # Whether records that ended a job may go: no older segment has the addition of a job that was over when the
-        # round began, and the clock is not behind the times of earlier records, which could seem to be of a new job.
+        # Whether records that ended a job may be dropped: no older segment has the addition of a job that was over when
+        # the round began, and the clock is not behind the times of earlier records, which could seem to be of a new
+        # job.
         ends_may_go = self._now_ms * NS_A_MS + log.ahead_ns > log.latest_ns
         for segment in segments:
             newer_bytes -= segment.size
@@ -246,8 +247,8 @@ class Rewrite:
             self.abandon()
             return
         if self._dropped:
-            # A dropped record may be of a job whose end is not synced yet. If a power cut took the end, the job would
-            # be as it was before that record. Under "always" the group syncs what is recorded with the same request.
+            # A dropped record may belong to a job whose end is not synced yet. If a power cut took the end, the job
+            # would be as it was before that record. With sync "always" the group syncs the end with the same request.
             yield from self._sync(file if log.sync_ms == SYNC_ALWAYS else self._with_log(file))
         if self._dropped and self._kept:
             file.close()
@@ -287,13 +288,13 @@ class Rewrite:
     def _is_needed(self, data: bytes, frame: Frame) -> bool:
         _, start, end = frame
         if self.segment.invalid_records and not is_valid_command(data, start, end - CRC_BYTES):
-            return False  # reported and saved by recovery; it belongs to no job
+            return False  # recovery has reported and saved it; it belongs to no job
         job = self.jobs.by_id.get(data[start + 1 : start + BARE_BYTES])
         if job is not None and job.is_run:
             job = None
         if data[start] <= SCHEDULE:
             created_ns = read_time(data, end - CRC_BYTES - TIME_BYTES)
-            # Its era is not looked up: that could become another one when more of them are known.
+            # The era of the time is not looked up: it may become another one when more eras are known.
             needed = (
                 job is not None
                 and created_ns - job.created_ns in self.log.aheads_ns

@@ -32,7 +32,8 @@ from staniel.queues.jobs.job import Job, Terms
 
 MAGIC = b"wqwq\x00\x00\x00\x01"
 COMMANDS = ("", "add", "schedule", "complete", "fail", "delete", "expire", "start-attempt", "timeout-attempt")
-# A payload or result has at most 1 MiB, and the rest of a record is far below 64 KiB. A larger SIZE is corrupt.
+# A payload or result has at most 1 MiB, and the other fields of a record are far below 64 KiB. A larger SIZE is
+# corrupt.
 PAYLOAD_BYTES_MAX = (1 << 20) + (64 << 10)
 
 

@@ -67,7 +67,7 @@ class SegmentFile(SeparateDevice):
             self._is_named = True
 
     def is_on(self, folder: str) -> bool:
-        with suppress(OSError):  # if the disk does not tell, it is synced itself
+        with suppress(OSError):  # if the disk does not tell, sync the file itself
             return self._fs.is_same_device(self._folder, folder)
         return False
 
@@ -120,8 +120,8 @@ class CmdLog(JobJournal):
         self._early: dict[bytes, tuple[int, int]] = {}
         # The latest time of a lease or an end recorded in an earlier run, or before the wall was set back.
         self.latest_ns = 0
-        self.ahead_ns = 0  # how much the wall, which records tell of, is ahead of the clock of the jobs
-        self.aheads_ns = {0}  # and was, in any era of which there are records
+        self.ahead_ns = 0  # how much the wall clock, which records show, is ahead of the clock of the jobs
+        self.aheads_ns = {0}  # the values of ahead_ns in all eras of which there are records
         self.segment = CmdLogSegment(0)
         self.records = 0
         self._segment_bytes = segment_bytes or SEGMENT_BYTES
@@ -134,8 +134,6 @@ class CmdLog(JobJournal):
         self._written_number = 0
         self._now_ms = self._time_ns = BEFORE_ALL
         self._time = b""
-
-    # the file
 
     @property
     def file(self) -> File:
@@ -200,8 +198,6 @@ class CmdLog(JobJournal):
         self.group.pending_bytes += len(MAGIC)
         return segment is not self.segment
 
-    # changes of jobs
-
     def added(self, job: Job, limit_ms: int) -> None:
         created_ns = job.created_ns
         if self.ahead_ns:
@@ -209,7 +205,7 @@ class CmdLog(JobJournal):
         self._time_ns = created_ns
         self._time = time = encode_time(created_ns)
         coded = job.terms.coded
-        if coded and not job.time_ns:  # as `encode_addition` does, whose call is 1.5 % of an added job
+        if coded and not job.time_ns:  # `encode_addition` inlined: the call costs 1.5 % of an added job
             record = addition(time, ADD, job.id, coded, job.payload, NO_TIME)
         else:
             record = encode_addition(job, time, self.ahead_ns)
@@ -289,8 +285,6 @@ class CmdLog(JobJournal):
         self.segment = self.segments[number] = CmdLogSegment(number)
         self._planned_bytes = len(MAGIC)
         self._pending.append(MAGIC)
-
-    # the group
 
     def write(self) -> File:
         self._touched = False

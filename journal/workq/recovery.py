@@ -158,7 +158,7 @@ class CmdLogRecovery:
         created_at = end - CRC_BYTES - TIME_BYTES
         seconds, nanos = SECONDS.unpack_from(data, created_at + 1)
         if data[created_at] != 1 or not 0 <= nanos < NS_A_SECOND or not seconds:
-            return False  # also of Go's zero time, which `read_time` knows
+            return False  # Go's zero time too, which `read_time` handles
         created_ns = (seconds + YEAR_1_S) * NS_A_SECOND + nanos
         segment.adds += 1
         id = data[start + 1 : coded_at]

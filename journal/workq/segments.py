@@ -18,7 +18,7 @@ from staniel.journal.workq.records import (
 )
 
 PIECE_BYTES = 1 << 20
-# More than everything before a payload: two varints, an id, a name of 255 bytes, six numbers.
+# More than all bytes before a payload: two varints, an id, a name of 255 bytes, six numbers.
 HEAD_BYTES = 1 << 10
 WINDOW_BYTES = 4 * RECORD_BYTES_MAX
 ENDS_EARLY = "the record ends early"

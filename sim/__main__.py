@@ -56,7 +56,7 @@ def one(job: Job, seed: int) -> Result:
 
 def with_power_cuts(job: Job, seed: int) -> Result:
     found = states_of(job.seed_plan(seed))
-    gc.collect()  # one seed's states are thousands of worlds
+    gc.collect()  # the states of one seed are thousands of worlds
     return _result(found.outcome, found.states)
 
 

@@ -147,5 +147,5 @@ class QueueActor(Actor):
         if is_alone and request.queue in models and request.queue not in self.checker.aliases:
             audit(models[request.queue], part, self.checker.now_ms)
         if request.want is Want.STATS:
-            # Its queues are shown in a later turn, but all in the same one: there are few.
+            # The answer's queues are shown in a later turn, but all in the same one: there are few.
             audit_stats(models, part, self.checker.now_ms)

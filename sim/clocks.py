@@ -20,12 +20,12 @@ class Clocks:
         self.wall_ms = start_ms
         self._server_ms = start_ms
         self._boot, self._boot_ms = 1, start_ms - 1_000_000
-        self.on_passed: Callable[[], None] = lambda: None  # called when time has passed, before the wall is set
-        self.is_noted = True  # the server has written down the last step: not where an accident came between
+        self.on_passed: Callable[[], None] = lambda: None  # called after time has passed, before the wall is set
+        self.is_noted = True  # the server has written down the last step; false if an accident came first
         self._stepped_ms = 0
         self.doubt_ms: int | None = None
         """When the last life ended amid the note of a step: the moment of the step. The next start may know of it."""
-        self._unnoted_ms = 0  # how far the wall is from where it would be without the steps that are not noted
+        self._unnoted_ms = 0  # the part of the wall's offset that comes from steps without a note
 
     def read(self) -> ClockReading:
         return ClockReading(self.wall_ms, self.passed_ms - self._boot_ms, f"boot {self._boot}")

@@ -20,7 +20,7 @@ from staniel.sim.queues.promises import Accident
 from staniel.sim.run import history_of
 from staniel.sim.violations import Violation
 
-MIXED = 3  # copies a step that the seed's chances decide on
+MIXED = 3  # copies a step in which the seed's chances decide
 TORN_BYTES_MAX = 48  # a write up to this long is torn at every byte
 
 
@@ -47,7 +47,7 @@ class Tracer:
 
     def _cut_here(self, disk: Disk) -> None:
         history = self.history
-        # What these are compared with is what the kill has left: see _cut_next_start.
+        # After a kill, the content is compared with what the kill has left: see _cut_next_start.
         if self.states >= self.states_max or (history.is_starting and history.last_accident is Accident.KILL):
             return
         for how, copy in self._copies(disk):

@@ -6,8 +6,8 @@ from enum import Enum
 
 
 class Kind(Enum):
-    LOST = "lost"  # an item that was promised is nowhere, or went without a cause
-    INVENTED = "invented"  # an item that was never put, or that was refused
+    LOST = "lost"  # a promised item is missing, or was removed without a cause
+    INVENTED = "invented"  # an item that was never put, or whose put was refused
     DUPLICATED = "duplicated without cause"
     TWICE = "acknowledged twice"
     REDELIVERED = "redelivered after an acknowledged close"
@@ -26,7 +26,7 @@ class Kind(Enum):
     LIMIT = "more than a limit allows"
     TOO_LONG = "a turn does more than its share"
     FALSE_ALARM = "a loss is reported that there was not"
-    BROKEN = "the server breaks off"  # an exception that only a failing disk may cause, or that nothing may
+    BROKEN = "the server breaks off"  # an exception that only a failing disk may cause, or one that must never happen
 
 
 class Violation(Exception):

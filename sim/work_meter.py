@@ -12,7 +12,7 @@ from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
 
-LINE_NS = 5_000  # slow on purpose: a hundred lines are a share, so a few dozens of queues are many
+LINE_NS = 5_000  # slow on purpose: a hundred lines are a share, so a few dozen queues are many
 
 
 class WorkMeter:

@@ -73,7 +73,7 @@ class World:
         self._details: list[tuple[str, dict[str, object]]] = []
         self.clients: list[Client] = []
         self.broker = Broker(config_of(config), disk, self._report, lambda: config_of(self.config))
-        self.running: dict[Any, bool] = {}  # tasks handed out; whether one has run
+        self.running: dict[Any, bool] = {}  # tasks handed out, and whether each has run
         upkeep = getattr(self.broker, "maintenance", None)
         if upkeep is not None:
             upkeep.tasks.wait_for = self.run_task
@@ -163,7 +163,7 @@ class World:
         return [item.data for item in queue.line.items()] if queue is not None else []
 
     def _report(self, level: Level, event: str, /, **fields: object) -> None:
-        assert event != "request.failed", fields  # a defect of ours, of which a real server makes a line in the log
+        assert event != "request.failed", fields  # a defect of the server, which would write a line to its log
         self.events.append(event)
         self._details.append((event, fields))
 
@@ -300,7 +300,7 @@ class Contents:
 def _undo_all(world: World) -> None:
     broker, by = world.broker, Requester("", "admin")
     for operation in list(broker.operations.running.values()):
-        operation.cancel()  # judged is what the crash has left, not what a start goes on to do
+        operation.cancel()  # judge what the crash has left, not what recovery goes on to do
     end_operations(world)
     for record in [each for each in broker.undos.by_id.values() if each.content.began.is_kept]:
         begin_undo(broker, by, record, world.now_ms)

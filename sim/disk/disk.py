@@ -181,16 +181,14 @@ class Disk:
         """Called before each step that changes the disk, or what of it is durable."""
         self.vouched: Callable[[], Container[str]] = lambda: ()
         """Paths of files of which some log tells which bytes are whole: a power loss may keep any part of them."""
-        self.where = Where.TURN  # the part that is at work now
+        self.where = Where.TURN  # the part of the server that uses the disk now
         self.boots = 1
-        self.name_bytes = 255  # of the longest name of a file
-        self.ids = 0  # handed out
+        self.name_bytes = 255  # the longest name of a file
+        self.ids = 0  # the number of unique ids handed out
         self._root = Folder()
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
-        self._holds: dict[str, list[bool]] = {}  # whether each is shared
-
-    # accidents
+        self._holds: dict[str, list[bool]] = {}  # by path: for each holder, whether it shares the lock
 
     def fail(
         self,
@@ -309,7 +307,7 @@ class Disk:
         self.stop_at = None
         return self
 
-    # staniel.journal.disk.fs.Fs
+    # the protocol staniel.journal.disk.fs.Fs
 
     def append(self, path: str) -> File:
         self.trip("open", path)
@@ -517,7 +515,7 @@ class Disk:
         held.append(shared)
         return lambda: held.remove(shared)
 
-    # for DiskFile
+    # called by DiskFile and DiskRegion
 
     def write_to(self, inode: Inode, data: bytes) -> None:
         """Append as much of `data` as there is room for, then raise ENOSPC. Within the blocks that the file occupies
@@ -563,8 +561,6 @@ class Disk:
         """Free the blocks of `inode` if it is unreachable: without links and handles."""
         if not inode.links and not inode.handles:
             self.used_bytes -= inode.occupied
-
-    # inside
 
     def _step(self, op: Op) -> None:
         self._power(op.verb)

@@ -16,7 +16,7 @@ Choose = Callable[[int], int]
 
 class Crash(Enum):
     DROP = "drop"  # everything unsynced is lost
-    KEEP = "keep"  # everything unsynced happened to reach the platter
+    KEEP = "keep"  # everything unsynced reached the disk
 
 
 class Edit(NamedTuple):
@@ -151,7 +151,7 @@ class Move(NamedTuple):
     old: str
     new: str
     node: Node
-    half: Across | None = None  # of a rename from one folder to another
+    half: Across | None = None  # the shared fate of a rename from one folder to another
 
     def apply(self, to: dict[str, Node]) -> None:
         if self.old:

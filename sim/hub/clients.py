@@ -27,7 +27,7 @@ class Want(Enum):
     SOME = "get of several items"
     MONITOR = "monitor"
     DELETE = "delete"
-    PING = "ping"  # answered with its number
+    PING = "ping"  # the answer has its number
     STATUS = "status"
     QUIT = "quit"
     LOOK = "an operator's look"
@@ -72,14 +72,14 @@ class Answer(Struct):
     request: Request
     items: list[int]
     end: bytes
-    is_aborted: bool = False  # as soon as it was given: the client has sent an abort behind its request
+    is_aborted: bool = False  # true from the start: the client has sent an abort behind its request
 
 
 class Side(Enum):
     """The state of the client's side of its connection."""
 
     OPEN = "open"
-    ENDED = "ended"  # nothing more from it; it still listens
+    ENDED = "ended"  # the client sends nothing more, and still reads
     GONE = "gone"
 
 
@@ -93,7 +93,7 @@ class NetClient:
         self.unanswered: deque[Request] = deque()
         self.unsaid = bytearray()
         self.why_over = ""
-        self.held: dict[str, deque[int]] = {}  # what is open, by queue
+        self.held: dict[str, deque[int]] = {}  # open items, by queue
         self.is_hung_up_on = False
         self._heard = bytearray()
         self._items: list[int] = []
@@ -113,7 +113,7 @@ class NetClient:
     def end(self) -> None:
         """Send no more; listen on. What is not said yet never is."""
         self.side = Side.ENDED
-        if self.why_over != "silence":  # that ends a client that reads slowly in the middle of an answer
+        if self.why_over != "silence":  # "silence" also ends a client that reads slowly in the middle of an answer
             self.why_over = "it has shut its side"
         self.link.client_ended = True
         self._forget_unsaid()

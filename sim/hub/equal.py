@@ -23,10 +23,10 @@ TURNS_TO_ACCIDENT_MS = (0, 0, 0, LOOK_AGAIN_MS)
 not wait for each other.
 """
 SETTLES = 0.2
-PUTS_BESIDE = {False: 10, True: 50}  # percent; whether copies are to come
+PUTS_BESIDE = {False: 10, True: 50}  # percent, by whether copies are to come
 TURNS_OF_A_PUT = 7
 STEPS_OF_A_PUT = 4
-STEPS_OF_TWO = 60  # of the disk, within which two operations are cut off
+STEPS_OF_TWO = 60  # steps of the disk within which two operations are cut off
 LAX = "c"
 """A queue whose items only come from other queues and only go to other queues, in seeds in which it has another sync
 policy: so none of its items may be lost or doubled whatever the policy is.
@@ -59,7 +59,7 @@ class EqualRun(HubRun):
 
     def _accident(self, accident: Accident) -> None:
         for client in list(self.clients):
-            self._hear(client)  # what has left the server reaches its client
+            self._hear(client)  # the client reads what has left the server
         super()._accident(accident)
 
     def _step(self) -> None:

@@ -11,7 +11,7 @@ from staniel.sim.violations import Kind, Violation
 
 QUEUES = ("a", "b", "c")
 FREEING = (Want.ERASE, Want.DELETE_UNDOABLY)
-PADDING = {1: 0, 2: 200}  # of items that are alike, by their content, which is the number that an item shows
+PADDING = {1: 0, 2: 200}  # the padding of equal items, by their content, which is the number that an item shows
 Counts = Counter[tuple[str, int]]
 """Numbers of items by queue and content."""
 Found = dict[str, list[int]]
@@ -22,14 +22,14 @@ class Ledger:
 
     def __init__(self) -> None:
         self.count = 0
-        self.put: dict[int, str] = {}  # every item that was ever asked to be put, and where
-        self.stored: dict[str, set[int]] = {name: set() for name in QUEUES}  # answered, and not known to be gone
-        self.shown: set[int] = set()  # some socket of the server's has taken the bytes
-        self.done: set[int] = set()  # read or confirmed, and answered
-        self.freed: set[int] = set()  # their queue was deleted behind them, or perhaps before
-        self.doomed: set[str] = set()  # queues that are deleted at a moment not known here
-        self.loose: Counter[str] = Counter()  # so many may be gone, because requests have no answer
-        self.together = {name: frozenset((name,)) for name in QUEUES}  # between which items may have been moved
+        self.put: dict[int, str] = {}  # every item that a client has asked to put, and its queue
+        self.stored: dict[str, set[int]] = {name: set() for name in QUEUES}  # acknowledged, and not known to be gone
+        self.shown: set[int] = set()  # items whose bytes a socket of the server has taken
+        self.done: set[int] = set()  # items that were read or confirmed, with an answer
+        self.freed: set[int] = set()  # items whose queue was deleted after their put, or perhaps before
+        self.doomed: set[str] = set()  # queues that are deleted at an unknown moment
+        self.loose: Counter[str] = Counter()  # how many may be gone, because requests have no answer
+        self.together = {name: frozenset((name,)) for name in QUEUES}  # queues between which items may have been moved
 
     def asks(self, item: int, queue: str) -> None:
         """Note that a client is about to put `item`."""
@@ -119,7 +119,7 @@ class EqualLedger(Ledger):
         self.most: Counts = Counter()
         self.asked: Counts = Counter()  # puts that have no answer yet
         self.unheard: Counts = Counter()  # puts that will never have one
-        self.late: Counts = Counter()  # puts that may have come before a deletion: they count for nothing
+        self.late: Counts = Counter()  # puts that may have come before a deletion: they do not count
 
     def asks(self, item: int, queue: str) -> None:
         self.asked[queue, item] += 1

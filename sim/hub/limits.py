@@ -46,7 +46,7 @@ class LimitedWorld(HubWorld):
     """Looks after each turn whether there is more than there may be."""
 
     def __init__(self, config: str, disk: object, now_ms: int, rng: Random, clients_max: int) -> None:
-        self._before: Counter[str] = Counter()  # after the last turn: a reload that allows less drops none
+        self._before: Counter[str] = Counter()  # counts after the last turn: a reload that allows less drops no client
         self._count_before = 0
         super().__init__(config, disk, now_ms, rng, clients_max)  # type: ignore[arg-type]
 
@@ -95,7 +95,7 @@ class LimitRun(HubRun):
         link.client = f"{self.rng.choice(ADDRESSES)}:{self.actors}"
         kind = TurnedAwayOperator if is_operator else TurnedAway
         client = kind(f"{'o' if is_operator else 'c'}{self.actors}", link)
-        client.why_over = "silence"  # it may be one too many
+        client.why_over = "silence"  # there may be too many clients
         self.clients.append(client)
         return client
 

@@ -41,8 +41,6 @@ class Net:
         self._interest: dict[int, int] = {}
         self.is_closed = False
 
-    # descriptors
-
     def take(self, what: Watched) -> int:
         """Give the lowest free descriptor to `what`, and return it."""
         fd = FIRST_FD
@@ -56,8 +54,6 @@ class Net:
             raise Violation(Kind.STOLEN, f"descriptor {fd} is closed twice")
         del self.open[fd]
         self._interest.pop(fd, None)  # as epoll does
-
-    # the poller
 
     def register(self, fd: int, mask: int) -> None:
         if fd not in self.open:
@@ -110,12 +106,12 @@ class Link:
         self.to_server = bytearray()
         self.to_client = bytearray()
         self.sent = bytearray()
-        self.client_gone = False  # it reads no more: the next bytes come back as a reset
-        self.client_ended = False  # it has shut its side: no more bytes from it
+        self.client_gone = False  # the client reads no more: the next bytes come back as a reset
+        self.client_ended = False  # the client has shut its side: it sends no more bytes
         self.is_reset = False
-        self.server_ended = False  # our side is shut, or closed
-        self.server: ServerSock | None = None  # once it is accepted
-        self.client = "a client"  # its address
+        self.server_ended = False  # the server has shut its side, or closed the socket
+        self.server: ServerSock | None = None  # set when the connection is accepted
+        self.client = "a client"  # the client's address
 
     def reset(self) -> None:
         """Reset the connection: the client is gone at once, and the bytes under way are lost."""
@@ -181,7 +177,7 @@ class ServerSock:
         if self.link.is_reset:
             raise OSError(errno.ENOTCONN, "shutdown")
         if how == socket.SHUT_RD:
-            self.link.client_ended = True  # as a reader of the socket sees it
+            self.link.client_ended = True  # what a reader of the socket sees
             return
         self.link.server_ended = True
 
@@ -193,7 +189,7 @@ class ServerSock:
         link.server_ended = True
         self._net.give_back(self._fd, self)
         if link.to_server and not link.client_ended:
-            link.is_reset = True  # what was sent and never read comes back as a reset
+            link.is_reset = True  # bytes that were sent and never read come back as a reset
 
     def _call(self, what: str) -> None:
         if self.is_closed:

@@ -22,9 +22,9 @@ from staniel.sim.world import AUDIT_LOG, START_MS
 MOVED_BETWEEN = ("a", "b")
 STATUS = (b"status quiescent\r\n", *(b"status up\r\n",) * 5)
 ALIKE_SHARE = 0.25  # of the seeds of any profile
-CONTENTS = (1, 1, 1, 2)  # of items that are alike
+CONTENTS = (1, 1, 1, 2)  # the contents of equal items
 TURNS_OF_ALIKE_MS = (*(0,) * 30, 1, 5, 30)  # most items of a life come in one millisecond
-REST_MS = 3500  # longer than any wait, and than the server lingers
+REST_MS = 3500  # longer than any wait, and longer than the server lingers
 
 
 class HubRun(History):
@@ -32,11 +32,11 @@ class HubRun(History):
 
     world: HubWorld
     turns_ms: tuple[int, ...] = (0, 0, 0, 1, 1, 5, 30)
-    settles = 0.6  # how often clients hear all answers before an accident
+    settles = 0.6  # the chance that clients read all answers before an accident
 
     def __init__(self, seed_plan: SeedPlan) -> None:
         super().__init__(seed_plan)
-        # Drawn apart from the rest, so that the other seeds keep their histories.
+        # Drawn from a source of its own, so that the other seeds keep their histories.
         self.is_alike = self.profile.equal or Random(f"alike: {seed_plan.seed}").random() < ALIKE_SHARE
         self.ledger = EqualLedger() if self.is_alike else Ledger()
         if self.is_alike:
@@ -45,7 +45,7 @@ class HubRun(History):
         self.ends_silent = False
         self._said: list[tuple[str, str, str]] = []
         self._answers = 0
-        self.diligence = self.rng.choice((0.05, 0.3))  # of threads
+        self.diligence = self.rng.choice((0.05, 0.3))  # the chance that a thread goes on
         self.clients_max = self.rng.choice((3, 100, 100))
         self.config = self._config()
 
@@ -71,12 +71,10 @@ class HubRun(History):
             lines.append(f'server.client_timeout = "{timeout}"')
         return "\n".join(lines) + "\n"
 
-    # lives
-
     def begin_life(self) -> None:
         self.clients = []
         if self.is_alike and self.rng.random() < 0.7:
-            self.now_ms = START_MS - 1000  # a start is a second later: what is put then is like what was put before
+            self.now_ms = START_MS - 1000  # a start adds a second: items put then are like the items put before
 
     def make_world(self) -> HubWorld:
         world = HubWorld(self.config, self.disk, self.now_ms, self.rng, self.clients_max)
@@ -98,7 +96,7 @@ class HubRun(History):
         return {name: [int(ITEM.match(data)[1]) for data in items] for name, items in found.items()}  # type: ignore[index]
 
     def judge(self, found: Found, accident: Accident) -> Found:
-        if not self.clients:  # as long as there are some, what they are going to hear is not known
+        if not self.clients:  # otherwise clients may still receive answers that are not known here
             self.ledger.judge(found)
         return found
 
@@ -111,7 +109,7 @@ class HubRun(History):
         super()._end(accident)
 
     def _stop(self) -> None:
-        for client in self.clients:  # some go while it stops, and hear of it then
+        for client in self.clients:  # some leave during the stop, and learn of it then
             client.why_over = "the server stops"
         try:
             self.world.stop()
@@ -124,8 +122,6 @@ class HubRun(History):
             link = client.link
             if not link.server_ended and not link.is_reset:
                 raise Violation(Kind.LEAK, f"{client.name} is connected to a server that has stopped")
-
-    # steps
 
     def _step(self) -> None:
         rng = self.rng
@@ -341,8 +337,6 @@ class HubRun(History):
         self._said.append(("reload", "", ""))
         self.world.hub.reload()
 
-    # rest
-
     def _settle(self) -> None:
         """Send what is left to send, read the answers, disconnect all clients. What is open then is a mistake."""
         world = self.world
@@ -385,7 +379,7 @@ class HubRun(History):
         """Turn until nothing moves any more, with all clients reading what comes."""
         while True:
             before = self._answers
-            self.world.rest(self.world.now_ms + REST_MS)  # counted from the last answer: a wait may begin behind it
+            self.world.rest(self.world.now_ms + REST_MS)  # counted from the last answer: a wait may begin after it
             for client in list(self.clients):
                 self._hear(client)
                 client.push(self.rng, all_of_it=True)

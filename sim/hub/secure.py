@@ -61,8 +61,8 @@ class SecureLink(Link):
         self.wire = Link()
         self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._arrived, self._leaving)
-        self._fed_bytes = 0  # of wire.sent
-        self._is_open = False  # the handshake is done
+        self._fed_bytes = 0  # how much of wire.sent has been fed
+        self._is_open = False  # true when the handshake is done
         self._has_ended = False
         self._heard = bytearray()
         self._all = bytearray()
@@ -108,7 +108,7 @@ class SecureLink(Link):
                 try:
                     self._tls.unwrap()
                 except ssl.SSLError:
-                    pass  # said; the server has not yet
+                    pass  # the client has ended its side; the server has not yet
             wire.to_server += self._leaving.read()
             wire.client_ended = wire.client_ended or self._has_ended or self.client_gone
             wire.client_gone = self.client_gone
@@ -136,4 +136,4 @@ class SecureLink(Link):
                 self._heard += data
                 self._all += data
         except ssl.SSLError:
-            pass  # no whole record, or the end
+            pass  # no whole record yet, or the end

@@ -16,7 +16,7 @@ from staniel.sim.violations import Kind, Violation
 from staniel.sim.work_meter import WorkMeter
 
 OTHERS = [f"x{number:03d}" for number in range(120)]
-LINES_MAX = 9_500  # of the server's code in a turn
+LINES_MAX = 9_500  # lines of the server's code in a turn
 COMMANDS = (b"stats", b"stats server", b"dump_stats", b"dump_config", b"flush_all", b"flush_all_expired", b"reload")
 LONG = frozenset((b"stats", b"stats server", b"dump_stats", b"dump_config"))
 
@@ -79,7 +79,7 @@ class ShareRun(HubRun):
         if rng.randrange(100) < 30:
             command = rng.choice(COMMANDS)
             if command == b"flush_all":
-                self.ledger.doomed.update(QUEUES)  # what is there is gone at a moment not known here
+                self.ledger.doomed.update(QUEUES)  # all items may be removed, at an unknown moment
             return Request(Want.LOOK, "", command + b"\r\n")
         return super()._one(rng)
 

@@ -30,7 +30,7 @@ ROLES = {
     "boss": (("admin",), ("admin",), ("read",)),
 }
 NEEDED = {Want.PUT: "write", Want.DELETE: "operate", Want.PING: "operate", Want.STATUS: "admin"}
-ANY_NAME = "none"  # which PING is about
+ANY_NAME = "none"  # the subject of PING
 REFUSALS = (b"CLIENT_ERROR user ", b"CLIENT_ERROR unauthenticated", b"CLIENT_ERROR bad authentication token format")
 ENDED = "its rights have ended"
 
@@ -84,7 +84,7 @@ class UserClient(NetClient):
         super().__init__(name, link)
         self.user = ""
         self.since: dict[Request, int] = {}
-        self.said: dict[Request, tuple[str, str]] = {}  # logins
+        self.said: dict[Request, tuple[str, str]] = {}  # user and password of each login
         self.ended_at = 0
         self.may_be_expelled = False
 
@@ -124,7 +124,7 @@ class UserRun(HubRun):
     def _connect(self) -> NetClient:
         self.actors += 1
         client = UserClient(f"c{self.actors}", self.world.connect())
-        client.why_over = "silence"  # as long as it is no user's
+        client.why_over = "silence"  # as long as no user has logged in
         self.clients.append(client)
         return client
 
@@ -144,7 +144,7 @@ class UserRun(HubRun):
         if draw < 15:
             password = f"{name}{rng.choice('12')}"
         elif draw < 16:
-            name = "stranger"  # which costs as much as a real one
+            name = "stranger"  # an unknown user, who costs as much as a real one
         said = f"{name} {password}".encode()
         line = b"set auth 0 0 %d\r\n%b\r\n" % (len(said), said)
         request = Request(Want.LOGIN, "", line, waits=True)

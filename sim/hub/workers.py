@@ -52,7 +52,7 @@ class SimWorker(Generic[E]):
             self.took_ns = self._net.rng.choice((20_000, 90_000, 90_000, 3_000_000))
             try:
                 self._task.run()
-            except Exception as error:  # for the hub
+            except Exception as error:  # the hub gets it
                 self._error = error
             return True
         if self.stage is Stage.HAS_RUN:

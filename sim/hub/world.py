@@ -44,7 +44,7 @@ class SimMachine:
         self.tasks: SimWorker[BackgroundTask] = SimWorker(self.poller, "task thread")
         self._rng = rng
         self._ns = self._elapsed_ns = 0
-        self._work = Random(0)  # of its own: what an earlier seed has found is found again
+        self._work = Random(0)  # a source of its own, so that a seed that has found something finds it again
 
     def now_ns(self) -> int:
         """Return the time. Work between two calls takes time."""
@@ -226,7 +226,7 @@ class HubWorld(World):
             raise Violation(Kind.STUCK, "the hub goes on")
         self.hub.close()
         self.pump()
-        # The threads' descriptors are their own.
+        # The threads close their descriptors themselves.
         left = [fd for fd in self.net.open if fd not in {worker.fd for worker in self.workers}]
         if left or not all(worker.is_closed for worker in self.workers) or not self.net.is_closed:
             raise Violation(Kind.LEAK, f"descriptors {left} are open behind a stop")

@@ -20,7 +20,7 @@ from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb
 from staniel.sim.jobs.times import JobTimes
 from staniel.sim.violations import Kind, Violation
 
-LATE_MS = 20  # moments are kept in steps of eight
+LATE_MS = 20  # deadlines are kept in steps of eight
 
 
 class CheckedClient(Protocol):
@@ -54,10 +54,10 @@ class JobChecker:
         self.transcript: list[tuple[str, str, str]] = []
         self.facts = 0
         self.answers = 0
-        self.handed: list[Handed] = []  # in this turn, and not shown to a client yet
-        self.finished: dict[bytes, Standing] = {}  # in this turn
-        self.runs: dict[bytes, int] = {}  # when each was leased; 0: it waits for that
-        self.ended_runs: set[bytes] = set()  # in this turn
+        self.handed: list[Handed] = []  # leases of this turn that no client has been shown yet
+        self.finished: dict[bytes, Standing] = {}  # jobs that finished in this turn
+        self.runs: dict[bytes, int] = {}  # the time of each run's lease; 0: not leased yet
+        self.ended_runs: set[bytes] = set()  # runs that ended in this turn
 
     def listen(self, broker: Broker) -> None:
         """Compare the jobs that a server has recovered with what was found, and listen to what follows."""
@@ -100,8 +100,6 @@ class JobChecker:
 
         return stated
 
-    # what jobs state
-
     def states(self, fact: Fact) -> None:
         self.facts += 1
         self.transcript.append(("fact", f"#{number_of(fact.id)}", fact.verb.value))
@@ -120,7 +118,7 @@ class JobChecker:
             self._end_lease(fact.id)
             self._need(self._asking(fact.id, (Want.DELETE,)), f"job {number_of(fact.id)} was deleted")
             for request in self._asking(fact.id, (Want.RESULT,)):
-                request.is_done = True  # it is told so, perhaps when there is another job of that id
+                request.is_done = True  # its answer says so, perhaps when there is another job of that id
         else:
             self._end_lease(fact.id)
             if self.times.limit_ms(before) > self.now_ms:
@@ -185,8 +183,6 @@ class JobChecker:
             if request.want in wants and request.id == id
         ]
 
-    # what clients ask and are told
-
     def on_request(self, who: str, request: Request) -> None:
         self.transcript.append(("ask", who, request.shown()))
         if request.want is Want.RUN:
@@ -232,7 +228,7 @@ class JobChecker:
 
     def _heard_lease(self, request: Request, answer: Answer) -> None:
         if answer.end == "-TIMEOUT":
-            # One that had waited may be answered in the tick in which a job comes free.
+            # A client that has waited may be told of the time-out in the tick in which a job becomes free.
             if not request.wait_ms:
                 self._must_find_nothing(request)
             return
@@ -307,12 +303,10 @@ class JobChecker:
 
     def _must_be_gone(self, request: Request) -> None:
         if request.want is Want.RESULT and (request.id in self.runs or request.id in self.ended_runs):
-            return  # the end of a run is told, perhaps when there is a job of that id
+            return  # the answer tells of the run's end, perhaps when there is a job of that id
         standing = self.model.now.get(request.id)
         if standing is not None and self.times.limit_ms(standing) > self.now_ms and not request.is_done:
             raise Violation(Kind.LOST, f"job {number_of(request.id)} is not found, and it is {standing}")
-
-    # at the end of a turn
 
     def settle(self) -> None:
         """Check that all leases of this turn were shown to a client, and that everything that is over in time has
@@ -347,7 +341,7 @@ class JobChecker:
     def surely_ready(self, names: Iterable[str]) -> Iterable[tuple[bytes, Standing]]:
         """Yield the jobs that a lease must find now, even if something is a few milliseconds late."""
         now_ms = self.now_ms
-        seen_ms = min(now_ms, self.settled_ms) - LATE_MS  # what has come due in this tick comes one after the other
+        seen_ms = min(now_ms, self.settled_ms) - LATE_MS  # jobs that become due in this tick come one after the other
         for id, standing in self.model.now.items():
             is_ready = standing.is_waiting and self.times.has_come(standing, seen_ms)
             if standing.name in names and is_ready and self.times.limit_ms(standing) > now_ms:

@@ -56,7 +56,7 @@ class Answer(Struct, eq=False):
     end: str
     head: tuple[str, ...] = ()  # the words before the data of a job or a result
     data: bytes = b""
-    keys: dict[str, str] = {}  # of an inspection
+    keys: dict[str, str] = {}  # the fields of an inspection
 
 
 class JobConversation(Conversation):

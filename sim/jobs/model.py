@@ -155,8 +155,6 @@ class JobModel:
             return structs.replace(before, state=PENDING, fails=fails)
         return structs.replace(before, state=COMPLETED if fact.success else FAILED, fails=fails, result=fact.result)
 
-    # what is promised
-
     def acknowledge(self, facts: int) -> None:
         """Note that an answer that rests on so many facts has reached its client."""
         self.promised_after_kill = max(self.promised_after_kill, facts)

@@ -145,7 +145,7 @@ class JobRun(History):
         copy = disk.copy()
         copy.capacity_bytes = 1 << 40
         try:
-            # Where the wall is set, before anything was added.
+            # If the wall is set, the clock is before all additions.
             world = World(self.config, copy, LONG_AGO_MS if self.clocks is None else 0)
         except (*UNABLE, AssertionError) as failure:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {failure!r}") from failure

@@ -63,7 +63,7 @@ class WallJobTimes(JobTimes):
 
     def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
-        self._lives: dict[bytes, Life] = {}  # by payload: no two jobs have the same
+        self._lives: dict[bytes, Life] = {}  # by payload, which no two jobs share
         self._watched_ms = clocks.passed_ms
         clocks.on_passed = self.watch
 
@@ -85,7 +85,7 @@ class WallJobTimes(JobTimes):
         since_ns = self._clocks.since_start_ms * NS_A_MS
         life = self._lives[job.payload] = Life(job.created_ns + since_ns, date_ns)
         if date_ns and job.time_ns <= job.created_ns:
-            life.comes_ms = -(-(job.time_ns + since_ns) // NS_A_MS)  # its life has begun then
+            life.comes_ms = -(-(job.time_ns + since_ns) // NS_A_MS)  # the job came when its life began, or before
         return structs.replace(standing_of(job), created_ns=job.created_ns + ahead_ns, time_ns=date_ns)
 
     def served(self, job: Job, known: list[Standing]) -> Standing:

@@ -315,7 +315,7 @@ def page_piles_up() -> Any:
             if self._broker.stopping:
                 right(self, waited, now_ms)
             else:
-                self._epoch = -1  # all of it each time, because the simulator's queues are few
+                self._epoch = -1  # send all queues each time, because the simulator has few
                 self._tell(now_ms)
 
         return go_on

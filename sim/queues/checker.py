@@ -65,23 +65,21 @@ class Checker:
         self.puts = puts
         self.pasts: StatedPasts = {}  # of all lives; the run replaces it
         self.clients: list[CheckedClient] = []
-        self.counts_deliveries = False  # every delivery, over all lives; else settings and rewrites get in the way
-        self.deleting: list[str] = []  # queues that clients had asked to delete when they hung up; one entry an ask
+        self.counts_deliveries = False  # count deliveries over all lives; elsewhere settings and rewrites interfere
+        self.deleting: list[str] = []  # queues that clients had asked to delete before they left, once for each request
         self.aliases: Mapping[str, Sequence[str]] = {}
-        self.now_ms = 0  # with `clocks` the time that passed, over all lives
-        self.clocks: Clocks | None = None  # of a machine whose wall is set
-        self.first_added: dict[tuple[str, bytes], Record] = {}  # by queue and item
+        self.now_ms = 0  # with `clocks`, the time that has passed over all lives
+        self.clocks: Clocks | None = None  # the clocks of a machine whose wall is set
+        self.first_added: dict[tuple[str, bytes], Record] = {}  # the first record of an item, by queue and item
         self.taken: dict[str, list[Taken]] = {}
         self.opened: dict[str, list[Reading]] = {}
         self.transcript: list[tuple[str, str, str]] = []
         self.facts = 0
-        self.left: set[tuple[str, bytes]] = set()  # (queue, item) of this turn: a peek may have come before
+        self.left: set[tuple[str, bytes]] = set()  # (queue, item) removed in this turn: a peek may have come before
         self.unheard: list[tuple[str, bytes]] = []  # removed for a client that left; may come back, also later
         self.brought: set[str] = set()  # in this turn, before others, which the server opens and aborts for that
         self.ended = 0  # open reads that clients were told are over
         self.answers = 0
-
-    # what queues state
 
     def begins(self, queue: Queue) -> None:
         model = self.model(queue.name)
@@ -136,7 +134,7 @@ class Checker:
         """
         first = self.first_added.setdefault((model.name, record.data), record)
         passed_ms = clocks.passed_ms
-        if first is not record:  # it comes back to its queue, with the times that it had
+        if first is not record:  # the item comes back to its queue, with its earlier times
             record.added_ms, record.expires_ms, record.date_ms = first.added_ms, first.expires_ms, first.date_ms
             record.is_doubtful = first.is_doubtful
             return
@@ -184,7 +182,7 @@ class Checker:
         if (model.name, record.data) in self.unheard:
             self.unheard.remove((model.name, record.data))
             self.brought.add(model.name)
-            model.total_items -= 1  # it was counted when it was put
+            model.total_items -= 1  # the put has counted it already
             model.put_bytes -= len(record.data)
             return
         self._moved(model, record)
@@ -200,7 +198,7 @@ class Checker:
             sent = {id(each.record) for each in source.readings.values() if each.holder not in self.clients}
             for record in [*source.now.ready, *source.now.open.values()]:
                 is_equal = record.data == copy.data and record.moved_to is None
-                # Of several queues with that item, it left the one where it is open and no client has it.
+                # If several queues have that item, it left the one in which it is open and no client has it.
                 if is_equal and (may_be is None or id(record) in sent):
                     may_be, came_from = record, source
         if may_be is None:
@@ -238,7 +236,7 @@ class Checker:
         reading.fate = Fate.ABORTED
         gone = reading.holder is not None and reading.holder not in self.clients
         unanswered = any(one.is_leaving or any(request.aborts(name) for request in one.unanswered) for one in holders)
-        # On its way to a queue that a reload has taken away.
+        # It moves to a queue that a reload has removed.
         called_off = reading.holder is None and bool(model.targets) and not queue.config.expire_to_queue
         is_kept_out = reading.holder is None and any(map(self._is_full, model.targets))
         if not (gone or unanswered or timed_out or called_off or is_kept_out or reading.asked_back):
@@ -251,8 +249,6 @@ class Checker:
             return False
         config, ready = queue.config, self.model(name).now.ready
         return len(ready) >= config.max_items or _bytes_of(ready) >= config.max_bytes
-
-    # what clients ask and are told
 
     def on_request(self, who: str, request: Request) -> None:
         self.transcript.append(("ask", who, request.shown()))
@@ -299,7 +295,7 @@ class Checker:
             return sorted(self.legs(request.queue)) if end != "+0" else []
         if want in SHOWS_ITEMS or want in (Want.TEXT_GET, Want.TEXT_PEEK):
             if not answer.items and not ended and request.waits:
-                return []  # its time was over, perhaps before something came that has been recorded by now
+                return []  # the wait timed out, perhaps before an item came that has been recorded by now
             return [name for name, _ in answer.items] + ([request.queue] if want is not Want.MANY else [])
         if want is Want.MOVE:
             return [request.queue, request.target] if end != "MOVED 0" else []
@@ -358,7 +354,7 @@ class Checker:
             candidates = [each for each in self.opened.get(name, ()) if each.record.data == data]
             if not candidates:
                 raise self._not_his(name, data)
-            # One that was handed to a client that has left since has no holder.
+            # A reading without a holder was handed to a client that has left since.
             reading = next((each for each in candidates if not each.asked_back), candidates[0])
             self.opened[name].remove(reading)
             reading.holder = client
@@ -434,8 +430,6 @@ class Checker:
             return Violation(Kind.ORDER, f"{what}, and recorded something else; the head is {head}")
         return Violation(Kind.REDELIVERED, f"{what}, and it was gone for good")
 
-    # at the end of a turn
-
     def settle(self) -> None:
         """Check that all items taken in this turn were shown to a client, or had another cause. A transfer that lands
         behind the turn's end hands its item to a waiting client: the answer leaves in the next turn.
@@ -472,8 +466,6 @@ class Checker:
                     each.is_excused = True
                     self.unheard.append((name, each.record.data))
 
-    # inside
-
     def model(self, name: str) -> QueueModel:
         model = self.models.get(name)
         if model is None:
@@ -487,7 +479,7 @@ class Checker:
         if name in self.aliases:
             return {leg for target in self.aliases[name] for leg in self.legs(target, exactly)}
         if not exactly and self.model(name).is_reader:
-            # The others have noted that it is not for them.
+            # The other readers have recorded that the item is not meant for them.
             return {each for each in self.models if each.partition("+")[0] == name.partition("+")[0]}
         children = {each.name for each in self.models.values() if each.name.startswith(f"{name}+")}
         return {name} | {child for child in children if not exactly or self.models[child].queue is not None}
@@ -515,7 +507,7 @@ def audit(model: QueueModel, answer: Answer, now_ms: int) -> None:
     want = answer.request.want
     queue = model.queue
     if queue is None or queue.gets_paused or queue.config.expire_to_queue or not answer.end:
-        return  # what has expired there may have left the line, and not yet the journal
+        return  # expired items may have left the line, and not yet the journal
     if want is Want.PUT and answer.end == "NOT_STORED":
         _check_refusal(model, now_ms)
     elif want in MISSES and answer.end == "END" and not answer.items:
@@ -537,7 +529,7 @@ def _check_refusal(model: QueueModel, now_ms: int) -> None:
     config, ready = model.queue.config, model.now.ready
     alive = [record for record in ready if record.is_doubtful or not record.is_over(now_ms)]
     is_full = len(alive) >= config.max_items or _bytes_of(alive) >= config.max_bytes
-    is_one = not (model.queue.had_children or model.is_reader)  # else another of its kind may have refused
+    is_one = not (model.queue.had_children or model.is_reader)  # otherwise another queue of the family may have refused
     if is_one and not is_full and not model.queue.line.behind:
         why = (
             f"{model.name} refused a put with {len(alive)} live items of {len(ready)}: {config.max_items} may be there"
@@ -552,7 +544,7 @@ def audit_stats(models: dict[str, QueueModel], answer: Answer, now_ms: int) -> N
         if model.queue is None or f"queue_{name}_items" not in said:
             continue
         if model.begun_after_facts > answer.request.after_facts:
-            continue  # the answer took several turns: shown may be the queue of that name that was there before
+            continue  # the answer took several turns: it may show an earlier queue of that name
         for key, number in _expected(model):
             answered = said.get(f"queue_{name}_{key}")
             if answered != str(number):

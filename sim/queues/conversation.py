@@ -63,7 +63,7 @@ class Request(Struct, eq=False):
     opens: bool = False
     silent: bool = False
     is_over: bool = False
-    after_facts: int = 0  # so many had been stated before
+    after_facts: int = 0  # how many facts had been recorded before
 
     @property
     def waits(self) -> bool:

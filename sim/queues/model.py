@@ -25,7 +25,7 @@ class Fate(Enum):
     OPEN = "open"
     CONFIRMED = "confirmed"
     ABORTED = "aborted"
-    GONE = "gone"  # with its queue
+    GONE = "gone"  # its queue was deleted
 
 
 SWEPT = b"the place of an item that expired"
@@ -41,9 +41,9 @@ class Record(Struct, eq=False):
     moved_to: Move | None = None
     past: bytes = b""  # encoded
     first_put_ms: int = 0
-    date_ms: int = 0  # it expires when the wall shows this; `expires_ms` is then where that is in passed time
-    is_doubtful: bool = False  # the wall had shown its date, and was set back: it may be gone or be handed out
-    deliveries: int = 0  # opens of it that have survived every accident so far, and those of this life
+    date_ms: int = 0  # expires when the wall shows this; `expires_ms` is then the same moment in passed time
+    is_doubtful: bool = False  # the wall had shown its date, and was set back: the item may be gone or be handed out
+    deliveries: int = 0  # opens that have survived every accident so far, and those of this life
 
     def is_over(self, now_ms: int) -> bool:
         """Tell whether the item's own life has ended: it may have been swept, so that only its place is left."""
@@ -151,30 +151,30 @@ class QueueModel:
         self.base = base
         self.facts: list[Fact] = []
         self.base_deliveries = {id(record): record.deliveries for record in base}
-        self.base_xids: list[int] = []  # the first of `base` are open under these: recovery has not ended them yet
+        self.base_xids: list[int] = []  # xids of the first items of `base`: recovery has not ended these reads yet
         self.now = self.first_state()
         self.queue: Queue | None = None
         self.readings: dict[int, Reading] = {}
         self.is_journaled = True
-        self.is_reader = False  # of a journal that it shares, see fits.py
-        self.was_lax = False  # something was stated under another policy than "always"
-        self.journaled_facts = 0  # looked at by the last commit
-        self.expired: set[int] = set()  # the numbers of facts that only time has brought about
+        self.is_reader = False  # it shares a journal, see promises.py
+        self.was_lax = False  # facts were recorded under another policy than "always"
+        self.journaled_facts = 0  # how many facts the last commit has written
+        self.expired: set[int] = set()  # numbers of facts that only time has caused
         self.written: list[Written] = []
         self.promised_after_kill = 0
         self.promised_after_power_loss = 0
-        self.begun_after_facts = 0  # of all queues, this life
+        self.begun_after_facts = 0  # how many facts of all queues came before it in this life
         self.total_items = 0
         self.put_bytes = 0
         self.opened = 0
         self.aborted = 0
         self.is_always = False
-        self.always_since = 0  # facts after this one were stated under sync_journal = "always"
+        self.always_since = 0  # later facts were recorded under sync_journal = "always"
         self._noted: QueueConfig | None = None
         self.timeouts_ms: set[int] = set()
         self.had_delay = False
-        self.moved_to: set[str] = set()  # where operators have asked to move items of it
-        self.targets: set[str] = set()  # where it sends items, or has sent some
+        self.moved_to: set[str] = set()  # queues to which operators have asked to move its items
+        self.targets: set[str] = set()  # queues to which it sends items, or has sent some
 
     def first_state(self) -> State:
         """Return the state that this life has begun with."""

@@ -21,7 +21,7 @@ def check_transfer(source: QueueModel, target: QueueModel, left: Record, copy: R
     if copy.past == left.past and (
         target.name in source.moved_to or (queue is not None and target.name == queue.config.expire_to_queue)
     ):
-        return  # an operator has moved it, or it has expired
+        return  # an operator has moved the item, or it has expired
     if queue is None or source.is_reader or target.is_reader:
         return
     past = _decoded(copy)
@@ -52,7 +52,7 @@ def check_start(model: QueueModel, queue: Queue, stated: StatedPasts) -> None:
             why = f"{shown(item.data)} of {queue.name} has the past {past_of(item)} after a restart, and had {had}"
             raise Violation(kind, why)
     for record, item in zip(model.base, items, strict=False):
-        if record.data == item.data:  # it may be another record of the same item, which has been there twice
+        if record.data == item.data:  # the record may be another one of an item that was in the queue twice
             past = past_of(item)
             record.past, record.first_put_ms = past_bytes(item), item.added_ms if past is None else past.put_ms
 

@@ -163,7 +163,7 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident, may_have_ho
         return [Fit(len(model.facts), [], [], [])]
     since = least(model, accident)
     if model.is_reader:
-        # A sync that fails in the one thread can make the next one in the other say "done" of what is lost.
+        # A failed sync in one thread can let the next one in the other succeed without the lost bytes.
         fits = reader_fits(model, found, since, may_have_holes=may_have_holes and accident is Accident.POWER)
     else:
         states = model.states(since)
@@ -206,7 +206,7 @@ def _taken_since(model: QueueModel, since: int) -> Counter[bytes]:
     return gone
 
 
-# the states that an accident may leave
+# The states that an accident may leave.
 
 
 class Fit(Struct, eq=False):
@@ -315,7 +315,7 @@ def _choices(entries: list[Entry], found: list[bytes], promised: int, may_have_h
     """Return the entries that make up `found`, in their order. There can be several ways: an item may have left and
     come back.
     """
-    # By how much of `found` is explained, and whether an item is missing behind which nothing may be there.
+    # By how much of `found` is explained, and whether an item is missing after which no other may be there.
     ways: dict[tuple[int, bool], list[Entry]] = {(0, False): []}
     for entry in entries:
         further: dict[tuple[int, bool], list[Entry]] = {}

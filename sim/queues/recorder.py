@@ -51,8 +51,8 @@ def watch(broker: Broker, listener: Listener) -> None:
         try:
             return erase(log, now_ms)
         except OSError:
-            raise  # refused: nothing has changed
-        except BaseException:  # an accident amid the removal of its files: the queue is whole, or gone
+            raise  # the system refused, and nothing has changed
+        except BaseException:  # an accident during the removal of its files: the queue is whole, or gone
             for queue in queues.all():
                 if queue.journal is log:
                     listener.ends(queue)

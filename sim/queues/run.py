@@ -122,7 +122,7 @@ class QueueRun(History):
     def content_of(self, disk: Disk) -> Found:
         try:
             families = self.profile.families if self.profile.mixed else ()
-            # Before anything can be over, even what was over before the epoch.
+            # Earlier than any expiry, even one before the epoch.
             return self.contents.of(
                 disk,
                 self.workload.memory_queues,

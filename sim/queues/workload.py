@@ -14,15 +14,15 @@ from staniel.sim.queues.conversation import Request, Want
 
 PLAIN = ("a", "b", "c")
 MEMORY = "m"
-FURTHER = ("ey", "dd")  # where items go that have already changed queues
+FURTHER = ("ey", "dd")  # queues that get items that have already changed queues
 ALIAS = "al"
 SECOND_ALIAS = "am"
-CHANGING = "z"  # a queue at times, and an alias at others
+CHANGING = "z"  # sometimes a queue, sometimes an alias
 STATIONS = ("v", "w")  # on the way to it; no alias reaches them: of equal items it could not be told which one has left
 FLAGS = (1, 2, 3, 7, 20, 2**31 - 1, 2**31, 2**32 - 1)
 GROWING = 'queues.d.retry_delay = ["5ms", "60ms"]\nqueues.d.retry_jitter = 50'
 ABSURD = 'queues.b.max_age = "9223372036854775807ms"\n'
-AGED = "c"  # where the wall is set, this queue has a max_age: all its items have an end of life, with a mark
+AGED = "c"  # where the wall is set, this queue has a max_age: all its items have an end of life
 EXPIRIES, MORTAL = (0, 0, 0, 0, 0, 1, -1), (0, 0, 1, 1, 1, 2, -1)
 
 
@@ -76,8 +76,6 @@ class Workload:
     def _lapsed(self, rng: Random) -> list[str]:
         """Return the families that keep no journal, for as long as the seed goes."""
         return [name for name in self.profile.families if rng.random() < 0.25] if self.profile.mixed else []
-
-    # settings
 
     def config(self, rng: Random) -> str:
         """Return a configuration file: another one each time, with the same queues."""
@@ -165,8 +163,6 @@ class Workload:
         if rng.random() < 0.3:
             lines += ["queues.dl.max_deliveries = 1", 'queues.dl.dead_letter_queue = "dd"']
         return lines
-
-    # requests
 
     def next_requests(self, rng: Random, is_text: bool, now_ms: int) -> list[Request]:
         """Return one request, or a short pipeline of them."""

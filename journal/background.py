@@ -117,8 +117,9 @@ class CallbackTask:
 
 
 class ReadPiece(CallbackTask):
-    """`data`: up to `count` bytes of a file, which is opened at once, because a rotation may rename it before its turn
-    comes. `checks`: crc32 of each `block_bytes` of that, if any are asked for. Raises OSError.
+    """A task that reads up to `count` bytes of a file. The file is opened at once, because a rotation may rename it
+    before the task runs. `data`: the bytes. `checks`: crc32 of each `block_bytes` of them, if any are asked for. Raises
+    OSError.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class Run(Struct, frozen=True, gc=False):
 
 
 class Dumper(Protocol):
-    """Reads the files of one format."""
+    """The reader of the files of one format."""
 
     start: int
     """The first byte of the first record."""

@@ -14,12 +14,12 @@ TORN_BYTES_MAX = 32 << 20  # twice the default size of the largest item
 
 
 class NeedMore(Exception):
-    """The record at hand goes on behind the bytes given."""
+    """The signal that a record goes on behind the bytes given."""
 
 
 class Corrupt(Exception):
-    """The record that starts at byte `at` cannot be read, and more bytes would not help. `at` counts from the start of
-    the piece given; a caller that reads the file in pieces makes it an offset of the file.
+    """The error for an unreadable record, which starts at byte `at`; more bytes would not help. `at` counts from the
+    start of the piece given; a caller that reads the file in pieces makes it an offset of the file.
     """
 
     def __init__(self, why: str, at: int = 0) -> None:
@@ -29,7 +29,7 @@ class Corrupt(Exception):
 
 
 class Truncated(Corrupt):
-    """The file ends inside the record: a torn write, if the file was being written."""
+    """The error for a file that ends inside a record: a torn write, if the file was being written."""
 
     def __init__(self, why: str = CUT_SHORT, at: int = 0) -> None:
         super().__init__(why, at)
@@ -44,8 +44,8 @@ def past_end(size: int, left_bytes: int) -> Corrupt:
 
 
 class Flaw(Struct, frozen=True):
-    """`size` bytes of a file from byte `at` on. `is_torn`: a record was being written there when the server died; the
-    next start cuts it off, and nothing is lost that had been promised.
+    """A flaw: `size` bytes of a file from byte `at` on. `is_torn`: a record was being written there when the server
+    died; the next start cuts it off, and loses nothing that was promised.
     """
 
     at: int

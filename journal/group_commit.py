@@ -47,8 +47,8 @@ def is_stricter(sync_ms: int, other_ms: int) -> bool:
 
 
 class SeparateDevice:
-    """A file that may lie outside the spool's file system: a sync of the spool's does not cover it. `named`: the file
-    of the Fs, once its name is on the disk; None before that.
+    """A file that may lie outside the spool's file system: a sync of that file system does not cover it. `named`: the
+    file of the Fs, once its name is durable; None before that.
     """
 
     size: int
@@ -97,12 +97,12 @@ class GroupMember(Protocol):
     def file(self) -> File: ...
 
     def write(self) -> File:
-        """Put pending bytes into the page cache; the file that has the last of them. After an OSError a second call
-        goes on where the first one failed.
+        """Put pending bytes into the page cache, and return the file that has the last of them. After an OSError a
+        second call goes on where the first one failed.
         """
 
     def synced(self, now_ms: int) -> None:
-        """Note that the sync is done that the journal had asked for."""
+        """Note that the sync that the journal had asked for is done."""
 
 
 class Sync(Struct):

@@ -1,5 +1,5 @@
-"""The files of a queue's journal by what they are for, in either format: a Log of Kestrel's takes both items and
-removals, in libkestrel's format these are two files.
+"""The files of a queue's journal by their purpose, in either format: a Log of Kestrel's takes both items and removals;
+in libkestrel's format these are two files.
 """
 
 from __future__ import annotations

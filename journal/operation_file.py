@@ -12,8 +12,8 @@ from staniel.journal.new_file import NewFile
 
 
 class OperationFile:
-    """Appends frames to one undo file. Items rest on them as on transfer_log's intents: what the reserve does not make
-    room for, and any other error of a write, ends the process. `is_lost`: another program has removed or cut the file.
+    """The appender of frames to one undo file. Items rest on the frames as on transfer_log's intents: an error of a
+    write ends the process, unless the reserve makes room. `is_lost`: another program has removed or cut the file.
     """
 
     batch = 0

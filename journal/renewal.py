@@ -27,7 +27,9 @@ TEMPORARY = re.compile(r"~~\d+$|\.new$|\.rw$|^\.staniel-ballast$")
 
 
 class Renewed(Struct, frozen=True):
-    """`files`: so many were written anew. `left`: paths that were out of reach, and stay in doubt."""
+    """The result of a renewal. `files`: how many were written anew. `left`: paths that were out of reach, and stay in
+    doubt.
+    """
 
     files: int
     left: list[str]

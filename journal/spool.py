@@ -75,7 +75,7 @@ HINT = "give a folder that this user may write, with --spool"
 
 
 class SpoolError(Exception):
-    """The spool cannot be used; the text says why and what to do."""
+    """The error for a spool that cannot be used; the text says why and what to do."""
 
 
 def refused_start(error: OSError, path: str) -> SpoolError:
@@ -203,7 +203,7 @@ class Spool:
         return SpoolError(f"{why}: {what}; {remedy(error, 'make sure of the disk, then start again')}")
 
     def clear_way(self, folder: str, names: Iterable[str]) -> None:
-        """Move away what stands where a file of ours is to be, and is no file. Raises OSError."""
+        """Move entries away that are in the place of a file of ours, and are not files. Raises OSError."""
         others = {name for name, regular in self.fs.list(folder) if not regular}
         for name in names:
             if name in others:

@@ -85,8 +85,8 @@ def first_bytes(fs: Fs, path: str) -> bytes:
 
 
 class SpoolFile(Struct, frozen=True):
-    """A file that belongs to what a spool holds. `name`: within the spool, that of a command log's segment as if it lay
-    there. `is_whole`: it is small, and may be cut or written anew at its place; the others only grow.
+    """A file of a spool's content. `name`: its name within the spool; for a segment of a command log, as if the log
+    were in the spool. `is_whole`: the file is small, and may be cut or replaced; the others only grow.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """The log of transfers from one journal to another, so that recovery can finish those that a crash has interrupted.
 
-It is one small file in the spool's own folder, a line of JSON a record: which item was to move, and where its copy was
-to be found. The order makes it safe: the intent is on the disk before the copy is written, and the copy is on the disk
+It is one small file in the spool's own folder, a line of JSON a record: the item to move, and the place where its copy
+is to be found. The order makes it safe: the intent is durable before the copy is written, and the copy is durable
 before the removal is recorded. So after a crash there is the item, or the item and an intent with its copy, or the copy
-alone. Neither journal is rewritten before the intent's end is on the disk, too: until then the intent may be read
+alone. Neither journal is rewritten before the intent's end is durable, too: until then recovery may read the intent
 again, and must find both as it says.
 """
 
@@ -32,7 +32,9 @@ MENDED_LINES_MAX = 50
 
 
 class FilePosition(Struct, frozen=True, order=True):
-    """Byte `at` of the file numbered `file`; Kestrel's current file, which has no number, counts as the last."""
+    """A position: byte `at` of the file numbered `file`; Kestrel's current file, which has no number, counts as the
+    last.
+    """
 
     file: int
     at: int
@@ -46,7 +48,7 @@ class Fate(Enum):
 
 
 class Intent(Struct, frozen=True, forbid_unknown_fields=True):
-    """An item of `source`, added there at `was_added_ms`, is to be removed once its copy is in `target`.
+    """The intent to remove an item of `source`, added there at `was_added_ms`, once its copy is in `target`.
 
     `xid` or `id` says which of several equal items it is: in Kestrel's format the number of the transaction that it
     left under, in libkestrel's its id. An intent of an older version has neither.
@@ -97,7 +99,7 @@ def key_of(item: Item) -> tuple[int, int, int]:
 
 
 class Done(Struct, frozen=True, forbid_unknown_fields=True):
-    """Intent number `end` has ended."""
+    """The end of intent number `end`."""
 
     end: int
 
@@ -248,7 +250,7 @@ class TransferLog:
         self._begun[number] = encode(self.kept.pop(number))
 
     def retain(self, intent: Intent) -> None:
-        """Note what has become known of one that is kept."""
+        """Write down the fate of a kept intent."""
         if self.kept[intent.begin] != intent:
             self.kept[intent.begin] = intent
             self._append(intent)
@@ -269,7 +271,7 @@ class TransferLog:
         return self._file
 
     def write_and_sync(self) -> None:
-        """Write what is pending; sync it if something was begun. Raises OSError; a second call goes on where the first
+        """Write what is pending; sync it if a transfer was begun. Raises OSError; a second call goes on where the first
         one failed. Raises JournalFailure if the sync fails.
         """
         if not (self._pending or self._unwritten or self._must_sync):
@@ -320,7 +322,7 @@ class TransferLog:
         return False
 
     def write_anew(self) -> None:
-        """Write what has not ended to a new file, durably, in place of one that is lost. Raises OSError,
+        """Write the intents that have not ended to a new file, durably, in place of a lost one. Raises OSError,
         JournalFailure.
         """
         file = self.file

@@ -63,7 +63,7 @@ class Actor(Client):
         return self.session.has_delivery or self.conversation.is_unfinished
 
     def _handle(self, handler: Handler, session: Session, request: Any, now_ms: int) -> None:
-        """Serve one request, and see what each answer rests on before anything else happens."""
+        """Serve one request, and note what each answer rests on before anything else happens."""
         for client in self.world.clients:
             client.ran()
         handler(session, request, now_ms)

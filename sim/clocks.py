@@ -13,7 +13,9 @@ SIZES_MS = (1000, 5000, 70_000, HOUR_MS, 8 * HOUR_MS, DAY_MS, 400 * DAY_MS)
 
 
 class Clocks:
-    """`passed_ms` is the truth, as if the wall had never been set. `wall_ms` is what the wall shows."""
+    """The clocks of a machine. `passed_ms` is the true time, as if the wall had never been set. `wall_ms` is what the
+    wall shows.
+    """
 
     def __init__(self, start_ms: int) -> None:
         self.passed_ms = start_ms

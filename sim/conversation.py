@@ -10,7 +10,9 @@ from typing import Any
 
 
 class Conversation:
-    """`waiting`: requests that have not been answered in full, the oldest first."""
+    """The requests and answers of a connection. `waiting`: requests that have not been answered in full, the oldest
+    first.
+    """
 
     line_end = b"\r\n"
 

@@ -32,7 +32,7 @@ class States(Struct):
 
 
 class Tracer:
-    """Looks at every power loss that could have happened on the way of a history, up to `states_max` of them."""
+    """A tracer of every power loss that could have happened during a history, up to `states_max` of them."""
 
     def __init__(self, history: History, states_max: int) -> None:
         self.history = history

@@ -1,4 +1,4 @@
-"""Makes a failing history short: leaves out steps as long as what remains still fails in the same way."""
+"""The shortening of a failing history: steps are left out as long as what remains still fails in the same way."""
 
 from __future__ import annotations
 

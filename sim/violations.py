@@ -30,7 +30,7 @@ class Kind(Enum):
 
 
 class Violation(Exception):
-    """`why` is for people: what was seen, and what should have been."""
+    """A violation of a promise. `why` is for people: what was seen, and what should have been."""
 
     def __init__(self, kind: Kind, why: str) -> None:
         super().__init__(f"{kind.value}: {why}")

@@ -16,7 +16,7 @@ LINE_NS = 5_000  # slow on purpose: a hundred lines are a share, so a few dozen 
 
 
 class WorkMeter:
-    """Counts while it is entered. `ns` is the clock."""
+    """A meter of work. It counts while it is entered. `ns` is the clock."""
 
     def __init__(self) -> None:
         self.lines = 0

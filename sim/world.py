@@ -193,7 +193,7 @@ class Client:
             world.broker.commit(world.now_ms)
 
     def says(self, *lines: str) -> Client:
-        """Send lines, and let the server have a turn."""
+        """Send lines, and give the server a turn."""
         self.sends("".join(f"{line}\r\n" for line in lines).encode())
         self.world.turn()
         return self
@@ -278,7 +278,9 @@ def content(
 
 
 class Contents:
-    """`content` of many disks. Where two have the same bytes one start is tried: it depends on nothing else."""
+    """The results of `content` for many disks. Disks with the same bytes share one start, whose result depends on
+    nothing else.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Any, dict[str, list[bytes]]] = {}

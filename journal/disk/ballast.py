@@ -58,8 +58,8 @@ class Ballast:
         return -1 if self.space is Space.FULL else self.bytes // 2
 
     def stand(self) -> bool:
-        """Create the ballast; False while the disk has no room for it and as much again. One that the system refuses
-        for another reason is done without: then puts are refused earlier, once there is no room for it.
+        """Create the ballast; False while the disk has no room for twice its size. If the system refuses for another
+        reason, there is no ballast: then puts are refused earlier, once there is no room for it.
         """
         if self.space is Space.AMPLE:
             return True

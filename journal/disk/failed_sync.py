@@ -73,7 +73,8 @@ class RenewalGroup(Struct):
 
 
 class FailedSyncMarker:
-    """`path` is the mark's. `reserve`: a file that may go if there is no room for it. `folder`: the spool's.
+    """The marker of failed syncs, at `path`. `reserve`: a file that may be removed if there is no room for the mark.
+    `folder`: the spool's.
 
     While nothing is in doubt an empty file with room of its own, `path` with `.room`, waits to become the mark.
     """

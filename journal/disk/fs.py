@@ -22,8 +22,9 @@ happened, and what the call was for can wait."""
 
 
 class JournalFailure(Exception):
-    """The disk has refused a sync, whatever the reason, or a write for another reason than a lack of room. Nothing
-    after it may be acknowledged: the process ends. No OSError, so that it is never taken for a full disk.
+    """The error after the disk has refused a sync, for any reason, or a write for another reason than a lack of room.
+    No later change may be acknowledged: the process ends. This is not an OSError, so no caller takes it for a full
+    disk.
     """
 
 
@@ -34,8 +35,8 @@ class Misplaced(JournalFailure):
 
 
 class SyncFailed(OSError):
-    """A sync came back with an error: how much of what it was to cover is on the disk is not known, and the kernel may
-    call it clean from now on. Another try would succeed and say nothing.
+    """The error of a sync. It is unknown how many of the bytes are durable, and the kernel may treat them as clean from
+    now on. Another try would succeed and report nothing.
     """
 
     def __init__(self, *args: object) -> None:
@@ -78,7 +79,7 @@ class File(Protocol):
 
 
 class Region(Protocol):
-    """A file open for writing over bytes that it has already. `size`: when it was opened."""
+    """A file open for writing over bytes that it has already. `size`: its size when it was opened."""
 
     size: int
 
@@ -163,10 +164,10 @@ class Fs(Protocol):
         """
 
     def boot_id(self) -> bytes:
-        """Return 16 bytes that are others after each start of the machine; zeros if it does not tell."""
+        """Return 16 bytes that change with each start of the machine; zeros if the machine does not tell."""
 
     def unique_id(self) -> bytes:
-        """Return 16 bytes that have never been before."""
+        """Return 16 bytes, unlike any that were returned before."""
 
     def is_same_device(self, path: str, folder: str) -> bool:
         """Tell whether both are on one file system. Raises OSError."""

@@ -1,4 +1,4 @@
-"""Copies of what cannot be read, made before it is cut off or replaced. A copy is named after the file, the first byte
+"""Copies of unreadable bytes, made before these are cut off or replaced. A copy is named after the file, the first byte
 and the length.
 """
 
@@ -17,10 +17,11 @@ UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def quarantine(fs: Fs, path: str, at: int, size: int, damaged: str) -> str:
-    """Copy `size` bytes of the file `path` from byte `at` on into the folder `damaged`; where the copy is.
+    """Copy `size` bytes of the file `path` from byte `at` on into the folder `damaged`, and return the path of the
+    copy.
 
-    A copy that an earlier start has made, or has begun, serves again. Other bytes, torn at the same place with the same
-    length, get a copy of their own. Raises OSError.
+    A copy that an earlier start has made, or has begun, is used again. Other bytes, torn at the same place with the
+    same length, get a copy of their own. Raises OSError.
     """
     fs.make_folder(damaged)
     name = f"{damaged}/{path.rpartition('/')[2]}@{at}+{size}"
@@ -30,7 +31,7 @@ def quarantine(fs: Fs, path: str, at: int, size: int, damaged: str) -> str:
 
 
 def numbered(name: str) -> Iterator[str]:
-    """Yield `name`, then `name.2` and so on, for what must not take another one's place."""
+    """Yield `name`, then `name.2` and so on, for a file that must not take the place of another."""
     return (name if number == 1 else f"{name}.{number}" for number in count(1))
 
 
@@ -56,8 +57,8 @@ def _save(fs: Fs, path: str, at: int, end: int, saved_as: str) -> bool:
 
 
 def quarantine_entry(fs: Fs, folder: str, name: str, damaged: str) -> str:
-    """Move what stands in the place of a file of ours, and is none, into the folder `damaged`; where it is now. Raises
-    OSError.
+    """Move an entry that is in the place of a file of ours, and is not a file, into the folder `damaged`, and return
+    its new path. Raises OSError.
     """
     fs.make_folder(damaged)
     there = {entry for entry, _ in fs.list(damaged)}

@@ -1,4 +1,4 @@
-"""Removing the files of a deleted queue: what the system refuses now is tried again later."""
+"""The removal of a deleted queue's files: if the system refuses it now, it is tried again later."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from staniel.journal.disk.fs import Fs, remove_each
 
 
 class FileRemoval:
-    """Removes `names` in their order, then, once that is on the disk, `last` ("": there is none)."""
+    """The removal of `names` in their order, then, once that is durable, of `last` ("": there is none)."""
 
     def __init__(self, fs: Fs, folder: str, names: list[str], last: str) -> None:
         self._fs = fs
@@ -35,7 +35,7 @@ class FileRemoval:
 
 
 class Unremoved(NamedTuple):
-    """A removal that has begun, and what it has met."""
+    """A removal that has begun, and the error that it has met."""
 
     removal: FileRemoval
     error: OSError

@@ -35,8 +35,8 @@ def replace_and_open(fs: Fs, path: str, data: bytes, temp: str) -> File:
 
 
 class Replacement:
-    """A file whose new content waits for a sync of the whole file system: `install` may be called behind that, and then
-    the folder is to be synced. After a crash there is the old content or the new, as with `replace_file`.
+    """A file whose new content waits for a sync of the whole file system: `install` may be called after that, and then
+    the folder has to be synced. After a crash there is the old content or the new, as with `replace_file`.
     """
 
     def __init__(self, fs: Fs, path: str, data: bytes) -> None:

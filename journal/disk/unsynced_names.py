@@ -3,7 +3,7 @@
 After a failed sync the system shows the pages and names of its cache, and no later sync writes them: a renamed file can
 have its old name again after the next power cut, and a removed one can be back. So every journal uses this Fs. It notes
 each name that is made or removed until a sync has covered it, and each file with bytes that no sync has covered. A
-failed sync, whatever its errno, "no room" too, becomes a JournalFailure, which is no OSError, so that no caller takes
+failed sync, whatever its errno, even "no room", becomes a JournalFailure, which is not an OSError, so no caller takes
 it for a full disk; every later sync of the process raises it as well. failed_sync.py writes the notes down.
 """
 
@@ -49,10 +49,9 @@ class WriteLog(Protocol):
 
 
 class NamedFile:
-    """A File under the name that it has now. Its sync raises JournalFailure. `safe_bytes`: so many were there
-    when it was last synced, or opened; `is_in_doubt`: not even those may be on the disk. `cuts`: how often it has been
-    made shorter. `binding`: what a WriteLog knows of it; without one, what writes is the other file itself: that is
-    done for every batch.
+    """A File under its present name. Its sync raises JournalFailure. `safe_bytes`: its size when it was last synced, or
+    opened; `is_in_doubt`: not even those bytes may be durable. `cuts`: how often it has been made shorter. `binding`:
+    what a WriteLog knows of it; without one, `write` is that of the other file: it is called for every batch.
     """
 
     __slots__ = ("_file", "_names", "binding", "cuts", "is_in_doubt", "path", "safe_bytes", "write")
@@ -123,10 +122,8 @@ class NamedFile:
 
 
 class UnsyncedNames:
-    """An Fs on another one; `fs` does the work.
-
-    Some syncs run in another thread: what is noted meanwhile stays noted. Every change of the notes is one step of the
-    interpreter.
+    """An Fs on another one, `fs`, which does the work. Some syncs run in another thread: names noted meanwhile stay
+    noted. Every change of the notes is one step of the interpreter.
     """
 
     def __init__(self, fs: Fs) -> None:

@@ -1,5 +1,5 @@
-"""Records of items that joined the line one after the other, as most of a busy journal is, counted at once: what a
-start spends its time in. Compiled, adds.pyx takes its place.
+"""A fast count of items that joined the line one after the other, as most of a busy journal is: recovery spends most of
+its time here. Compiled, adds.pyx takes its place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The records that a busy journal is full of: items that join the line, and what waits to be written. Compiled,
+"""The common records of a busy journal: items that join the line, and how records wait to be written. Compiled,
 addx.pyx takes its place: an item waits as it is, and is copied once, when its batch is written.
 """
 

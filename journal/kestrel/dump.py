@@ -33,7 +33,7 @@ NAMES = {
 
 
 class KestrelDumper:
-    """Reads one file from its start, and follows the numbers that reserves without one get."""
+    """The reader of a file from its start. It follows the numbers that reserves without one get."""
 
     format = "kestrel"
     start = 0

@@ -19,7 +19,9 @@ Span = tuple[int, int]
 
 
 class EffectMismatch(Exception):
-    """The second of two effects assumed what the first does not grant. Scan its file again from the known state."""
+    """The error for two effects of which the second assumed something that the first does not grant. Scan its file
+    again from the known state.
+    """
 
 
 class Origin(IntEnum):

@@ -51,7 +51,9 @@ XIDS = XID_MAX - XID_MIN  # all but 0
 
 
 class CounterUnknown(Exception):
-    """The segment numbers reserves from a counter that an earlier segment holds; count those first (XidScan)."""
+    """The error for a segment that numbers reserves from a counter that an earlier segment holds; count those first
+    (XidScan).
+    """
 
 
 class EntryState(Struct, frozen=True):
@@ -95,7 +97,7 @@ class SegmentFacts(Struct):
 
 
 class EffectScan:
-    """Reads one segment, piece by piece. Starling's items, which have no add time, count as added at `now_ms`."""
+    """The scan of a segment, piece by piece. Starling's items, which have no add time, count as added at `now_ms`."""
 
     def __init__(self, entry: EntryState = UNKNOWN, at: int = 0, now_ms: int = 0) -> None:
         self.entry = entry
@@ -338,7 +340,7 @@ class EffectScan:
             self._listed += 1
 
     def _add(self, record: Record, at: int) -> None:
-        """ADD, ADD_XID, and opcode 8 as "confirm, and append"."""
+        """Note the item of an ADD, an ADD_XID, or an opcode 8 as "confirm, and append"."""
         if record.op == STATE_DUMP and self._opens.pop(record.xid, None) is None:
             self._close(record.xid)
         if record.op == ADD_XID:

@@ -1,4 +1,4 @@
-"""The Kestrel journal's records, written: changes of a queue to bytes.
+"""The encoder of the Kestrel journal's records: changes of a queue to bytes.
 
 Source: the Kestrel journal format document; the numbering of opcode 3, opcode 9 and the order of a rewritten file as
 Kestrel 1.x to 2.4 read them.
@@ -43,7 +43,7 @@ def signed(flags: int) -> int:
 
 
 class Encoder:
-    """Writes the records of one queue, and keeps a shadow of the state that a reader of them would have.
+    """The writer of the records of one queue. It keeps a shadow of the state that a reader of them would have.
 
     memcache flags have no field in this format. `SAVE_XID(flags) SAVE_XID(counter)` before an ADDX is inert for every
     reader, because the second record undoes the first; ours takes the flags from it. The past of an item stands before

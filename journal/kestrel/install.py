@@ -1,9 +1,11 @@
-"""Putting a finished pack in the place of the files that it covers.
+"""The installation of a finished pack in the place of the files that it covers.
 
-One function for the running server and for recovery: whatever instant a crash interrupts it, calling it again finishes.
-From the moment the disk has a pack under its name, it counts instead of every archive up to its number: a start leaves
-those out. So where the system refuses to remove one, or to give the pack its archive's name, the pack is read under its
-own name for as long as that lasts, and nothing that it covers comes twice.
+The running server and recovery use the same function: at whatever step a crash interrupts it, calling it again
+finishes.
+
+Once a pack is durable under its name, it counts instead of every archive up to its number: a start leaves those out. So
+if the system refuses to remove one, or to give the pack its archive's name, the pack is read under its own name for as
+long as that lasts, and nothing that it covers comes twice.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 def remove_sidecars(fs: Fs, folder: str, names: list[str]) -> None:
-    """Remove what is known of these files of a spool, for good, before they change. That they are not there may not be
-    on the disk yet: an earlier attempt may have failed behind their removal. Raises OSError.
+    """Remove the sidecars of these files of a spool, durably, before the files change. The folder is synced even if
+    there are none: an earlier attempt may have removed them and failed before the sync. Raises OSError.
     """
     for name in names:
         with suppress(*MISSING):
@@ -71,8 +73,8 @@ def _remove_covered(fs: Fs, folder: str, names: list[str]) -> None:
 
 
 class UnfinishedPack(Struct, frozen=True):
-    """A pack that counts and is still called `pack` instead of `sealed`, some of the `covered` files being there: the
-    system refuses a call, and `error` says which. All are file names.
+    """A pack that counts and is still called `pack` instead of `sealed`, because some of the `covered` files are still
+    there: the system refuses a call, and `error` says which. All are file names.
     """
 
     pack: str
@@ -110,7 +112,7 @@ class FinishPack(CallbackTask):
 
 
 class InstallPack(CallbackTask):
-    """A synced pack takes the place of the files that it covers. File names, in `folder`."""
+    """A background task that puts a synced pack in the place of the files that it covers. File names, in `folder`."""
 
     def __init__(
         self,

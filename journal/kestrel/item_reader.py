@@ -1,4 +1,4 @@
-"""The items that a Kestrel journal's records add, in order: what read-behind needs of them."""
+"""The reader of the items that a Kestrel journal's records add, in order, for read-behind."""
 
 from __future__ import annotations
 

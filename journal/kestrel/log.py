@@ -165,7 +165,7 @@ class Log(Journal):
 
     @property
     def archives(self) -> list[str]:
-        """The names of the rotated files, in order."""
+        """The names of the sealed files, in order."""
         return [segment.name for segment in self.segments.sealed]
 
     def covered_files(self, last: LogSegment) -> list[str]:

@@ -50,7 +50,9 @@ class Stage(Enum):
 
 
 class Pack:
-    """`last` is the newest file that the pack replaces. `error` says why it failed; nothing is changed then."""
+    """A pack being written. `last` is the newest file that it replaces. `error` says why it failed; nothing is changed
+    then.
+    """
 
     def __init__(self, log: Log, last: LogSegment, submit: Callable[[BackgroundTask], None]) -> None:
         assert last.checkpoint is not None
@@ -104,7 +106,9 @@ class Pack:
         return self.stage in (Stage.DONE, Stage.FAILED, Stage.DROPPED)
 
     def drop(self) -> None:
-        """Leave no trace. Not while a task of this pack runs; one that has not begun never will."""
+        """Remove all traces of the pack. Not to be called while a task of this pack runs; a task that has not begun
+        never will.
+        """
         self.stage = Stage.DROPPED
         if self.task is not None:
             self.task.forgo()

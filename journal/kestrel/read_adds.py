@@ -1,5 +1,5 @@
-"""Items that follow each other in a journal, read back at once: what a queue larger than memory is drained with.
-Compiled, read_adds.pyx takes its place.
+"""A fast reader of items that follow each other in a journal, for a queue larger than memory. Compiled, read_adds.pyx
+takes its place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading items back from the journal: what read-behind needs when those in memory run out, or before they do.
+"""Read-behind: items are read back from the journal when those in memory run out, or before they do.
 
 Every item of a journal has a seq, the number of items before it. A `Line` keeps its first items in memory, and of the
 rest only their number and bytes. Each `LogSegment` knows the seq of its first item and of a record about every 128 KB,
@@ -155,7 +155,7 @@ class ReadBehind:
         return items
 
     def give_up_missing_files(self) -> list[str]:
-        """Do without the sealed files that are not there any more; their names. Raises OSError."""
+        """Give up the sealed files that do not exist any more, and return their names. Raises OSError."""
         there = {name for name, _ in self.segments.fs.list(self.segments.folder)}
         gone = [segment for segment in self.segments.sealed if segment.name not in there and not segment.is_gone]
         for segment in gone:
@@ -314,7 +314,7 @@ class ReadBehind:
             self._give_up("items are missing")
 
     def _consume(self, found: list[Item], count_max: int) -> bool:
-        """Decode from what has been read; whether that brought anything forward."""
+        """Decode from what has been read. Returns whether that brought any progress."""
         segment = self._segment
         assert segment is not None
         before, used = len(found), self._used

@@ -76,7 +76,7 @@ class Recovered(Struct):
 
 
 class Recovery:
-    """Recovers the queues of one spool folder."""
+    """The recovery of the queues of one spool folder."""
 
     def __init__(self, fs: Fs, folder: str) -> None:
         self.fs = fs
@@ -285,7 +285,7 @@ class Recovery:
         recovered.stand_ins += in_line + len(returned) + len(outside)
 
     def _place(self, recovered: Recovered) -> None:
-        """Let replay go on where the sidecars have led."""
+        """Let replay go on from the state that the sidecars have led to."""
         checkpoint, replay, tail = recovered.ahead, recovered.replay, recovered.tail
         if checkpoint is None:
             return

@@ -1,6 +1,7 @@
-"""The Kestrel journal's records, read: bytes to the state of a queue.
+"""The replay of the Kestrel journal's records: bytes to the state of a queue.
 
-Bytes come in pieces, whatever their files. What every opcode means is in records.py; here is what each does to a queue.
+Bytes come in pieces, whatever their files. The meaning of every opcode is in records.py; here is the effect of each on
+a queue.
 """
 
 from __future__ import annotations

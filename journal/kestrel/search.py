@@ -1,4 +1,4 @@
-"""Looking for items in journal files from a position onwards, without replaying them."""
+"""A search for items in journal files from a position onwards, without a replay."""
 
 from __future__ import annotations
 

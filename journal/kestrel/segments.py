@@ -44,10 +44,10 @@ class SegmentHead(Struct, frozen=True):
 
 
 class LogSegment(Struct, eq=False):
-    """A file of a journal. The first item that it adds behind its `snapshot`'s lead stands at `origin` or later.
+    """A file of a journal. The first item that it adds behind its `head`'s lead stands at `origin` or later.
 
     `index` rises: some record boundaries. `entry` and `entered`: what the queue held and which transaction id was the
-    last before the file, or at the end of its snapshot if it has one. `checkpoint` and `counter`: the same at its end;
+    last before the file, or at the end of its `head` if it has one. `checkpoint` and `counter`: the same at its end;
     None while it is written. `is_replaced`: a pack has taken its place. `checks`: crc32 of each `block_bytes` of it;
     none: they are not known. `is_damaged`: recovery could not read it to its end. `is_gone`: the file is not there, its
     items are lost. `held`: the file, open, while a pack takes its name.
@@ -90,7 +90,7 @@ class LogSegment(Struct, eq=False):
         return at - at % self.block_bytes if self.checks else at
 
     def block_end(self, at: int) -> int:
-        """Return where the block ends that byte `at` - 1 belongs to, likewise."""
+        """Return where the block ends that byte `at` - 1 belongs to; `at` itself if there are no checksums."""
         return min(self.size, -(-at // self.block_bytes) * self.block_bytes) if self.checks else at
 
     def first_bad(self, at: int, checks: list[int]) -> int:
@@ -128,7 +128,7 @@ def index_run(segment: LogSegment, record_bytes: int, count: int, end: IndexEntr
 
 
 class Writer(Protocol):
-    """The log that appends to the last segment, as those see it that read: they need not import log.py."""
+    """The log that appends to the last segment, as readers see it: they need not import log.py."""
 
     @property
     def written_bytes(self) -> int: ...

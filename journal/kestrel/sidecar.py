@@ -42,9 +42,9 @@ BEHIND = "behind the end of a sealed file"
 
 
 class Sidecar(Struct, frozen=True, array_like=True):
-    """`file`, `size`: the name and length of what it speaks of. `effect`: what the file does to its queue. `index`:
-    (byte, items, payload bytes, items with an expiry) at record boundaries, counted from the beginning of the file.
-    `checks`: crc32 of each `block_bytes`.
+    """The content of a sidecar. `file`, `size`: the name and length of the sealed file. `effect`: what the file does to
+    its queue. `index`: (byte, items, payload bytes, items with an expiry) at record boundaries, counted from the
+    beginning of the file. `checks`: crc32 of each `block_bytes`.
 
     What an effect does not tell, at the end of the file: `last_id`, the last id given to an item, and (id, deliveries)
     of each open item by xid, and of each item before the fresh ones, the head first.
@@ -202,7 +202,9 @@ def _bad_blocks(described: Sidecar, fs: Fs, path: str, count: int) -> Iterator[i
 
 
 class CheckBlocks(CallbackTask):
-    """`checks`: crc32 of each `block_bytes` of a stretch of a file that begins with a block."""
+    """A background task that computes `checks`: crc32 of each `block_bytes` of a part of a file that begins with a
+    block.
+    """
 
     def __init__(
         self, fs: Fs, path: str, at: int, count: int, block_bytes: int, then: Callable[[OSError | None, int], None]

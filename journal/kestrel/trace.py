@@ -113,7 +113,7 @@ class KestrelTrace:
                 self.flaws.append((name, Flaw(error.at, size, error.why, torn)))
 
     def undo(self, step: Step) -> None:
-        """Take back the last step: it came after what is asked for."""
+        """Take back the last step: it came after the moment in question."""
         for event, item in zip(reversed(step.events), reversed(step.items), strict=True):
             match event.happened:
                 case Happened.ADDED:

@@ -83,8 +83,8 @@ class Appender(Journal):
             self._file = None
 
     def write(self) -> File:
-        """Write what is pending, without a sync; the file that has it. After an OSError a second call goes on where the
-        first one failed. Raises OSError.
+        """Write what is pending, without a sync, and return the file that has it. After an OSError a second call goes
+        on where the first one failed. Raises OSError.
         """
         raise NotImplementedError
 

@@ -1,8 +1,8 @@
-"""Cutting off the beginning of a segment, all of which has been read, when the disk is full.
+"""The removal of the beginning of a segment, which all readers have read, when the disk is full.
 
 As a rule a segment stays as it is until all of it has been read. The cut one is written beside it in the background,
-from the first item on that a reader needs, and takes its name: a crash leaves the one or the other, and both hold
-everything that is needed. A start steps over ids that are missing.
+from the first item on that a reader needs, and takes its name: a crash leaves one of the two, and both hold everything
+that is needed. A start steps over ids that are missing.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ PUT_HEAD_BYTES = {PUT: PUT_HEAD.size, PUT_EXPIRING: PUT_EXPIRING_HEAD.size}
 
 
 class LibkestrelDumper:
-    """Turns the records of one file into rows. `magic`: its first bytes, which say which kind of file it is."""
+    """The reader of the records of one file. `magic`: its first bytes, which say which kind of file it is."""
 
     format = "libkestrel"
     start = MAGIC_BYTES

@@ -33,8 +33,8 @@ from staniel.queues.stream.stream import Stream
 
 
 class RemoveSegments(CallbackTask):
-    """A background task that removes segments, or moves them to the folder `archive` if that is not empty. `tell`
-    hears of each that stays, and of a folder that cannot be synced.
+    """A background task that removes segments, or moves them to the folder `archive` if that is not empty. It calls
+    `tell` for each segment that stays, and for a folder that cannot be synced.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class StreamJournal:
         self.on_stuck(name, error, now_ms)
 
     def remove_stuck(self) -> None:
-        """Try again."""
+        """Try again to remove the segments that could not be removed."""
         names, self.stuck = self.stuck, []
         self.tasks.submit(RemoveSegments(self.fs, self.folder, names, self.archive, self._stays))
 

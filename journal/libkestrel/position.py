@@ -36,7 +36,7 @@ _PADDING = {
 
 
 class Position:
-    """Every id up to `head` is confirmed, and those above it that are in `done`."""
+    """The position of a reader: every id up to `head` is confirmed, and those above it that are in `done`."""
 
     __slots__ = ("done", "head")
 
@@ -85,7 +85,7 @@ class Position:
 
 
 class ReaderFileScan:
-    """Reads a reader file piece by piece. `position` holds what was readable before any damage."""
+    """The scan of a reader file, piece by piece. `position` holds what was readable before any damage."""
 
     def __init__(self) -> None:
         self.position = Position()

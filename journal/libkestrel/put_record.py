@@ -1,5 +1,5 @@
-"""The record that a busy segment is full of: an item without an expiry; made, and counted at once when it is written.
-Compiled, put_record.pyx takes its place.
+"""The common record of a busy segment, an item without an expiry: made here, and counted when it is written. Compiled,
+put_record.pyx takes its place.
 """
 
 from __future__ import annotations

@@ -24,7 +24,9 @@ RECORDS_ESTIMATE_BYTES = 64  # counted as pending for a batch of one reader, bef
 
 
 class ReaderLog(Appender):
-    """`name`: the reader's, "" for the default reader. `has_file`: false for a parent that only fans out."""
+    """The journal of a reader. `name`: the reader's, "" for the default reader. `has_file`: false for a parent that
+    only fans out.
+    """
 
     __slots__ = (
         "__dict__",  # the simulator listens to `record`
@@ -167,8 +169,9 @@ class ReaderLog(Appender):
         return self.file
 
     def start_over_if_large(self, now_ms: int) -> None:
-        """Replace the file by a minimal one once it is too large. One that the system refuses doubles the limit. Raises
-        OSError."""
+        """Replace the file by a minimal one once it is too large. If the system refuses that, the limit is doubled.
+        Raises OSError.
+        """
         if self.written_bytes < self._start_over_bytes or self.has_pending:
             return
         try:

@@ -46,7 +46,7 @@ class RecordScan(Protocol):
 
 
 class StreamRecovery:
-    """Recovers the families of one spool folder. `damaged`: the folder for copies of what is cut off."""
+    """The recovery of the families of one spool folder. `damaged`: the folder for copies of what is cut off."""
 
     def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
         self.fs = fs

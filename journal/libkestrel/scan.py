@@ -91,7 +91,9 @@ class IdRun(Struct):
 
 
 class SegmentScan:
-    """`runs`: those of one segment in file order. `ended`: a zero command byte has ended the data."""
+    """The scan of one segment. `runs`: its runs of ids in file order. `ended`: a zero command byte has ended the
+    data.
+    """
 
     def __init__(self, segment: str, offset: int) -> None:
         self.segment = segment

@@ -1,4 +1,4 @@
-"""Finds the items of a segment from a given position on, for the recovery of transfers."""
+"""A search for the items of a segment from a given position on, for the recovery of transfers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The items of one family that are on the disk, looked up by id and counted.
+"""The durable items of one family, looked up by id and counted.
 
 Source: "Filenames" of the libkestrel journal format. Where ids and file numbers disagree, the ids decide the order.
 """

@@ -1,6 +1,7 @@
 """The life of single items in libkestrel's format: each has an id, and the segments say when it was put. A reader's
-file says up to where, and which ids beyond, its queue is done with, in the order in which that was written, without a
-time. Opens and aborts are not recorded, and a reader's file begins anew with where it stands.
+file has the id up to which its queue has confirmed all items, and the confirmed ids above it, in the order in which
+they were written, without times. Opens and aborts are not recorded, and a replaced reader's file begins with its
+position.
 """
 
 from __future__ import annotations

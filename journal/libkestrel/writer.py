@@ -1,4 +1,4 @@
-"""The segments of a family, appended to: each item once, however many readers there are.
+"""The writer of a family's segments: each item is written once, however many readers there are.
 
 Sources: "Filenames" and "Write journal" of the libkestrel journal format. As in the library, a new segment begins
 before an item that would make the current one longer than allowed.
@@ -19,8 +19,8 @@ from staniel.queues.item import Numbered
 
 
 class StreamWriter(Appender):
-    """`segments` indexes every item when it is written. Segments are planned with the item that needs them and created
-    when the batch is written.
+    """The writer of a family's segments. `segments` indexes every item when it is written. Segments are planned with
+    the item that needs them and created when the batch is written.
     """
 
     __slots__ = (
@@ -122,7 +122,7 @@ class StreamWriter(Appender):
             self._plan_segment(now_ms)
 
     def read(self, item_id: int) -> list[Numbered]:
-        """See StreamSegments.read."""
+        """Read items as StreamSegments.read does."""
         return self.segments.read(item_id)
 
     def write(self) -> File:

@@ -1,5 +1,4 @@
-"""The redo log: one preallocated file that each batch of durable queues is written and synced to, before the files of
-the queues themselves are synced.
-
-`records.py` is what its bytes mean, `log.py` writes it, `replay.py` brings files up to date after a power cut.
+"""The redo log: two preallocated files, its segments. Each batch of durable queues is written and synced there, before
+the files of the queues themselves are synced. `records.py` has the format, `log.py` writes the log, `replay.py` brings
+files up to date after a power cut.
 """

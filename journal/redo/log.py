@@ -1,18 +1,18 @@
-"""The redo log as it is written: which bytes of which files go into it, its two segments, and how they are used again.
+"""The redo log in service: which bytes of which files it gets, its two segments, and how they are used again.
 
 A batch of durable queues is one write to the log and one sync of it. The log's blocks exist already, so that this sync
 commits nothing of the file system's own journal; the files of the queues have the same bytes in the page cache and are
 synced when a segment is full, in the background. While the log is in use, `.staniel/version` names it, so that no older
 server takes the files for complete.
 
-Of a queue that is synced later, or never by us, the log has checksums of the pieces that were written (EXTENT): after a
-power cut they tell which bytes of its file are whole. They are of what is read back when a sync takes them down
-(`pieces_of`), so that a write costs nothing more, and many of them are one piece. A log can be for nothing else
-(CHECKSUMS_ONLY): then no answer waits for it, and it is made once there is a queue that needs it.
+For a queue that is synced later, or never by us, the log has checksums of the pieces that were written (EXTENT): after
+a power cut they tell which bytes of its file are whole. A sync reads these pieces back to compute the checksums
+(`piece_of`), so that a write costs nothing more, and many writes become one piece. A log can have nothing but checksums
+(CHECKSUMS_ONLY): then no reply waits for it, and it is made once there is a queue that needs it.
 
-Who may touch what: `wrote` and everything else about files is called in the turn. Writing and syncing the log belongs
-to the running Sync, from the moment it is handed out until it has run, and otherwise to the turn, which writes as much
-as there is room for; background tasks sync other files and fill segments that are not in use.
+Who may touch what: `wrote` and everything else about files is called in the turn. The running Sync writes and syncs the
+log, from the moment it is handed out until it has run; at other times the turn may, and writes as much as there is room
+for. Background tasks sync other files and fill segments that are not in use.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class Segment:
 
 
 class Binding:
-    """A file that the log knows. `direct_bytes`: what the log has of it up to there is no more than checksums, so that
-    the file itself must be synced. `noted_bytes`: up to there the log has been told of it, if it has no data. `since`:
-    the take that has its BIND; `taken`: the last take that has something of it.
+    """A file that the log knows. `direct_bytes`: up to there the log has no more than checksums of it, so that the file
+    itself must be synced. `noted_bytes`: up to there the log has records of it, if it has no data. `since`: the take
+    that has its BIND; `taken`: the last take that has a record of it.
     """
 
     __slots__ = (
@@ -144,8 +144,8 @@ class Piece(Struct):
 
 
 class RedoLog:
-    """The log of the spool in `folder`. `bytes_max`: of both segments together; 0: there is none; CHECKSUMS_ONLY: one
-    that has no data.
+    """The log of the spool in `folder`. `bytes_max`: the size of both segments together; 0: no log; CHECKSUMS_ONLY: a
+    log without data.
     """
 
     def __init__(self, fs: UnsyncedNames, folder: str, own: str, bytes_max: int) -> None:
@@ -212,9 +212,10 @@ class RedoLog:
         self.is_due = True
 
     def adopt(self, file: NamedFile, *, has_data: bool) -> bool:
-        """Take down what is written to `file` from now on, and what no sync has covered yet. `has_data`: the bytes
-        themselves, not only their checksums. Whether the file has not been known before. One that the disk does not
-        let look at is not taken up: it is synced itself, and asked for again with what is written next.
+        """Log the bytes that are written to `file` from now on, and those that no sync has covered yet. `has_data`: the
+        bytes themselves, not only their checksums. Returns whether the log did not know the file before and knows it
+        now. If the disk does not let the file be read, the file is not adopted: it is synced itself, and adopted with
+        its next write.
         """
         binding = file.binding
         if isinstance(binding, Binding):
@@ -249,7 +250,7 @@ class RedoLog:
             at += len(piece)
 
     def _catch_up(self, binding: Binding, file: NamedFile, at: int, behind: Iterable[bytes]) -> None:
-        """Take down what has been written to `file` behind what the log has been told of: pieces from byte `at` on."""
+        """Log the bytes that were written to `file` and that the log does not have: pieces from byte `at` on."""
         self._note_safe(binding)
         for piece in behind:
             self.wrote(file, at, piece)
@@ -445,7 +446,7 @@ class RedoLog:
     # writing and syncing: the running Sync's, otherwise the turn's
 
     def stage(self) -> bool:
-        """Have the next sync write what has been taken down. False, and nothing is done, if files would have to be
+        """Have the next sync write all pending records. Returns False, with nothing done, if files would have to be
         synced before there is room.
         """
         size = self._sealed_bytes + records.batch_bytes(self._pending_bytes)
@@ -466,7 +467,7 @@ class RedoLog:
         return segment.region
 
     def carry_out(self, taken: list[tuple[bytes, int]], pieces: Sequence[Piece] = ()) -> None:
-        """Write and sync; `pieces` behind what was `taken` at the same time. Raises OSError, JournalFailure."""
+        """Write and sync the batches in `taken`, then the records of `pieces`. Raises OSError, JournalFailure."""
         self._stage_each(taken)
         batch: list[bytes] = []
         size = 0
@@ -657,7 +658,7 @@ class RedoLog:
 
 
 class RedoTask:
-    """Work for the background thread. `run` calls nothing but the disk."""
+    """A task for the background thread. `run` calls nothing but the disk."""
 
     def __init__(self, log: RedoLog) -> None:
         self.log = log
@@ -684,8 +685,9 @@ class RedoTask:
 
 
 class MakeLog(RedoTask):
-    """Make the two files, and note in `version` that they are in use. Those of an earlier run are not used again: if a
-    sync failed in it, their names may not be on the disk, and no later sync of the folder would write them.
+    """A task that makes the two files, and notes in `version` that they are in use. Files of an earlier run are not
+    used again: if a sync failed in that run, their names may not be durable, and no later sync of the folder would
+    write them.
     """
 
     def work(self) -> None:
@@ -720,7 +722,7 @@ class MakeLog(RedoTask):
 
 
 class RetireSegment(RedoTask):
-    """Sync all files, so that a full segment is not needed any more."""
+    """A task that syncs all files, so that a full segment is not needed any more."""
 
     def __init__(self, log: RedoLog, segment: Segment) -> None:
         super().__init__(log)
@@ -739,7 +741,9 @@ class RetireSegment(RedoTask):
 
 
 class GrowSegment(RedoTask):
-    """Make a segment twice as large: what is added is behind all that may be written there meanwhile."""
+    """A task that makes a segment twice as large: the new part is behind all bytes that may be written there
+    meanwhile.
+    """
 
     def __init__(self, log: RedoLog, segment: Segment) -> None:
         super().__init__(log)

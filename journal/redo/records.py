@@ -69,7 +69,9 @@ begins in the batch, 0 if it has none.
 
 
 class BatchHead(Struct, frozen=True):
-    """`number`, `oldest` and `synced` count batches; `records_bytes` are those of its records."""
+    """The head of a batch. `number`, `oldest` and `synced` count batches; `records_bytes` is the size of its
+    records.
+    """
 
     records_bytes: int
     number: int
@@ -80,7 +82,9 @@ class BatchHead(Struct, frozen=True):
 
 
 class RedoRecord(Struct, frozen=True):
-    """`at`: for BIND and SAFE, the bytes known to be safe. `data`: DATA's, as a part of the batch, or a path."""
+    """A record. `at`: for BIND and SAFE, the bytes known to be safe. `data`: DATA's, as a part of the batch, or a
+    path.
+    """
 
     kind: RedoKind
     file: int

@@ -216,8 +216,8 @@ def _follow(files: dict[int, FileHistory], records: memoryview) -> None:
 
 
 def replay_file(fs: Fs, folder: str, history: FileHistory, damaged: str, *, may_cut: bool) -> FileChange | None:
-    """Bring one file up to date after a power cut; None if it was. `may_cut`: the log tells all that was written.
-    Raises OSError, JournalFailure.
+    """Bring one file up to date after a power cut, and return what was changed; None if the file was up to date.
+    `may_cut`: the log has records of all bytes that were written. Raises OSError, JournalFailure.
     """
     path = f"{folder}/{history.path}"
     change = FileChange(path)

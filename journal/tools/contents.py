@@ -113,7 +113,7 @@ def _of_kestrel(source: ReadSource, queue: str, at_ms: int, now_ms: int) -> Cont
 
 
 def _follow(trace: KestrelTrace, at_ms: int, *, is_over: bool) -> Window:
-    """Read up to the moment. `is_over`: all of it came before."""
+    """Read the records up to the moment. `is_over`: all of them are earlier."""
     window, file = Window(), ""
     for step in trace.steps():
         if step.file != file:

@@ -233,7 +233,7 @@ class Conversion:
 
 
 class SegmentFiles:
-    """Segments written one after the other, each synced when it is full."""
+    """The writer of segments, one after the other, each synced when it is full."""
 
     def __init__(self, fs: Fs, folder: str, queue: str, number: int) -> None:
         self.fs = fs
@@ -278,7 +278,7 @@ def write_file(fs: Fs, path: str, pieces: list[bytes]) -> None:
 
 
 def finish_file(file: File, rest: bytes) -> None:
-    """Write what is left, sync, close."""
+    """Write `rest`, then sync and close the file."""
     try:
         if rest:
             file.write(rest)

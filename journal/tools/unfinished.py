@@ -28,8 +28,8 @@ class Work(Enum):
 
 
 class Unfinished(Struct, frozen=True):
-    """`queue`: whose it is, or of which fan-out family; empty for the spool as a whole, or if that is not known.
-    `path`: the file that tells.
+    """An unfinished work. `queue`: its queue, or its fan-out family; empty for the spool as a whole, or if the queue is
+    unknown. `path`: the file that shows it.
     """
 
     work: Work

@@ -1,13 +1,13 @@
-"""Cleaning of a command log: rounds, and the rewriting of one segment without the records that nothing needs.
+"""Cleaning of a command log: rounds, and the rewriting of one segment without the records that are not needed.
 
-At intervals a round visits the sealed segments, oldest first, and rewrites those that are due. Work is done in slices
-by a generator; syncs go through the commit group and are waited for between slices. A successor is written and synced,
-takes the segment's name, and the folder is synced before any newer segment is touched. Sources: "Cleaning Cycle
-Strategy" and "Rewrite Process" of the workq command log.
+At intervals a round visits the sealed segments, oldest first, and rewrites those that are due. A generator does the
+work in slices; syncs go through the commit group, and the generator waits for them between slices. A successor is
+written and synced, takes the segment's name, and the folder is synced before any newer segment is touched. Sources:
+"Cleaning Cycle Strategy" and "Rewrite Process" of the workq command log.
 
 The original drops an addition when its job's time to live is over, and all other records once the job is gone; so a
-deleted job comes back after a restart. Here an addition goes with its job, the oldest segments first, and the record
-that ended a job goes only when no segment up to its own has the addition of a job that is over.
+deleted job comes back after a restart. Here an addition is dropped with its job, the oldest segments first, and the
+record that ended a job is dropped only when no segment up to its own has the addition of a job that is over.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class CleaningResult(Struct):
 
 
 class Cleaner:
-    """Runs a round every `every_ms`; 0: never. `tell` gets the result of each round. The caller runs `step` at
-    `next_ms`.
+    """The cleaner of a command log. It runs a round every `every_ms`; 0: never. `tell` gets the result of each round.
+    The caller runs `step` at `next_ms`.
     """
 
     def __init__(self, log: CmdLog, jobs: Jobs, every_ms: int, tell: Callable[[CleaningResult], None]) -> None:
@@ -109,7 +109,7 @@ class Cleaner:
             self._due_ms = now_ms
 
     def stop(self) -> None:
-        """End a round that is running; an unfinished successor is removed."""
+        """End a running round; an unfinished successor is removed."""
         if self._round is not None:
             self._end("the server stops")
 
@@ -180,7 +180,7 @@ class Cleaner:
 
 
 class SuccessorFile(SeparateDevice):
-    """The file that is going to replace a segment. Also outside the spool it is synced by itself."""
+    """The file that will replace a segment. It is synced by itself, also outside the spool."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -209,8 +209,9 @@ class SyncCall(SeparateDevice):
 
 
 class Rewrite:
-    """Rewrites one segment. `ends_may_go`: no older segment has the addition of a job that was over when the round
-    began. Results: `freed_bytes`; `is_removed` if nothing was left; `is_complete` unless the segment was not as known.
+    """The rewriting of one segment. `ends_may_go`: no older segment has the addition of a job that was over when the
+    round began. Results: `freed_bytes`; `is_removed` if nothing was left; `is_complete` unless the segment was not as
+    known.
     """
 
     def __init__(self, log: CmdLog, jobs: Jobs, segment: CmdLogSegment, *, ends_may_go: bool) -> None:

@@ -1,6 +1,4 @@
-"""The records that a busy command log is full of: a job added, leased, deleted. Compiled, job_records.pyx takes its
-place.
-"""
+"""The common records of a busy command log: a job added, leased, deleted. Compiled, job_records.pyx takes its place."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ pack_time, pack_crc = TIME.pack, CRC.pack
 
 
 def encode_time(at_ns: int) -> bytes:
-    """TIME of a moment in nanoseconds since 1970."""
+    """Return the TIME of a moment in nanoseconds since 1970."""
     seconds, nanos = divmod(at_ns, NS_A_SECOND)
     return pack_time(1, seconds - YEAR_1_S, nanos, UTC)
 

@@ -1,4 +1,4 @@
-"""The command log in service: changes of jobs are recorded here, and the commit group has them written and synced.
+"""The command log in service: it records changes of jobs, and the commit group writes and syncs them.
 
 A record is encoded when the change happens, so records are in the order of the changes.
 """
@@ -245,8 +245,9 @@ class CmdLog(JobJournal):
         self._record(encode_bare(self._advance(now_ms), EXPIRE, id))
 
     def _advance(self, now_ms: int) -> bytes:
-        """TIME of a record, never less than that of the record before it, unless the wall was set back between the two:
-        so records of a job are not older than its addition, and a reader can tell jobs of one id apart.
+        """Return the TIME of the next record, never less than that of the record before it, unless the wall was set
+        back between the two. So records of a job are not older than its addition, and a reader can tell jobs of one id
+        apart.
         """
         self._now_ms = now_ms
         now_ns = now_ms * NS_A_MS + self.ahead_ns
@@ -274,7 +275,7 @@ class CmdLog(JobJournal):
         self.records += 1
 
     def _begin_segment(self) -> None:
-        """Plan what follows into the next segment."""
+        """Plan the next records into the next segment."""
         if self.segment.number == workq_files.NUMBER_MAX:
             return
         self._stage()

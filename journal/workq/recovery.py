@@ -52,7 +52,7 @@ class RecoveredCmdLog(Struct):
 
 
 class CmdLogRecovery:
-    """`damaged`: the folder for copies of what cannot be read."""
+    """The recovery of a command log. `damaged`: the folder for copies of what cannot be read."""
 
     def __init__(self, fs: Fs, folder: str, damaged: str) -> None:
         self.fs = fs
@@ -188,7 +188,7 @@ class CmdLogRecovery:
         return Damage(workq_files.segment_name(number), corrupt.at, corrupt.size, corrupt.why, saved_as, torn)
 
     def _set_aside(self, number: int, why: str, torn: bool) -> Damage:
-        """Rename a file whose header is no segment's. Raises OSError."""
+        """Rename a file whose header is not that of a segment. Raises OSError."""
         path = self._path(number)
         there = {f"{self.folder}/{name}" for name, _ in self.fs.list(self.folder)}
         aside = next(name for name in numbered(f"{path}{workq_files.ASIDE_SUFFIX}") if name not in there)

@@ -1,4 +1,4 @@
-"""The segments of a command log: what is known of each, and reading one piece by piece, also past damage."""
+"""The segments of a command log: the facts about each, and a reader of one piece by piece, also past damage."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CmdLogSegment:
 
 
 class CorruptRange(Struct, frozen=True):
-    """`size` bytes of a segment from byte `at` on that hold no records. `is_tail`: up to the end of the file.
+    """A part of a segment without records: `size` bytes from byte `at` on. `is_tail`: up to the end of the file.
     `is_torn`: a tail that is the start of a record; no damage if the segment was being written.
     """
 
@@ -93,7 +93,7 @@ def header_error(fs: Fs, path: str) -> str:
 
 
 class SegmentReader:
-    """Reads one segment from its first record to its end; `corrupt_ranges` grows while it does. Raises OSError."""
+    """The reader of one segment, from its first record to its end; `corrupt_ranges` grows meanwhile. Raises OSError."""
 
     def __init__(self, fs: Fs, path: str, piece_bytes: int = PIECE_BYTES) -> None:
         self.size = fs.size(path)

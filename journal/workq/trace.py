@@ -1,5 +1,5 @@
-"""The life of single jobs in a command log: each record names its job and has its time. What cleaning has removed of
-jobs that are over is in no file.
+"""The life of single jobs in a command log: each record names its job and has its time. No file has the records of
+finished jobs that cleaning has removed.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ MEMORY_BYTES = 1 << 30
 
 
 class PowerCut(BaseException):
-    """The disk was told to stop here; nothing more reaches it. No `except OSError` may catch this."""
+    """The stop of the disk that a test asked for; no later step reaches it. No `except OSError` may catch this."""
 
 
 class Op(NamedTuple):
@@ -48,8 +48,8 @@ class Where(Enum):
 
 
 class Fault(Struct):
-    """`verb` on a path that contains `path_part`, behind a `/` that it may begin with: `after` pass, then `times` fail
-    with `errno`, having written `short` bytes.
+    """A fault of the steps named `verb` on paths that contain `path_part`, which may begin with a `/`: `after` of them
+    pass, then `times` of them fail with `errno`, having written `short` bytes.
     """
 
     verb: str
@@ -74,7 +74,7 @@ class Fault(Struct):
 
 
 class DiskFile:
-    """journal.disk.fs.File on a Disk."""
+    """A journal.disk.fs.File on a Disk."""
 
     def __init__(self, disk: Disk, inode: Inode) -> None:
         self.size = len(inode.data)
@@ -111,7 +111,7 @@ class DiskFile:
 
 
 class DiskRegion:
-    """journal.disk.fs.Region on a Disk."""
+    """A journal.disk.fs.Region on a Disk."""
 
     def __init__(self, disk: Disk, inode: Inode) -> None:
         self.size = len(inode.data)
@@ -149,7 +149,7 @@ class DiskRegion:
 
 
 class DiskReader:
-    """journal.disk.fs.Reader on a Disk."""
+    """A journal.disk.fs.Reader on a Disk."""
 
     def __init__(self, disk: Disk, inode: Inode) -> None:
         self._disk = disk
@@ -533,7 +533,7 @@ class Disk:
             raise _os_error(errno.ENOSPC if fault is None else fault.errno, inode.path)
 
     def write_over(self, inode: Inode, at: int, data: bytes) -> None:
-        """Write at a given place. Beyond the end there must be room."""
+        """Write `data` at byte `at`. Beyond the end there must be room."""
         self._power("write")
         fault = self._fault("write", inode.path)
         more = max(0, at + len(data) - inode.occupied)
@@ -573,7 +573,7 @@ class Disk:
         self.before_step()
 
     def trip(self, verb: str, path: str) -> None:
-        """Fail, if this step is to fail."""
+        """Raise the error of this step, if it is to fail."""
         fault = self._fault(verb, path)
         if fault is not None:
             raise _os_error(fault.errno, path)

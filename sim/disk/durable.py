@@ -100,7 +100,7 @@ class Inode:
 
 
 class Folder:
-    """Names. `dirty` are the steps between `durable` and `entries`."""
+    """A folder of names. `dirty` are the steps between `durable` and `entries`."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Node] = {}
@@ -130,7 +130,7 @@ Node = Inode | Folder
 
 
 class Across:
-    """A rename from folder to folder: kept or lost in both."""
+    """A rename from one folder to another: kept or lost in both."""
 
     def __init__(self) -> None:
         self.is_durable = False
@@ -222,7 +222,9 @@ def carry(node: Node, source: Folder, old: str, target: Folder, new: str) -> Non
 
 
 class Fork:
-    """Copies nodes that belong together, each once, with the steps between what is durable and what is visible."""
+    """A copier of nodes that belong together: it copies each once, with the steps between what is durable and what is
+    visible.
+    """
 
     def __init__(self) -> None:
         self._nodes: dict[Node, Node] = {}

@@ -84,7 +84,9 @@ class Side(Enum):
 
 
 class NetClient:
-    """`unanswered`: requests, the oldest first. `why_over`: why the server may hang up; empty: it may not."""
+    """A client with a socket. `unanswered`: requests, the oldest first. `why_over`: why the server may disconnect the
+    client; empty: it may not.
+    """
 
     def __init__(self, name: str, link: Link) -> None:
         self.name = name
@@ -111,7 +113,7 @@ class NetClient:
             del self.unsaid[:size]
 
     def end(self) -> None:
-        """Send no more; listen on. What is not said yet never is."""
+        """Send no more, and go on reading. Requests that have not been sent never will be."""
         self.side = Side.ENDED
         if self.why_over != "silence":  # "silence" also ends a client that reads slowly in the middle of an answer
             self.why_over = "it has shut its side"

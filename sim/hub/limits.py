@@ -43,7 +43,7 @@ class TurnedAwayOperator(TurnedAway, Operator):
 
 
 class LimitedWorld(HubWorld):
-    """Looks after each turn whether there is more than there may be."""
+    """A world that checks the limits after each turn."""
 
     def __init__(self, config: str, disk: object, now_ms: int, rng: Random, clients_max: int) -> None:
         self._before: Counter[str] = Counter()  # counts after the last turn: a reload that allows less drops no client

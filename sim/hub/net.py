@@ -30,12 +30,12 @@ class Watched(Protocol):
 
 
 class Net:
-    """`meanwhile` is called between two system calls: others go on while a turn runs."""
+    """The descriptors of a process. `meanwhile` is called between two system calls: others go on while a turn runs."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
         self.tells_all = False
-        """As a kernel does. To be told of less must not hurt, but where it matters what has not been said."""
+        """True: a poll returns all events, as a kernel does. False: it may leave some out, which must do no harm."""
         self.open: dict[int, Watched] = {}
         self.meanwhile: Callable[[], None] = lambda: None
         self._interest: dict[int, int] = {}
@@ -121,7 +121,7 @@ class Link:
 
 
 class ServerSock:
-    """The server's end."""
+    """The server's end of a connection."""
 
     def __init__(self, net: Net, link: Link) -> None:
         self._net = net
@@ -198,7 +198,7 @@ class ServerSock:
 
 
 class ListeningSock:
-    """`waiting`: clients that are not accepted yet."""
+    """A listening socket. `waiting`: clients that are not accepted yet."""
 
     name = "the door"
 

@@ -29,7 +29,7 @@ jGRblSg7m1B4yITRKkeDzCuWKBCA94X5Bw==
 
 
 class SimSecurity:
-    """server/interfaces.py's Security."""
+    """The simulator's implementation of server/interfaces.py's Security."""
 
     timeout_ms = 10_000
 
@@ -54,7 +54,7 @@ def client_context() -> ssl.SSLContext:
 
 class SecureLink(Link):
     """A connection as its client sees it, in plain bytes; `wire` is what the server's socket sees of it. `pump` moves
-    what the client says, and the handshake.
+    the client's bytes, and the handshake.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:

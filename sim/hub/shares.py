@@ -1,5 +1,5 @@
-"""A hub with many queues, whose clock is the work that it does: no turn may do more than a turn's share, whatever is
-asked for.
+"""A hub with many queues, whose clock is the work that it does: whatever clients ask for, no turn may do more than a
+turn's share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONG = frozenset((b"stats", b"stats server", b"dump_stats", b"dump_config"))
 
 
 class MeteredWorld(HubWorld):
-    """Measures each turn."""
+    """A world that measures each turn."""
 
     def __init__(self, config: str, disk: Disk, now_ms: int, rng: Random, clients_max: int) -> None:
         super().__init__(config, disk, now_ms, rng, clients_max)
@@ -46,7 +46,7 @@ class MeteredWorld(HubWorld):
 
 
 class Listing(NetClient):
-    """A client that asks for all queues, too."""
+    """A client that also asks for all queues."""
 
     def _next(self, request: Request) -> Answer | None:
         if request.want is not Want.LOOK:

@@ -76,8 +76,9 @@ Generation = dict[str, Permission]
 
 
 class UserClient(NetClient):
-    """`user`: which it was let in as. `since`: the configuration in force when a request was said. `ended_at`: the
-    first one under which its user had lost something. `may_be_expelled`: that is so, or was while it logged in.
+    """A client that may log in. `user`: the user of its login. `since`: the configuration in force when a request was
+    sent. `ended_at`: the first configuration under which its user had lost a right. `may_be_expelled`: that is so, or
+    was while it logged in.
     """
 
     def __init__(self, name: str, link: Link) -> None:
@@ -99,7 +100,7 @@ class UserClient(NetClient):
 
 
 class UserRun(HubRun):
-    """`generations`: of users, the newest last."""
+    """A seed of the profile with users. `generations`: the users of each configuration, the newest last."""
 
     clients: list[UserClient]  # type: ignore[assignment]
 

@@ -22,7 +22,7 @@ class Stage(Enum):
 
 
 class SimWorker(Generic[E]):
-    """`may_wait`: the server stops."""
+    """A stepped thread. `may_wait`: true while the server stops."""
 
     def __init__(self, net: Net, name: str) -> None:
         self._net = net

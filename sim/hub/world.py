@@ -35,7 +35,7 @@ ON_THE_SPOT_NS = (20_000, 60_000, 60_000, 200_000, 4_000_000)
 
 
 class SimMachine:
-    """server/interfaces.py's Machine; the clock is the world's."""
+    """The simulator's implementation of server/interfaces.py's Machine; the clock is the world's."""
 
     def __init__(self, clock: Clock, rng: Random) -> None:
         self.clock = clock
@@ -75,7 +75,7 @@ class WorldsClock:
 
 
 class HubWorld(World):
-    """`door` takes clients in."""
+    """A world with a hub. `door` accepts clients."""
 
     def __init__(self, config: str, disk: Disk, now_ms: int, rng: Random, clients_max: int) -> None:
         super().__init__(config, disk, now_ms)
@@ -119,7 +119,7 @@ class HubWorld(World):
 
     @property
     def outside(self) -> int:
-        """Clients that are not accepted yet."""
+        """The number of clients that are not accepted yet."""
         doors = (self.acceptor, self.admin_acceptor, self.secure_acceptor)
         return sum(len(door.waiting) for door in doors if door is not None)
 

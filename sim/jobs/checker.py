@@ -1,4 +1,5 @@
-"""Checks jobs while a history runs: every fact that their journal records needs a cause, every answer needs its fact.
+"""The checker of jobs while a history runs: every fact that their journal records needs a cause, every answer needs its
+fact.
 
 What a crash has left is judged in promises.py.
 """
@@ -33,8 +34,8 @@ class CheckedClient(Protocol):
 
 
 class Handed(Struct, eq=False):
-    """A lease that is going to be shown to a client. `is_given_up`: that client may have left. `is_over`: it has
-    ended before it was shown.
+    """A lease that will be shown to a client. `is_given_up`: that client may have left. `is_over`: the lease ended
+    before it was shown.
     """
 
     id: bytes

@@ -60,7 +60,7 @@ class Answer(Struct, eq=False):
 
 
 class JobConversation(Conversation):
-    """workq's protocol."""
+    """The requests and answers of a connection in workq's protocol."""
 
     def _next(self) -> Answer | None:
         before = self._rest

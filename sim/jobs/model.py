@@ -75,7 +75,7 @@ class Verb(Enum):
 
 
 class Fact(Struct, frozen=True):
-    """`segment`: the file of the log that it stands in."""
+    """A fact that a journal records. `segment`: the file of the log that has it."""
 
     verb: Verb
     id: bytes
@@ -86,8 +86,8 @@ class Fact(Struct, frozen=True):
 
 
 class JobModel:
-    """All jobs since the last start. `base`: what that start has found; `lapsed`: those whose life was
-    over at a start; of one id there may have been several.
+    """All jobs since the last start. `base`: the jobs that it has found; `lapsed`: jobs whose life was over at a start;
+    there may be several of one id.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ from staniel.sim.world import LONG_AGO_MS, START_MS, World
 
 
 class Snapshot(dict[bytes, Standing]):
-    """Jobs by id, shown for people. `has_holes`: the log they come from is damaged in front of whole records."""
+    """Jobs by id, with a readable text. `has_holes`: the log they come from is damaged in front of whole records."""
 
     has_holes = False
 

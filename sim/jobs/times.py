@@ -49,7 +49,9 @@ class JobTimes:
 
 
 class Life(Struct):
-    """`created_ns`, `comes_ms`: in the time that has passed; `date_ns`: by the wall, 0 if it has none."""
+    """The times of a job. `created_ns`, `comes_ms`: in the time that has passed; `date_ns`: by the wall, 0 if it has
+    none.
+    """
 
     created_ns: int
     date_ns: int

@@ -18,7 +18,7 @@ POLICIES = {"always": "always", "50ms": "interval", "1s": "interval", "os": "os"
 
 
 class JobWorkload:
-    """The shape of one seed: where the log is, how small its segments are, what is asked."""
+    """The shape of one seed: where the log is, how small its segments are, what clients ask."""
 
     def __init__(self, rng: Random, profile: Profile) -> None:
         self.profile = profile

@@ -1,4 +1,5 @@
-"""Checks queues while a history runs: every fact that a queue records needs a cause, every answer needs its fact.
+"""The checker of queues while a history runs: every fact that a queue records needs a cause, every answer needs its
+fact.
 
 At the end are answers that the model can give by itself, when nothing else has happened in between: a miss, a peek,
 statistics. What a crash has left is judged in promises.py.
@@ -25,7 +26,7 @@ from staniel.sim.violations import Kind, Violation, shown
 
 
 class CheckedClient(Protocol):
-    """A client, as the checker sees it. `held`: what it has open, by queue, the oldest first."""
+    """A client, as the checker sees it. `held`: its open reads, by queue, the oldest first."""
 
     held: dict[str, deque[Reading]]
     is_leaving: bool

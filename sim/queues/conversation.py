@@ -101,7 +101,9 @@ class Answer(Struct, eq=False):
 
 
 class QueueConversation(Conversation):
-    """The memcache protocol, or the text protocol, whose lines end with a line feed alone."""
+    """The requests and answers of a connection in the memcache protocol, or in the text protocol, whose lines end with
+    a line feed alone.
+    """
 
     line_end = b"\n"
 

@@ -96,7 +96,7 @@ class Impossible(Exception):
 
 
 class State:
-    """`ready`: the head first. `open`: by xid."""
+    """The state of a queue. `ready`: the line, the head first. `open`: open reads, by xid."""
 
     def __init__(self, ready: list[Record], open_reads: dict[int, Record]) -> None:
         self.ready = ready
@@ -136,7 +136,7 @@ class State:
 
 
 class Written(Struct, frozen=True):
-    """A commit: `facts` of the queue's were in its file then; `sync_ms` is the policy that it had."""
+    """A commit: the file had `facts` of the queue's facts then; `sync_ms` is the sync policy of that moment."""
 
     at_ms: int
     facts: int
@@ -200,7 +200,7 @@ class QueueModel:
         self.readings = {xid: Reading(record, xid, 0, asked_back=True) for xid, record in self.now.open.items()}
 
     def note_settings(self) -> None:
-        """Remember the settings under which what follows happens; they change with a reload."""
+        """Note the settings under which the next facts happen; they change with a reload."""
         if self.queue is None or self.queue.config is self._noted:
             return
         config = self._noted = self.queue.config

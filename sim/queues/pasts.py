@@ -1,6 +1,5 @@
-"""Judges the past of items: set when an item leaves its queue by itself, and the same after any accident.
-
-A past may be missing where the format has no place for it (libkestrel's); it may never be another item's.
+"""The check of the pasts of items. A past is set when an item leaves its queue by itself, and is the same after any
+accident. It may be missing where the format has no place for it (libkestrel's); it may never be another item's.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Accident(Enum):
 
 
 class Promised(Protocol):
-    """A history of facts, and how many of them were promised to survive what."""
+    """A history of facts, and how many of them must survive a kill or a power loss."""
 
     promised_after_kill: int
     promised_after_power_loss: int
@@ -41,7 +41,7 @@ class Promised(Protocol):
 
 
 class Acknowledgement(Struct, frozen=True):
-    """An answer rests on the first `facts` of a queue; `always`: and on their being synced."""
+    """The facts that an answer rests on: the first `facts` of a queue; `always`: it rests on their sync, too."""
 
     model: QueueModel
     facts: int
@@ -210,8 +210,8 @@ def _taken_since(model: QueueModel, since: int) -> Counter[bytes]:
 
 
 class Fit(Struct, eq=False):
-    """A number of facts whose state is what was found, and what recovery has taken out of it: items whose copy is
-    elsewhere.
+    """A number of facts whose state is what was found, and the items that recovery has removed from it because their
+    copies are elsewhere.
     """
 
     count: int
@@ -243,8 +243,8 @@ def matched(state: State, found: list[bytes], count: int, now_ms: int = 0) -> Fi
 
 
 class Entry(Struct, eq=False):
-    """An item of a reader's, by the facts that brought it and took it away: their numbers, from 1 on. `came` 0: it was
-    there when the history began; `went` 0: it is still there.
+    """An item of a reader, by the numbers of the facts that added and removed it, from 1 on. `came` 0: it was there
+    when the history began; `went` 0: it is still there.
     """
 
     record: Record

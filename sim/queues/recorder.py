@@ -18,7 +18,7 @@ from staniel.queues.stream.stream import Stream
 
 
 class Listener(Protocol):
-    """Is told of every change, inside the step of the queue, before any client learns of it."""
+    """A listener, which is told of every change, inside the step of the queue, before any client learns of it."""
 
     def begins(self, queue: Queue) -> None:
         """Note that `queue` is served from now on, with what it holds."""

@@ -33,7 +33,7 @@ def journals_kept(memory_queues: Sequence[str], families: Sequence[str]) -> list
 
 
 class Workload:
-    """The shape of one seed: which queues there are and what is asked of them."""
+    """The shape of one seed: which queues there are and what clients ask of them."""
 
     def __init__(self, rng: Random, profile: Profile) -> None:
         self.profile = profile

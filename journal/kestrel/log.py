@@ -527,7 +527,7 @@ class Log(Journal):
         try:
             unfinished = try_to_finish(self.fs, self.folder, pack, last.name, covered)
         except OSError as error:
-            # Only recovery can find out how far the rename came, and finish it.
+            # Only recovery can find out how far the installation came, and finish it.
             raise self.group.failure(f"cannot put the pack of {self.path} in place", error) from error
         self.covered(last, segment, unfinished)
 

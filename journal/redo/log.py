@@ -308,7 +308,7 @@ class RedoLog:
             self._seal()
 
     def opened(self, file: NamedFile) -> None:
-        """Bind `file`, which has been opened under a name that is bound. Raises Misplaced."""
+        """Bind `file` again, which has been opened under a name that is bound. Raises Misplaced."""
         binding = self.bound[file.path]
         if file.size != binding.size:
             raise Misplaced(f"{file.path} was removed, moved, cut short or written to by another program")
@@ -317,7 +317,7 @@ class RedoLog:
         file.bind(binding, tell=binding.has_data)
 
     def closed(self, file: NamedFile) -> None:
-        """Release `file`, which is bound and about to be closed."""
+        """Note that `file`, which is bound, is about to be closed, and log the checksums that the log lacks."""
         binding = file.binding
         assert isinstance(binding, Binding)
         if not binding.has_data:

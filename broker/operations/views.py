@@ -102,7 +102,7 @@ class HeldView(Struct, frozen=True):
 
 class ClientView(Struct, frozen=True):
     """A connection. `waits_for` "": it does not wait. `backlog`: requests read and not executed yet. `user` "":
-    unauthenticated, or no login is required. `connected_at_ms` 0: unknown. `holds`: the open reads that `open_reads`
+    no login, or none is required. `connected_at_ms` 0: unknown. `holds`: the open reads that `open_reads`
     counts, of HOLDS_MAX queues at most, and its leases.
     """
 

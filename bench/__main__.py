@@ -28,6 +28,7 @@ QUICK_ROUNDS = 3
 QUICK_SHARE = 6
 QUICK_SECONDS_MAX = 100.0
 NO_SERVER = "none"
+ONLY_IF_NAMED = ("rabbitmq", "limit")  # each of its runs starts for five seconds; it is a bound and no server
 
 
 class Outcome(Struct, frozen=True):
@@ -48,7 +49,7 @@ class Outcome(Struct, frozen=True):
 )
 @click.option(
     "--peers",
-    default=",".join(one.name for one in PEERS if one.name != "rabbitmq"),  # it takes five seconds to start
+    default=",".join(one.name for one in PEERS if one.name not in ONLY_IF_NAMED),
     show_default=True,
     metavar="NAMES",
     help="Servers to compare with, between commas; 'none': no server.",

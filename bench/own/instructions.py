@@ -7,7 +7,6 @@ of clients served in one turn is chance; `core.py` counts turns that are the sam
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -18,13 +17,13 @@ import click
 import msgspec
 from msgspec import Struct, structs
 
-from staniel.bench.harness.contestant import Contestant, Launch, Sync
+from staniel.bench.harness.contestant import Contestant, Launch
 from staniel.bench.harness.machine import cores
 from staniel.bench.harness.process import StartFailed, exit_on_signals, running
 from staniel.bench.own.core import BUILD, Cannot
 from staniel.bench.peers import generator
 from staniel.bench.peers.generator import CannotBuild, GeneratorFailed
-from staniel.bench.peers.servers import DEFAULT_SERVER, PEERS, ours, present
+from staniel.bench.peers.servers import COMPILER, DEFAULT_SERVER, PEERS, ours, present
 from staniel.bench.peers.workloads import WORKLOADS, Step, Workload, steps
 
 SLOW_CLOCK = Path(__file__).resolve().with_name("slow_clock.c")
@@ -42,21 +41,9 @@ class Count(Struct, frozen=True):
     instructions: int
 
 
-def limit() -> Contestant:
-    """Return the least that one thread can do, as a server. Raises CannotBuild."""
-    source = generator.SOURCE.with_name("limit.c")
-    program = str(generator.built((source,), generator.BUILD / "limit", os.environ.get("CC", "cc")))
-
-    def command(launch: Launch) -> list[str]:
-        sync = "always" if launch.sync is Sync.DURABLE else "os"
-        return [program, str(launch.port), str(launch.folder / "journal"), sync]
-
-    return Contestant("limit", "memcache", program, command, described=source.name)
-
-
 def slow_clock() -> Path:
     """Build a library to preload. Raises CannotBuild."""
-    return generator.built((SLOW_CLOCK,), BUILD / "slow_clock.so", os.environ.get("CC", "cc"), generator.SHARED)
+    return generator.built((SLOW_CLOCK,), BUILD / "slow_clock.so", COMPILER, generator.SHARED)
 
 
 def watched(contestant: Contestant, counts: Path, preload: Path | None) -> Contestant:
@@ -113,13 +100,13 @@ def contestants(names: Sequence[str]) -> dict[str, tuple[Contestant, Path | None
     """Return the servers by name, with their preloaded libraries. Only our server reads the time often. Raises
     CannotBuild, Cannot.
     """
-    redis = next(one for one in PEERS if one.name == "redis")
+    peers = {one.name: one for one in PEERS}
     makers: dict[str, Callable[[], tuple[Contestant, Path | None]]] = {
         "ours": lambda: (ours(DEFAULT_SERVER), slow_clock()),
-        "redis": lambda: (redis, None),
-        "limit": lambda: (limit(), None),
+        "redis": lambda: (peers["redis"], None),
+        "limit": lambda: (peers["limit"], None),
     }
-    if "redis" in names and not present(redis):
+    if "redis" in names and not present(peers["redis"]):
         raise Cannot("redis-server is not on the PATH; install it, or leave it out with --servers ours,limit")
     for name in names:
         if name not in makers:
@@ -134,7 +121,7 @@ def counted(rows: Sequence[str], servers: Sequence[str], rounds: int) -> Iterato
     for program in ("valgrind", "callgrind_control"):
         if shutil.which(program) is None:
             raise Cannot(f"{program} is not on the PATH (apt-get install valgrind)")
-    load, known = generator.build(compiler=os.environ.get("CC", "cc")), {one.name: one for one in WORKLOADS}
+    load, known = generator.build(compiler=COMPILER), {one.name: one for one in WORKLOADS}
     asked = contestants(servers)
     for row in rows:
         for name, (contestant, preload) in asked.items():

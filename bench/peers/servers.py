@@ -19,7 +19,10 @@ from pathlib import Path
 from msgspec import structs
 
 from staniel.bench.harness.contestant import ROOT, Contestant, Launch, Sync, first_line
+from staniel.bench.peers import generator
 
+LIMIT_SOURCE = generator.SOURCE.with_name("limit.c")
+COMPILER = os.environ.get("CC", "cc")
 OURS = "ours"
 DEFAULT_SERVER = (
     f"{shlex.quote(sys.executable)} -m staniel.server serve --port {{port}} --spool {{dir}} --sync {{sync}}"
@@ -134,6 +137,13 @@ def _rabbitmq(launch: Launch) -> list[str]:
     return ["env", *(f"{name}={value}" for name, value in settings.items()), "sh", "-c", _RABBITMQ_START, _RABBITMQ]
 
 
+def _limit(launch: Launch) -> list[str]:
+    """Return the command line of limit.c, which is compiled if need be. Raises CannotBuild."""
+    program = generator.built((LIMIT_SOURCE,), generator.BUILD / "limit", COMPILER)
+    sync = "always" if launch.sync is Sync.DURABLE else "os"
+    return [str(program), str(launch.port), str(launch.folder / "journal"), sync]
+
+
 PEERS = (
     Contestant("redis", "redis", "redis-server", _redis, version_args=("--version",)),
     Contestant("beanstalkd", "beanstalk", "beanstalkd", _beanstalkd, version_args=("-v",)),
@@ -148,6 +158,7 @@ PEERS = (
         version_program="rabbitmqctl",
         start_seconds_max=60.0,
     ),
+    Contestant("limit", "memcache", COMPILER, _limit, described=LIMIT_SOURCE.name),
 )
 
 

@@ -20,7 +20,7 @@ class Mode(Enum):
     PINGPONG = "pingpong"
 
 
-QUEUES = ("redis", "beanstalkd")
+QUEUES = ("redis", "beanstalkd", "limit")
 BROKERS = (*QUEUES, "nats", "rabbitmq")
 ALL = (*BROKERS, "memcached")
 
@@ -64,7 +64,15 @@ WORKLOADS = (
     Workload("durable-1c", Mode.PUT, conns=1, ops=4_000, sync=Sync.DURABLE, peers=BROKERS),
     Workload("durable-10c", Mode.PUT, conns=10, ops=10_000, sync=Sync.DURABLE, peers=BROKERS),
     Workload("durable-100c", Mode.PUT, conns=100, ops=24_000, sync=Sync.DURABLE, peers=BROKERS),
-    Workload("durable-reliable-10c", Mode.GET, conns=10, ops=8_000, sync=Sync.DURABLE, peers=("redis",), reliable=True),
+    Workload(
+        "durable-reliable-10c",
+        Mode.GET,
+        conns=10,
+        ops=8_000,
+        sync=Sync.DURABLE,
+        peers=("redis", "limit"),
+        reliable=True,
+    ),
     Workload("jobs-add", Mode.PUT, conns=100, ops=60_000, peers=("redis",), jobs=True),
     Workload("jobs-lease", Mode.GET, conns=100, ops=60_000, peers=("redis",), jobs=True),
     Workload("jobs-durable-100c", Mode.PUT, conns=100, ops=24_000, sync=Sync.DURABLE, peers=("redis",), jobs=True),

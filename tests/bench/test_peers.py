@@ -116,6 +116,21 @@ def amqp_broker(tmp_path: Path, fault: str = "none") -> Contestant:
     return Contestant("broker", "amqp", sys.executable, lambda launch: [*words, str(launch.port), fault])
 
 
+@pytest.mark.programs("cc")
+@pytest.mark.parametrize("sync", Sync)
+@pytest.mark.parametrize("reliable", [False, True])
+@pytest.mark.parametrize("pipeline", [1, 8])
+def test_the_limit_takes_the_rows_of_our_server_and_keeps_every_item(
+    arena: Arena, pipeline: int, reliable: bool, sync: Sync
+) -> None:
+    for mode in (Mode.PUT, Mode.GET):
+        workload = Workload("tiny", mode, conns=5, ops=300, pipeline=pipeline, reliable=reliable, sync=sync)
+        done = run(arena, workload, BY_NAME["limit"], 0)
+        assert done.failure == ""
+        assert done.report is not None
+        assert done.report.ops == 300
+
+
 @pytest.mark.programs("cc", "nats-server")
 @pytest.mark.parametrize("reliable", [False, True])
 @pytest.mark.parametrize("pipeline", [1, 8])

@@ -58,7 +58,7 @@ class FolderStore:
         found: dict[str, Stored] = {}
         top = f"{self._folder}/{prefix}".rstrip("/")
         with self._told():
-            for folder, folders, names in os.walk(top):
+            for folder, folders, names in os.walk(top, onerror=_unless_missing):
                 if folder == self._folder:
                     folders[:] = [name for name in folders if name not in OURS]
                     names = [name for name in names if name not in OURS]
@@ -176,3 +176,11 @@ class FolderStore:
         except OSError as error:
             name = error.filename or self._folder
             raise BackupError(f"cannot read or write: {name}: {error.strerror}") from error
+
+
+def _unless_missing(error: OSError) -> None:
+    """Raise the error of a folder that cannot be listed, unless it is not there. By itself os.walk leaves such a folder
+    out, and the data of backups that are not seen would be removed as needed by none.
+    """
+    if not isinstance(error, FileNotFoundError):
+        raise error

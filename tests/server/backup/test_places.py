@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -363,6 +364,32 @@ def test_what_another_process_may_be_about_to_use_stays(tmp_path: Path) -> None:
     store.write(f"{RUNNING}another", b"")
     assert remove(store, [first.id], 5500) == 0 and len(data_files(tmp_path / "dest")) == 1
     assert remove(store, [], 6500) == len(ITEM) and not store.names(RUNNING)
+    store.close()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ESTALE])
+@pytest.mark.parametrize("unlisted", ["backups", "data", "running"])
+def test_a_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unlisted: str, code: int
+) -> None:
+    (tmp_path / "orders").write_bytes(ITEM)
+    store = FolderStore(str(tmp_path / "dest"), writes=True)
+    prepare(store)
+    take(store, Files(tmp_path / "orders"), lambda: 0, lambda size: None)
+    store.write(f"{RUNNING}another", b"")
+    kept, scandir = data_files(tmp_path / "dest"), os.scandir
+    assert kept
+
+    def refuse(path: str) -> object:
+        if f"{path}/".startswith(f"{tmp_path}/dest/{unlisted}/"):
+            raise OSError(code, os.strerror(code), path)
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refuse)
+        with pytest.raises(BackupError, match=f"{tmp_path}/dest/{unlisted}.*{os.strerror(code)}"):
+            remove(store, [], 5500)
+    assert data_files(tmp_path / "dest") == kept
     store.close()
 
 

@@ -309,6 +309,31 @@ def done() -> Iterator[Border]:
     yield reader("READ_DONE", "right above the head of 2", f"02 {two} 91 08000000 {three}", [])
 
 
+def done_beside_a_hole() -> Iterator[Border]:
+    """The ids of the items are 5 and 9. Ids that no item has may be among those that are done."""
+    items = "".join(put("00000000", I32[0], f"0{number}00000000000000", I64[1], "") for number in (5, 9))
+    for head, ids, left in (
+        (0, "5", [9]),
+        (0, "9", [5]),
+        (0, "59", []),
+        (0, "1234", [5, 9]),
+        (0, "678", [5, 9]),
+        (4, "5", [9]),
+        (4, "6", [5, 9]),
+        (4, "5678", [9]),
+        (5, "678", [9]),
+        (5, "9", []),
+        (8, "9", []),
+        (8, "5", [9]),
+    ):
+        number = f"{8 * len(ids):02x}000000"
+        coded = "".join(f"0{each}00000000000000" for each in ids)
+        records = f"{READER} 02 0{head}00000000000000 91 {number} {coded}"
+        files = {"jobs.1": data(SEGMENT + items), "jobs.read.r": data(records)}
+        wanted = state({5: (0, 1, 0, b""), 9: (0, 1, 0, b"")}, {"r": left})
+        yield Border("libkestrel", "READ_DONE", f"{' '.join(ids)} beside a hole, the head at {head}", files, wanted)
+
+
 def done_sizes() -> Iterator[Border]:
     """The size of a READ_DONE counts bytes, and there must be as many."""
     two = "0200000000000000"
@@ -415,6 +440,7 @@ BORDERS = [
     *families(),
     *heads(),
     *done(),
+    *done_beside_a_hole(),
     *done_sizes(),
     *commands_in_readers(),
     *reader_headers(),

@@ -78,8 +78,11 @@ def longer(number: int, count: int) -> str:
 
 
 def size_of(payload: str) -> str:
-    count = len(data(payload))
-    return f"{count:02x}" if count < 128 else f"{count & 0x7F | 0x80:02x}{count >> 7:02x}"
+    count, coded = len(data(payload)), ""
+    while count > 127:
+        coded += f"{count & 0x7F | 0x80:02x}"
+        count >>= 7
+    return coded + f"{count:02x}"
 
 
 def record(payload: str, time: str = TIME, size: str | None = None) -> str:
@@ -290,9 +293,8 @@ def blocks(opcode: str) -> Iterator[Border]:
     why = "a name has at most 255 bytes"
     for count, coded in {256: "8002", 300: "ac02"}.items():
         yield added(opcode, f"a name of {count} bytes", None, why, name=coded + "6e" * count)
-    for count, coded in {0: "00", 1: "01", 127: "7f", 128: "8001", 16383 - 130: "fd7e", 16384: "808001"}.items():
-        if count < 16000:
-            yield added(opcode, f"a payload of {count} bytes", Job(payload=b"p" * count), payload=coded + "70" * count)
+    for count, coded in {0: "00", 1: "01", 127: "7f", 128: "8001", 16383: "ff7f", 16384: "808001"}.items():
+        yield added(opcode, f"a payload of {count} bytes", Job(payload=b"p" * count), payload=coded + "70" * count)
     for number, coded in VARINTS.items():
         if number not in (0, 1):
             yield added(opcode, f"name length {number} for 1", None, is_bounded=True, name=coded + "71")
@@ -422,7 +424,7 @@ def results() -> Iterator[Border]:
         bare = subject._replace(becomes=ended._replace(result=b""))
         yield bare.border("without a result", record(kind + A), True, "the document's form")
         yield bare.border("an empty result", record(f"{kind} {A} 00"), True)
-        for count, coded in {1: "01", 127: "7f", 128: "8001", 16000: "807d"}.items():
+        for count, coded in {1: "01", 127: "7f", 128: "8001", 16383: "ff7f", 16384: "808001"}.items():
             other = subject._replace(becomes=ended._replace(result=b"r" * count))
             yield other.border(f"a result of {count} bytes", record(f"{kind} {A} {coded}" + "72" * count), True)
         for count in range(2, 11):
@@ -516,6 +518,22 @@ def names() -> Iterator[Border]:
         yield Border("workq", "segment", f"{other} is none", files, state({data(A): Job()}))
 
 
+def whole_sizes() -> Iterator[Border]:
+    """Sound records at the sizes where SIZE takes a byte more, and at the last one below."""
+    rest = len(data(addition(payload="")))
+    for size, coded, length in (
+        (127, "7f", "43"),
+        (128, "8001", "44"),
+        (16383, "ff7f", "c27f"),
+        (16384, "808001", "c37f"),
+    ):
+        count = size - rest - len(data(length))
+        payload = addition(payload=length + "70" * count)
+        assert len(data(payload)) == size
+        subject = Subject("add", "", "", None, Job(payload=b"p" * count))
+        yield subject.border(f"SIZE {size}, and as many bytes", record(payload, size=coded), True)
+
+
 def large() -> Iterator[Border]:
     """The largest record that is read, and one more byte."""
     rest = len(data(addition(payload=""))) + 3
@@ -545,5 +563,6 @@ BORDERS = [
     *magics(),
     *tails(),
     *names(),
+    *whole_sizes(),
     *large(),
 ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from staniel.journal.disk.fs import File
 from staniel.journal.transfer_log import Intent, TransferLog
 from staniel.queues.item import Delivery, Item
 from staniel.sim.disk.disk import Disk
@@ -28,3 +31,19 @@ def test_an_intent_that_is_abandoned_stays_in_the_file_until_its_end() -> None:
     log.end(1)
     log.write_and_sync()
     assert TransferLog(disk, PATH).read() == []
+
+
+def test_abandoned_intents_that_are_dropped_when_nothing_is_under_way_would_be_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = TransferLog._go_on_in_another_file
+
+    def go_on(self: TransferLog, file: File) -> None:
+        if self._under_way:
+            right(self, file)
+        else:
+            self.restart(self.kept.values())
+
+    monkeypatch.setattr(TransferLog, "_go_on_in_another_file", go_on)
+    with pytest.raises(AssertionError):
+        test_an_intent_that_is_abandoned_stays_in_the_file_until_its_end()

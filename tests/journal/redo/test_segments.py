@@ -10,7 +10,7 @@ import pytest
 
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
-from staniel.journal.redo.log import Binding, SegmentState
+from staniel.journal.redo.log import Binding, RedoLog, SegmentState
 from staniel.journal.redo.replay import Legibility, read_log
 from staniel.sim.disk.disk import Disk, DiskFile
 from staniel.sim.disk.durable import Crash
@@ -192,3 +192,21 @@ def test_a_file_that_is_removed_while_others_are_forgotten_is_still_known() -> N
     redo.left = Racing(redo.left)
     redo._forget_left(1)
     assert redo.left == {"s/late": newer, "s/gone": newer}
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("is_copied", [False, True], ids=["made anew", "popped, whatever stands there"])
+def test_files_that_are_forgotten_while_another_is_removed_would_be_found(
+    is_copied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forget(self: RedoLog, take: int) -> None:
+        if is_copied:
+            for path, binding in list(self.left.items()):
+                if binding.taken < take:
+                    self.left.pop(path, None)
+        else:
+            self.left = {path: each for path, each in self.left.copy().items() if each.taken >= take}
+
+    monkeypatch.setattr(RedoLog, "_forget_left", forget)
+    with pytest.raises(AssertionError):
+        test_a_file_that_is_removed_while_others_are_forgotten_is_still_known()

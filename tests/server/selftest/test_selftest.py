@@ -22,6 +22,7 @@ from staniel.server.selftest.findings import CheckResult, Verdict, conclusion, f
 from tests.support.process import STANIEL, run_staniel
 
 SELFTEST_S_MAX = 240.0
+FILES_MAX = 1000  # of a small disk: without a bound it has as many as the machine's memory has pages
 CHECKS = [
     *("file system", "space", "sync", "sync of all", "past the cache", "abilities", "open files", "memory", "clock"),
     *("kill -9", "torn files", "a write fails", "a sync fails"),
@@ -80,14 +81,13 @@ def test_numbers_that_were_acknowledged_are_there_after_the_end_and_missing_ones
 @pytest.mark.programs("unshare", "nsenter", "mount")
 @pytest.mark.parametrize("has_inodes", [True, False])
 def test_a_full_disk_is_a_verdict_and_what_would_write_to_it_is_left_out(tmp_path: Path, has_inodes: bool) -> None:
-    with small_disk(tmp_path / "disk", 1 << 20) as disk:
-        number = 0
+    with small_disk(tmp_path / "disk", 1 << 20, TMPFS.replace("size=", f"nr_inodes={FILES_MAX},size=")) as disk:
         while disk.free_bytes():
             disk.fill(0)
         with suppress(OSError):
-            while not has_inodes:
+            for number in range(0 if has_inodes else FILES_MAX):
                 (disk.view / f"f{number}").touch()
-                number += 1
+        assert (os.statvfs(disk.view).f_favail > 0) is has_inodes
         said = selftest(str(disk.folder), "--json", wrapper=disk.wrapper)
     *found, last = map(json.loads, said.stdout.splitlines())
     failed = [each for each in found if each["verdict"] == "fail"]

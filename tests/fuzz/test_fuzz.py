@@ -29,6 +29,7 @@ def told() -> dict[str, str]:
     return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
+@pytest.mark.pure
 @pytest.mark.programs("python:atheris")
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_bytes_break_a_promise(target: str, told: dict[str, str], closing_line: Callable[[str], None]) -> None:
@@ -40,6 +41,7 @@ def test_no_bytes_break_a_promise(target: str, told: dict[str, str], closing_lin
     closing_line(f"fuzz: {done[1]} inputs to {target}")
 
 
+@pytest.mark.pure
 @pytest.mark.programs("python:atheris")
 @pytest.mark.parametrize(
     ("promise", "found"),
@@ -79,6 +81,7 @@ def test_an_input_that_breaks_a_target_is_shown(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(result.exception, AssertionError) and "\\xff" in result.output
 
 
+@pytest.mark.pure
 @pytest.mark.programs("python:atheris")
 def test_a_campaign_counts_what_it_has_tried_and_keeps_what_reached_something_new(tmp_path: Path) -> None:
     result = CliRunner().invoke(campaign.main, ["replies", "--seconds", "1", "--folder", str(tmp_path)])

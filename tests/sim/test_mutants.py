@@ -59,7 +59,7 @@ FROM = {
     "what was synced in a close is not told to the redo log before the answer": 922,
     "items go back though their answer has left, when a later one cannot": 34,
     "what has arrived under TLS is decrypted a record at a time": 70,
-    "flags whose item is cut off are taken for the number of a transaction": 120,
+    "flags whose item is cut off are taken for the number of a transaction": 429,
     "an empty journal that is written anew forgets the number of the last transaction": 90,
     "a move notes the number of a file as 64 bits": 317,
     "a redo log that has run out of numbers gives them to other files": 67,
@@ -71,6 +71,13 @@ FROM = {
     "what a killed process has removed counts as gone from the disk": 10,
     "an undo returns items with times that a put may have": 19,
     "a move gives its copies the time that a put has": 21,
+    "a rewritten journal has no pasts": 373,
+    "a sync without room in a rewrite counts as a full disk": 266,
+    "a deleted queue stays on pages": 300,
+    "the mark of a failed sync is left half written and believed where there is no room": 135,
+    "any number of clients may wait": 44,
+    "a client that waits keeps its place when its rights end": 40,
+    "a moved item leaves before the disk has its copy": 88,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS

@@ -4,7 +4,6 @@ the output.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -155,7 +154,7 @@ def chosen_peers(names: str) -> list[Contestant]:
 
 def built_generator() -> Path:
     try:
-        return generator.build(compiler=os.environ.get("CC", "cc"))
+        return generator.build()
     except generator.CannotBuild as error:
         raise click.ClickException(str(error)) from None
 

@@ -158,7 +158,7 @@ def built_marks() -> Path:
     source = BUILD / "marks.c"
     source.write_text(MARKS)
     try:
-        return generator.built((source,), BUILD / "marks.so", os.environ.get("CC", "cc"), generator.SHARED)
+        return generator.built((source,), BUILD / "marks.so", flags=generator.SHARED)
     except CannotBuild as error:
         raise Cannot(str(error)) from error
 
@@ -202,7 +202,7 @@ def counted_with() -> str:
     """
     parts = [BUILD_NAME, interpreter(), sys.version.partition("[")[2].rstrip("]"), " ".join(platform.libc_ver())]
     if IS_COMPILED:
-        parts += [version_of(os.environ.get("CC", "cc")), f"Cython {metadata.version('cython')}"]
+        parts += [version_of(generator.COMPILER), f"Cython {metadata.version('cython')}"]
     return ", ".join(parts)
 
 

@@ -23,7 +23,7 @@ from staniel.bench.harness.process import StartFailed, exit_on_signals, running
 from staniel.bench.own.core import BUILD, Cannot
 from staniel.bench.peers import generator
 from staniel.bench.peers.generator import CannotBuild, GeneratorFailed
-from staniel.bench.peers.servers import COMPILER, DEFAULT_SERVER, PEERS, ours, present
+from staniel.bench.peers.servers import DEFAULT_SERVER, PEERS, ours, present
 from staniel.bench.peers.workloads import WORKLOADS, Step, Workload, steps
 
 SLOW_CLOCK = Path(__file__).resolve().with_name("slow_clock.c")
@@ -43,7 +43,7 @@ class Count(Struct, frozen=True):
 
 def slow_clock() -> Path:
     """Build a library to preload. Raises CannotBuild."""
-    return generator.built((SLOW_CLOCK,), BUILD / "slow_clock.so", COMPILER, generator.SHARED)
+    return generator.built((SLOW_CLOCK,), BUILD / "slow_clock.so", flags=generator.SHARED)
 
 
 def watched(contestant: Contestant, counts: Path, preload: Path | None) -> Contestant:
@@ -121,7 +121,7 @@ def counted(rows: Sequence[str], servers: Sequence[str], rounds: int) -> Iterato
     for program in ("valgrind", "callgrind_control"):
         if shutil.which(program) is None:
             raise Cannot(f"{program} is not on the PATH (apt-get install valgrind)")
-    load, known = generator.build(compiler=COMPILER), {one.name: one for one in WORKLOADS}
+    load, known = generator.build(), {one.name: one for one in WORKLOADS}
     asked = contestants(servers)
     for row in rows:
         for name, (contestant, preload) in asked.items():

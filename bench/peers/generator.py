@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ from staniel.bench.harness.process import child_setup
 SOURCE = Path(__file__).resolve().parent / "queue_load.c"
 PARTS = (SOURCE, *sorted(SOURCE.parent.glob("wire_*.h")))
 BUILD = SOURCE.parent / ".build"
+COMPILER = os.environ.get("CC", "cc")
 SHARED = ("-shared", "-fPIC")
 NO_COMPILER = "no C compiler: the load generator is a C program, so install cc (gcc or clang), or set CC to one"
 
@@ -65,12 +67,12 @@ class Report(Struct, frozen=True):
     e2e_us: Latency | None = None
 
 
-def build(folder: Path = BUILD, compiler: str = "cc") -> Path:
+def build(folder: Path = BUILD, compiler: str = COMPILER) -> Path:
     """Compile the generator into `folder` unless a newer one is there. Return its path. Raises CannotBuild."""
     return built(PARTS, folder / "queue_load", compiler)
 
 
-def built(sources: tuple[Path, ...], program: Path, compiler: str = "cc", flags: tuple[str, ...] = ()) -> Path:
+def built(sources: tuple[Path, ...], program: Path, compiler: str = COMPILER, flags: tuple[str, ...] = ()) -> Path:
     """Compile `sources`, of which the first includes the others, to `program`, unless that is newer. Return its path.
     Raises CannotBuild.
     """

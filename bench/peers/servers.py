@@ -22,7 +22,6 @@ from staniel.bench.harness.contestant import ROOT, Contestant, Launch, Sync, fir
 from staniel.bench.peers import generator
 
 LIMIT_SOURCE = generator.SOURCE.with_name("limit.c")
-COMPILER = os.environ.get("CC", "cc")
 OURS = "ours"
 DEFAULT_SERVER = (
     f"{shlex.quote(sys.executable)} -m staniel.server serve --port {{port}} --spool {{dir}} --sync {{sync}}"
@@ -139,7 +138,7 @@ def _rabbitmq(launch: Launch) -> list[str]:
 
 def _limit(launch: Launch) -> list[str]:
     """Return the command line of limit.c, which is compiled if need be. Raises CannotBuild."""
-    program = generator.built((LIMIT_SOURCE,), generator.BUILD / "limit", COMPILER)
+    program = generator.built((LIMIT_SOURCE,), generator.BUILD / "limit")
     sync = "always" if launch.sync is Sync.DURABLE else "os"
     return [str(program), str(launch.port), str(launch.folder / "journal"), sync]
 
@@ -158,7 +157,7 @@ PEERS = (
         version_program="rabbitmqctl",
         start_seconds_max=60.0,
     ),
-    Contestant("limit", "memcache", COMPILER, _limit, described=LIMIT_SOURCE.name),
+    Contestant("limit", "memcache", generator.COMPILER, _limit, described=LIMIT_SOURCE.name),
 )
 
 

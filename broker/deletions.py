@@ -4,7 +4,7 @@ be finished in another queue of the same name.
 
 If the system refuses to remove the first file, the request is refused and the queue stays in service. If the system
 refuses to remove a later file, the queue is deleted: recovery would find none of its items. The files that are left are
-tried again each second, and until they are removed no other queue may have the name.
+tried again each second, as many as a turn has time for, and until they are removed no other queue may have the name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from staniel.broker.events import Level
 from staniel.broker.operations.audit import Result
 from staniel.broker.session import SUSPENDED, Session
+from staniel.broker.share import Share
 from staniel.journal.disk.refusals import described, remedy
 from staniel.queues.queue import Queue
 
@@ -26,6 +27,9 @@ Then = Callable[[bool, str], None]
 """The type of a callback that replies to the client. It gets whether the queue existed, and why it is still there: ""
 if it is not.
 """
+
+
+REMOVAL_NS = 5_000_000  # each second, for files that could not be removed before
 
 
 class Undeleted(Exception):
@@ -129,17 +133,21 @@ class Deletions:
         self._block(name, left.error, now_ms)
 
     def go_on(self, now_ms: int) -> None:
-        """Try again to remove files of deleted queues. Raises JournalFailure."""
+        """Try again to remove files of deleted queues, as many as a turn has time for. Raises JournalFailure."""
         broker = self._broker
-        for name, removal in list(self.unremoved.items()):
+        share = Share(broker, REMOVAL_NS)
+        for name in list(self.unremoved):
+            removal = self.unremoved.pop(name)
             try:
                 removal.carry_out()
             except OSError as error:
+                self.unremoved[name] = removal  # behind those that wait for their turn
                 self._block(name, error, now_ms)
             else:
-                del self.unremoved[name]
                 broker.streams.unblock_deleted(name, self.unremoved)
                 broker.queues.erased[name] = broker.group.change_folder(0, now_ms)
+            if share.is_spent:
+                return
 
     def _block(self, name: str, error: OSError, now_ms: int) -> None:
         why = described(error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from staniel.broker.events import EventSink, Level
 from staniel.broker.maintenance.damage_events import report_unreadable
+from staniel.broker.maintenance.retries import Retries
 from staniel.journal.background import TaskQueue
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.kestrel.install import FinishPack
@@ -15,8 +16,8 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.pack import Pack, Stage
 from staniel.journal.kestrel.segments import LogSegment
 
-RETRY_MS = 1000
-RETRY_MAX_MS = 60_000
+FINISHED_AT_ONCE = 4  # each may keep a file open, and waits for the one thread
+LOOKS_PER_TURN = 16  # at journals whose pack has failed
 
 
 class PackScheduler:
@@ -26,13 +27,14 @@ class PackScheduler:
         self._tasks = tasks
         self._report = report
         self._wanted: dict[Log, LogSegment] = {}
-        self._rests: dict[Log, tuple[int, int]] = {}  # after a failure: the earliest next try, and the delay
+        self._failed = Retries()  # journals whose pack has failed
         self._done: list[Log] = []  # journals whose pack has just been put in place
-        self._again: dict[Log, int] = {}  # journals whose pack has failed, and when to try again
         self._pack: Pack | None = None
         self.unfinished: set[Log] = set()
         """Journals with files that a pack has replaced and that have not been removed."""
         self._finishing: dict[Log, FinishPack] = {}
+        self._refused = Retries()  # those of `unfinished` for which no task is under way
+        self._is_behind = False  # more retries are due than one turn has time for
         self.is_quiet = True  # no pack is under way, waits for its turn or a retry, or is to be reported
 
     @property
@@ -40,8 +42,8 @@ class PackScheduler:
         """True if `step` has something to do at once."""
         pack = self._pack
         if pack is None:
-            return bool(self._wanted)
-        return not (pack.is_idle or (pack.stage is Stage.SAFE and pack.log.open_transfers))
+            return bool(self._wanted) or self._is_behind
+        return self._is_behind or not (pack.is_idle or (pack.stage is Stage.SAFE and pack.log.open_transfers))
 
     def waits_for(self, log: Log) -> bool:
         """Tell whether a pack of `log` is ready, and may be put in place once no transfer of `log` is open."""
@@ -61,7 +63,7 @@ class PackScheduler:
 
     def want(self, log: Log, last: LogSegment, now_ms: int) -> None:
         """Pack the files of `log` up to `last`, soon."""
-        if not self.has(log) and now_ms >= self._rests.get(log, (0, 0))[0]:
+        if not self.has(log) and not self._failed.rests(log, now_ms):
             self._wanted[log] = last
             self.is_quiet = False
 
@@ -82,13 +84,15 @@ class PackScheduler:
         return done
 
     def rested(self, now_ms: int) -> list[Log]:
-        """Return the journals whose failed pack may be tried again, each once."""
-        found = [log for log, moment_ms in self._again.items() if moment_ms <= now_ms]
-        for log in found:
-            del self._again[log]
-            if log in self.unfinished:
-                self._finish(log, now_ms)
-        self.is_quiet = self._pack is None and not (self._wanted or self._done or self._again)
+        """Return journals whose failed pack may be tried again, each once, and try again to finish packs. Called once a
+        turn; what is too much for one turn is left to the next.
+        """
+        for log in self._refused.due(now_ms, FINISHED_AT_ONCE - len(self._finishing)):
+            self._finish(log, now_ms)
+        found = self._failed.due(now_ms, LOOKS_PER_TURN)
+        may_finish = len(self._finishing) < FINISHED_AT_ONCE  # otherwise the end of a task brings the next turn
+        self._is_behind = self._failed.is_due(now_ms) or (may_finish and self._refused.is_due(now_ms))
+        self.is_quiet = self._pack is None and not (self._wanted or self._done or self._failed or self._refused)
         return [log for log in found if log not in self.unfinished]
 
     def note_unfinished(self, log: Log) -> None:
@@ -96,7 +100,7 @@ class PackScheduler:
         self.unfinished.discard(log)
         if log.unfinished is not None:
             self.unfinished.add(log)
-            self._again[log] = 0
+            self._refused.soon(log)
             self.is_quiet = False
 
     def _finish(self, log: Log, now_ms: int) -> None:
@@ -124,7 +128,7 @@ class PackScheduler:
         assert log.unfinished is not None
         segment.name, log.unfinished = log.unfinished.sealed, None
         self.unfinished.discard(log)
-        self._rests.pop(log, None)
+        self._refused.drop(log)
         self._done.append(log)
         self.is_quiet = False
         log.segments.on_sealed(segment)
@@ -132,7 +136,8 @@ class PackScheduler:
     def _leave(self, log: Log, error: OSError, now_ms: int) -> None:
         """Report that files of a pack could not be removed, and try again later."""
         self.unfinished.add(log)
-        self._rest(log, now_ms)
+        self._refused.fail(log, now_ms)
+        self.is_quiet = False
         why = described(error)
         todo = remedy(error, "see to it that it can be removed or renamed").removesuffix(", then start again")
         assert log.unfinished is not None
@@ -143,16 +148,11 @@ class PackScheduler:
         hint = f"{file}; {todo}; it is tried again"
         self._report(Level.WARNING, "journal.unremoved", queue=log.name, why=why, hint=hint)
 
-    def _rest(self, log: Log, now_ms: int) -> None:
-        rest_ms = min(RETRY_MAX_MS, 2 * self._rests.get(log, (0, RETRY_MS // 2))[1])
-        self._again[log], self._rests[log] = now_ms + rest_ms, (now_ms + rest_ms, rest_ms)
-        self.is_quiet = False
-
     def forget(self, log: Log) -> None:
         """Drop all packs of `log`, on which no thread is at work: nothing may touch its files any more."""
         self._wanted.pop(log, None)
-        self._rests.pop(log, None)
-        self._again.pop(log, None)
+        self._failed.drop(log)
+        self._refused.drop(log)
         self.unfinished.discard(log)
         self._forgo_finishing(log)
         pack = self._pack
@@ -193,11 +193,12 @@ class PackScheduler:
                 f"cannot put the pack of {log.path} in place", log.failed_install
             ) from log.failed_install
         if pack.stage is Stage.FAILED:
-            self._rest(log, now_ms)
+            self._failed.fail(log, now_ms)
+            self.is_quiet = False
             hint = "its files stay as they are; tried again later"
             self._report(Level.WARNING, "journal.pack_failed", queue=log.name, why=str(pack.error), hint=hint)
         elif pack.stage is Stage.DONE:
-            self._rests.pop(log, None)
+            self._failed.drop(log)
             self._done.append(log)
             for lost, saved_as in pack.lost:
                 report_unreadable(self._report, log.name, lost, saved_as)

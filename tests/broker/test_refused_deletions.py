@@ -9,6 +9,7 @@ import os
 
 import pytest
 
+from staniel.broker.deletions import REMOVAL_NS
 from tests.journal.disk.test_refusals import ALWAYS, SMALL, drained, put
 from tests.support.streams import asks
 from tests.support.world import World
@@ -95,3 +96,25 @@ def test_a_queue_that_has_outlived_its_age_and_cannot_be_removed_is_tried_again(
     for _ in range(3):
         world.turn(1000)
     assert world.broker.queues.find("q") is None
+
+
+def test_what_is_left_of_many_deleted_queues_is_tried_again_in_shares_of_a_turn() -> None:
+    world = World(SMALL)
+    names = [f"q{number}" for number in range(10)]
+    for name in names:
+        put(world, 0, 40, name)
+    world.disk.fail("remove", "/s/q", errno.EPERM, after=1, times=ALWAYS)
+    for name in names:
+        world.disk._faults[0].after = 1
+        assert asks(world, f"delete {name}") == "DELETED"
+    left = world.broker.deletions.unremoved
+    assert list(left) == names
+    ns = iter(range(0, 1 << 62, REMOVAL_NS // 2))
+    world.broker.step_ns = lambda: next(ns)
+    world.turn(1000)
+    assert list(left) == [*names[2:], *names[:2]]
+    world.disk._faults.clear()
+    for turn in range(5):
+        assert len(left) == len(names) - 2 * turn
+        world.turn(1000)
+    assert not left and not [name for name, _ in world.disk.list("s") if name.startswith("q")]

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from staniel.broker.maintenance import scheduler
-from staniel.broker.maintenance.packing import RETRY_MAX_MS
+from staniel.broker.maintenance.retries import RETRY_MAX_MS
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.kestrel import encoder as kestrel
 from staniel.journal.kestrel import files as kestrel_files

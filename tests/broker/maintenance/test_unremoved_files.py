@@ -6,7 +6,11 @@ import errno
 
 import pytest
 
+from staniel.broker.maintenance.packing import FINISHED_AT_ONCE, LOOKS_PER_TURN
+from staniel.broker.maintenance.retries import RETRY_MAX_MS, RETRY_MS, Retries
 from staniel.journal.disk.fs import JournalFailure
+from staniel.journal.kestrel.log import Log
+from staniel.sim.world import World as SlowWorld
 from tests.journal.disk.test_refusals import ALWAYS, SMALL, drained, put, take
 from tests.support.streams import asks
 from tests.support.world import World
@@ -131,6 +135,70 @@ def test_a_queue_whose_pack_is_not_finished_is_deleted_with_all_its_files() -> N
 def test_a_broken_disk_still_ends_the_server(number: int) -> None:
     with pytest.raises(JournalFailure, match="cannot put the pack of s/q in place: "):
         packed(number)
+
+
+def test_packs_of_many_journals_are_finished_a_few_at_a_time() -> None:
+    world = World(SMALL)
+    names = [f"q{number}" for number in range(12)]
+    for name in names:
+        put(world, 0, 40, name)
+    world.disk.fail("remove", "/s/q", errno.EPERM, times=ALWAYS)
+    for name in names:
+        for _ in range(20):
+            asks(world, f"get {name}")
+    for _ in range(4):
+        world.turn(100)
+    assert world.broker.refused_removals == len(names)
+    disk = world.disk.kill()
+    disk.fail("remove", "/s/q", errno.EPERM, times=ALWAYS)
+    again = SlowWorld(SMALL, disk, world.now_ms)
+    disk._faults.clear()
+    packs, most = again.broker.maintenance.packs, 0
+    assert len(packs.unfinished) == len(names)
+    for _ in range(100):
+        again.turn(10)
+        most = max(most, len(packs._finishing))
+        for task in again.start_tasks():
+            again.finish_task(task)
+    assert not packs.unfinished and most == FINISHED_AT_ONCE < len(names)
+    assert not [name for name, _ in disk.list("s") if name.endswith(".pack")]
+
+
+def test_many_failed_packs_are_looked_at_a_few_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World("")
+    for number in range(50):
+        put(world, 0, 1, f"q{number}")
+    upkeep, looked = world.broker.maintenance, list[list[object]]()
+    monkeypatch.setattr(upkeep, "_look_again", lambda log, now_ms: looked[-1].append(log))
+    logs = [queue.journal for queue in world.broker.queues]
+    for log in logs:
+        assert isinstance(log, Log)
+        upkeep.packs._failed.fail(log, world.now_ms)
+    upkeep.packs.is_quiet = False
+    for ms in (RETRY_MS - 1, 1, 1, 1, 1):
+        world.now_ms += ms
+        looked.append([])
+        upkeep.step(world.now_ms)
+        assert upkeep.is_busy == (0 < sum(map(len, looked)) < len(logs))
+    assert list(map(len, looked)) == [0, LOOKS_PER_TURN, LOOKS_PER_TURN, LOOKS_PER_TURN, 50 - 3 * LOOKS_PER_TURN]
+    assert {log for each in looked for log in each} == {*logs} and upkeep.packs.is_quiet
+
+
+def test_a_retry_that_is_set_again_and_again_takes_no_room_and_the_last_moment_counts() -> None:
+    world = World("")
+    put(world, 0, 1)
+    queue = world.broker.queues.find("q")
+    assert queue is not None and isinstance(queue.journal, Log)
+    retries, log = Retries(), queue.journal
+    for number in range(1000):
+        retries.fail(log, number)
+    assert len(retries._heap) < 100 and len(retries) == 1
+    assert retries.rests(log, 999 + RETRY_MAX_MS - 1) and not retries.rests(log, 999 + RETRY_MAX_MS)
+    assert retries.due(998 + RETRY_MAX_MS, 9) == [] and retries.due(999 + RETRY_MAX_MS, 9) == [log]
+    assert retries.due(1 << 60, 9) == []
+    retries.soon(log)
+    retries.drop(log)
+    assert not retries.is_due(1 << 60) and not retries.rests(log, 0)
 
 
 STREAMS = f'{SMALL}default.journal_format = "libkestrel"\n'

@@ -1,0 +1,67 @@
+"""Journals with which something is to be tried again, and when: after each failure a journal rests twice as long."""
+
+from __future__ import annotations
+
+import heapq
+
+from staniel.journal.kestrel.log import Log
+
+RETRY_MS = 1000
+RETRY_MAX_MS = 60_000
+ENTRIES_SPARE = 64  # beside two a journal; beyond that those of journals that do not wait any more are removed
+
+
+class Retries:
+    """Journals that wait for their next try. A look for those that are due costs the same with any number of them."""
+
+    def __init__(self) -> None:
+        self._rests: dict[Log, tuple[int, int]] = {}  # since a failure: the earliest next try, and the delay
+        self._waiting: dict[Log, int] = {}  # when `due` returns them
+        self._heap: list[tuple[int, int, Log]] = []  # moments; one counts if it is that in `_waiting`
+        self._count = 0  # of all that was ever pushed: journals have no order of their own
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def rests(self, log: Log, now_ms: int) -> bool:
+        """Tell whether nothing is to be tried with `log` now, because that has failed a moment ago."""
+        return now_ms < self._rests.get(log, (0, 0))[0]
+
+    def fail(self, log: Log, now_ms: int) -> None:
+        """Have `log` tried again after a failure, later than after the one before."""
+        rest_ms = min(RETRY_MAX_MS, 2 * self._rests.get(log, (0, RETRY_MS // 2))[1])
+        self._rests[log] = now_ms + rest_ms, rest_ms
+        self._wait(log, now_ms + rest_ms)
+
+    def soon(self, log: Log) -> None:
+        """Have `log` tried as soon as there is time."""
+        self._wait(log, 0)
+
+    def drop(self, log: Log) -> None:
+        """Forget `log` and its failures."""
+        self._rests.pop(log, None)
+        self._waiting.pop(log, None)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Tell whether `due` would return a journal."""
+        heap = self._heap
+        while heap and self._waiting.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return bool(heap) and heap[0][0] <= now_ms
+
+    def due(self, now_ms: int, most: int) -> list[Log]:
+        """Return at most `most` journals whose moment has come, each once."""
+        found: list[Log] = []
+        while len(found) < most and self.is_due(now_ms):
+            log = heapq.heappop(self._heap)[2]
+            del self._waiting[log]
+            found.append(log)
+        return found
+
+    def _wait(self, log: Log, moment_ms: int) -> None:
+        self._waiting[log] = moment_ms
+        self._count += 1
+        heapq.heappush(self._heap, (moment_ms, self._count, log))
+        if len(self._heap) > 2 * len(self._waiting) + ENTRIES_SPARE:
+            self._heap = [(moment_ms, at, log) for at, (log, moment_ms) in enumerate(self._waiting.items())]
+            heapq.heapify(self._heap)

@@ -81,11 +81,11 @@ def carry_out(fs: Fs, folder: str, own: str) -> UnreadablePlan | None:
 
 def _hold_back(fs: Fs, own: str, path: str, error: BaseException) -> UnreadablePlan:
     """Hold back the queues whose files are still to come, which lie in a folder of their own. If none lie there, all
-    has been done.
+    has been done. Raises OSError.
     """
     try:
         names = [name for name, _ in fs.list(f"{own}/convert")]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         names = []
     kinds = [kestrel_files.parse(name).queue or libkestrel_files.parse(name).queue for name in names]
     queues = frozenset(parent_of(queue) or queue for queue in kinds if queue)

@@ -9,7 +9,7 @@ import mmap
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -96,6 +96,48 @@ def _is_large_and_gone(fd: int) -> bool:
     except OSError:
         return False
     return status.st_size >= LARGE_BYTES and not status.st_nlink
+
+
+MISSING = (FileNotFoundError, NotADirectoryError)
+
+
+def _mode_of(path: str, *, follows: bool = True) -> int:
+    """Return the mode of what is at `path`; 0 if there is nothing. Raises OSError if the system does not tell: the
+    functions of os.path say then that nothing is there.
+    """
+    try:
+        return os.stat(native(path), follow_symlinks=follows).st_mode
+    except MISSING:
+        return 0
+
+
+def is_folder(path: str) -> bool:
+    """Tell whether there is a folder at `path`. Raises OSError if the system does not tell."""
+    return stat.S_ISDIR(_mode_of(path))
+
+
+def is_file(path: str) -> bool:
+    """Tell whether there is a regular file at `path`. Raises OSError if the system does not tell."""
+    return stat.S_ISREG(_mode_of(path))
+
+
+def is_named(path: str) -> bool:
+    """Tell whether `path` is the name of anything, also of a broken link. Raises OSError if the system does not
+    tell.
+    """
+    return bool(_mode_of(path, follows=False))
+
+
+def walk(top: str, *, topdown: bool = True) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk a folder as os.walk does. Raises OSError for a folder that cannot be listed, which os.walk leaves out as if
+    it were empty. A missing folder is empty.
+    """
+    return os.walk(top, topdown=topdown, onerror=_unless_missing)
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _is_there(folder: str) -> bool:
@@ -377,7 +419,7 @@ class OsFs:
         """Sync every file below `folder`, then the folders: as syncfs, and slower."""
         for name, is_file in self.list(folder):
             path = f"{folder}/{name}"
-            if os.path.isdir(native(path)):
+            if is_folder(path):
                 self._sync_each(path)
             elif is_file:
                 with suppress(FileNotFoundError):  # removed meanwhile, by another thread

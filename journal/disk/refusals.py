@@ -31,6 +31,16 @@ REMEDIES = {
     errno.EOPNOTSUPP: "use a file system that has this call (ext4, xfs, btrfs)",
 }
 
+OF_TOOLS = {
+    "run the server as the user that owns the spool": "run this as the user that owns the files",
+    "chown the file to it": "chown them to it",
+    "give the server more memory (MemoryMax=)": "give this command more memory",
+    "ulimit -n, LimitNOFILE=": "ulimit -n",
+    "then start again": "then run this again",
+    "then start": "then run this again",
+}
+"""Words of remedies for a server, and those for a command."""
+
 
 def described(error: OSError, path: str = "") -> str:
     """Return a text like `cannot rename A to B: Permission denied`. `path`: the file, if the error does not name it."""
@@ -39,6 +49,14 @@ def described(error: OSError, path: str = "") -> str:
         return error.strerror or str(error)
     verb = getattr(error, "call", "use")
     return f"cannot {' '.join([verb, ' to '.join(names)])}: {error.strerror or error}"
+
+
+def refused_tool(error: OSError, path: str = "", otherwise: str = "look at the system's log, then try again") -> str:
+    """Return the line of a command that ends because of the error: call, path, reason, and what its user can do."""
+    advice = remedy(error, otherwise)
+    for of_server, of_tool in OF_TOOLS.items():
+        advice = advice.replace(of_server, of_tool)
+    return f"{described(error, path)}; {advice}"
 
 
 def remedy(error: BaseException | None, otherwise: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from staniel.journal.disk.os_fs import is_named
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
 from staniel.journal.libkestrel import files as libkestrel_files
@@ -86,7 +87,7 @@ def _look(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[Jour
 
 def check_converted(folder: Folder) -> None:
     """Refuse a folder during a conversion, with ValueError: some items would be in neither format."""
-    if isinstance(folder, LocalFolder) and os.path.exists(plan := plan_path(os.path.join(folder.path, OWN_FOLDER))):
+    if isinstance(folder, LocalFolder) and is_named(plan := plan_path(os.path.join(folder.path, OWN_FOLDER))):
         raise ValueError(
             f"a conversion in {folder.url} is not over, its queue's files are between two places: wait for it; if"
             f" no conversion is running, convert again or start a server, which finish it ({plan} says what is left)"

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
-from staniel.journal.disk.os_fs import LIBC, OsFs
+from staniel.journal.disk.os_fs import LIBC, OsFs, is_folder
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Corrupt
 from staniel.pipeline.lake.names import real_name
@@ -179,7 +179,7 @@ class LocalFolder:
             raise Vanished(f"{name} is not there: {GONE}{f', or {host} has another folder' if host else ''}") from None
 
     def exists(self) -> bool:
-        return os.path.isdir(self.path)
+        return is_folder(self.path)
 
     def write(self, name: str, data: bytes) -> None:
         self._fs.make_folder(self.path)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from staniel.journal.disk.fs import Locked
-from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.os_fs import OsFs, is_folder, walk
 from staniel.pipeline.lake.folders import LocalFolder, RemoteFolder, Vanished, below, folder, without_secrets
 from staniel.pipeline.lake.names import partition_name
 
@@ -87,7 +87,7 @@ class LakeFolder(Protocol):
         """Open a file for reading with pyarrow. Raises FileNotFoundError."""
 
     def names(self, inside: str) -> list[str]:
-        """Return the files in a folder and below."""
+        """Return the files in a folder and below. Raises OSError if one of them cannot be listed."""
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         """Rename files, durably."""
@@ -241,7 +241,7 @@ class LocalLakeFolder:
     def names(self, inside: str) -> list[str]:
         top = os.path.join(self.path, inside)
         return sorted(
-            os.path.relpath(os.path.join(where, name), self.path) for where, _, names in os.walk(top) for name in names
+            os.path.relpath(os.path.join(where, name), self.path) for where, _, names in walk(top) for name in names
         )
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
@@ -257,7 +257,7 @@ class LocalLakeFolder:
             disk.close()
 
     def clear(self, inside: str) -> None:
-        for where, folders, names in os.walk(os.path.join(self.path, inside), topdown=False):
+        for where, folders, names in walk(os.path.join(self.path, inside), topdown=False):
             for name in names:
                 os.unlink(os.path.join(where, name))
             for name in folders:
@@ -266,7 +266,7 @@ class LocalLakeFolder:
 
 def _make_folder(disk: OsFs, path: str) -> None:
     """Make a folder that other tasks of the batch may make at the same time."""
-    while not os.path.isdir(path):
+    while not is_folder(path):
         try:
             disk.make_folder(path)
         except FileExistsError:

@@ -6,9 +6,10 @@ reads the copies. It must find as many items in each queue as the survey did.
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -18,7 +19,7 @@ from staniel.broker.config.values import quoted
 from staniel.broker.events import Level
 from staniel.broker.recovery import recover
 from staniel.journal.disk.fs import JournalFailure, Locked
-from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.os_fs import OsFs, is_folder, is_named
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import OWN_FOLDER
@@ -35,6 +36,9 @@ from staniel.server.backup.source import is_spool
 from staniel.server.backup.store import Progress
 
 PIECE_BYTES = 1 << 20
+T = TypeVar("T")
+UNSEEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.ESRCH)
+"""Errors that say that this user may not see what a process has open, or that it has ended."""
 TROUBLES = ("journal.unreadable", "cmdlog.unreadable", "queue.blocked")
 
 
@@ -97,7 +101,7 @@ def survey(folder: str, now_ms: int, progress: Progress) -> Survey:
     """Read the whole folder. Raises BackupError: it is no such folder, or a server uses it."""
     fs = OsFs()
     try:
-        if not os.path.isdir(folder):
+        if not is_folder(folder):
             raise BackupError(f"{folder} is no folder: name the one in which the old server kept its journals")
         if is_spool(folder):
             raise BackupError(f"{folder} is a spool of Staniel already: copy it with `staniel backup` and `restore`")
@@ -115,7 +119,7 @@ def survey(folder: str, now_ms: int, progress: Progress) -> Survey:
         source = ReadSource(fs, folder, progress)
         found.journals = list(_journals(source, now_ms))
     except OSError as error:
-        raise BackupError(f"cannot read {error.filename or folder}: {error.strerror}") from error
+        raise failure(error, folder) from error
     finally:
         fs.close()
     if not found.journals:
@@ -158,7 +162,7 @@ def _marks(folder: str, names: dict[str, str]) -> dict[str, tuple[int, int]]:
 
 def _refuse_unfinished(fs: OsFs, folder: str) -> None:
     """Refuse a folder in which a server of ours has left more than journals. Raises BackupError, OSError."""
-    if not os.path.isdir(f"{folder}/{OWN_FOLDER}"):
+    if not is_folder(f"{folder}/{OWN_FOLDER}"):
         return
     left = unfinished_work(fs, folder)
     why = left[0].work.value if left else "it has lost what says so, .staniel/version"
@@ -169,24 +173,39 @@ def _refuse_unfinished(fs: OsFs, folder: str) -> None:
 def _refuse_used(fs: OsFs, folder: str) -> None:
     """Refuse a folder that a server uses, as far as this user can see. Raises BackupError, OSError."""
     path = f"{folder}/{workq_files.APPEND_LOCK}"
-    if os.path.exists(path) and os.access(path, os.W_OK):
+    if is_named(path):
         try:
             fs.hold(path, shared=False)()
         except Locked:
             raise BackupError(f"a workq server uses {folder}: stop it first") from None
+        except OSError as error:
+            if error.errno not in UNSEEN:
+                raise
     inside = f"{os.path.realpath(folder)}/"
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            for number in os.listdir(f"/proc/{pid}/fd"):
-                with suppress(OSError):
-                    opened = os.readlink(f"/proc/{pid}/fd/{number}")
-                    if opened.startswith(inside) and int(pid) != os.getpid():
-                        raise BackupError(f"process {pid} ({_command(pid)}) has {opened} open: stop it first")
+        numbers: list[str] = _seen(lambda path: os.listdir(path), f"/proc/{pid}/fd", [])
+        for number in numbers:
+            opened = _seen(os.readlink, f"/proc/{pid}/fd/{number}", "")
+            if opened.startswith(inside) and int(pid) != os.getpid():
+                raise BackupError(f"process {pid} ({_command(pid)}) has {opened} open: stop it first")
+
+
+def _seen(look: Callable[[str], T], path: str, otherwise: T) -> T:
+    """Return what `look` returns; `otherwise` if this user may not see it, or the process has ended. Raises OSError."""
+    try:
+        return look(path)
+    except OSError as error:
+        if error.errno not in UNSEEN:
+            raise
+        return otherwise
 
 
 def _command(pid: str) -> str:
-    with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-        return file.read().strip()
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
 
 
 class Adopted(Struct, frozen=True):
@@ -245,10 +264,13 @@ def _copy(found: Survey, name: str, path: str, spool: NewSpool, progress: Progre
 
 def _refuse_changed(found: Survey) -> None:
     """Check that no file has changed since the survey. Raises BackupError."""
-    changed = list(found.files)[:1]
-    with suppress(OSError):
+    try:
         now = _marks(found.folder, found.files)
-        changed = [name for name, mark in now.items() if found.marks[name] != mark]
+    except FileNotFoundError as error:
+        raise BackupError(f"{error.filename} was removed while it was copied: stop the old server first") from error
+    except OSError as error:
+        raise failure(error, found.folder) from error
+    changed = [name for name, mark in now.items() if found.marks[name] != mark]
     if changed:
         raise BackupError(f"{found.folder}/{changed[0]} has changed while it was copied: stop the old server first")
 

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from hashlib import sha256
 
 from staniel.journal.disk.fs import Locked
-from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.os_fs import OsFs, is_folder, walk
+from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.disk.replace_file import replace_file
 from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.store import MARKER, LocalFile, Progress, Stored, data_name
@@ -37,7 +38,7 @@ class FolderStore:
             if writes:
                 self._fs.make_folder(folder)
                 self._lock()
-            elif not os.path.isdir(folder):
+            elif not is_folder(folder):
                 raise BackupError(f"there is no folder {folder}")
 
     def _lock(self) -> None:
@@ -58,7 +59,7 @@ class FolderStore:
         found: dict[str, Stored] = {}
         top = f"{self._folder}/{prefix}".rstrip("/")
         with self._told():
-            for folder, folders, names in os.walk(top, onerror=_unless_missing):
+            for folder, folders, names in walk(top):
                 if folder == self._folder:
                     folders[:] = [name for name in folders if name not in OURS]
                     names = [name for name in names if name not in OURS]
@@ -174,13 +175,4 @@ class FolderStore:
         try:
             yield
         except OSError as error:
-            name = error.filename or self._folder
-            raise BackupError(f"cannot read or write: {name}: {error.strerror}") from error
-
-
-def _unless_missing(error: OSError) -> None:
-    """Raise the error of a folder that cannot be listed, unless it is not there. By itself os.walk leaves such a folder
-    out, and the data of backups that are not seen would be removed as needed by none.
-    """
-    if not isinstance(error, FileNotFoundError):
-        raise error
+            raise BackupError(refused_tool(error, self._folder)) from error

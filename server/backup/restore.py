@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,7 +9,8 @@ from contextlib import contextmanager
 from hashlib import sha256
 
 from staniel.journal.disk.fs import File, Fs, Locked
-from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.os_fs import OsFs, is_folder, is_named, walk
+from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
 from staniel.journal.spool import FORMAT_VERSION, LOCK, UNFINISHED
@@ -31,10 +31,10 @@ class NewSpool:
 
     def __init__(self, folder: str, size: int) -> None:
         self.folder = folder
-        self._was_there = os.path.lexists(folder)
         self.own = f"{folder}/{OWN_FOLDER}"
         self.fs: Fs = OsFs()
         try:
+            self._was_there = is_named(folder)
             self._begin(size)
         except OSError as error:
             raise failure(error, folder) from error
@@ -99,7 +99,7 @@ class NewSpool:
         found = os.stat(self.folder)
         if os.geteuid() or not found.st_uid:
             return
-        for folder, folders, names in os.walk(self.folder):
+        for folder, folders, names in walk(self.folder):
             for name in [*folders, *names]:
                 os.chown(f"{folder}/{name}", found.st_uid, found.st_gid, follow_symlinks=False)
 
@@ -138,9 +138,9 @@ def removed_if_refused(spool: NewSpool) -> Iterator[None]:
 
 def refuse_used(folder: str) -> None:
     """Refuse a folder whose contents must stay, with BackupError. Raises OSError."""
-    if not os.path.lexists(folder):
+    if not is_named(folder):
         return
-    if not os.path.isdir(folder):
+    if not is_folder(folder):
         raise BackupError(f"{folder} is no folder: give a new one, or an empty one")
     there = [name for name in os.listdir(folder) if name != "lost+found"]
     if there and not is_unfinished(folder):
@@ -156,7 +156,7 @@ def is_unfinished(folder: str) -> bool:
             return file.read(100).strip() == UNFINISHED.encode()
     except FileNotFoundError:
         own = f"{folder}/{OWN_FOLDER}"
-        there = set(os.listdir(own)) if os.path.isdir(own) else {""}
+        there = set(os.listdir(own)) if is_folder(own) else {""}
         return set(os.listdir(folder)) <= {OWN_FOLDER, "lost+found"} and there <= {LOCK, f"{VERSION}.new"}
     except NotADirectoryError:
         return False
@@ -220,5 +220,4 @@ def _append(store: Store, part: FilePart, made: File, progress: Progress) -> boo
 
 
 def failure(error: OSError, folder: str) -> BackupError:
-    more = "; run this as a user that may write there" if error.errno in (errno.EACCES, errno.EPERM) else ""
-    return BackupError(f"cannot write to {error.filename or folder}: {error.strerror}{more}")
+    return BackupError(refused_tool(error, folder))

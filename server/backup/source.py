@@ -18,7 +18,8 @@ from staniel.broker.operations.backup import HeldFiles
 from staniel.broker.operations.last_backup import BackupMade, path_in, write
 from staniel.broker.version import VERSION
 from staniel.journal.disk.fs import Locked
-from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.os_fs import OsFs, is_file, is_folder, is_named
+from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.redo.log import UNUSED
 from staniel.journal.spool import LOCK
@@ -69,7 +70,10 @@ class RunningSource:
                 raise BackupError("the server's answer is not what this version of the command knows")
         except msgspec.ValidationError as error:
             raise BackupError(f"the server's answer is not what this version of the command knows ({error})") from error
-        missing = next((each.local.path for each in self.files if not os.path.exists(each.local.path)), "")
+        try:
+            missing = next((each.local.path for each in self.files if not is_named(each.local.path)), "")
+        except OSError as error:
+            raise BackupError(refused_tool(error)) from error
         if missing:
             why = "run this on the server's machine, in its container, as a user that may read its spool"
             raise BackupError(f"cannot see the files that the server holds, such as {missing}: {why}")
@@ -117,15 +121,15 @@ class RestingSource:
         own = f"{spool}/{OWN_FOLDER}"
         try:
             self._lock(f"{own}/{LOCK}", spool)
-            if jobs and os.path.isdir(jobs):
+            if jobs and is_folder(jobs):
                 self._lock(f"{jobs}/{APPEND_LOCK}", jobs)
-            elif os.path.isdir(f"{spool}/{CMDLOG}"):
+            elif is_folder(f"{spool}/{CMDLOG}"):
                 self._lock(f"{spool}/{CMDLOG}/{APPEND_LOCK}", spool)
             _refuse_unfinished(spool)
             found = spool_files(fs, spool, jobs)
             self.files = [SourceFile(each.name, LocalFile(each.path, fs.size(each.path))) for each in found]
         except OSError as error:
-            raise BackupError(f"cannot read {error.filename or spool}: {error.strerror}") from error
+            raise BackupError(refused_tool(error, spool)) from error
         self.held = HeldFiles(
             made_at_ms=now_ms,
             version=VERSION,
@@ -160,8 +164,8 @@ class RestingSource:
 
 
 def is_spool(folder: str) -> bool:
-    """Return True if a server has used the folder as its spool."""
-    return os.path.isfile(f"{folder}/{OWN_FOLDER}/version")
+    """Return True if a server has used the folder as its spool. Raises OSError."""
+    return is_file(f"{folder}/{OWN_FOLDER}/version")
 
 
 def _refuse_unfinished(spool: str) -> None:

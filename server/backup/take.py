@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 
+from staniel.journal.disk.refusals import refused_tool
 from staniel.server.backup import store as stores
 from staniel.server.backup.manifest import FORMAT, BackedUpFile, BackupError, FilePart, Manifest, encode, new_id
 from staniel.server.backup.source import BackupSource, SourceFile
@@ -132,7 +133,7 @@ def _back_up(store: Store, file: SourceFile, known: Known, progress: Progress) -
         if begun is not None and not _begins_with(local, begun.parts, progress):
             begun = None
     except OSError as error:
-        raise BackupError(f"cannot read {local.path}: {error.strerror}") from error
+        raise BackupError(refused_tool(error, local.path)) from error
     parts, at = (begun.parts, begun.bytes) if begun is not None else ([], 0)
     left = local.bytes - at
     checksum, is_news = store.add(LocalFile(local.path, left, at), progress)

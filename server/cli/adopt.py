@@ -11,6 +11,7 @@ import sys
 import click
 from msgspec import structs
 
+from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.tools.source import JOBS
 from staniel.server.backup.adopt import OldJournal, Survey, adopt, survey
 from staniel.server.backup.manifest import BackupError
@@ -51,7 +52,7 @@ def adopt_folder(old: str, new: str | None, dry_run: bool, as_json: bool) -> Non
     except BrokenPipeError:
         raise  # click ends quietly
     except OSError as error:
-        raise CannotAdopt(printable(f"cannot read {error.filename}: {error.strerror}")) from error
+        raise CannotAdopt(printable(refused_tool(error))) from error
     except BackupError as error:
         raise CannotAdopt(printable(str(error))) from error
     sys.exit(LOSSES if has_losses else 0)

@@ -14,7 +14,7 @@ import click
 from msgspec import structs
 
 from staniel.broker.operations.last_backup import BackupMade
-from staniel.journal.disk.refusals import described
+from staniel.journal.disk.refusals import described, refused_tool
 from staniel.server.backup import check as checks
 from staniel.server.backup import store as stores
 from staniel.server.backup.manifest import BackupError, Manifest
@@ -67,6 +67,10 @@ def _told() -> Iterator[None]:
         yield
     except BackupError as error:
         raise click.ClickException(printable(str(error))) from error
+    except BrokenPipeError:
+        raise  # click ends quietly
+    except OSError as error:
+        raise click.ClickException(printable(refused_tool(error))) from error
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from staniel.pipeline.formats.adapters import check_converted
 from staniel.pipeline.lake.arrow import TIME
+from staniel.pipeline.lake.folders import folder
 from staniel.pipeline.lake.lake import OWN, Lake, LakeTaken, RemoteLakeFolder, lake_folder_of, staged_name, table_folder
 from staniel.pipeline.lake.parquet import ParquetTables
 
@@ -181,3 +185,43 @@ def test_a_job_that_comes_while_an_entry_is_on_its_way_adds_nothing(
         with pytest.raises(LakeTaken):
             second.commit({"a": 3}, remote_batch(bucket, 3, 3), {})
     assert remote_numbers(bucket) == [1, 2]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ESTALE])
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    place, scandir = lake_folder_of(str(tmp_path)), os.scandir
+    (tmp_path / "staged/queue=a").mkdir(parents=True)
+    (tmp_path / "staged/queue=a/0.parquet").write_bytes(b"rows")
+
+    def refuse(path: str) -> object:
+        if path == f"{tmp_path}/staged/queue=a":
+            raise OSError(code, os.strerror(code), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(OSError, match=os.strerror(code)):
+        place.names("staged")
+    with pytest.raises(OSError, match=os.strerror(code)):
+        place.clear("staged")
+    assert place.names("not there") == []
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ESTALE])
+@pytest.mark.parametrize("unseen", ["", "/.staniel/convert.plan"])
+def test_a_spool_that_cannot_be_looked_at_is_neither_missing_nor_without_a_conversion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unseen: str, code: int
+) -> None:
+    (tmp_path / ".staniel").mkdir()
+
+    def refuse(path: str, **options: bool) -> os.stat_result:
+        if path == f"{tmp_path}{unseen}":
+            raise OSError(code, os.strerror(code), path)
+        return stat(path, **options)
+
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", refuse)
+    monkeypatch.setattr(os, "lstat", lambda path: refuse(path, follow_symlinks=False))
+    with pytest.raises(OSError, match=os.strerror(code)):
+        folder(str(tmp_path)).exists() if not unseen else check_converted(folder(str(tmp_path)))

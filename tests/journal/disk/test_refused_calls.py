@@ -166,6 +166,23 @@ def test_without_syncfs_each_file_is_synced(tmp_path: Path, monkeypatch: pytest.
     assert synced == [f"{root}/a", f"{root}/folder/b", f"{root}/folder", root]
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ESTALE])
+def test_without_syncfs_a_folder_that_cannot_be_looked_at_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    (tmp_path / "folder").mkdir()
+    stat = os.stat
+
+    def refuse(path: str | int, **options: bool) -> os.stat_result:
+        if path == f"{tmp_path}/folder":
+            raise OSError(number, os.strerror(number), path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        OsFs()._sync_each(str(tmp_path))
+
+
 def test_a_syncfs_that_fails_is_a_failed_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def syncfs(fd: int) -> int:
         ctypes.set_errno(errno.EIO)

@@ -203,7 +203,7 @@ def test_what_a_refused_restore_cannot_remove_is_named(
 
     monkeypatch.setattr("staniel.server.backup.restore._append", fail)
     monkeypatch.setattr("staniel.server.backup.restore.shutil.rmtree", fail)
-    with pytest.raises(BackupError, match=f"new/orders: Input/output error. {new} is not complete, and no server"):
+    with pytest.raises(BackupError, match=f"new/orders: Input/output error; .*{new} is not complete, and no server"):
         restore(store, made, str(new), lambda size: None)
     started = run_staniel("serve", "--port", "0", "--spool", str(new))
     assert started.returncode == 1 and "is not complete" in started.stderr

@@ -56,6 +56,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     operators: int = 0  # of a hub: how many of a hundred new clients speak HTTP to the admin listener
     limits: bool = False  # of a hub: few may connect, open and wait
     users: bool = False  # of a hub: clients have to say who they are
+    by_id: bool = False  # of a hub: clients hold several items and end their reads by id
     metered: bool = False  # of a hub: its clock is the work that it does, and there are many queues
     stands_still: bool = False
     """Of a hub: now and then its machine stops between a look at the sockets and one at the clock, for longer than
@@ -255,6 +256,7 @@ PROFILES = {
             clients=24,
         ),
         Profile(name="hub-users", hub=True, users=True, policies=("always",), clients=6),
+        Profile(name="hub-ids", hub=True, by_id=True, policies=("always",), clients=4),
         Profile(name="hub-tls", hub=True, secure=70, policies=("always",), clients=5),
         Profile(
             name="hub-undo",

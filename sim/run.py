@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from staniel.sim.history import STEPS, History, Outcome, SeedPlan
 from staniel.sim.hub.equal import EqualRun
+from staniel.sim.hub.ids import IdRun
 from staniel.sim.hub.limits import LimitRun
 from staniel.sim.hub.run import HubRun
 from staniel.sim.hub.shares import ShareRun
@@ -21,6 +22,8 @@ def history_of(seed_plan: SeedPlan) -> History:
             return ShareRun(seed_plan)
         if profile.equal:
             return EqualRun(seed_plan)
+        if profile.by_id:
+            return IdRun(seed_plan)
         return (UserRun if profile.users else LimitRun if profile.limits else HubRun)(seed_plan)
     return JobRun(seed_plan) if seed_plan.profile.jobs else QueueRun(seed_plan)
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from staniel.broker import access
-from staniel.broker.commands import admin, gets
+from staniel.broker.commands import admin, by_id, gets
 from staniel.broker.commands.batches import BatchCommand, PieceCommand
 from staniel.broker.commands.gets import get
 from staniel.broker.commands.monitor import MonitorCommand, confirm
@@ -253,6 +253,9 @@ HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
     More: more,
     memcache.GetSome: gets.get_some,
     memcache.Touch: touch,
+    memcache.ConfirmItem: by_id.confirm_item,
+    memcache.AbortItem: by_id.abort_item,
+    memcache.ExtendItem: by_id.extend_item,
     memcache.Monitor: monitor,
     memcache.Confirm: confirm_many,
     memcache.Delete: delete,

@@ -21,6 +21,7 @@ class Answer(Enum):
     NOT_STORED = "NOT_STORED"
     DELETED = "DELETED"
     NOT_FOUND = "NOT_FOUND"
+    TOUCHED = "TOUCHED"
     OK = "OK"
     END = "END"
 
@@ -100,6 +101,9 @@ FINALS: dict[type[Request], dict[bytes, Answer]] = {
     memcache.GetMany: _END,
     memcache.Monitor: _END,
     memcache.Confirm: _END,
+    memcache.ConfirmItem: {b"DELETED\r": Answer.DELETED, b"NOT_FOUND\r": Answer.NOT_FOUND},
+    memcache.AbortItem: {b"TOUCHED\r": Answer.TOUCHED, b"NOT_FOUND\r": Answer.NOT_FOUND},
+    memcache.ExtendItem: {b"TOUCHED\r": Answer.TOUCHED, b"NOT_FOUND\r": Answer.NOT_FOUND},
     memcache.Delete: {b"DELETED\r": Answer.DELETED, b"NOT_FOUND\r": Answer.NOT_FOUND},
     memcache.Flush: _END,
     memcache.FlushAll: {b"OK\r": Answer.OK, b"Flushed all queues.\r": Answer.OK},

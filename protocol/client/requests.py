@@ -13,6 +13,7 @@ from typing import Any
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.fields import DATE_S_MIN
 from staniel.protocol.memcache.item_requests import Get
+from staniel.protocol.memcache.keys import ID_MAX
 from staniel.protocol.memcache.requests import Request
 from staniel.protocol.words import INT32_MAX, INT32_MIN, UINT32_MAX
 
@@ -145,6 +146,12 @@ def _confirm(request: memcache.Confirm) -> bytes:
     return b"confirm %b %d\r\n" % (_queue(request.queue), _number(request.count, INT32_MIN, INT32_MAX))
 
 
+def _open_item(request: memcache.ConfirmItem | memcache.AbortItem | memcache.ExtendItem) -> bytes:
+    if request.noreply:
+        raise ValueError("how a read ended is worth a reply: noreply is not written")
+    return b"%b/id=%d" % (_queue(request.queue), _number(request.id, 0, ID_MAX))
+
+
 def _delete(request: memcache.Delete) -> bytes:
     return (b"delete %b noreply\r\n" if request.noreply else b"delete %b\r\n") % _queue(request.queue)
 
@@ -159,6 +166,9 @@ WRITERS: dict[type[Request], Callable[[Any], bytes]] = {
     memcache.GetMany: _get_many,
     memcache.Monitor: _monitor,
     memcache.Confirm: _confirm,
+    memcache.ConfirmItem: lambda request: b"delete %b\r\n" % _open_item(request),
+    memcache.AbortItem: lambda request: b"touch %b/abort 0\r\n" % _open_item(request),
+    memcache.ExtendItem: lambda request: b"touch %b 0\r\n" % _open_item(request),
     memcache.Delete: _delete,
     memcache.Flush: lambda request: b"flush %b\r\n" % _queue(request.queue),
     memcache.FlushAll: lambda request: b"flush_all noreply\r\n" if request.noreply else b"flush_all\r\n",

@@ -13,14 +13,17 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache import commands_meta
 from staniel.protocol.memcache.fields import NEVER, NOT_SECONDS, block_too_large, expiry, hang_up, refuse, seconds
 from staniel.protocol.memcache.item_requests import Get, SetHead
-from staniel.protocol.memcache.keys import parse_key, parse_some
+from staniel.protocol.memcache.keys import parse_id, parse_key, parse_some
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import (
+    AbortItem,
     Confirm,
+    ConfirmItem,
     Delete,
     Dialect,
     DumpConfig,
     DumpStats,
+    ExtendItem,
     Flush,
     FlushAll,
     FlushAllExpired,
@@ -163,14 +166,21 @@ def _without_wait(get: Get) -> Get:
 
 
 def _touch(words: list[bytes], limits: Limits) -> Parsed:
-    """Parse `touch`. The expiry must be a number, as in memcached, and is ignored: the queue sets a read's time-out."""
+    """Parse `touch`. The expiry must be a number, as in memcached, and is ignored: the queue sets a read's time-out. A
+    key with `id=` names one open read, which `/abort` hands back.
+    """
     rest = words[1:]
     noreply = len(rest) > 2 and pop_noreply(rest)
     if len(rest) != 2:
         return refuse("touch needs a queue and an expiry", noreply)
     if seconds(rest[1]) is None:
         return refuse(NOT_SECONDS, noreply)
-    return Touch(text(rest[0]), noreply)
+    named = parse_id(rest[0])
+    if named is None:
+        return Touch(text(rest[0]), noreply)
+    if isinstance(named, str):
+        return refuse(named, noreply)
+    return (AbortItem if named.abort else ExtendItem)(named.queue, named.id, noreply)
 
 
 def _move(words: list[bytes], limits: Limits) -> Parsed:
@@ -218,14 +228,23 @@ def _confirm(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def _delete(words: list[bytes], limits: Limits) -> Parsed:
-    """Parse `delete`. Old clients send `delete k 0`, a delay that memcached ignored too."""
+    """Parse `delete`. Old clients send `delete k 0`, a delay that memcached ignored too. A key with `id=` names an open
+    read, which is confirmed.
+    """
     rest = words[1:]
     noreply = len(rest) > 1 and pop_noreply(rest)
     if not rest:
         return refuse("no queue name")
     if rest[1:] not in ([], [b"0"]):
         return refuse("delete takes a queue and noreply", noreply)
-    return Delete(text(rest[0]), noreply)
+    named = parse_id(rest[0])
+    if named is None:
+        return Delete(text(rest[0]), noreply)
+    if isinstance(named, str):
+        return refuse(named, noreply)
+    if named.abort:
+        return refuse("delete confirms a read, use touch to abort one", noreply)
+    return ConfirmItem(named.queue, named.id, noreply)
 
 
 def _flush(words: list[bytes], limits: Limits) -> Parsed:

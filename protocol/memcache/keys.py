@@ -5,11 +5,15 @@ Source: Kestrel 2.4's docs/guide.md. The broker checks the names of queues, exce
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from staniel.protocol.memcache.item_requests import Get
-from staniel.protocol.words import INT32_MAX, INT32_MIN, integer, queue_name
+from staniel.protocol.words import INT32_MAX, INT32_MIN, integer, queue_name, text
 
 SOME_MAX = 1000
 """The most items that one `n=` may ask for; a reply's bytes are limited too."""
+
+ID_MAX = 2**64 - 1
 
 _FORBIDDEN = (
     (frozenset({b"peek", b"open"}), "peek and open exclude each other"),
@@ -66,3 +70,31 @@ def parse_some(key: bytes) -> int | str | None:
     if count > 1 and b"peek" in options:
         return "peek shows one item, n= does not go with it"
     return count
+
+
+class OpenItem(Struct, frozen=True, gc=False):
+    """An open read by the id of its item, from a key such as `jobs/id=115343360`; `abort`: it is to be handed back."""
+
+    queue: str
+    id: int
+    abort: bool
+
+
+def parse_id(key: bytes) -> OpenItem | str | None:
+    """Return the open read that `key` names with its `id=`, or why that is refused; None if it has no `id=`.
+
+    Unlike the key of a read, such a key ends a read, so an option that is not understood is refused.
+    """
+    if b"/id=" not in key:
+        return None
+    name, *options = key.split(b"/")
+    if not name:
+        return "the queue name is empty"
+    ids = [option for option in options if option.startswith(b"id=")]
+    item_id = integer(ids[0][3:], 0, ID_MAX)
+    if item_id is None or len(ids) > 1:
+        return "id= needs the id of one item, as gets shows it"
+    others = set(options) - set(ids)
+    if not others <= {b"abort"}:
+        return f"only abort goes with id=, not {text(min(others - {b'abort'})) or 'an empty option'}"
+    return OpenItem(queue_name(name), item_id, b"abort" in others)

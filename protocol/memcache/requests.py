@@ -53,6 +53,30 @@ class Touch(Struct, frozen=True, gc=False):
     noreply: bool = False
 
 
+class ConfirmItem(Struct, frozen=True, gc=False):
+    """Close the open read of this connection whose item has this id."""
+
+    queue: str
+    id: int
+    noreply: bool = False
+
+
+class AbortItem(Struct, frozen=True, gc=False):
+    """Hand back the item with this id, which this connection has open."""
+
+    queue: str
+    id: int
+    noreply: bool = False
+
+
+class ExtendItem(Struct, frozen=True, gc=False):
+    """Restart the time-out of the open read of this connection whose item has this id."""
+
+    queue: str
+    id: int
+    noreply: bool = False
+
+
 class Monitor(Struct, frozen=True, gc=False):
     """Open reads as items come, for `wait_ms`, at most `max_items` (None: the connection's limit of open reads)."""
 
@@ -195,6 +219,9 @@ Request = (
     | GetKeys
     | GetSome
     | Touch
+    | ConfirmItem
+    | AbortItem
+    | ExtendItem
     | Monitor
     | Confirm
     | Delete

@@ -26,6 +26,9 @@ class Want(Enum):
     ABORT = "abort"
     SOME = "get of several items"
     MONITOR = "monitor"
+    CONFIRM_ID = "confirm by id"
+    ABORT_ID = "abort by id"
+    EXTEND_ID = "extend by id"
     DELETE = "delete"
     PING = "ping"  # the answer has its number
     STATUS = "status"
@@ -44,6 +47,9 @@ TAKES = {Want.GET: 1, Want.SOME: 3}
 ENDS = {
     Want.PUT: re.compile(rb"STORED|NOT_STORED|SERVER_ERROR .*"),
     Want.DELETE: re.compile(rb"DELETED|NOT_FOUND|SERVER_ERROR .*"),
+    Want.CONFIRM_ID: re.compile(rb"DELETED|NOT_FOUND|CLIENT_ERROR .*"),
+    Want.ABORT_ID: re.compile(rb"TOUCHED|NOT_FOUND|CLIENT_ERROR .*"),
+    Want.EXTEND_ID: re.compile(rb"TOUCHED|NOT_FOUND|CLIENT_ERROR .*"),
     Want.STATUS: re.compile(rb"END"),
     Want.QUIT: re.compile(rb"(?!)"),
     Want.LOGIN: re.compile(rb"STORED|CLIENT_ERROR authentication failure: .*|SERVER_ERROR too many logins.*"),
@@ -67,12 +73,15 @@ class Request(Struct, eq=False):
 
 
 class Answer(Struct):
-    """The whole answer to `request`, or one item of a monitor (`end` is empty then)."""
+    """The whole answer to `request`, or one item of a monitor (`end` is empty then). `ids`: the items', if
+    asked for.
+    """
 
     request: Request
     items: list[int]
     end: bytes
     is_aborted: bool = False  # true from the start: the client has sent an abort behind its request
+    ids: tuple[int, ...] = ()
 
 
 class Side(Enum):
@@ -99,6 +108,7 @@ class NetClient:
         self.is_hung_up_on = False
         self._heard = bytearray()
         self._items: list[int] = []
+        self._ids: list[int] = []
 
     def say(self, requests: list[Request]) -> None:
         for request in requests:
@@ -186,7 +196,7 @@ class NetClient:
             if not line.startswith(b"VALUE "):
                 break
             words = line.split(b" ")
-            if len(words) != 4 or not words[3].isdigit():
+            if len(words) != 4 + request.line.startswith(b"gets ") or not all(word.isdigit() for word in words[3:]):
                 raise Violation(Kind.NO_ANSWER, f"{self.name} hears {line[:60]!r}")
             tail = b"\r\nEND\r\n" if request.want is Want.MONITOR else b"\r\n"
             size = int(words[3])
@@ -201,8 +211,10 @@ class NetClient:
             if request.want is Want.MONITOR:
                 return Answer(request, [int(number[1])], b"")
             self._items.append(int(number[1]))
+            self._ids += map(int, words[4:])
         self._heard = bytearray(rest)
         items, self._items = self._items, []
+        ids, self._ids = self._ids, []
         if not self.may_end(request, line) or (items and line != b"END"):
             raise Violation(Kind.NO_ANSWER, f"{self.name}: {line!r} is no answer to {request.line[:60]!r}")
-        return Answer(request, items, line)
+        return Answer(request, items, line, ids=tuple(ids))

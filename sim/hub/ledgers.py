@@ -54,6 +54,8 @@ class Ledger:
             self.done.update(answer.items)
         elif request.want in (Want.OPEN, Want.MONITOR):
             client.held.setdefault(queue, deque()).extend(answer.items)
+        elif request.want is Want.CONFIRM_ID and answer.end == b"DELETED":
+            self.done.add(request.item)
         elif request.want in (Want.CLOSE, Want.ABORT) and answer.end == b"END":
             held = client.held.get(queue)
             if held:
@@ -73,7 +75,7 @@ class Ledger:
         """Note that this client hears nothing more. The server may have carried out its unanswered requests."""
         self.shown.update(int(number) for number in ITEM.findall(client.link.sent))
         for request in client.unanswered:
-            self.loose[request.queue] += TAKES.get(request.want, 0) + (request.want is Want.CLOSE)
+            self.loose[request.queue] += TAKES.get(request.want, 0) + (request.want in (Want.CLOSE, Want.CONFIRM_ID))
             if request.want is Want.DELETE or request.want in FREEING:
                 self.doomed.add(request.queue)
         client.unanswered.clear()
@@ -134,6 +136,8 @@ class EqualLedger(Ledger):
             self._take(queue, answer.items)
         elif request.want in (Want.OPEN, Want.MONITOR):
             client.held.setdefault(queue, deque()).extend(answer.items)
+        elif request.want is Want.CONFIRM_ID and answer.end == b"DELETED":
+            self._take(queue, [request.item])
         elif request.want in (Want.CLOSE, Want.ABORT) and answer.end == b"END" and client.held.get(queue):
             item = client.held[queue].popleft()
             if request.want is Want.CLOSE:

@@ -217,10 +217,17 @@ class HubRun(History):
     def _pipeline(self, rng: Random, client: NetClient) -> list[Request]:
         requests: list[Request] = []
         for _ in range(rng.choice((1, 4, 12, 30) if self.profile.slices else (1, 1, 2, 4))):
-            requests.append(self._one_of_operator(rng) if isinstance(client, Operator) else self._one(rng))
+            if isinstance(client, Operator):
+                requests.append(self._one_of_operator(rng))
+            else:
+                requests.append(self._one_of(rng, client, requests))
             if requests[-1].want is Want.QUIT:
                 break
         return requests
+
+    def _one_of(self, rng: Random, client: NetClient, before: list[Request]) -> Request:
+        """Return a request of a client that speaks memcache. `before`: those that stand before it in the pipeline."""
+        return self._one(rng)
 
     def _one_of_operator(self, rng: Random) -> Request:
         queue = rng.choice(QUEUES)

@@ -72,7 +72,11 @@ MEMCACHE: dict[str, tuple[Row, ...]] = {
         Row(READ, "gets {queue}\r\n", SECRET, changes=True),
         Row(READ, "gets mine/peek {queue}\r\n", SECRET, changes=True),
     ),
-    "touch": (Row(READ, "touch {queue} 10\r\n", b"TOUCHED", before=OPENED),),
+    "touch": (
+        Row(READ, "touch {queue} 10\r\n", b"TOUCHED", before=OPENED),
+        Row(READ, "touch {queue}/id={id} 10\r\n", b"TOUCHED", before=OPENED),
+        Row(READ, "touch {queue}/id={id}/abort 10\r\n", b"TOUCHED", changes=True, before=OPENED),
+    ),
     "ms": (
         Row(WRITE, "ms {queue} 3\r\nnew\r\n", b"HD", changes=True),
         Row(WRITE, "ms {base64} 3 b\r\nnew\r\n", b"HD", changes=True),
@@ -93,7 +97,10 @@ MEMCACHE: dict[str, tuple[Row, ...]] = {
     "ma": (Row(NOTHING, "ma {queue}\r\n", REFUSED),),
     "monitor": (Row(READ, "monitor {queue} 1 1\r\n", SECRET, changes=True),),
     "confirm": (Row(READ, "confirm {queue} 1\r\n", b"END", changes=True, before=MONITORED),),
-    "delete": (Row(OPERATE, "delete {queue}\r\n", b"DELETED", changes=True),),
+    "delete": (
+        Row(OPERATE, "delete {queue}\r\n", b"DELETED", changes=True),
+        Row(READ, "delete {queue}/id={id}\r\n", b"DELETED", changes=True, before=OPENED),
+    ),
     "flush": (Row(OPERATE, "flush {queue}\r\n", b"END", changes=True),),
     "flush_expired": (Row(OPERATE, "flush_expired {queue}\r\n", b"0"),),
     "flush_all": (Row(OPERATE_ALL, "flush_all\r\n", b"OK", changes=True),),

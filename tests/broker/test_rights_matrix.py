@@ -167,6 +167,7 @@ class Stage:
             "job": job_id(QUEUES.index(queue)) if queue in QUEUES else job_id(9998),
             "fresh": job_id(9999),
             "xid": str(next(iter(found.open_reads), 0)) if found is not None else "0",
+            "id": str([each.id for each in found.open_reads.values()][-1]) if found and found.open_reads else "0",
             "number": str(max(of_queue, default=self.holder.session.number)),
         }
         if protocol == "thrift":

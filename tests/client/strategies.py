@@ -76,6 +76,9 @@ plain = st.sampled_from(
         memcache.Status(),
     ]
 )
+by_id = st.sampled_from([memcache.ConfirmItem, memcache.AbortItem, memcache.ExtendItem]).flatmap(
+    lambda kind: st.builds(kind, names, st.integers(0, 2**64 - 1))
+)
 confirms = st.builds(memcache.Confirm, names, st.integers(0, 1000))
 dumps = st.builds(memcache.DumpStats, st.lists(names, max_size=3).map(tuple))
 
@@ -88,6 +91,7 @@ memcached_requests: st.SearchStrategy[Request] = (
     | many
     | st.builds(memcache.Delete, names, st.just(True))
     | st.builds(memcache.FlushAll, st.just(True))
+    | by_id
     | st.builds(memcache.Verbosity, st.booleans())
     | st.builds(memcache.Stats, names.filter(lambda name: name != "noreply"))
     | st.builds(memcache.DumpConfig, st.lists(names, max_size=3).map(tuple))
@@ -107,6 +111,10 @@ def answers(draw: st.DrawFn, request: Request, dialect: Dialect) -> tuple[bytes,
             return draw(st.sampled_from([(replies.stored, [Answer.STORED]), (replies.not_stored, [Answer.NOT_STORED])]))
         case memcache.Delete():
             return replies.not_found, [Answer.NOT_FOUND if dialect is Dialect.MEMCACHED else Answer.DELETED]
+        case memcache.ConfirmItem():
+            return draw(st.sampled_from([(replies.deleted, [Answer.DELETED]), (replies.not_found, [Answer.NOT_FOUND])]))
+        case memcache.AbortItem() | memcache.ExtendItem():
+            return draw(st.sampled_from([(replies.touched, [Answer.TOUCHED]), (replies.not_found, [Answer.NOT_FOUND])]))
         case memcache.FlushAll():
             return replies.flushed_all, [Answer.OK]
         case memcache.Verbosity():

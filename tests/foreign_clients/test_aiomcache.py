@@ -82,6 +82,20 @@ def test_delete_flush_all_version_and_stats(server: Server) -> None:
     talk(server, conversation)
 
 
+def test_open_reads_are_ended_by_their_ids(server: Server) -> None:
+    async def conversation(client: aiomcache.Client) -> None:
+        await client.set(b"jobs", b"a")
+        await client.set(b"jobs", b"b")
+        _, first = await client.gets(b"jobs/open")
+        _, second = await client.gets(b"jobs/open")
+        assert await client.delete(b"jobs/id=%d" % second) is True
+        assert await client.touch(b"jobs/id=%d" % first, 0) is True
+        assert await client.delete(b"jobs/id=%d" % first) is True
+        assert await client.get(b"jobs") is None
+
+    talk(server, conversation)
+
+
 def test_what_a_queue_cannot_do_is_refused_and_the_next_answer_is_the_right_one(server: Server) -> None:
     async def conversation(client: aiomcache.Client) -> None:
         await client.set(b"jobs", b"a")

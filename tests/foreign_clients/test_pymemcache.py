@@ -50,6 +50,21 @@ def test_a_read_is_opened_closed_and_aborted(connect: Connect) -> None:
     assert client.get("jobs") is None
 
 
+def test_open_reads_are_ended_by_their_ids_in_any_order(connect: Connect) -> None:
+    client, other = connect(default_noreply=False), connect(default_noreply=False)
+    for data in (b"a", b"b", b"c"):
+        client.set("jobs", data)
+    ids = [client.gets("jobs/open")[1] for _ in range(3)]
+    assert client.delete(b"jobs/id=" + ids[1]) is True
+    assert client.delete(b"jobs/id=" + ids[1]) is False
+    assert client.touch(b"jobs/id=" + ids[0]) is True
+    assert client.touch(b"jobs/id=" + ids[2] + b"/abort") is True
+    with pytest.raises(MemcacheClientError, match="open on another connection"):
+        other.delete(b"jobs/id=" + ids[0])
+    client.close()
+    assert [other.get("jobs") for _ in range(3)] == [b"a", b"c", None]
+
+
 def test_an_open_read_of_a_client_that_goes_away_is_somebody_elses(server: Server, connect: Connect) -> None:
     worker, other = connect(), connect()
     worker.set("jobs", b"a", noreply=False)

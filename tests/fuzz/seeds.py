@@ -12,7 +12,7 @@ from typing import Any
 from staniel.journal.redo.records import HEAD, decode_head
 from staniel.server.backup.manifest import BackedUpFile, FilePart, Manifest, encode
 from staniel.sim.profiles import PROFILES
-from staniel.sim.world import World
+from staniel.sim.world import START_MS, World
 from tests.fuzz.readers import IN_SEGMENT, NEXT, OTHER_BOOT
 from tests.fuzz.sessions import OTHER, READER, WRITER
 
@@ -33,6 +33,20 @@ def spoken(name: str, first: bytes) -> Callable[[], Iterator[bytes]]:
             sent = [step["send"].encode("latin-1") for step in case["steps"] if isinstance(step.get("send"), str)]
             yield first + b"".join(sent)
             yield first + OTHER.join(sent)
+
+    return seeds
+
+
+def reads_by_id(first: bytes) -> Callable[[], Iterator[bytes]]:
+    """What the clients of Kestrel's cases say, and the ends of open reads by the ids of their items, behind `first`."""
+
+    def seeds() -> Iterator[bytes]:
+        ids = [START_MS * 65536 + number for number in range(3)]
+        puts = b"".join(b"set q 0 0 1\r\n%d\r\ngets q/open\r\n" % number for number in range(3))
+        for number in (ids[1], ids[2], 7):
+            for line in (b"delete q/id=%d\r\n", b"touch q/id=%d 0\r\n", b"touch q/id=%d/abort 0\r\n"):
+                yield first + puts + line % number + b"get q/close\r\n" + OTHER + line % ids[0]
+        yield from spoken("kestrel/protocol_cases", first)()
 
     return seeds
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tests.fuzz import parsers, readers, seeds, sessions
 from tests.fuzz.target import Target
 
-MEMCACHE = seeds.spoken("kestrel/protocol_cases", b"\x05")
+MEMCACHE = seeds.reads_by_id(b"\x05")
 WORKQ = seeds.spoken("workq/protocol_cases", b"\x05")
 TEXT = b"\x05put q:\nitem\n\nget q\nconfirm q 1\nmonitor q 1 2\npeek q\nflush q\n"
 TARGETS = {

@@ -15,6 +15,7 @@ from staniel.sim.history import SeedPlan
 from staniel.sim.mutants.clocks import MUTANTS as OF_CLOCKS
 from staniel.sim.mutants.equal import MUTANTS as OF_EQUAL_ITEMS
 from staniel.sim.mutants.hub import MUTANTS as OF_HUBS
+from staniel.sim.mutants.ids import MUTANTS as OF_IDS
 from staniel.sim.mutants.jobs import MUTANTS as OF_JOBS
 from staniel.sim.mutants.limits import MUTANTS as OF_LIMITS
 from staniel.sim.mutants.packs import MUTANTS as OF_PACKS
@@ -77,12 +78,13 @@ FROM = {
     "the mark of a failed sync is left half written and believed where there is no room": 135,
     "any number of clients may wait": 44,
     "a client that waits keeps its place when its rights end": 40,
+    "an end by id is that of the oldest read": 60,
     "a moved item leaves before the disk has its copy": 88,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
 assert OF_TRANSFERS is OF_UNDO is OF_LIMITS is OF_USERS is OF_STARTS is OF_EQUAL_ITEMS is OF_CLOCKS
-assert OF_CLOCKS is MUTANTS  # each file adds its own
+assert OF_CLOCKS is OF_IDS is MUTANTS  # each file adds its own
 
 
 @pytest.mark.parametrize("what", MUTANTS)

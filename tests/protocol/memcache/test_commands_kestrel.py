@@ -55,6 +55,7 @@ ACCEPTED: list[tuple[bytes, Request]] = [
     (b"confirm q 0\r\n", Confirm("q", 0)),
     (b"confirm q -1\r\n", Confirm("q", -1)),
     (b"delete q 0\r\n", Delete("q")),
+    (b"delete q/id=7\r\n", Delete("q/id=7")),
     (b"delete q noreply\r\n", Delete("q")),
     (b"flush a.b\r\n", Flush("a.b")),
     (b"flush  q\r\n", Flush("")),

@@ -1,0 +1,119 @@
+"""Ending or extending one open read, named by the id of its item: `delete q/id=5` confirms it, `touch q/id=5 0` extends
+it, `touch q/id=5/abort 0` hands its item back.
+
+Only the connection that opened an item can name it: a program that confused two connections would otherwise end the
+work of another client without noticing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from staniel.broker.commands import gets
+from staniel.broker.commands.batches import PieceCommand
+from staniel.broker.session import Session
+from staniel.protocol.memcache.requests import AbortItem, ConfirmItem, ExtendItem
+from staniel.queues.item import Delivery
+from staniel.queues.queue import Queue
+
+LOOKED_AT_ONCE = 64  # open reads; max_open_transactions may allow any number
+
+Act = Callable[[Queue, Delivery, int], bool]
+"""An act on an open read, at a moment. Returns whether the read was open."""
+
+
+def confirm_item(session: Session, request: ConfirmItem, now_ms: int) -> None:
+    """Close the read of one item for good."""
+
+    def confirm(queue: Queue, taken: Delivery, now_ms: int) -> bool:
+        if queue.traces:
+            gets.trace(session, "read.close", queue, taken)
+        return queue.confirm(taken)
+
+    _Search(session, request, confirm, session.replies.deleted).begin(now_ms)
+
+
+def abort_item(session: Session, request: AbortItem, now_ms: int) -> None:
+    """Hand one item back to its queue."""
+
+    def abort(queue: Queue, taken: Delivery, now_ms: int) -> bool:
+        if queue.traces:
+            gets.trace(session, "read.abort", queue, taken)
+        return session.give_back(queue, taken, now_ms)
+
+    _Search(session, request, abort, session.replies.touched).begin(now_ms)
+
+
+def extend_item(session: Session, request: ExtendItem, now_ms: int) -> None:
+    """Give the read of one item its full time again."""
+
+    def extend(queue: Queue, taken: Delivery, now_ms: int) -> bool:
+        return bool(queue.extend(taken, now_ms))
+
+    _Search(session, request, extend, session.replies.touched).begin(now_ms)
+
+
+class _Search:
+    """A search for the reads of one item among those that this connection has open, then among those of the others. An
+    item that timed out and was opened again has two entries, of which one is open.
+    """
+
+    def __init__(
+        self, session: Session, request: ConfirmItem | AbortItem | ExtendItem, act: Act, done_reply: bytes
+    ) -> None:
+        self._session = session
+        self._request = request
+        self._act = act
+        self._done_reply = done_reply
+        self._found: list[int] = []  # places among the connection's reads of the queue
+        self._is_anothers = False
+
+    def begin(self, now_ms: int) -> None:
+        held = self._session.reads.get(self._request.queue)
+        if held and held[0][1].id == self._request.id and len(held) == 1:  # most clients have one
+            self._found = [0]
+            self._finish(now_ms)
+        else:
+            PieceCommand(self._session, self._look(), self._finish).step(now_ms)
+
+    def _look(self) -> Iterator[None]:
+        wanted = self._request.id
+        for at, (_, taken) in enumerate(list(self._session.reads.get(self._request.queue, ()))):
+            if taken.id == wanted:
+                self._found.append(at)
+            if at % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+                yield
+        queue = self._session.broker.queues.by_name.get(self._request.queue)
+        if self._found or queue is None:
+            return
+        for at, taken in enumerate(list(queue.open_reads.values())):
+            if taken.id == wanted:
+                self._is_anothers = True
+                return
+            if at % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+                yield
+
+    def _finish(self, now_ms: int) -> None:
+        session, request = self._session, self._request
+        if self._is_anothers:
+            why = f"item {request.id} of {request.queue} is open on another connection, only that one can end its read"
+            session.client_error(why, noreply=request.noreply)
+            return
+        was_open = False
+        held = session.reads.get(request.queue, ())
+        for queue, taken in [held[at] for at in self._found]:
+            was_open |= self._act(queue, taken, now_ms)
+            session.depend_on(queue)
+        if not isinstance(request, ExtendItem):
+            self._forget()
+        if not request.noreply:
+            session.out.append(self._done_reply if was_open else session.replies.not_found)
+
+    def _forget(self) -> None:
+        if not self._found:
+            return
+        held = self._session.reads[self._request.queue]
+        for at in reversed(self._found):
+            del held[at]
+        if not held:
+            del self._session.reads[self._request.queue]

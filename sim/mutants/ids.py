@@ -1,0 +1,52 @@
+"""Broken rules of reads that are ended by the ids of their items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staniel.broker.commands.by_id import _Search
+from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+
+__all__ = ["MUTANTS"]
+
+
+@mutant("an end by id is that of the oldest read", "hub-ids")
+def ends_oldest() -> Any:
+    def make(right: Any) -> Any:
+        def begin(self: _Search, now_ms: int) -> None:
+            self._found = [0] if self._session.reads.get(self._request.queue) else []
+            self._finish(now_ms)
+
+        return begin
+
+    return replaced(_Search, "begin", make)
+
+
+@mutant("an id ends the read of any connection", "hub-ids")
+def ends_anothers() -> Any:
+    def make(right: Any) -> Any:
+        def finish(self: _Search, now_ms: int) -> None:
+            if not self._is_anothers:
+                right(self, now_ms)
+                return
+            queue = self._session.broker.queues.by_name[self._request.queue]
+            for taken in [each for each in queue.open_reads.values() if each.id == self._request.id]:
+                self._act(queue, taken, now_ms)
+            self._session.out.append(self._done_reply)
+
+        return finish
+
+    return replaced(_Search, "_finish", make)
+
+
+@mutant("the answer to an end by id does not wait for its sync", "hub-ids")
+def answered_at_once() -> Any:
+    def make(right: Any) -> Any:
+        def finish(self: _Search, now_ms: int) -> None:
+            batch = self._session.batch
+            right(self, now_ms)
+            self._session.batch = batch
+
+        return finish
+
+    return replaced(_Search, "_finish", make)

@@ -22,6 +22,7 @@ class ServerCounters:
         "finished_but_add",
         "get_hits",
         "get_misses",
+        "noreply_refused",
         "total_connections",
         "total_items",
     )
@@ -40,5 +41,6 @@ class ServerCounters:
         self.cmd_get_timeout_dropped = 0  # waits cut short because the client disconnected
         self.cmd_get_open_dropped = 0  # open reads given back because the client disconnected
         self.finished_but_add = 0  # items that arrived for a client which had just disconnected
+        self.noreply_refused = 0  # requests that were refused without an answer, so that their clients do not know
         self.bytes_read = 0
         self.bytes_written = 0

@@ -24,12 +24,20 @@ from staniel.protocol.memcache.requests import Dialect
 MEMCACHE_HANDLERS = {**commands.HANDLERS, **meta_commands.HANDLERS}
 
 
-def memcache(dialect: Dialect, create_on_read: bool | None = None) -> ProtocolSpec:
-    """Return memcache's protocol. `create_on_read` None: the default of the dialect."""
+def memcache(
+    dialect: Dialect, create_on_read: bool | None = None, refused: frozenset[str] = frozenset()
+) -> ProtocolSpec:
+    """Return memcache's protocol. `create_on_read` None: the default of the dialect. `refused`: words of `[memcache]
+    refuse`.
+    """
     creates = dialect is Dialect.KESTREL if create_on_read is None else create_on_read
-    served = commands.MemcacheCommands() if IS_COMPILED else None
+    handlers, served = MEMCACHE_HANDLERS, commands.MemcacheCommands() if IS_COMPILED else None
+    if refused:
+        from staniel.broker.commands.refused import refusing
+
+        handlers, served = refusing(refused, handlers), None  # MemcacheCommands calls the function of a set by name
     parser, farewell = partial(MemcacheParser, dialect), replies_for(dialect).server_error
-    return ProtocolSpec(parser, MEMCACHE_HANDLERS, dialect, creates, commands=served, farewell=farewell)
+    return ProtocolSpec(parser, handlers, dialect, creates, commands=served, farewell=farewell)
 
 
 def text(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:

@@ -44,6 +44,7 @@ REQUESTS_PER_LOOK = 8  # between looks at the clock, so that these cost little o
 _OUT_BYTES_PER_TURN, _REQUESTS_PER_LOOK = OUT_BYTES_PER_TURN, REQUESTS_PER_LOOK
 
 WORK_PER_STEP = 50_000  # in dropped items
+UNHEARD_HINT = "the client takes it for stored: have it wait for answers (no noreply); see docs/libraries.md"
 QUEUE_COST = 15  # in dropped items: the cost of handing one queue its reads, beside one for each read
 
 
@@ -468,6 +469,14 @@ class Session:
     def log_event(self, event: str, now_ms: int, /, **fields: object) -> None:
         """Log an event of this client; a few lines for each event in SELDOM_MS."""
         self.broker.client_events(Level.INFO, event, now_ms, client=self.address, **fields)
+
+    def note_unheard(self, queue: str, why: str, now_ms: int) -> None:
+        """Count a refusal that is not sent, because the client asked for no answer, and log it for the operator: for
+        all clients one line in SELDOM_MS. `queue` "": unknown.
+        """
+        self.counters.noreply_refused += 1
+        fields = {"client": self.address, "queue": queue or "unknown", "why": why, "hint": UNHEARD_HINT}
+        self.broker.rate_limited.of_kind("noreply", Level.WARNING, "refusal.unheard", now_ms, **fields)
 
     def log_refusal(self, why: str, now_ms: int) -> None:
         """Log that the rights of this client do not allow a request. `why` has the name of a queue, whichever it asks

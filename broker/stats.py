@@ -98,6 +98,7 @@ def server_stats(broker: Broker, now_ms: int, totals: QueueTotals) -> Iterator[t
     yield "logins", broker.logins.succeeded
     yield "logins_failed", broker.logins.failed
     yield "commands_refused", broker.logins.refused
+    yield "noreply_refused", counters.noreply_refused
     for name, count in broker.limits.counts.items():
         yield f"limit_{name}", count
     if broker.serves_jobs:

@@ -50,7 +50,8 @@ class BoundSockets:
         self._paths: list[tuple[str, tuple[int, int]]] = []
         dialect = config.memcache.dialect
         try:
-            self._open(config, "memcache", lambda: protocols.memcache(dialect, config.memcache.create_on_read))
+            creates, refused = config.memcache.create_on_read, frozenset(config.memcache.refuse)
+            self._open(config, "memcache", lambda: protocols.memcache(dialect, creates, refused))
             self._open(config, "text", lambda: protocols.text(dialect, config.text.create_on_read))
             self._open(config, "workq", protocols.workq)
             self._open(config, "admin", lambda: protocols.http(loads=True), HTTP_LIBRARY)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
+
 from staniel.broker.commands.login import login
 from staniel.broker.rights import STRANGER, Rights, Role
 from staniel.broker.session import Session
@@ -308,6 +310,8 @@ def _guarded(handler: Handler, rule: Rule) -> Handler:
     def serve(session: Session, request: Any, now_ms: int) -> None:
         if why := rule(session, request, now_ms):
             session.broker.logins.refused += 1
+            if getattr(request, "noreply", False):
+                session.note_unheard(getattr(request, "queue", ""), why, now_ms)
             if session.rights is not STRANGER:
                 session.log_refusal(why, now_ms)
             refuse(session, request, why)
@@ -321,19 +325,31 @@ def _unlisted(session: Session, request: Any, now_ms: int) -> str:
     return rights_of(session).refusal_of_all(Role.ADMIN)
 
 
-_TABLES: dict[str, tuple[Handlers, Handlers]] = {}
+class Tables(Struct, frozen=True):
+    """The tables of one listener's protocol: `plain` for clients that may do everything, `limited` for those with
+    rights, `strangers` for those who have not said who they are.
+    """
+
+    plain: Handlers
+    limited: Handlers
+    strangers: Handlers
+
+
+_TABLES: dict[int, Tables] = {}  # by the id of each of the three; what is in here stays, so that no id is used again
 
 
 def handlers_for(protocol: str, handlers: Handlers, rights: Rights) -> Handlers:
-    """The table of a client with these rights; `handlers` are its protocol's, at least the first time. The admin
-    listener's asks for each path by itself.
+    """Return the table of a client with these rights; `handlers` is any of the tables of its listener. The admin
+    listener asks for each path by itself.
     """
     if protocol not in RULES:
         return handlers
-    made = _TABLES.get(protocol)
+    made = _TABLES.get(id(handlers))
     if made is None:
         rules = RULES[protocol]()
-        table = {kind: _guarded(each, rules.get(kind, _unlisted)) for kind, each in handlers.items()}
-        strangers = {**table, memcache.Set: login} if protocol == "memcache" else table
-        made = _TABLES[protocol] = table, strangers
-    return made[1] if rights is STRANGER else made[0]
+        limited = {kind: _guarded(each, rules.get(kind, _unlisted)) for kind, each in handlers.items()}
+        strangers = {**limited, memcache.Set: login} if protocol == "memcache" else limited
+        made = Tables(handlers, limited, strangers)
+        for each in (handlers, limited, strangers):
+            _TABLES[id(each)] = made
+    return made.strangers if rights is STRANGER else made.limited

@@ -27,6 +27,7 @@ from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
 ERROR = b"ERROR\r\n"
+WHY_NOT = {PutResult.FULL: "the queue is full", PutResult.TOO_LARGE: "the item is larger than max_item_size"}
 
 
 def set_item(session: Session, request: Set, now_ms: int) -> None:
@@ -38,10 +39,14 @@ def set_item(session: Session, request: Set, now_ms: int) -> None:
         verdict = store(session, request.queue, new_item(request.data, now_ms, expires_ms, request.flags), now_ms)
     except Refused as refused:
         session.counters.cmd_set += 1
+        if request.noreply:
+            session.note_unheard(request.queue, refused.why, now_ms)
         reply_refusal(session, refused, request.noreply)
         return
     session.counters.cmd_set += 1
     if request.noreply:
+        if verdict is not STORED:
+            session.note_unheard(request.queue, WHY_NOT[verdict], now_ms)
         return
     if verdict is STORED:
         session.out.append(session.stored)
@@ -224,8 +229,10 @@ def invalid(session: Session, request: Invalid, now_ms: int) -> None:
     if request.hang_up:
         session.broker.rate_limited(Level.INFO, "session.refused", now_ms, client=session.address, why=request.why)
         session.hang_up(request.reply)
-    else:
+    elif request.reply:
         session.out.append(request.reply)
+    else:
+        session.note_unheard("", request.why, now_ms)
 
 
 class MemcacheCommands(FrequentCommands):

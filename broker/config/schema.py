@@ -92,11 +92,14 @@ class KestrelListenerSettings(ListenerSettings, frozen=True, kw_only=True):
 
 
 class MemcacheSettings(ListenerSettings, frozen=True, kw_only=True):
-    """[memcache]. `create_on_read` None: as is usual for the dialect."""
+    """[memcache]. `create_on_read` None: as is usual for the dialect. `refuse`: requests of libraries for caches that
+    harm queues.
+    """
 
     port: Annotated[int | None, values.MAYBE_PORT] = 22_133
     dialect: Annotated[Dialect, values.MEMCACHE_DIALECT] = Dialect.MEMCACHED
     create_on_read: Annotated[bool | None, values.MAYBE_FLAG] = None
+    refuse: Annotated[tuple[str, ...], values.REFUSED_REQUESTS] = ()
 
 
 class WorkqSettings(ListenerSettings, frozen=True, kw_only=True):

@@ -178,12 +178,13 @@ def choice(values: dict[str, object]) -> SettingKind:
     """
     words = [f'"{word}"' for word in values]  # of plain letters
     expected = ", ".join(words[:-1]) + " or " + words[-1]
+    known = {word.replace("_", ""): meaning for word, meaning in values.items()}
 
     def read(value: object) -> object:
         folded = value.lower().replace("_", "") if isinstance(value, str) else ""
-        if folded not in values:
+        if folded not in known:
             raise Mismatch(expected, value)
-        return values[folded]
+        return known[folded]
 
     def show(value: object) -> str:
         return next(shown(word) for word, meaning in values.items() if meaning == value)
@@ -373,6 +374,8 @@ ROLE = choice({role.value: role for role in Role})
 ROLES = SettingKind(
     "array of roles", _array(ROLE.read, "roles"), lambda roles: quoted(tuple(each.value for each in roles))
 )
+REFUSED_REQUEST = words("noreply", "multi_get", "delete", "flush_all")
+REFUSED_REQUESTS = SettingKind("array of requests", _array(REFUSED_REQUEST.read, "requests"), quoted)
 PATTERNS = SettingKind("array of queue names", _array(_read_pattern, "queue names"), quoted)
 TEXTS = SettingKind("array of texts", _array(_read_text, "texts"), quoted)
 UIDS = SettingKind("array of numbers", _array(_read_uid, "numbers"), lambda uids: str(list(uids)))

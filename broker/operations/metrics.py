@@ -72,6 +72,7 @@ FAMILIES = (
 REASON_QUEUES_MAX = 1_000  # of one reason
 QUEUES_PER_PIECE = 1_000  # of one family: half a millisecond, of ages a whole one
 
+NOREPLY_ABOUT = "Requests with noreply that were refused: their clients do not know."
 CLOCK_ABOUT = "How far the wall clock was set on since the start; below 0: back."
 
 
@@ -226,13 +227,7 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
     ]
     text = [_head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
     text += _reasons(health, broker)
-    limits = broker.limits
-    if limits.max_connections:
-        text.append(_head("staniel_connections_max", MetricKind.GAUGE, "Clients that may be connected at a time."))
-        text.append(f"staniel_connections_max {limits.max_connections}\n")
-    name = "staniel_limits_reached_total"
-    text.append(_head(name, MetricKind.COUNTER, "How often a limit has kept something from a client."))
-    text.append("".join([f'{name}{{limit="{limit}"}} {count}\n' for limit, count in limits.counts.items()]))
+    text += _limits(broker)
     text.append(_head("staniel_build_info", MetricKind.GAUGE, "The version and the build."))
     text.append(f'staniel_build_info{{version="{view.version}",build="{view.build}"}} 1\n')
     if broker.certificate_ends_ms is not None:
@@ -245,6 +240,18 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
             _head("staniel_jobs", MetricKind.GAUGE, "Jobs that the server knows.") + f"staniel_jobs {view.jobs}\n"
         )
     return "".join([*text, *_histograms(broker)]).encode()
+
+
+def _limits(broker: Broker) -> Iterator[str]:
+    limits = broker.limits
+    if limits.max_connections:
+        yield _head("staniel_connections_max", MetricKind.GAUGE, "Clients that may be connected at a time.")
+        yield f"staniel_connections_max {limits.max_connections}\n"
+    name = "staniel_limits_reached_total"
+    yield _head(name, MetricKind.COUNTER, "How often a limit has kept something from a client.")
+    yield "".join([f'{name}{{limit="{limit}"}} {count}\n' for limit, count in limits.counts.items()])
+    yield _head("staniel_noreply_refused_total", MetricKind.COUNTER, NOREPLY_ABOUT)
+    yield f"staniel_noreply_refused_total {broker.counters.noreply_refused}\n"
 
 
 def _of_upkeep(broker: Broker, now_ms: int) -> list[tuple[str, MetricKind, str, float]]:

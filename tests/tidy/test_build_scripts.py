@@ -144,7 +144,7 @@ def test_without_root_ci_goes_on_and_names_what_it_leaves_out(checkout: Path) ->
     assert [call.strip() for call in calls(checkout)] == ["make check", RELEASE, "make test"]
     left_out = [line.rpartition(": ")[2] for line in said.stderr.splitlines() if "left out" in line]
     packages = ["gcc libc6-dev libmemcached-dev zlib1g-dev python3-dev", "pylibmc", "gcc libc6-dev python3-dev"]
-    assert left_out == [*packages, "the compiled build", "the image", NO_AUDIT]
+    assert left_out[:4] == [*packages, "the compiled build"] and sorted(left_out[4:]) == sorted(["the image", NO_AUDIT])
 
 
 def test_as_root_ci_builds_the_image_and_requires_everything(checkout: Path) -> None:
@@ -160,7 +160,8 @@ def test_where_there_is_a_compiler_both_builds_are_tested(checkout: Path) -> Non
     script(checkout / "bin" / "make", echo)
     assert run_ci(checkout, 0).returncode == 0
     made = [call for call in calls(checkout) if call.startswith("make")]
-    assert made[:3] == ["make check either 0", f"{RELEASE} either 0", "make compiled either 0"]
+    assert made[0] == "make check either 0"
+    assert sorted(made[1:3]) == ["make compiled either 0", f"{RELEASE} either 0"], "in any order: one beside the other"
     assert made[3].startswith("make test ARGS=--ignore=tests/pipeline")
     assert made[3].endswith(" compiled 0")
     assert made[4:] == ["make test pure Python 1"]

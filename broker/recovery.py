@@ -114,6 +114,7 @@ def recover(
     spool.failed_sync.is_complete = True
     broker.expire_due_ms = now_ms
     undo.resume(now_ms)
+    broker.streams.trim()
     return RecoverySummary(
         queues=len(queues),
         items=sum(len(queue.line) + len(queue.open_reads) for queue in queues),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 RECLAIMED_BYTES_MIN = 4 << 10  # a block
 RECLAIMED_AT_ONCE = 64  # families
+STUCK_AT_ONCE = 64  # families, each second
 IDS_LEFT_MIN = 1 << 32  # a queue whose ids are nearly used up is blocked
 
 
@@ -39,7 +40,7 @@ class StreamQueues:
         self.store = broker.spool.streams
         self.store.tasks = broker.maintenance.tasks
         self.store.on_stuck = self._report_stuck
-        self._stuck: set[str] = set()  # families with segments that may be stuck
+        self._stuck: dict[str, None] = {}  # families with segments that may be stuck
         self._blocked: dict[str, str] = {}  # by parent: why no queue may be made beside their files
 
     def recover(self, found: SpoolListing, now_ms: int) -> None:
@@ -218,7 +219,7 @@ class StreamQueues:
                 ) from error
 
     def _report_stuck(self, name: str, error: OSError, now_ms: int) -> None:
-        self._stuck.add(parse(name).queue)
+        self._stuck[parse(name).queue] = None
         todo = remedy(error, "see to it that it can be removed").removesuffix(", then start again")
         hint = f"it has been read, and stays until it can be removed; {todo}; it is tried again each second"
         why = described(error, name)
@@ -232,12 +233,26 @@ class StreamQueues:
         return sum(len(family.stuck) for family in families if family is not None)
 
     def remove_stuck(self) -> None:
-        """Try again to remove stuck segments. Called each second."""
-        names, self._stuck = self._stuck, set()
-        for name in names:
+        """Try again to remove stuck segments of a few families, one after the other. Called each second."""
+        for name in list(self._stuck)[:STUCK_AT_ONCE]:
+            del self._stuck[name]
             family = self.store.families.get(name)
             if family is not None and family.stuck:
+                self._stuck[name] = None  # behind the others
                 family.remove_stuck()
+
+    def trim(self) -> None:
+        """Remove the segments that all readers had passed before the start: nothing else does until something is put or
+        read. Call it when transfers and undo operations have been recovered. Segments stay in which those that could
+        not be may still have to find a copy.
+        """
+        broker = self.broker
+        if broker.undos.unresolved is not None:
+            return
+        searched = {parent_of(intent.target) or intent.target for intent in broker.transfers.transfer_log.kept.values()}
+        for name, family in self.store.families.items():
+            if name not in searched:
+                family.trim()
 
     def close(self) -> None:
         """Close all files. Everything must have been written and synced."""

@@ -31,44 +31,44 @@ from staniel.queues.names import parent_of
 from staniel.queues.stream.line import StreamLine
 from staniel.queues.stream.stream import Stream
 
+TRIED_AT_ONCE = 16  # segments that could not be removed before
+
 
 class RemoveSegments(CallbackTask):
-    """A background task that removes segments, or moves them to the folder `archive` if that is not empty. It calls
-    `tell` for each segment that stays, and for a folder that cannot be synced.
+    """A background task that removes segments, or moves them to the folder `archive` if that is not empty. `failed`:
+    the segments that stay, and why.
     """
 
     def __init__(
-        self, fs: Fs, folder: str, names: list[str], archive: str, tell: Callable[[str, OSError, int], None]
+        self,
+        fs: Fs,
+        folder: str,
+        names: list[str],
+        archive: str,
+        then: Callable[[RemoveSegments, OSError | None, int], None],
     ) -> None:
-        super().__init__(self._finished)
-        self._tell = tell
-        self._fs, self._folder, self._names, self._archive = fs, folder, names, archive
-        self.failed: list[tuple[str, OSError]] = []
+        super().__init__(lambda error, now_ms: then(self, error, now_ms))
+        self._fs, self._folder = fs, folder
+        self.names, self.archive = names, archive
+        self.failed: dict[str, OSError] = {}
 
     def work(self) -> None:
-        for name in self._names:
+        for name in self.names:
             try:
                 self._remove_one(name)
             except FileNotFoundError:
                 continue  # the queue has been deleted in the meantime
             except OSError as error:
-                self.failed.append((name, error))
-        if self._archive:
-            self._fs.sync_folder(self._archive)
+                self.failed[name] = error
+        if self.archive:
+            self._fs.sync_folder(self.archive)
         self._fs.sync_folder(self._folder)
 
     def _remove_one(self, name: str) -> None:
-        if self._archive:
-            self._fs.rename(f"{self._folder}/{name}", f"{self._archive}/{archived_name(name)}")
+        if self.archive:
+            self._fs.rename(f"{self._folder}/{name}", f"{self.archive}/{archived_name(name)}")
         else:
             self._fs.remove(f"{self._folder}/{name}")
-
-    def _finished(self, error: OSError | None, now_ms: int) -> None:
-        """Report what failed."""
-        for name, why in self.failed:
-            self._tell(name, why, now_ms)
-        if error is not None:
-            self._tell(self._archive or self._folder, error, now_ms)
 
 
 class StreamJournal:
@@ -78,6 +78,7 @@ class StreamJournal:
         "_being_removed",
         "_cutting",
         "_own_sync_ms",
+        "_retry",
         "archive",
         "folder",
         "fs",
@@ -112,10 +113,13 @@ class StreamJournal:
         self.writer.family = self
         self.stream = Stream(self.writer, segments.last_id, config.max_memory_bytes)
         self.readers: dict[str, ReaderLog] = {}
-        self._being_removed: list[str] = []  # segments whose removal may not have run yet
+        self._being_removed: dict[str, None] = {}  # segments whose removal may not have run yet
         self._cutting: CutSegment | None = None
-        self.stuck: list[str] = []
-        """Segments that all readers have passed and that the system does not let go."""
+        self._retry: RemoveSegments | None = None
+        self.stuck: dict[str, None] = {}
+        """Segments that all readers have passed and that the system has refused to let go, those first that have waited
+        longest for another try.
+        """
         self.on_stuck: Callable[[str, OSError, int], None] = lambda name, error, now_ms: None
         self.configure(config)
 
@@ -142,7 +146,7 @@ class StreamJournal:
     @property
     def last_number_in_removal(self) -> int:
         """The highest number that a file whose removal is pending can have; 0 if there is none."""
-        return self.writer.newest_number if self._being_removed else 0
+        return self.writer.newest_number if self._being_removed or self._retry is not None else 0
 
     def discard(self) -> None:
         """Remove the segment of a journal whose creation has failed."""
@@ -216,7 +220,7 @@ class StreamJournal:
         removed: a start finds a queue in it of which all is confirmed. Raises JournalFailure.
         """
         # Remove the segments first, and sync: without the reader file, leftover segments would be read as new.
-        names = [*self.writer.names(), *self._being_removed]
+        names = [*self.writer.names(), *self._being_removed, *self.stuck]
         removal = FileRemoval(self.fs, self.folder, names, reader.file_name if reader.is_there else "")
         left = None
         try:
@@ -228,6 +232,7 @@ class StreamJournal:
             left = Unremoved(removal, error)
         del self.readers[reader.name]
         self.update_sync_policy()
+        self.stuck = {}
         self.writer.forget_files()
         reader.forget_file()
         return left
@@ -259,23 +264,36 @@ class StreamJournal:
         gone = self.segments.drop_through(head)
         if gone:
             self.stream.forget_flags(gone[-1].last_id)
-            gone_names = [segment.name for segment in gone]
-            there = set(self._being_removed)
-            with suppress(OSError):  # a folder that cannot be listed now may have all of them
-                there = {name for name, _ in self.fs.list(self.folder)} if there else there
-            self._being_removed = [*(name for name in self._being_removed if name in there), *gone_names]
-            self.tasks.submit(RemoveSegments(self.fs, self.folder, gone_names, self.archive, self._stays))
+            self._remove([segment.name for segment in gone])
 
-    def _stays(self, name: str, error: OSError, now_ms: int) -> None:
-        """Note a segment that has not been removed: `remove_stuck` tries again, as every start does."""
-        if name in self._being_removed and name not in self.stuck:
-            self.stuck.append(name)
-        self.on_stuck(name, error, now_ms)
+    def _remove(self, names: list[str]) -> RemoveSegments:
+        self._being_removed |= dict.fromkeys(names)
+        task = RemoveSegments(self.fs, self.folder, names, self.archive, self._removed)
+        self.tasks.submit(task)
+        return task
+
+    def _removed(self, task: RemoveSegments, error: OSError | None, now_ms: int) -> None:
+        """Note which segments stay: `remove_stuck` tries again, as every start does. Of many that stay for the same
+        reason one is reported.
+        """
+        for name in task.names:
+            self._being_removed.pop(name, None)
+            self.stuck.pop(name, None)
+        self.stuck |= dict.fromkeys(task.failed)
+        reasons = {why.errno: (name, why) for name, why in reversed(task.failed.items())}
+        for name, why in reasons.values():
+            self.on_stuck(name, why, now_ms)
+        if error is not None:
+            self.on_stuck(task.archive or self.folder, error, now_ms)
+        if task is self._retry:
+            self._retry = None
+            if not task.failed and error is None:
+                self.remove_stuck()
 
     def remove_stuck(self) -> None:
-        """Try again to remove the segments that could not be removed."""
-        names, self.stuck = self.stuck, []
-        self.tasks.submit(RemoveSegments(self.fs, self.folder, names, self.archive, self._stays))
+        """Try again to remove a few of the segments that could not be removed; if that succeeds, all."""
+        if self.stuck and self._retry is None:
+            self._retry = self._remove(list(self.stuck)[:TRIED_AT_ONCE])
 
     def _head(self) -> int:
         """Return the id up to which every reader has confirmed all items."""
@@ -317,7 +335,7 @@ class StreamJournal:
                 if segment in self.segments.files and not self.writer.open_transfers:
                     self.fs.rename(task.temp, task.path)
                     self.segments.cut(task.cut)
-                    self.tasks.submit(RemoveSegments(self.fs, self.folder, [], "", self.on_stuck))
+                    self._remove([])  # the temporary name has to go for good
                     return
             except OSError as refused:
                 if refused.errno in BROKEN_ERRNOS:

@@ -46,7 +46,7 @@ FROM = {
     "a transfer is finished with any equal item": 12,
     "a text put that is refused midway says that nothing is stored": 30,
     "an intent is ended when the copy has landed": 18,
-    "the first equal item is a copy, wherever it lies": 43,
+    "the first equal item is a copy, wherever it lies": 32,
     "a pack meets what an earlier one could not remove": 469,
     "a pack gets its last name though a file that it covers could not be removed": 38,
     "stand-ins in front of the item that is read back count as lost": 39,
@@ -65,13 +65,13 @@ FROM = {
     "a move notes the number of a file as 64 bits": 317,
     "a redo log that has run out of numbers gives them to other files": 67,
     "a start reads the numbers of the redo log's batches as 64 bits with a sign": 26,
-    "a purge is over before the disk has its removals": 19,
-    "a journal is rewritten under a purge or an undo": 77,
+    "a purge is over before the disk has its removals": 76,
+    "a journal is rewritten under a purge or an undo": 236,
     "two operations note copies for one queue at once": 30,
     "two undos at once claim equal copies each for itself": 30,
     "what a killed process has removed counts as gone from the disk": 10,
     "an undo returns items with times that a put may have": 19,
-    "a move gives its copies the time that a put has": 21,
+    "a move gives its copies the time that a put has": 43,
     "a rewritten journal has no pasts": 373,
     "a sync without room in a rewrite counts as a full disk": 266,
     "a deleted queue stays on pages": 300,
@@ -80,6 +80,7 @@ FROM = {
     "a client that waits keeps its place when its rights end": 40,
     "an end by id is that of the oldest read": 60,
     "a moved item leaves before the disk has its copy": 88,
+    "a slice is settled before its removal is durable": 70,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS

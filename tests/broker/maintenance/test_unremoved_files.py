@@ -9,9 +9,13 @@ import pytest
 from staniel.broker.maintenance.packing import FINISHED_AT_ONCE, LOOKS_PER_TURN
 from staniel.broker.maintenance.retries import RETRY_MAX_MS, RETRY_MS, Retries
 from staniel.journal.disk.fs import JournalFailure
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel.log import Log
+from staniel.journal.libkestrel.family import TRIED_AT_ONCE
+from staniel.journal.transfer_log import Intent, encode, key_of
 from staniel.sim.world import World as SlowWorld
 from tests.journal.disk.test_refusals import ALWAYS, SMALL, drained, put, take
+from tests.journal.test_renewal import addx, put_file
 from tests.support.streams import asks
 from tests.support.world import World
 
@@ -253,3 +257,83 @@ def test_no_start_serves_segments_that_have_been_read_and_stay(number: int) -> N
         take(world, 19 + (start > 0))
         disk, now_ms = world.disk.kill(), world.now_ms
     assert drained(World(STREAMS, disk, now_ms)) == [59]
+
+
+def stuck(world: SlowWorld) -> int:
+    return world.broker.refused_removals
+
+
+def with_stuck_segments(number: int = errno.EPERM, items: int = 100) -> World:
+    world = World(STREAMS)
+    put(world, 0, items)
+    world.disk.fail("remove", "/s/q.", number, times=ALWAYS)
+    take(world, items - 2)
+    for _ in range(3):
+        world.turn(1000)
+    return world
+
+
+def test_segments_that_stay_count_while_their_removal_is_tried_again() -> None:
+    world = with_stuck_segments()
+    count = stuck(world)
+    assert count > TRIED_AT_ONCE
+    for _ in range(5):
+        SlowWorld.turn(world, 1000)
+        tasks = world.start_tasks()
+        SlowWorld.turn(world, 1000)  # a thread that the disk keeps waiting gets no second task
+        SlowWorld.turn(world, 1000)
+        assert stuck(world) == count and len(tasks) == 1 and not world.start_tasks()
+        world.finish_task(tasks[0])
+        assert stuck(world) == count and not world.start_tasks()
+    world.disk._faults.clear()
+    world.turn(1000)
+    assert stuck(world) == 0 and len(segments(world)) <= 2
+
+
+def test_a_few_segments_that_stay_are_tried_in_a_second_each_in_its_turn() -> None:
+    world = with_stuck_segments()
+    (family,) = world.broker.streams.store.families.values()
+    names, tried = list(family.stuck), list[str]()
+    while len(tried) < len(names):
+        first = next(iter(family.stuck))
+        assert first == names[len(tried)]
+        world.turn(1000)
+        tried += [name for name in names[len(tried) :] if name in list(family.stuck)[-TRIED_AT_ONCE:]]
+    assert {*family.stuck} == {*names}
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+def test_segments_that_were_read_before_a_start_go_or_count_before_anything_is_put(number: int) -> None:
+    disk = with_stuck_segments(number).disk.kill()
+    before = segments(World(STREAMS, disk.fork()))
+    again = World(STREAMS, disk.fork())
+    again.turn(1)
+    assert len(segments(again)) <= 2 < len(before)
+    disk.fail("remove", "/s/q.", number, times=ALWAYS)
+    again = World(STREAMS, disk)
+    again.turn(1)
+    count = stuck(again)
+    assert count >= len(before) - 2 and again.reported("segment.stuck")
+    assert asks(again, "delete q").startswith("SERVER_ERROR queue q is not deleted: ")
+    assert stuck(again) == count
+    disk._faults.clear()
+    assert asks(again, "delete q") == "DELETED"
+    assert stuck(again) == 0 and files(again) == []
+
+
+def test_no_start_removes_segments_in_which_a_copy_may_have_to_be_found() -> None:
+    """The queue that it came from cannot be read, so its intent is kept."""
+    world = with_stuck_segments()
+    (family,) = world.broker.streams.store.families.values()
+    copy = next(family.segments.items())
+    whole = world.disk.kill()
+    put_file(whole, "from", addx(copy.data))
+    replace_file(whole, "s/.staniel/intents", encode(Intent(1, "from", 5, "q", 0, 0, *key_of(copy))))
+    for can_read in (True, False):
+        disk = whole.fork()
+        if not can_read:
+            disk.fail("read", "s/from", errno.EIO, times=ALWAYS)
+        world = World(STREAMS, disk)
+        assert len(world.broker.transfers.transfer_log.kept) == (not can_read)
+        world.turn(1)
+        assert (len(segments(world)) <= 3) == can_read

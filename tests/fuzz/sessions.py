@@ -19,7 +19,7 @@ from staniel.sim.hub.users import hash_of
 from staniel.sim.hub.world import HubWorld
 from staniel.sim.profiles import PROFILES
 from staniel.sim.run import history_of
-from staniel.sim.world import START_MS, Client, World
+from staniel.sim.world import START_MS, Client, World, end_operations
 
 LOG = "s/.staniel/cmdlog"
 WORKQ = f'[workq]\nport = 0\ncmdlog_path = "{LOG}"\n'
@@ -47,6 +47,7 @@ def _talk(spoken: tuple[ProtocolSpec, ProtocolSpec], data: bytes) -> tuple[World
         world.sync()
     world.do_tasks()
     world.turn(STEP_MS)
+    end_operations(world)  # a stop ends a deletion that is under way, so a restart has fewer queues than before it
     heard = [client._heard for client in clients]
     for client in clients:
         client.hangs_up()

@@ -9,6 +9,7 @@ import pytest
 
 from staniel.journal.kestrel.sidecar import MAGIC, read
 from staniel.server.backup.manifest import BackupError, decode
+from tests.fuzz.targets import TARGETS
 
 NESTED = 100_000
 
@@ -22,3 +23,8 @@ def test_a_sidecar_that_no_program_of_ours_wrote_is_none(body: bytes) -> None:
 def test_a_manifest_that_is_nested_without_end_is_refused(line: bytes) -> None:
     with pytest.raises(BackupError):
         decode(line + b"\n" + sha256(line).hexdigest().encode())
+
+
+def test_a_deletion_that_no_turn_has_ended_is_no_difference_of_a_restart() -> None:
+    delete = b"DELETE /api/queues/q HTTP/1.1\r\nHost: staniel\r\nContent-Type: application/json\r\n\r\n"
+    TARGETS["admin"].check(b"\x1bset q 0 0 4\r\nitem\r\n\x1b" + delete)

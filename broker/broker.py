@@ -469,7 +469,8 @@ class Broker:
     @property
     def refused_removals(self) -> int:
         """The number of packs, segments and deleted queues of which the system refuses to remove files."""
-        return len(self.maintenance.packs.unfinished) + self.streams.stuck_segments + len(self.deletions.unremoved)
+        segments = self.streams.stuck_segments + (self.workq.cleaner.refused_segments if self.serves_jobs else 0)
+        return len(self.maintenance.packs.unfinished) + segments + len(self.deletions.unremoved)
 
     def _wall_stepped(self, now_ms: int) -> None:
         if self.serves_jobs:

@@ -155,7 +155,8 @@ def _of_watch(broker: Broker) -> list[HealthReason]:
         found.append(HealthReason(ReasonName.READ_KEPT, Severity.WARNING, text, mend))
     if count := broker.refused_removals:
         text = f"the system refuses to remove or rename files of {count:,} packs, segments or deleted queues"
-        mend = "journal.unremoved, segment.stuck and queue.unremoved in the log say which and what to do about each"
+        events = "journal.unremoved, segment.stuck, queue.unremoved and cmdlog.not_cleaned"
+        mend = f"{events} in the log say which and what to do about each"
         found.append(HealthReason(ReasonName.REMOVALS_REFUSED, Severity.WARNING, text, mend))
     if watch.are_syncs_slow:
         text = f"{watch.slow_syncs:,} of the last {watch.syncs:,} syncs took more than {SLOW_SYNC_S} s each"

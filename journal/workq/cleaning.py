@@ -7,12 +7,14 @@ written and synced, takes the segment's name, and the folder is synced before an
 
 The original drops an addition when its job's time to live is over, and all other records once the job is gone; so a
 deleted job comes back after a restart. Here an addition is dropped with its job, the oldest segments first, and the
-record that ended a job is dropped only when no segment up to its own has the addition of a job that is over.
+record that ended a job is dropped only when no segment up to its own has the addition of a job that is over. Where the
+system refuses to remove or to replace a segment, only the ends of the jobs that are in it stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
@@ -32,6 +34,7 @@ from staniel.queues.jobs.times import NEVER_MS, NS_A_MS
 
 AMPLE = 1 << 62  # bytes of room: the disk is not full
 SLICE_BYTES = 32 << 10  # some 500 small records, about a millisecond
+STAYED_IDS_MAX = 50_000  # 5 MB
 HASTE_SLICE_BYTES = 128 << 10  # on a full disk, where all clients wait for the end of the round
 
 
@@ -61,6 +64,13 @@ class Cleaner:
         self._release: Callable[[], None] | None = None
         self._outcome = CleaningResult()
         self._room = AMPLE
+        self._refused: set[int] = set()  # segments that the system has refused to remove or to replace
+        self._stayed: set[bytes] = set()  # in this round: jobs that are over and whose additions these still have
+
+    @property
+    def refused_segments(self) -> int:
+        """The number of segments that the system refuses to remove or to replace."""
+        return sum(number in self.log.segments for number in self._refused)
 
     def begin_service(self, now_ms: int) -> None:
         """Schedule the first round, one interval from now."""
@@ -130,6 +140,7 @@ class Cleaner:
     def _clean_all(self) -> Generator[None]:
         """Do one round, oldest segment first. Raises OSError, Locked."""
         log = self.log
+        self._stayed.clear()
         self._release = log.fs.hold(f"{log.folder}/{workq_files.READ_LOCK}", shared=False)
         segments = log.sealed()
         dead = {segment.number: segment.dead for segment in segments}
@@ -159,10 +170,10 @@ class Cleaner:
         return segment.dead > 0 and newer_bytes >= segment.size
 
     def _clean(self, segment: CmdLogSegment, ends_may_go: bool) -> Generator[None, None, bool]:
-        """Rewrite one segment. Returns whether no addition of a job that was over is left in it. A call that the system
-        refuses leaves the segment as it is, and the round goes on with the next one.
+        """Rewrite one segment. Returns whether the jobs are known that are over and whose additions are left in it, in
+        `_stayed`. A call that the system refuses leaves the segment as it is, and the round goes on with the next one.
         """
-        rewrite = self._rewrite = Rewrite(self.log, self.jobs, segment, ends_may_go=ends_may_go)
+        rewrite = self._rewrite = Rewrite(self.log, self.jobs, segment, self._stayed, ends_may_go=ends_may_go)
         if self._room < AMPLE:
             rewrite.slice_bytes = HASTE_SLICE_BYTES
         try:
@@ -170,13 +181,25 @@ class Cleaner:
         except OSError as error:
             if error.errno in BROKEN_ERRNOS or error.errno in FULL_ERRNOS:
                 raise
-            rewrite.abandon()
+            with suppress(OSError):  # a successor that stays is removed by the next rewriting of the segment
+                rewrite.abandon()
             self._outcome.why = described(error)
+            self._rewrite = None
+            self._refused.add(segment.number)
+            return rewrite.is_read and self._keep_ends_of(rewrite.over)
         self._rewrite = None
+        self._refused.discard(segment.number)
         self._outcome.removed += rewrite.is_removed
         self._outcome.cleaned += rewrite.freed_bytes > 0
         self._outcome.freed_bytes += rewrite.freed_bytes
         return rewrite.is_complete
+
+    def _keep_ends_of(self, over: set[bytes]) -> bool:
+        """Have the records kept in this round that ended these jobs; False: they are too many to be known."""
+        if len(self._stayed) + len(over) > STAYED_IDS_MAX:
+            return False
+        self._stayed |= over
+        return True
 
 
 class SuccessorFile(SeparateDevice):
@@ -210,19 +233,25 @@ class SyncCall(SeparateDevice):
 
 class Rewrite:
     """The rewriting of one segment. `ends_may_go`: no older segment has the addition of a job that was over when the
-    round began. Results: `freed_bytes`; `is_removed` if nothing was left; `is_complete` unless the segment was not as
-    known.
+    round began, but of those in `stayed`. Results: `freed_bytes`; `is_removed` if nothing was left; `is_complete`
+    unless the segment was not as known; `is_read` once `over` has the jobs whose additions can be dropped (more than
+    STAYED_IDS_MAX are not all there).
     """
 
-    def __init__(self, log: CmdLog, jobs: Jobs, segment: CmdLogSegment, *, ends_may_go: bool) -> None:
+    def __init__(
+        self, log: CmdLog, jobs: Jobs, segment: CmdLogSegment, stayed: set[bytes], *, ends_may_go: bool
+    ) -> None:
         self.log = log
         self.jobs = jobs
         self.segment = segment
+        self.stayed = stayed
         self.ends_may_go = ends_may_go
         self.slice_bytes = SLICE_BYTES
         self.freed_bytes = 0
         self.is_removed = False
         self.is_complete = False
+        self.is_read = False
+        self.over: set[bytes] = set()
         self.request: SyncRequest | None = None
         self._path = f"{log.folder}/{workq_files.segment_name(segment.number)}"
         self._successor = self._path + workq_files.REWRITE_SUFFIX
@@ -247,14 +276,15 @@ class Rewrite:
         if size is None:
             self.abandon()
             return
+        self.is_read = True
         if self._dropped:
             # A dropped record may belong to a job whose end is not synced yet. If a power cut took the end, the job
             # would be as it was before that record. With sync "always" the group syncs the end with the same request.
             yield from self._sync(file if log.sync_ms == SYNC_ALWAYS else self._with_log(file))
         if self._dropped and self._kept:
-            file.close()
-            self._file = None
             fs.rename(self._successor, self._path)
+            self._file = None
+            file.close()
         else:
             self.abandon()
         yield from self._finish(size)
@@ -290,7 +320,8 @@ class Rewrite:
         _, start, end = frame
         if self.segment.invalid_records and not is_valid_command(data, start, end - CRC_BYTES):
             return False  # recovery has reported and saved it; it belongs to no job
-        job = self.jobs.by_id.get(data[start + 1 : start + BARE_BYTES])
+        id = data[start + 1 : start + BARE_BYTES]
+        job = self.jobs.by_id.get(id)
         if job is not None and job.is_run:
             job = None
         if data[start] <= SCHEDULE:
@@ -302,8 +333,10 @@ class Rewrite:
                 and job.origin == self.segment.number
             )
             self._adds_dropped += not needed
+            if not needed and len(self.over) <= STAYED_IDS_MAX:
+                self.over.add(id)
         else:
-            needed = not self.ends_may_go or (job is not None and self._may_concern(job))
+            needed = not self.ends_may_go or id in self.stayed or (job is not None and self._may_concern(job))
         if needed and job is not None:
             self._limits_ms += job.limit_ms
             self._limits += 1

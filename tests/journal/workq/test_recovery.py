@@ -9,9 +9,12 @@ from random import Random
 import pytest
 from google_crc32c import value as crc32c
 
+from staniel.journal.workq import cleaning
 from staniel.journal.workq import encoder as cmdlog
+from staniel.journal.workq.cleaning import STAYED_IDS_MAX
 from staniel.queues.jobs.job import Job, Terms
 from staniel.queues.jobs.queue import JobQueue
+from staniel.sim.disk.durable import Crash
 from tests.support.job_world import LOG, START_MS, JobWorld, disk_with_log, job_id
 from tests.support.workq_log import files, state_of
 
@@ -314,6 +317,71 @@ def test_a_segment_that_cannot_be_removed_stays_and_the_others_are_cleaned(numbe
     (*_, said) = world.reported("cmdlog.not_cleaned")
     assert first in str(said["why"]) and os.strerror(number) in str(said["why"])
     assert first in world.segments() and others[0] not in world.segments()
+    assert world.broker.refused_removals == 1
     world.disk._faults.clear()
     world.pass_time(500)
+    assert world.broker.refused_removals == 0
     assert first not in world.segments() and numbers(world.again()) == [6]
+
+
+@pytest.mark.parametrize("size_max", [STAYED_IDS_MAX, 0])
+def test_records_of_jobs_that_are_over_go_beside_a_segment_that_stays(
+    size_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the ends of the jobs that it has; too many to be known, and all ends stay."""
+    monkeypatch.setattr(cleaning, "STAYED_IDS_MAX", size_max)
+    world = JobWorld("cmdlog_seg_size = 50\ncmdlog_clean_int = 100")
+    world.worker().adds(1)
+    (first,) = world.segments()
+    world.disk.fail("remove", f"{LOG}/{first}", errno.EPERM, times=1 << 30)
+    for each in range(2, 12):
+        world.worker().adds(each)
+        world.worker().asks(f"delete {job_id(each)}")
+    world.worker().asks(f"delete {job_id(1)}")
+    for each in (20, 21):
+        world.worker().adds(each)
+    world.pass_time(1000)
+    assert (len(world.segments()) <= 4) == bool(size_max), world.segments()
+    for how in Crash:
+        assert numbers(world.crash(how)) == [20, 21]
+    again = world.again()
+    again.disk.fail("remove", f"{LOG}/{first}", errno.EPERM, times=1 << 30)
+    again.pass_time(1000)
+    assert first in again.segments() and numbers(again.again()) == [20, 21]
+    again.disk._faults.clear()
+    again.pass_time(2000)
+    assert len(again.segments()) <= 3 and numbers(again.again()) == [20, 21]
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EBUSY])
+def test_a_successor_that_does_not_get_its_name_takes_no_room(number: int) -> None:
+    world = JobWorld("cmdlog_seg_size = 120\ncmdlog_clean_int = 100")
+    for each in range(1, 6):
+        world.worker().adds(each)
+    first = world.segments()[0]
+    world.disk.fail("rename", f"{LOG}/{first}.rw", number, times=1 << 30)
+    world.worker().asks(f"delete {job_id(1)}")
+    world.pass_time(500)
+    (*_, said) = world.reported("cmdlog.not_cleaned")
+    assert f"{first}.rw" in str(said["why"]) and world.broker.refused_removals == 1
+    assert not [name for name, _ in world.disk.list(LOG) if name.endswith(".rw")]
+    assert numbers(world.again()) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EBUSY])
+def test_a_successor_that_stays_keeps_no_other_segment_from_being_cleaned(number: int) -> None:
+    world = JobWorld("cmdlog_seg_size = 120\ncmdlog_clean_int = 100")
+    for each in range(1, 9):
+        world.worker().adds(each)
+    first, second, *_ = world.segments()
+    for verb in ("remove", "rename"):
+        world.disk.fail(verb, f"{LOG}/{first}.rw", number, times=1 << 30)
+    size = world.disk.size(f"{LOG}/{second}")
+    rounds = world.broker.workq.cleanings
+    for each in (1, 3, 4, 5):
+        world.worker().asks(f"delete {job_id(each)}")
+    while world.broker.workq.cleanings == rounds:
+        world.turn(10)
+    assert f"{first}.rw" in [name for name, _ in world.disk.list(LOG)]
+    assert second not in world.segments() or world.disk.size(f"{LOG}/{second}") < size
+    assert numbers(world.again()) == [2, 6, 7, 8]

@@ -1,4 +1,4 @@
-"""Open reads that belong to no connection: thrift's. Each has a number of its own and a time limit.
+"""Open reads that belong to no connection: those of thrift and of HTTP. Each has a number of its own and a time limit.
 
 The limit runs from the moment the item is opened, so a client that disconnects in the middle of a get leaves nothing
 open for ever.
@@ -112,10 +112,18 @@ class Leases:
         for taken, fate in reversed(ended):
             self.timed_out(leases[taken.xid], fate, now_ms)
 
+    def of(self, number: int, queue: str) -> Lease | None:
+        """Return a lease; None if there is none of that number on the queue of that name."""
+        lease = self._leases.get(number)
+        return lease if lease is not None and lease.queue.name == queue else None
+
+    def extend(self, lease: Lease, until_ms: int) -> None:
+        """Let a lease end at another moment."""
+        self._deadlines.set(lease, until_ms)
+
     def pop_of(self, number: int, queue: str) -> Lease | None:
         """Remove a lease and return it; None if there is none of that number on the queue of that name."""
-        lease = self._leases.get(number)
-        return self.pop(number) if lease is not None and lease.queue.name == queue else None
+        return None if self.of(number, queue) is None else self.pop(number)
 
     def pop(self, number: int) -> Lease | None:
         """Remove a lease and return it; None if there is none of that number."""

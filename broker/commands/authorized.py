@@ -255,6 +255,7 @@ ADMIN_PATHS = frozenset(
     )
 )
 OF_QUEUE = "/api/queues/{queue}"
+RESERVED = f"{OF_QUEUE}/reserved/"
 OF_OPERATION = "/api/operations/{number}"  # `queries.find_operation` asks for rights: they are those of its queue
 
 
@@ -273,7 +274,9 @@ def path_refusal(rights: Rights, queues: Queues, method: str, path: str, names: 
         return rights.refusal_to_look()
     if not path.startswith(OF_QUEUE):
         return rights.refusal_of_all(Role.ADMIN)
-    role = {"put": Role.WRITE, "take": Role.READ}.get(last, Role.OPERATE)
+    role = {"put": Role.WRITE, "take": Role.READ, "reserve": Role.READ}.get(last, Role.OPERATE)
+    if path.startswith(RESERVED):
+        role = Role.READ
     why, makes = rights.refusal(role, names[0]), role is Role.WRITE or (role is Role.READ and parent_of(names[0]))
     return why or (making_refusal(rights, queues, names[0]) if makes else "")
 

@@ -15,6 +15,7 @@ from staniel.protocol.http.requests import HttpRequest
 REASONS = {
     200: "OK",
     202: "Accepted",
+    204: "No Content",
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",
@@ -29,6 +30,7 @@ REASONS = {
     501: "Not Implemented",
     503: "Service Unavailable",
 }
+NO_CONTENT = 204
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
@@ -50,7 +52,9 @@ def head(
     lines = [f"HTTP/1.1 {status} {REASONS[status]}\r\n"]
     if content_type:
         lines.append(f"content-type: {content_type}\r\n")
-    if length is not None:
+    if status == NO_CONTENT:
+        pass  # RFC 9110, 8.6: it has no length
+    elif length is not None:
         lines.append(f"content-length: {length}\r\n")
     elif request.version != "1.0":
         lines.append("transfer-encoding: chunked\r\n")

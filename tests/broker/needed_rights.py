@@ -259,6 +259,13 @@ HTTP: dict[str, tuple[Row, ...]] = {
     f"POST {QUEUE}/put": (Row(WRITE, '{"data": "new"}', OK, changes=True),),
     f"POST {QUEUE}/find": (Row(READ, "{}", SECRET),),
     f"POST {QUEUE}/take": (Row(READ, '{"count": 1}', SECRET, changes=True),),
+    f"POST {QUEUE}/reserve": (
+        Row(READ, '{"count": 1}', SECRET, changes=True),
+        Row(READ, '{"wait_ms": 5}', SECRET, changes=True),
+    ),
+    f"POST {QUEUE}/reserved/confirm": (Row(READ, '{"tokens": ["1-1"]}', b"gone"),),
+    f"POST {QUEUE}/reserved/abort": (Row(READ, '{"tokens": ["1-1"]}', b"gone"),),
+    f"POST {QUEUE}/reserved/extend": (Row(READ, '{"tokens": ["1-1"]}', b"gone"),),
     f"POST {QUEUE}/purge": (
         Row(OPERATE, "{}", OK, changes=True),
         Row(OPERATE, '{"no_undo": true}', OK, changes=True),

@@ -288,7 +288,7 @@ def _take(exchange: Exchange, body: TakeBody, now_ms: int) -> None:
             session.add_unsent(queue, each)
     session.depend_on(queue)
     if size <= payloads.LONG_BYTES:
-        exchange.json({"items": [_taken(each.item) for each in taken]})
+        exchange.json({"items": [taken_view(each.item) for each in taken]})
         return
     exchange.begin(replies.JSON)
     exchange.add(b'{"items":[')
@@ -300,12 +300,19 @@ def _taken_in_pieces(items: list[Item]) -> Iterator[bytes]:
     """The same as JSON, and the end of the reply."""
     for at, item in enumerate(items):
         yield b",{" if at else b"{"
-        yield from payloads.members(item.data)
-        yield b',"flags":%d,"added_at_ms":%d}' % (item.flags, item.added_ms)
+        yield from taken_members(item)
+        yield b"}"
     yield b"]}\n"
 
 
-def _taken(item: Item) -> Taken:
+def taken_members(item: Item) -> Iterator[bytes]:
+    """Yield the members of a Taken as JSON, in pieces."""
+    yield from payloads.members(item.data)
+    yield b',"flags":%d,"added_at_ms":%d' % (item.flags, item.added_ms)
+
+
+def taken_view(item: Item) -> Taken:
+    """Return the item as it is shown to the client that has taken it."""
     text = as_text(item.data, is_cut=False)
     encoding = "base64" if text is None else "text"
     shown = b64encode(item.data).decode("ascii") if text is None else text

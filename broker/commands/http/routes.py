@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from staniel.broker.commands.http import actions, backup, choosing, kestrel, queries
+from staniel.broker.commands.http import actions, backup, choosing, kestrel, queries, reservations
 from staniel.broker.commands.http.events import CONTENT_TYPE as EVENTS
 from staniel.broker.commands.http.events import PageEvent
 from staniel.broker.commands.http.exchange import Exchange
@@ -113,6 +113,38 @@ ROUTES = (
         raw=True,
     ),
     Route("POST", "/api/queues/{queue}/take", actions.take, "Take items for good.", body=actions.TakeBody),
+    Route(
+        "POST",
+        "/api/queues/{queue}/reserve",
+        reservations.reserve,
+        "Hold items for a time; whoever has their tokens confirms them, hands them back, or holds them longer.",
+        reservations.Reservations,
+        reservations.ReserveBody,
+    ),
+    Route(
+        "POST",
+        "/api/queues/{queue}/reserved/confirm",
+        reservations.confirm,
+        "Remove reserved items for good.",
+        reservations.Ended,
+        reservations.TokensBody,
+    ),
+    Route(
+        "POST",
+        "/api/queues/{queue}/reserved/abort",
+        reservations.abort,
+        "Hand reserved items back.",
+        reservations.Ended,
+        reservations.TokensBody,
+    ),
+    Route(
+        "POST",
+        "/api/queues/{queue}/reserved/extend",
+        reservations.extend,
+        "Let reservations end later.",
+        reservations.Ended,
+        reservations.ExtendBody,
+    ),
     Route(
         "POST",
         "/api/queues/{queue}/purge",

@@ -51,7 +51,7 @@ class ExtendBody(Struct, forbid_unknown_fields=True):
     timeout_ms: int = 30_000
 
 
-class Head(Struct, frozen=True):
+class ReservedHead(Struct, frozen=True):
     """The first members of a Reserved."""
 
     token: str
@@ -83,7 +83,7 @@ class Reservations(Struct, frozen=True):
     items: list[Reserved]
 
 
-class Ended(Struct, frozen=True):
+class EndedReservations(Struct, frozen=True):
     """The number of reservations that were ended or extended, `done`. `gone`: the tokens of those that were not
     open any more; another client may have their items.
     """
@@ -219,7 +219,7 @@ class _Reservation:
     def _pieces(self) -> Iterator[bytes]:
         """Yield the same as JSON, in pieces, and the end of the reply."""
         for at, (token, ends_ms, taken) in enumerate(self._found):
-            head = Head(token, str(taken.id), taken.deliveries, ends_ms)
+            head = ReservedHead(token, str(taken.id), taken.deliveries, ends_ms)
             yield (b"," if at else b"") + replies.encode(head)[:-1] + b","
             yield from taken_members(taken.item)
             past = past_of(taken.item)
@@ -271,7 +271,7 @@ def extend(exchange: Exchange, now_ms: int) -> None:
             done += 1
         else:
             gone.append(token)
-    exchange.json(Ended(done, gone))
+    exchange.json(EndedReservations(done, gone))
 
 
 def _end_each(
@@ -286,7 +286,7 @@ def _end_each(
         else:
             gone.append(token)
     then()
-    exchange.json(Ended(done, gone))
+    exchange.json(EndedReservations(done, gone))
 
 
 def _checked(tokens: list[str]) -> list[str]:

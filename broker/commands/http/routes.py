@@ -117,7 +117,7 @@ ROUTES = (
         "POST",
         "/api/queues/{queue}/reserve",
         reservations.reserve,
-        "Hold items for a time; whoever has their tokens confirms them, hands them back, or holds them longer.",
+        "Hold items for a time; by their tokens any client confirms them, hands them back, or holds them longer.",
         reservations.Reservations,
         reservations.ReserveBody,
     ),
@@ -126,7 +126,7 @@ ROUTES = (
         "/api/queues/{queue}/reserved/confirm",
         reservations.confirm,
         "Remove reserved items for good.",
-        reservations.Ended,
+        reservations.EndedReservations,
         reservations.TokensBody,
     ),
     Route(
@@ -134,7 +134,7 @@ ROUTES = (
         "/api/queues/{queue}/reserved/abort",
         reservations.abort,
         "Hand reserved items back.",
-        reservations.Ended,
+        reservations.EndedReservations,
         reservations.TokensBody,
     ),
     Route(
@@ -142,7 +142,7 @@ ROUTES = (
         "/api/queues/{queue}/reserved/extend",
         reservations.extend,
         "Let reservations end later.",
-        reservations.Ended,
+        reservations.EndedReservations,
         reservations.ExtendBody,
     ),
     Route(

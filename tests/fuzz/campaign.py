@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS_MIN = 5  # that are left: no other process is worth its start then
 PROCESSES_MAX = 20  # of a target; one that breaks with each input says nothing new
 SPARE_SECONDS = 120  # to start, to try what is in the corpus, and to say what was found
+NO_INPUT = "no input was tried: give more --seconds"
 WHY = re.compile(r"^(?:[\w.]*(?:Error|Exception|Violation|Exit|Interrupt)\b.*|==\d+== ERROR: .*)$", re.MULTILINE)
 HEAD = f"{'target':<20}{'inputs':>12}{'core-seconds':>14}{'points':>9}{'corpus':>9}{'findings':>10}"
 
@@ -67,6 +68,8 @@ def fuzz(target: str, folder: Path, seconds: float, seed: int) -> Tally:
         if not why or tally.trouble or processes >= PROCESSES_MAX:
             break
         seed += 1_000
+    if not tally.inputs and not tally.trouble and not tally.findings:
+        tally.trouble = NO_INPUT
     tally.corpus = sum(1 for _ in corpus.iterdir()) if corpus.is_dir() else 0
     return tally
 

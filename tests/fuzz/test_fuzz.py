@@ -113,3 +113,17 @@ def test_a_campaign_names_each_finding_once(
     monkeypatch.setattr(campaign, "SECONDS_MIN", 0)
     result = CliRunner().invoke(campaign.main, ["text", "--seconds", "2", "--folder", str(tmp_path)])
     assert result.exit_code == 1 and result.output.count("a promise is broken") == 1 and told in result.output
+
+
+@pytest.mark.parametrize("said", ["", "#0 INITED", "stat::number_of_executed_units: 0"])
+def test_a_target_of_which_no_input_was_tried_does_not_look_like_a_pass(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that tries none, and ends well, is a pretended one."""
+    pretender = tmp_path / "python"
+    pretender.write_text(f"#!/bin/sh\necho '{said}'\n")
+    pretender.chmod(0o755)
+    monkeypatch.setattr(campaign.sys, "executable", str(pretender))
+    result = CliRunner().invoke(campaign.main, ["text", "--seconds", "1", "--folder", str(tmp_path)])
+    assert result.exit_code == 1, result.output
+    assert "text could not be run: no input was tried: give more --seconds" in result.output

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from staniel.journal.convert_plan import UNREADABLE, UnreadablePlan, carry_out
+from staniel.journal.copy_mark import UNFINISHED
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
 from staniel.journal.disk.fs import Fs, JournalFailure, Locked, Misplaced, is_missing, remove_each
@@ -53,7 +54,6 @@ from staniel.queues.names import NAME_BYTES_MAX, parent_of
 FORMAT_VERSION = UNUSED
 LATER = re.compile(r"staniel-spool ([0-9]{1,9})( .*)?")
 FORMATS_MAX = 2  # UNUSED and IN_USE
-UNFINISHED = "staniel-spool unfinished"  # in `.staniel/version`, while the files of a restore are being written
 MARK = "failed_sync"
 LOCK = "lock"
 OWN_FILES = (
@@ -97,7 +97,9 @@ def check_version(fs: Fs, folder: str) -> bytes | None:
     if found.startswith(f"{IN_USE} ") and (number := _hex(found.removeprefix(f"{IN_USE} "))):
         return number
     if found == UNFINISHED:
-        raise SpoolError(f"{folder} is not complete, what was copied into it was interrupted; copy it again")
+        raise SpoolError(
+            f"{folder} is not complete, what was copied into it was interrupted; remove it and copy it again"
+        )
     if (later := LATER.fullmatch(found)) and int(later[1]) > FORMATS_MAX:
         why = f"{path} says {found!r}, this program knows {FORMAT_VERSION!r}"
         raise SpoolError(f"{why}; use the version of staniel that wrote it")

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from staniel.journal import undo_file
 from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import OWN_FOLDER, Files, sidecar_folder
 from staniel.journal.libkestrel import files as libkestrel_files
@@ -27,6 +28,7 @@ CMDLOG = f"{OWN_FOLDER}/{workq_files.OWN_FOLDER}"
 OPERATIONS = f"{OWN_FOLDER}/{undo_file.FOLDER}"
 JOURNAL_KINDS = (kestrel_files.Kind.CURRENT, kestrel_files.Kind.ARCHIVE, kestrel_files.Kind.PACK)
 STREAM_KINDS = (libkestrel_files.StreamFileKind.SEGMENT, libkestrel_files.StreamFileKind.READER)
+TRY_AGAIN = "then try again"
 MIXED = "it has files of both journal formats; move those of one away, or finish `staniel journal convert`"
 
 
@@ -45,10 +47,16 @@ def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Sp
     """List a spool folder. `held`: queues, fan-out parents, of which nothing is served, and why. Raises OSError."""
     entries = fs.list(folder)
     kestrel, foreign = kestrel_files.sort_out(entries)
-    streams = {
-        name: files for name, files in libkestrel_files.group_by_queue(entries).items() if _is_stream(fs, folder, files)
-    }
-    mixed: dict[str, str] = {}
+    streams, mixed = dict[str, libkestrel_files.StreamFiles](), dict[str, str]()
+    for name, files in libkestrel_files.group_by_queue(entries).items():
+        try:
+            if _is_stream(fs, folder, files):
+                streams[name] = files
+        except OSError as error:
+            if name in kestrel and not kestrel[name].current and not kestrel[name].packs:
+                # Without a file of one format alone, segments of libkestrel's would be taken for damaged archives.
+                mixed[name] = f"the format of its files is not known: {described(error)}; {remedy(error, TRY_AGAIN)}"
+                del kestrel[name]
     known = set[str]()
     for name, files in streams.items():
         if name in kestrel:
@@ -68,20 +76,17 @@ def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Sp
 
 
 def _is_stream(fs: Fs, folder: str, files: libkestrel_files.StreamFiles) -> bool:
-    """Tell whether the files are libkestrel's: a file is named like a reader's, or begins like a segment."""
+    """Tell whether the files are libkestrel's: a file is named like a reader's, or begins like a segment. Raises
+    OSError.
+    """
     if files.readers:
         return True
     return any(first_bytes(fs, f"{folder}/{name}") == SEGMENT_MAGIC for name in files.segments)
 
 
 def first_bytes(fs: Fs, path: str) -> bytes:
-    """Return the first bytes of a file, as many as a magic has. Returns none if the file cannot be read: the error is
-    reported when the file is read as a whole.
-    """
-    try:
-        return fs.read(path, 0, MAGIC_BYTES)
-    except OSError:
-        return b""
+    """Return the first bytes of a file, as many as a magic has. Raises OSError."""
+    return fs.read(path, 0, MAGIC_BYTES)
 
 
 class SpoolFile(Struct, frozen=True):

@@ -59,6 +59,14 @@ def refused_tool(error: OSError, path: str = "", otherwise: str = "look at the s
     return f"{described(error, path)}; {advice}"
 
 
+def told(error: Exception, path: str = "") -> str:
+    """Return the line of a command that ends because of a refused call, or of a failure of the journal that one has
+    caused.
+    """
+    refused = error if isinstance(error, OSError) else error.__cause__
+    return refused_tool(refused, path) if isinstance(refused, OSError) else str(error)
+
+
 def remedy(error: BaseException | None, otherwise: str) -> str:
     """Return what an operator can do about the error; `otherwise` if that depends on more than the errno."""
     number = error.errno if isinstance(error, OSError) else None

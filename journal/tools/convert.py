@@ -10,8 +10,10 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from staniel.journal.convert_plan import ConversionPlan, carry_out, encode
-from staniel.journal.disk.fs import File, Fs
+from staniel.journal.disk.fs import File, Fs, JournalFailure, is_missing
+from staniel.journal.disk.refusals import told
 from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.errors import Damage
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.encoder import Encoder
@@ -40,6 +42,12 @@ class Refusal(Exception):
     """The error for a conversion that cannot be done. Nothing has changed; the text says why and what to do."""
 
 
+class NotInPlace(Exception):
+    """The error for a conversion whose new files are complete, and not all in their places; the text says why and what
+    to do.
+    """
+
+
 class Digest:
     """The digest of a queue's content: how many items, and a checksum over all of them in their order."""
 
@@ -61,7 +69,11 @@ class Conversion:
     (see Spool).
     """
 
-    def __init__(self, spool: Spool, queue: str, now_ms: int, progress: Progress) -> None:
+    def __init__(
+        self, spool: Spool, queue: str, now_ms: int, progress: Progress, watch: RefusedCalls | None = None
+    ) -> None:
+        """Take a spool whose disk `watch` watches."""
+        self._watch = watch or RefusedCalls()
         self.spool = spool
         self.fs: Fs = spool.fs
         self.queue = queue
@@ -74,8 +86,17 @@ class Conversion:
 
     def run(self, wanted: Format) -> int:
         """Convert the queue and return how many items have been moved; -1 if the queue is in that format already.
-        Raises Refusal, or OSError with nothing changed in the spool.
+        Raises Refusal, or OSError with nothing changed in the spool; NotInPlace.
         """
+        self._watch.take()  # a start may go on without what was refused
+        try:
+            return self._run(wanted)
+        except Refusal:
+            self._watch.check()  # what could not be read is not damaged
+            raise
+
+    def _run(self, wanted: Format) -> int:
+        """Do what `run` does."""
         if parent_of(self.queue):
             raise Refusal(f"{self.queue} is a fan-out queue; name its parent, {parent_of(self.queue)}")
         found = self._format()
@@ -88,10 +109,27 @@ class Conversion:
         new = (self._write_stream if wanted is Format.LIBKESTREL else self._write_kestrel)(lines, digests, total)
         self.fs.sync_folder(self.folder)
         self._verify(wanted, digests, total)
-        plan = ConversionPlan(f"{self.spool.own}/aside.{self.now_ms}", self.old, new)
-        replace_file(self.fs, kestrel_files.plan_path(self.spool.own), encode(plan))
-        carry_out(self.fs, self.spool.folder, self.spool.own)
+        self._watch.check()  # what could not be read might be missing in both
+        self._put_in_place(ConversionPlan(f"{self.spool.own}/aside.{self.now_ms}", self.old, new))
         return sum(digest.items for digest in digests.values())
+
+    def _put_in_place(self, plan: ConversionPlan) -> None:
+        """Write the plan and carry it out. Raises OSError with nothing changed in the spool; NotInPlace."""
+        path = kestrel_files.plan_path(self.spool.own)
+        try:
+            replace_file(self.fs, path, encode(plan))
+        except (OSError, JournalFailure) as error:
+            if is_missing(self.fs, path):
+                raise
+            raise self._not_in_place(error, path) from error
+        try:
+            carry_out(self.fs, self.spool.folder, self.spool.own)
+        except (OSError, JournalFailure) as error:
+            raise self._not_in_place(error, path) from error
+
+    def _not_in_place(self, error: OSError | JournalFailure, path: str) -> NotInPlace:
+        left = f"the files of {self.queue} are between two formats, as {path} says"
+        return NotInPlace(f"{told(error, path)}. {left}: run this again or start a server, which finishes it")
 
     def _format(self) -> Format:
         found = self.spool.listing()

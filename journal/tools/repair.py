@@ -14,10 +14,12 @@ from typing import assert_never
 
 from msgspec import Struct, field
 
+from staniel.journal.copy_mark import VERSION, clear_mark, set_mark
 from staniel.journal.disk.failed_sync import FailedSyncMarker
 from staniel.journal.disk.fs import Fs
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
+from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.encoder import Encoder
@@ -46,7 +48,7 @@ from staniel.queues.item import LOST_MS, Item, copy_of
 
 START_ONCE = "start a server on the spool once, or on a copy of the folder; it brings them up to date"
 WORK = "repair"  # in the own folder of the copy, while it is made
-COPIED = ("version", "status", "paused")  # own files of a spool that are copied
+COPIED = ("status", "paused")  # own files of a spool that are copied
 INTENTS = "intents"
 PARSERS = (kestrel_files.parse, libkestrel_files.parse)
 
@@ -83,7 +85,8 @@ class Repair:
     def __init__(
         self, fs: Fs, folder: str, names: frozenset[str] | None, target: str, now_ms: int, progress: Progress
     ) -> None:
-        self.fs, self.folder, self.target = fs, folder, target
+        self._watch = RefusedCalls()
+        self.fs, self.folder, self.target = self._watch.on(fs), folder, target
         self.now_ms, self.progress = now_ms, progress
         self.work = f"{target}/{OWN_FOLDER}/{WORK}"
         self.anew = f"{self.work}/anew"
@@ -92,7 +95,18 @@ class Repair:
         self._mixed: set[str] = set()
 
     def run(self) -> Iterator[Repaired]:
-        """Make the repaired copy. Raises CannotRepair before anything is made; OSError, JournalFailure."""
+        """Make the repaired copy. Raises CannotRepair before anything is made; OSError, JournalFailure: then the copy
+        is marked as unfinished. Any refused call ends the repair: only bytes that were read can be damaged.
+        """
+        for each in self._made():
+            self._watch.check()
+            yield each
+        self._watch.check()
+        self.fs.sync_folder(self.target)
+        clear_mark(self.fs, f"{self.target}/{OWN_FOLDER}", self._version())
+
+    def _made(self) -> Iterator[Repaired]:
+        """Make the copy, with the mark that keeps servers off it. Raises as `run` does."""
         fs, folder = self.fs, self.folder
         if self._names is None:
             self._check_version()
@@ -101,6 +115,9 @@ class Repair:
             self._look_at(each)
         source = ReadSource(fs, folder)
         listing = source.listing
+        self._watch.check()
+        fs.make_folder(f"{self.target}/{OWN_FOLDER}")
+        set_mark(fs, f"{self.target}/{OWN_FOLDER}")
         fs.make_folder(kestrel_files.sidecar_folder(self.work))
         fs.make_folder(self.anew)
         fs.make_folder(kestrel_files.sidecar_folder(self.target))
@@ -116,7 +133,17 @@ class Repair:
         if source.cmdlog and (self._names is None or source.cmdlog == folder):
             yield self._jobs(source)
         yield from self._left_behind(left) if self._names is not None else self._copy_own()
-        fs.sync_folder(self.target)
+
+    def _version(self) -> bytes:
+        """Return the version that the copy gets. Empty: only some files are copied, or no server has used the folder.
+        Raises OSError.
+        """
+        own = f"{self.folder}/{OWN_FOLDER}"
+        if self._names is not None or not _is_there(self.fs, f"{own}/{VERSION}"):
+            return b""
+        if used_log(self.fs, own) is not None:  # the copy has no redo log
+            return f"{UNUSED}\n".encode()
+        return self.fs.read(f"{own}/{VERSION}", 0, 1 << 20)
 
     def _check_version(self) -> None:
         """Verify that a start would accept the spool. Raises CannotRepair."""
@@ -131,6 +158,8 @@ class Repair:
         """
         fs, folder = self.fs, self.folder
         match left.work:
+            case Work.COPY:
+                raise CannotRepair(f"{folder} is not complete: {left.work.value}; remove it and copy it again")
             case Work.CONVERSION:
                 raise CannotRepair(f"a conversion in {folder} is not finished: finish `staniel journal convert` first")
             case Work.FAILED_SYNC:
@@ -173,6 +202,7 @@ class Repair:
         recovery = Recovery(fs, work)
         recovered = recovery.recover(queue, files, self.now_ms, MEMORY_BYTES)
         recovery.drop_stand_ins(recovered)
+        self._watch.check()
         told = {each.file for each in lost}
         cut = [each for each in recovered.damages if each.file not in told]
         lost += [FileFlaw(each.file, Flaw(each.at, each.lost_bytes, each.why, each.is_torn)) for each in cut]
@@ -211,6 +241,7 @@ class Repair:
                 pending = 0
         finish_file(file, b"".join(pieces))
         found = self._count(queue, self.anew)
+        self._watch.check()
         assert found == count, f"{queue}: {count} items were written, {found} are read back"
         return count, lost_items
 
@@ -229,6 +260,7 @@ class Repair:
         lost = self._flaws(work, family)
         files = libkestrel_files.group_by_queue(fs.list(work))[family]
         found = StreamRecovery(fs, work, f"{work}/damaged").recover(files, self.now_ms)
+        self._watch.check()
         kept = [name for name in found.files.names() if name not in found.ignored]
         for name in found.ignored:
             fs.remove(f"{work}/{name}")
@@ -278,6 +310,7 @@ class Repair:
             name = each.path.removeprefix(f"{folder}/")
             if queue or workq_files.segment_numbers([(name, True)]):
                 found += [FileFlaw(name, flaw) for flaw in each.flaws]
+        self._watch.check()
         return found
 
     def _check(self, found: Repaired, folder: str) -> None:
@@ -327,8 +360,6 @@ class Repair:
         for name in COPIED:
             if _is_there(self.fs, f"{own}/{name}"):
                 replace_file(self.fs, f"{new}/{name}", self.fs.read(f"{own}/{name}", 0, 1 << 30))
-        if used_log(self.fs, own) is not None:  # the copy has no redo log
-            replace_file(self.fs, f"{new}/version", f"{UNUSED}\n".encode())
         if _is_there(self.fs, f"{own}/{INTENTS}"):
             yield from self._copy_intents(f"{own}/{INTENTS}", f"{new}/{INTENTS}")
         yield from self._copy_undos(f"{own}/{UNDO_FOLDER}", f"{new}/{UNDO_FOLDER}")

@@ -8,6 +8,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from staniel.journal.copy_mark import VERSION, has_mark
 from staniel.journal.disk.fs import Fs
 from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
 from staniel.journal.redo.dump import used_log
@@ -20,6 +21,7 @@ MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 class Work(Enum):
+    COPY = "what is copied into it is not complete"
     FAILED_SYNC = "a sync has failed in the last run"
     REDO_LOG = "the redo log may have what journals lack"
     CONVERSION = "a conversion is not finished"
@@ -43,6 +45,8 @@ def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
     """
     own = f"{folder}/{OWN_FOLDER}"
     found = []
+    if has_mark(fs, own):
+        found.append(Unfinished(Work.COPY, f"{own}/{VERSION}"))
     if _is_there(fs, f"{own}/{MARK}"):
         found.append(Unfinished(Work.FAILED_SYNC, f"{own}/{MARK}"))
     if used_log(fs, own) is not None:

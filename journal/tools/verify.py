@@ -6,10 +6,12 @@ Nothing is changed. The command line prints what is found (server/cli/verify.py)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from msgspec import Struct, field
 
 from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.dump import Dumper, Row, Run, runs
 from staniel.journal.errors import CUT_SHORT, Corrupt, Flaw, Truncated
 from staniel.journal.kestrel import files as kestrel_files
@@ -40,6 +42,7 @@ class Inspection(Struct):
     has_checksums: bool = False
     flaws: list[Flaw] = field(default_factory=list)
     hints: list[Flaw] = field(default_factory=list)
+    refusal: str = ""
 
     @property
     def is_damaged(self) -> bool:
@@ -55,7 +58,7 @@ Journal = tuple[str, Reader, bool]
 
 def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterator[Inspection]:
     """Inspect every journal file of a spool or of a command log's folder, or those of `queues` alone; a command log's
-    jobs are of all queues. Raises OSError for the folder; a file that cannot be read has a flaw.
+    jobs are of all queues. Raises OSError for the folder; a file that the system refuses to read has a refusal.
     """
     for name, read, is_written in _journals(fs, folder, queues):
         found = Inspection(f"{folder}/{name}")
@@ -64,7 +67,7 @@ def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterat
                 found.bytes = fs.size(found.path)
             read(fs, found, is_written)
         except OSError as error:
-            found.flaws.append(Flaw(0, found.bytes, f"cannot be read: {error.strerror}"))
+            found.refusal = refused_tool(error, found.path)
         found.flaws.sort(key=lambda flaw: flaw.at)
         yield found
 
@@ -109,7 +112,11 @@ def _segments(fs: Fs, folder: str, own: kestrel_files.Files, stream: libkestrel_
     Kestrel's, the first bytes of each file tell; else all files are segments if there is a reader's file, or if one of
     them begins like a segment.
     """
-    begin_so = {name for name in stream.segments if first_bytes(fs, f"{folder}/{name}") == SEGMENT_MAGIC}
+    begin_so = set[str]()
+    for name in stream.segments:
+        with suppress(OSError):  # it has a refusal when it is read as a whole
+            if first_bytes(fs, f"{folder}/{name}") == SEGMENT_MAGIC:
+                begin_so.add(name)
     if own.current or own.packs:
         return begin_so
     return set(stream.segments) if stream.readers or begin_so else set()

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from staniel.journal.disk.os_fs import is_named
+from staniel.journal.copy_mark import has_mark
+from staniel.journal.disk.os_fs import OsFs, is_named
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
 from staniel.journal.libkestrel import files as libkestrel_files
@@ -86,7 +87,11 @@ def _look(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[Jour
 
 
 def check_converted(folder: Folder) -> None:
-    """Refuse a folder during a conversion, with ValueError: some items would be in neither format."""
+    """Refuse a folder during a conversion, with ValueError: some items would be in neither format. Refuse an unfinished
+    copy, too. Raises OSError.
+    """
+    if isinstance(folder, LocalFolder) and has_mark(OsFs(), os.path.join(folder.path, OWN_FOLDER)):
+        raise ValueError(f"{folder.url} is not complete, what was copied into it was interrupted: copy it again")
     if isinstance(folder, LocalFolder) and is_named(plan := plan_path(os.path.join(folder.path, OWN_FOLDER))):
         raise ValueError(
             f"a conversion in {folder.url} is not over, its queue's files are between two places: wait for it; if"

@@ -12,10 +12,12 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import JournalFailure, Locked
 from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.refusals import told
+from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.spool import Spool, SpoolError
-from staniel.journal.tools.convert import Conversion, Refusal
+from staniel.journal.tools.convert import Conversion, NotInPlace, Refusal
 from staniel.pipeline.lake.folders import absolute, below, folder, folder_missing
 from staniel.pipeline.sources.options import Options, QueuePatterns, as_option
 from staniel.pipeline.tasks.summarise import run
@@ -52,37 +54,47 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
     chosen = QueuePatterns(
         Options({"queues": queues} if queues else {}, {"queue", "queues", "queuePattern"}, "convert")
     )
-    if not (place := folder(path)).exists():
-        return [Converted(path, "", 0, str(folder_missing(path)))]
-    if not place.list() and not folder(below(path, OWN_FOLDER)).exists():
-        return [Converted(path, "", 0, str(folder_missing(path, "are no journals in")))]
-    disk = OsFs()
     try:
-        spool = Spool(disk, path)
+        if not (place := folder(path)).exists():
+            return [Converted(path, "", 0, str(folder_missing(path)))]
+        if not place.list() and not folder(below(path, OWN_FOLDER)).exists():
+            return [Converted(path, "", 0, str(folder_missing(path, "are no journals in")))]
+    except OSError as error:
+        return [Converted(path, "", 0, told(error, path))]
+    disk, watch = OsFs(), RefusedCalls()
+    try:
+        spool = Spool(watch.on(disk), path)
         spool.finish_log()
     except Locked as locked:
         disk.close()
         return [Converted(path, "", 0, f"{locked.holder} has it open; stop it first")]
-    except (SpoolError, JournalFailure, OSError) as error:
+    except (OSError, JournalFailure) as error:
+        disk.close()
+        return [Converted(path, "", 0, told(error, path))]
+    except SpoolError as error:
         disk.close()
         return [Converted(path, "", 0, str(error))]
     try:
         found = spool.listing()
         names = {parent_of(name) or name for name in [*found.kestrel, *found.streams]}
         missing = [Converted(path, each, 0, "there is no such queue") for each in chosen.unmet(names)]
-        return [*missing, *(_one(spool, name, wanted, now_ms) for name in sorted(names) if name in chosen)]
+        return [*missing, *(_one(spool, name, wanted, now_ms, watch) for name in sorted(names) if name in chosen)]
+    except OSError as error:
+        return [Converted(path, "", 0, told(error, path))]
     finally:
         disk.close()
 
 
-def _one(spool: Spool, queue: str, wanted: Format, now_ms: int) -> Converted:
+def _one(spool: Spool, queue: str, wanted: Format, now_ms: int, watch: RefusedCalls) -> Converted:
     if wanted is Format.LIBKESTREL and (why := libkestrel_files.name_error(queue)):
         return Converted(spool.folder, queue, 0, why)
-    conversion = Conversion(spool, queue, now_ms, lambda *_: None)
+    conversion = Conversion(spool, queue, now_ms, lambda *_: None, watch)
     try:
         items = conversion.run(wanted)
         left = [each.describe() for each in conversion.left]
         is_whole = all(each.is_torn for each in conversion.left)
         return Converted(spool.folder, queue, items, "", left, is_whole)
-    except (Refusal, JournalFailure, OSError) as error:
+    except (OSError, JournalFailure) as error:
+        return Converted(spool.folder, queue, 0, f"nothing has been replaced: {told(error, spool.folder)}")
+    except (Refusal, NotInPlace) as error:
         return Converted(spool.folder, queue, 0, str(error))

@@ -18,8 +18,10 @@ from staniel.broker.config.load import parse
 from staniel.broker.config.values import quoted
 from staniel.broker.events import Level
 from staniel.broker.recovery import recover
+from staniel.journal.copy_mark import VERSION, has_mark
 from staniel.journal.disk.fs import JournalFailure, Locked
 from staniel.journal.disk.os_fs import OsFs, is_folder, is_named
+from staniel.journal.disk.refusals import told
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import OWN_FOLDER
@@ -28,10 +30,10 @@ from staniel.journal.spool import FORMAT_VERSION, SpoolError
 from staniel.journal.spool_listing import CMDLOG, is_journal_file
 from staniel.journal.tools.source import JOBS, ReadSource
 from staniel.journal.tools.stats import stats
-from staniel.journal.tools.unfinished import unfinished_work
+from staniel.journal.tools.unfinished import Work, unfinished_work
 from staniel.journal.workq import files as workq_files
 from staniel.server.backup.manifest import BackupError
-from staniel.server.backup.restore import VERSION, NewSpool, failure, removed_if_refused
+from staniel.server.backup.restore import NewSpool, failure, removed_if_refused
 from staniel.server.backup.source import is_spool
 from staniel.server.backup.store import Progress
 
@@ -103,6 +105,8 @@ def survey(folder: str, now_ms: int, progress: Progress) -> Survey:
     try:
         if not is_folder(folder):
             raise BackupError(f"{folder} is no folder: name the one in which the old server kept its journals")
+        if has_mark(fs, f"{folder}/{OWN_FOLDER}"):
+            raise BackupError(f"{folder} is not complete: {Work.COPY.value}; name the old server's own folder")
         if is_spool(folder):
             raise BackupError(f"{folder} is a spool of Staniel already: copy it with `staniel backup` and `restore`")
         _refuse_unfinished(fs, folder)
@@ -305,7 +309,7 @@ def _prove(found: Survey, target: str, now_ms: int) -> Adopted:
         has = {queue.name: len(queue.line) for queue in broker.queues}
         broker.shutdown(now_ms)
     except (OSError, SpoolError, JournalFailure, Locked) as error:
-        why = f"a server cannot start on {target}: {error}"
+        why = f"a server cannot start on {target}: {told(error, target)}"
         raise BackupError(f"{why}. It is not complete, and stays to be looked at: remove it, or adopt again") from error
     finally:
         fs.close()

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 
+from staniel.journal.copy_mark import UNFINISHED, VERSION, clear_mark, set_mark
 from staniel.journal.disk.fs import File, Fs, Locked
 from staniel.journal.disk.os_fs import OsFs, is_folder, is_named, walk
 from staniel.journal.disk.refusals import refused_tool
-from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
-from staniel.journal.spool import FORMAT_VERSION, LOCK, UNFINISHED
+from staniel.journal.spool import FORMAT_VERSION, LOCK
 from staniel.journal.spool_listing import CMDLOG, OPERATIONS
 from staniel.journal.tools.unfinished import Unfinished, Work, unfinished_work
 from staniel.server.backup.manifest import BackedUpFile, BackupError, FilePart, Manifest
 from staniel.server.backup.store import Progress, Store, data_name
 
-VERSION = "version"
 SPARE_BYTES = 1 << 20
 CARRIED = (Work.TRANSFERS, Work.OPERATION)  # unfinished work that backups hold completely
 
@@ -40,12 +40,12 @@ class NewSpool:
             raise failure(error, folder) from error
 
     def _begin(self, size: int) -> None:
-        fs, version = self.fs, f"{self.own}/{VERSION}"
+        fs = self.fs
         refuse_used(self.folder)
         fs.make_folder(self.own)
         self._lock()
         with removed_if_refused(self):
-            replace_file(fs, version, f"{UNFINISHED}\n".encode())
+            set_mark(fs, self.own)
             self._clear()
             free = fs.free_bytes(self.folder)[0]
             if size + SPARE_BYTES > free:
@@ -82,17 +82,27 @@ class NewSpool:
                     shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
 
     def finish(self) -> None:
-        """Make the complete copy a spool. Raises BackupError."""
+        """Make the complete copy a spool. Raises BackupError: then it has the mark, or the error says that it may not
+        have it.
+        """
         try:
             for folder in self._rooms:
                 if not os.listdir(folder):
                     os.rmdir(folder)
             self._give_to_owner()
             self.fs.sync_all(self.folder)
-            replace_file(self.fs, f"{self.own}/{VERSION}", f"{FORMAT_VERSION}\n".encode())
-            self._give_to_owner()
+            clear_mark(self.fs, self.own, f"{FORMAT_VERSION}\n".encode())
+            self._own_version()
         except OSError as error:
             raise failure(error, self.folder) from error
+
+    def _own_version(self) -> None:
+        """Give the new version file to the owner, too. Raises OSError: then the copy has the mark again."""
+        try:
+            self._give_to_owner()
+        except OSError:
+            set_mark(self.fs, self.own)
+            raise
 
     def _give_to_owner(self) -> None:
         """Give the files that root has copied to the owner of the folder, whose server must write to them."""
@@ -104,11 +114,11 @@ class NewSpool:
                 os.chown(f"{folder}/{name}", found.st_uid, found.st_gid, follow_symlinks=False)
 
     def remove(self) -> None:
-        """Remove everything except a folder that existed before. A spool marked as complete stays. The mark is removed
-        last. Raises OSError.
+        """Remove everything except a folder that existed before. The mark is removed last. Raises OSError, also for a
+        spool whose mark could not be set again.
         """
         if not is_unfinished(self.folder):
-            return
+            raise OSError(errno.ENOTEMPTY, "it has no mark of an unfinished copy", self.folder)
         self._clear()
         shutil.rmtree(self.own)
         if not self._was_there:
@@ -130,9 +140,9 @@ def removed_if_refused(spool: NewSpool) -> Iterator[None]:
         refused = error if isinstance(error, BackupError) else failure(error, spool.folder)
         try:
             spool.remove()
-        except OSError:
-            left = f"{spool.folder} is not complete, and no server starts on it: remove it"
-            raise BackupError(f"{refused}. {left}") from error
+        except OSError as kept:
+            starts = "a server may start" if kept.errno == errno.ENOTEMPTY else "no server starts"
+            raise BackupError(f"{refused}. {spool.folder} is not complete, and {starts} on it: remove it") from error
         raise refused from error
 
 
@@ -187,6 +197,7 @@ def _look_at_unfinished(spool: NewSpool) -> list[Unfinished]:
         left = unfinished_work(spool.fs, spool.folder)
     except OSError as error:
         raise failure(error, spool.folder) from error
+    left = [each for each in left if each.work is not Work.COPY]
     for each in left:
         if each.work not in CARRIED or (each.work is Work.OPERATION and not each.queue):
             why = f"{each.path} says that {each.work.value}, in a way that this version does not know"

@@ -17,6 +17,7 @@ from msgspec import Struct
 from staniel.broker.operations.backup import HeldFiles
 from staniel.broker.operations.last_backup import BackupMade, path_in, write
 from staniel.broker.version import VERSION
+from staniel.journal.copy_mark import UNFINISHED
 from staniel.journal.disk.fs import Locked
 from staniel.journal.disk.os_fs import OsFs, is_file, is_folder, is_named
 from staniel.journal.disk.refusals import refused_tool
@@ -173,6 +174,8 @@ def _refuse_unfinished(spool: str) -> None:
     own = f"{spool}/{OWN_FOLDER}"
     with open(f"{own}/version", encoding="utf-8", errors="replace") as file:
         found = file.read(100).strip()
+    if found == UNFINISHED:
+        raise BackupError(f"{spool} is not complete: {Work.COPY.value}; remove it and copy it again")
     if found != UNUSED:
         raise BackupError(f"the server of {spool} was not stopped cleanly, or is another version's: {START_ONCE}")
     for left in unfinished_work(OsFs(), spool):

@@ -16,6 +16,8 @@ from msgspec import Struct, structs
 
 from staniel.journal.disk.fs import Fs, JournalFailure, Locked
 from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.refusals import refused_tool, told
+from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.dump import Dumper, Row, Totals, rows
 from staniel.journal.errors import Corrupt, Flaw, Truncated
 from staniel.journal.kestrel.dump import KestrelDumper
@@ -23,7 +25,7 @@ from staniel.journal.libkestrel.dump import LibkestrelDumper
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from staniel.journal.redo.dump import dump_log, is_redo_log
 from staniel.journal.spool import Spool, SpoolError
-from staniel.journal.tools.convert import Conversion, Refusal
+from staniel.journal.tools.convert import Conversion, NotInPlace, Refusal
 from staniel.journal.tools.verify import begun_stream, is_written_to
 from staniel.journal.workq import dump as workq_dump
 from staniel.journal.workq import files as workq_files
@@ -121,7 +123,10 @@ def dump(
     """
     options = DumpOptions(frozenset(op.upper() for op in ops), ids, at, as_json, payload, quiet)
     fs = OsFs()
-    files = [file for path in paths for file in _files(fs, path, frozenset(queues))]
+    try:
+        files = [file for path in paths for file in _files(fs, path, frozenset(queues))]
+    except OSError as error:
+        raise click.ClickException(printable(refused_tool(error))) from error
     if not files:
         raise click.ClickException(
             f"no journal file {'of such a queue ' if queues else ''}in {printable(', '.join(paths))}"
@@ -145,23 +150,25 @@ def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
 
     Exit code 0: the queues are in that format; 1: they are, except for unreadable parts; 2: refused, or interrupted.
     """
+    disk, watch, whole, queue = OsFs(), RefusedCalls(), list[bool](), ""
     try:
-        spool = Spool(OsFs(), path)
+        spool = Spool(watch.on(disk), path)
         spool.finish_log()
-        whole = [_convert(spool, queue, Format(wanted)) for queue in queues]
-    except (Refusal, SpoolError) as refused:
+        for queue in queues:
+            whole.append(_convert(spool, queue, Format(wanted), watch))
+    except (Refusal, SpoolError, NotInPlace) as refused:
         raise CannotRead(printable(str(refused))) from refused
     except Locked as locked:
         raise CannotRead(f"{printable(locked.holder)} has this spool; stop the server first") from locked
-    except OSError as error:
-        raise CannotRead(printable(f"nothing has been replaced: {error}")) from error
-    except JournalFailure as failure:
-        hint = "mend the disk, then do it again: what is to be trusted is written anew first"
-        raise CannotRead(printable(f"{failure}; {hint}")) from failure
+    except (OSError, JournalFailure) as error:
+        what = f"nothing of {queue} has been replaced" if queue else "nothing has been replaced"
+        raise CannotRead(printable(f"{what}: {told(error, path)}")) from error
+    finally:
+        disk.close()
     sys.exit(0 if all(whole) else 1)
 
 
-def _convert(spool: Spool, queue: str, wanted: Format) -> bool:
+def _convert(spool: Spool, queue: str, wanted: Format, watch: RefusedCalls) -> bool:
     """Convert a queue. Return True if the old files could be read completely, except for ends that were being written
     when a server died.
     """
@@ -170,7 +177,7 @@ def _convert(spool: Spool, queue: str, wanted: Format) -> bool:
         click.echo(printable(f"{queue}: {what}, {done:,} of {total:,} items"), err=True)
 
     now_ms = int(time() * 1000)
-    conversion = Conversion(spool, queue, now_ms, tell)
+    conversion = Conversion(spool, queue, now_ms, tell, watch)
     count = conversion.run(wanted)
     if count < 0:
         click.echo(f"{printable(queue)}: {wanted.value} already")
@@ -214,7 +221,7 @@ def dump_file(fs: Fs, path: str, options: DumpOptions) -> bool:
     except BrokenPipeError:
         raise  # click ends quietly
     except OSError as error:
-        click.echo(printable(f"{path}: {error.strerror}"), err=True)
+        click.echo(printable(refused_tool(error, path)), err=True)
         return False
 
 

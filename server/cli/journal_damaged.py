@@ -11,6 +11,7 @@ import click
 
 from staniel.broker.config.values import parse_duration
 from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.kestrel.files import damaged_folder
 from staniel.server.cli.journal_reading import CannotRead, json_option, now_ms
 from staniel.server.cli.live_command import confirm
@@ -74,7 +75,7 @@ def _copies(fs: OsFs, folder: str) -> list[tuple[str, int, int]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise CannotRead(printable(f"cannot read {folder}: {error.strerror}")) from error
+        raise CannotRead(printable(refused_tool(error, folder))) from error
     return sorted(found, key=lambda each: -each[2])
 
 
@@ -88,5 +89,5 @@ def _remove(fs: OsFs, folder: str, names: list[str]) -> bool:
             continue
         except OSError as error:
             is_whole = False
-            click.echo(printable(f"{folder}/{name} is not removed: {error.strerror}"), err=True)
+            click.echo(printable(refused_tool(error, f"{folder}/{name}")), err=True)
     return is_whole

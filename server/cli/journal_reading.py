@@ -18,6 +18,8 @@ from time import monotonic_ns, time
 import click
 
 from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.refusals import refused_tool
+from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.tools import contents as contents_tool
 from staniel.journal.tools import history as history_tool
 from staniel.journal.tools import stats as stats_tool
@@ -84,10 +86,11 @@ def now_ms() -> int:
 @contextmanager
 def reading(folder: str, what: str) -> Iterator[tuple[ReadSource, Ticker]]:
     """Yield a source, and its progress; errors become one line."""
-    fs, folder = OsFs(), folder.rstrip("/") or "/"
+    disk, watch, folder = OsFs(), RefusedCalls(), folder.rstrip("/") or "/"
     ticker = Ticker(what, lambda: monotonic_ns() // 1_000_000, sys.stderr)
     try:
-        yield ReadSource(fs, folder, ticker), ticker
+        yield ReadSource(watch.on(disk), folder, ticker), ticker
+        watch.check()  # without a file that was refused, such as a sidecar, the output may lack something
     except NotFound as nothing:
         ticker.clear()
         raise CannotRead(printable(str(nothing))) from nothing
@@ -95,10 +98,9 @@ def reading(folder: str, what: str) -> Iterator[tuple[ReadSource, Ticker]]:
         ticker.clear()
         if error.errno == errno.EPIPE:
             raise  # click ends quietly
-        where = printable(str(error.filename or folder))
-        raise CannotRead(f"cannot read {where}: {error.strerror}") from error
+        raise CannotRead(printable(refused_tool(error, folder))) from error
     finally:
-        fs.close()
+        disk.close()
 
 
 def tell_flaws(folder: str, flaws: Iterable[FileFlaw]) -> bool:
@@ -298,24 +300,30 @@ def at(moment: int, queue: str, folder: str, jobs: bool, limit: int, payload: st
         ticker.clear()
         base = source.cmdlog if found.format == "workq" else source.folder
         is_damaged = tell_flaws(base, found.flaws)
-    shown = found.items[: limit or None]
-    if as_json:
-        for held in shown:
-            click.echo(json.dumps(_held_json(held, found.read, payload)))
-    else:
-        rows = [_held_row(held, found.read, payload, moment) for held in shown]
-        click.echo("\n".join(table(("ID", "STATE", "ADDED", "BYTES", "DATA"), rows, LEFT)))
-    perhaps = sum(not held.is_certain for held in found.items)
-    if as_json:
-        end = {"queue": queue, "at_ms": moment, "format": found.format, "items": len(found.items), "perhaps": perhaps}
-        click.echo(json.dumps({**end, "notes": found.notes, "damage": flaws_as_json(found.flaws)}))
-    else:
-        count = counted(len(found.items), "job" if found.format == "workq" else "item")
-        more = f", {perhaps:,} of them perhaps" if perhaps else ""
-        cut = f"; the first {len(shown):,} are shown" if len(shown) < len(found.items) else ""
-        click.echo(f"{count} at {moment_text(moment)} UTC{more}{cut}")
-        for note in found.notes:
-            click.echo(f"note: {printable(note)}")
+        shown = found.items[: limit or None]
+        if as_json:
+            for held in shown:
+                click.echo(json.dumps(_held_json(held, found.read, payload)))
+        else:
+            rows = [_held_row(held, found.read, payload, moment) for held in shown]
+            click.echo("\n".join(table(("ID", "STATE", "ADDED", "BYTES", "DATA"), rows, LEFT)))
+        perhaps = sum(not held.is_certain for held in found.items)
+        if as_json:
+            end = {
+                "queue": queue,
+                "at_ms": moment,
+                "format": found.format,
+                "items": len(found.items),
+                "perhaps": perhaps,
+            }
+            click.echo(json.dumps({**end, "notes": found.notes, "damage": flaws_as_json(found.flaws)}))
+        else:
+            count = counted(len(found.items), "job" if found.format == "workq" else "item")
+            more = f", {perhaps:,} of them perhaps" if perhaps else ""
+            cut = f"; the first {len(shown):,} are shown" if len(shown) < len(found.items) else ""
+            click.echo(f"{count} at {moment_text(moment)} UTC{more}{cut}")
+            for note in found.notes:
+                click.echo(f"note: {printable(note)}")
     sys.exit(1 if is_damaged else 0)
 
 

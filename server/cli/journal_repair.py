@@ -9,12 +9,15 @@ import json
 import os
 import shutil
 import sys
+from contextlib import suppress
 from time import monotonic_ns
 
 import click
 
+from staniel.journal.copy_mark import has_mark
 from staniel.journal.disk.fs import JournalFailure
-from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.os_fs import OsFs, is_folder, is_named
+from staniel.journal.disk.refusals import refused_tool, told
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.tools.repair import CannotRepair, Repair, Repaired
 from staniel.server.cli.journal_reading import CannotRead, flaws_as_json, json_option, now_ms
@@ -32,14 +35,17 @@ def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
     """Write a repaired copy of SPOOL, or of journal FILEs of one folder, to DIR, and list what is lost.
 
     The originals are not changed, and no server may have them open. The copy holds what a start would serve, and
-    `staniel journal verify` finds nothing wrong with it. DIR needs room for the files, and for those of the largest
-    queue once more. Exit code 0: everything could be read, except torn ends; 1: something is lost, and named; 2: there
-    is no copy, or only a part of one.
+    `staniel journal verify` finds nothing wrong with it. Until it is complete and synced no server starts on it. DIR
+    needs room for the files, and for those of the largest queue once more. Exit code 0: everything could be read,
+    except torn ends; 1: something is lost, and named; 2: there is no copy, or only a part of one.
     """
     fs, target = OsFs(), target.rstrip("/") or "/"
-    folder, names = _named(paths)
-    if os.path.lexists(target) and not (os.path.isdir(target) and not os.listdir(target)):
-        raise CannotRead(f"{printable(target)} is not empty: give a new folder with --to")
+    try:
+        folder, names = _named(paths)
+        if is_named(target) and not (is_folder(target) and not os.listdir(target)):
+            raise CannotRead(f"{printable(target)} is not empty: give a new folder with --to")
+    except OSError as error:
+        raise CannotRead(printable(refused_tool(error, target))) from error
     ticker = Ticker("copied", lambda: monotonic_ns() // 1_000_000, sys.stderr)
     total = has_losses = 0
     try:
@@ -55,12 +61,12 @@ def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
         raise  # click ends quietly
     except (OSError, JournalFailure) as error:
         ticker.clear()
-        why = error.strerror if isinstance(error, OSError) else error
-        left = f"; {target} holds a part of it, remove it" if os.path.isdir(target) else ""
-        raise CannotRead(printable(f"the copy is not finished: {why}{left}")) from error
+        why = told(error, folder)
+        raise CannotRead(printable(f"the copy is not finished: {why}{_left(fs, target)}")) from error
     finally:
         fs.close()
-    _clear(target)
+    with suppress(OSError):  # the copy is complete
+        _clear(target)
     if not total:
         raise CannotRead(f"no journal file in {printable(folder)}")
     if not as_json:
@@ -70,13 +76,24 @@ def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
 
 
 def _named(paths: tuple[str, ...]) -> tuple[str, frozenset[str] | None]:
-    """Return the folder, and the names of its files; None: all."""
-    if len(paths) == 1 and os.path.isdir(paths[0]):
+    """Return the folder, and the names of its files; None: all. Raises OSError."""
+    if len(paths) == 1 and is_folder(paths[0]):
         return paths[0].rstrip("/") or "/", None
     folders = {os.path.dirname(path) or "." for path in paths}
-    if len(folders) > 1 or any(os.path.isdir(path) for path in paths):
+    if len(folders) > 1 or any(is_folder(path) for path in paths):
         raise click.UsageError("expected one spool, or files of one folder")
     return folders.pop(), frozenset(map(os.path.basename, paths))
+
+
+def _left(fs: OsFs, target: str) -> str:
+    """Return what the text of an error says of the unfinished copy."""
+    try:
+        if not is_named(target) or not os.listdir(target):
+            return ""
+        starts = "no server starts" if has_mark(fs, f"{target}/{OWN_FOLDER}") else "a server may start"
+    except OSError:
+        starts = "a server may start"
+    return f". {target} is not complete, and {starts} on it: remove it"
 
 
 def _tell(folder: str, found: Repaired, as_json: bool) -> None:
@@ -101,7 +118,7 @@ def _tell(folder: str, found: Repaired, as_json: bool) -> None:
 
 
 def _clear(target: str) -> None:
-    """Remove the working folder, and empty folders."""
+    """Remove the working folder, and empty folders. Those that cannot be removed do no harm."""
     own = f"{target}/{OWN_FOLDER}"
     shutil.rmtree(f"{own}/repair", ignore_errors=True)
     for folder in (f"{own}/segments", own, target):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import Any
 
 import click
@@ -14,14 +15,18 @@ class ExistingPath(click.Path):
     """
 
     def __init__(self, *, file_okay: bool = True) -> None:
-        super().__init__(exists=True, file_okay=file_okay)
+        super().__init__(exists=False, file_okay=file_okay)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path. Raises click.BadParameter."""
         try:
-            os.stat(value)
+            mode = os.stat(value).st_mode
         except (FileNotFoundError, NotADirectoryError):
-            pass  # told by click
+            self.fail(f"{self.name.title()} {value!r} does not exist.", param, ctx)
         except OSError as error:
-            self.fail(f"cannot look at {value}: {error.strerror}", param, ctx)
-        return super().convert(value, param, ctx)
+            from staniel.journal.disk.refusals import refused_tool  # not to be loaded for every command
+
+            self.fail(refused_tool(error), param, ctx)
+        if not self.file_okay and not stat.S_ISDIR(mode):
+            self.fail(f"{self.name.title()} {value!r} is a file.", param, ctx)
+        return value

@@ -12,8 +12,11 @@ import sys
 import click
 from msgspec import Struct, structs
 
+from staniel.journal.copy_mark import has_mark
 from staniel.journal.disk.fs import Fs, Locked
 from staniel.journal.disk.os_fs import OsFs
+from staniel.journal.disk.refusals import refused_tool
+from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.redo.dump import changed_by_start, log_in_use
@@ -32,7 +35,7 @@ class CannotVerify(click.ClickException):
 
 
 class Total(Struct):
-    """The totals of all files. `damaged`, `torn` and `suspect` count files."""
+    """The totals of all files. `damaged`, `torn`, `suspect` and `refused` count files."""
 
     files: int = 0
     records: int = 0
@@ -41,6 +44,7 @@ class Total(Struct):
     damaged: int = 0
     torn: int = 0
     suspect: int = 0
+    refused: int = 0
 
     def count(self, found: Inspection) -> None:
         self.files += 1
@@ -50,6 +54,7 @@ class Total(Struct):
         self.damaged += found.is_damaged
         self.torn += any(flaw.is_torn for flaw in found.flaws)
         self.suspect += bool(found.hints)
+        self.refused += bool(found.refusal)
 
 
 @click.command()
@@ -65,10 +70,10 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
     SPOOL is a spool, or the folder of a workq command log; no server may have it open. Nothing is changed. Prints one
     line for each damaged place. An unfinished record that a dying server left at the end of a file is called torn, and
     is no damage. A last item that ends in zeros is reported: a power loss may have put them there, or the client
-    itself. Exit code 0: sound; 1: damaged; 2: nothing was verified.
+    itself. Exit code 0: sound; 1: damaged; 2: not all could be read.
     """
-    fs, folder = OsFs(), spool.rstrip("/") or "/"
-    total = Total()
+    disk, watch, folder = OsFs(), RefusedCalls(), spool.rstrip("/") or "/"
+    fs, total = watch.on(disk), Total()
     try:
         lock(fs, folder, "verify")
         own = f"{folder}/{kestrel_files.OWN_FOLDER}"
@@ -77,8 +82,14 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
         for path, at in changed_by_start(fs, folder, own):
             why = f"from byte {at} on not what the redo log says; a start of the server writes it again or cuts it off"
             click.echo(printable(f"{path}: {why}"), err=True)
+        if has_mark(fs, own):
+            click.echo(printable(f"{folder} is not complete: what was copied into it was interrupted"), err=True)
         for found in inspect(fs, folder, frozenset(queues)):
+            if refused := watch.take():  # also of a sidecar, without which less is compared
+                found.refusal = refused_tool(refused, found.path)
             total.count(found)
+            if found.refusal:
+                click.echo(printable(found.refusal), err=True)
             for flaw in () if quiet else found.flaws:
                 click.echo(_as_json(found, flaw) if as_json else printable(flaw.describe(found.path)))
             for hint in () if quiet else found.hints:
@@ -87,13 +98,13 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
     except BrokenPipeError:
         raise  # click ends quietly
     except OSError as error:
-        raise CannotVerify(printable(f"cannot read {error.filename or folder}: {error.strerror}")) from error
+        raise CannotVerify(printable(refused_tool(error, folder))) from error
     finally:
-        fs.close()
+        disk.close()
     if not total.files:
         raise CannotVerify(f"no journal file {'of such a queue ' if queues else ''}in {printable(folder)}")
     click.echo(json.dumps(structs.asdict(total)) if as_json else _summary(total))
-    sys.exit(1 if total.damaged else 0)
+    sys.exit(1 if total.damaged else 2 if total.refused else 0)
 
 
 def lock(fs: Fs, folder: str, what: str) -> None:
@@ -109,7 +120,7 @@ def lock(fs: Fs, folder: str, what: str) -> None:
             raise CannotVerify(printable(f"{holder} has {folder} open; stop it first, or {what} a copy")) from None
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EROFS):
-                raise CannotVerify(printable(f"cannot lock {path}: {error.strerror}")) from error
+                raise CannotVerify(printable(refused_tool(error, path))) from error
 
 
 def _as_json(found: Inspection, flaw: Flaw, is_hint: bool = False) -> str:
@@ -121,4 +132,5 @@ def _summary(total: Total) -> str:
     text = f"{total.files:,} files, {total.records:,} records, {total.bytes:,} bytes; {total.with_checksums:,} files"
     torn = f", {total.torn:,} with a torn end" if total.torn else ""
     suspect = f", {total.suspect:,} with a last item that ends in zeros" if total.suspect else ""
-    return f"{text} have checksums; {total.damaged:,} damaged{torn}{suspect}."
+    refused = f", {total.refused:,} could not be read" if total.refused else ""
+    return f"{text} have checksums; {total.damaged:,} damaged{torn}{suspect}{refused}."

@@ -226,8 +226,10 @@ def test_files_of_both_formats_under_one_name_are_each_read_in_their_own() -> No
     assert set(found_on(disk)) == {"q", "q.3", *segments} and not flawed_in(disk)
 
 
-def test_a_file_that_cannot_be_read_is_a_flaw_and_the_others_are_read() -> None:
+def test_a_file_that_cannot_be_read_is_refused_and_not_damaged_and_the_others_are_read() -> None:
     disk = kestrel_disk()
     name = next(iter(found_on(disk)))
     disk.fail("read", name, 5, times=9)
-    assert damaged_in(disk) == [name]
+    assert damaged_in(disk) == []
+    refused = [each.refusal for each in inspect(disk, "s") if each.refusal]
+    assert len(refused) == 1 and f"{name}: Input/output error; look at the disk" in refused[0], refused

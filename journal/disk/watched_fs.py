@@ -1,0 +1,77 @@
+"""A disk that remembers the first call that was refused. Recovery and readers of sidecars go on without a file that
+cannot be read, which is right for a server; a tool whose result would be wrong asks here before it relies on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from staniel.journal.disk.fs import Fs, Reader
+
+MISSING = (FileNotFoundError, NotADirectoryError)
+
+
+class RefusedCalls:
+    """The first refused call of a disk, None if all calls were served. A missing file is an answer, no refusal."""
+
+    def __init__(self) -> None:
+        self.refused: OSError | None = None
+
+    def on(self, fs: Fs) -> Fs:
+        """Return `fs`, watched."""
+        return cast(Fs, _WatchedFs(fs, self))
+
+    def check(self) -> None:
+        """Raise the error of the first refused call, if there was one."""
+        if self.refused is not None:
+            raise self.refused
+
+    def take(self) -> OSError | None:
+        """Return the error of the first refused call, and forget it."""
+        refused, self.refused = self.refused, None
+        return refused
+
+    def call(self, verb: str, path: object, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        try:
+            return method(*args, **named)
+        except MISSING:
+            raise
+        except OSError as error:
+            error.__dict__.setdefault("call", verb)
+            if error.filename is None:
+                error.filename = path
+            if self.refused is None:
+                self.refused = error
+            raise
+
+
+class _WatchedFs:
+    def __init__(self, fs: Fs, watch: RefusedCalls) -> None:
+        self._fs = fs
+        self._watch = watch
+
+    def reader(self, path: str) -> Reader:
+        return _WatchedReader(self._watch.call("open", path, self._fs.reader, path), path, self._watch)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._fs, name)
+        return partial(self._call, name, found) if callable(found) else found
+
+    def _call(self, name: str, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        return self._watch.call(name.replace("_", " "), args[0] if args else None, method, *args, **named)
+
+
+class _WatchedReader:
+    def __init__(self, reader: Reader, path: str, watch: RefusedCalls) -> None:
+        self._reader = reader
+        self._path = path
+        self._watch = watch
+
+    def read(self, at: int, count: int) -> bytes:
+        data: bytes = self._watch.call("read", self._path, self._reader.read, at, count)
+        return data
+
+    def close(self) -> None:
+        self._reader.close()

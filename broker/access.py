@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from staniel.broker.rights import Rights, Role
 from staniel.queues.queue import Queue
+from staniel.queues.registry import Queues
 
 if TYPE_CHECKING:
     from staniel.broker.operations.running import Operation
@@ -88,6 +90,17 @@ def flush_refusal(session: Session, queues: Iterable[Queue]) -> str:
 def _white_list(session: Session | Operation, queue: Queue) -> str:
     wanted = queue.config.client_id_for_dequeue
     return f"reads of {queue.name} are for {wanted} only" if wanted not in ("", session.client_id) else ""
+
+
+def making_refusal(rights: Rights, queues: Queues, name: str) -> str:
+    """Return why nothing may be put to `name`, if there is no such queue. What an alias passes on needs no right."""
+    is_there = name in queues.by_name or name in queues.aliases or name in queues.blocked
+    return "" if rights.creates or is_there else f"{rights.who} may not create {name}"
+
+
+def target_refusal(rights: Rights, queues: Queues, name: str) -> str:
+    """Return why items may not be moved to `name`; one that is not there is made."""
+    return rights.refusal(Role.OPERATE, name) or making_refusal(rights, queues, name)
 
 
 def puts_paused(name: str) -> str:

@@ -113,7 +113,7 @@ class UndoRecovery:
             is_kept = content.began.is_kept and self.undos.ends_ms(content.began, now_ms) > now_ms
             if not (is_kept or is_unfinished or content.has_queue_left):
                 self._erase(path, is_settled=content.is_settled)
-            elif content.began.target:
+            elif content.began.carries_items:
                 record = UndoRecord(path, content)  # the items are where they are
                 self.undos.add(record, now_ms)
                 self._moves.append(record)
@@ -268,9 +268,11 @@ class UndoRecovery:
     def _moving(self, record: UndoRecord, number: int) -> list[Intent]:
         head = self._read_slice(record, record.content.slices[number], read_moved)
         assert isinstance(head, Moving)
-        place = record.content.moved_behind.of(number, (int(head.after), head.at))
+        target, place = record.content.target_of(number), (int(head.after), head.at)
+        if target in record.content.moved_behind:
+            place = record.content.moved_behind[target].of(number, place)
         return [
-            self._intent(record, False, number, at, record.queue, record.target, place, each.added_ms, head.at_ms, each)
+            self._intent(record, False, number, at, record.queue, target, place, each.added_ms, head.at_ms, each)
             for at, each in enumerate(head.items)
         ]
 
@@ -283,7 +285,7 @@ class UndoRecovery:
                 True,
                 each.slice,
                 each.place,
-                record.target,
+                record.content.target_of(each.slice),
                 record.queue,
                 place,
                 each.was_added_ms,

@@ -16,6 +16,8 @@ A move has no payload here. Its `Moving` is written and synced before the items 
 it says, as transfer_log.Intent, which items leave and where their copies will be. `Back` is the same of an undo. Slices
 below the numbers of `Settled` need no look at the journals: they have arrived, and the disk has their removal.
 
+A redrive that sends each item home is a move whose `Moving` names its target; the items of a `Back` were there.
+
 A move of an earlier version appends a `Moved` for each piece instead: what its copies can be known by, and the times
 that they have lost.
 """
@@ -38,6 +40,7 @@ from staniel.queues.item import Delivery, Item, Numbered, item_with, past_bytes
 
 FOLDER = "undo"  # in the spool's own folder
 RESUMED_VERSION = 3  # of files whose operations go on after a crash; 1 (purges) and 2 (moves) are of those that do not
+HOMEWARD_VERSION = 4  # of redrives that send each item home: earlier versions would take one for a purge
 DELETE = "delete"  # the operation that deletes a queue when it has taken all of its items
 LENGTHS = struct.Struct("<IIII")
 FileNumber = int | str
@@ -71,7 +74,8 @@ class Began(Struct, frozen=True, tag="began"):
     """Operation `id` took items from `queue`, whose name need not be UTF-8. `until_ms`: how long it can be undone.
     `target`: where a move has sent them. `total`: how many it is about. `client`, `protocol`, `user`: who asked for it.
     `is_kept`: the file stays for an undo when the operation has ended. `is_chosen`: the items are not the first ones of
-    the queue, so no start can go on with it; `total` is 0.
+    the queue, so no start can go on with it; `total` is 0. `is_homeward`: each item goes to the queue that it comes
+    from, and each slice has its target.
     """
 
     version: int
@@ -87,6 +91,12 @@ class Began(Struct, frozen=True, tag="began"):
     user: str = ""
     is_kept: bool = True
     is_chosen: bool = False
+    is_homeward: bool = False
+
+    @property
+    def carries_items(self) -> bool:
+        """True if the items go to another queue, not into the file."""
+        return bool(self.target) or self.is_homeward
 
 
 class Slice(Struct, frozen=True, tag="slice"):
@@ -119,7 +129,9 @@ class Moved(Struct, frozen=True, tag="moved"):
 
 
 class MovingItem(Struct, frozen=True, array_like=True):
-    """A MovedItem, with what recovery needs to finish its move: a checksum, and which of several equal items it is."""
+    """A MovedItem, with what recovery needs to finish its move: a checksum, and which of several equal items it is.
+    `past`: an encoded queues.past.Past, if the format of the queue where it goes has no room for one.
+    """
 
     added_ms: int
     expires_ms: int
@@ -128,11 +140,12 @@ class MovingItem(Struct, frozen=True, array_like=True):
     crc: int
     xid: int
     id: int
+    past: bytes = b""
 
 
 class Moving(Struct, frozen=True, tag="moving"):
     """Items that are about to be moved, in their order, with the time `at_ms`; their copies will be behind the file
-    numbered `after`, at byte `at` or later. `left`: as of a Slice.
+    numbered `after`, at byte `at` or later. `left`: as of a Slice. `target`: of the copies; empty: it is that of Began.
     """
 
     at_ms: int
@@ -140,6 +153,7 @@ class Moving(Struct, frozen=True, tag="moving"):
     at: int
     items: list[MovingItem]
     left: int = 0
+    target: bytes = b""
 
 
 class BackItem(Struct, frozen=True, array_like=True):
@@ -244,12 +258,19 @@ _DECODER = msgspec.msgpack.Decoder(Head)
 
 
 class Place(Struct, frozen=True):
-    """Where a slice lies in its file: its frame, and how many items and bytes of payload it has."""
+    """Where a slice lies in its file: its frame, and how many items and bytes of payload it has. `target`: as of
+    Moving.
+    """
 
     at: int
     size: int
     items: int
     payload_bytes: int
+    target: bytes = b""
+
+    @property
+    def end(self) -> int:
+        return self.at + self.size
 
 
 class Behind(Struct, frozen=True):
@@ -284,7 +305,7 @@ class UndoContent(Struct):
     wanted: int = 0
     undoing: UndoBegan | None = None
     is_ended: bool = False
-    moved_behind: Behind = Behind()
+    moved_behind: dict[str, Behind] = {}  # by target
     returned_behind: Behind = Behind()
 
     @property
@@ -306,24 +327,37 @@ class UndoContent(Struct):
     @property
     def routes(self) -> list[tuple[str, str]]:
         """From which queue to which other, or the same one, items may be on their way; "": to none."""
-        began, (queue, target) = self.began, map(_name, (self.began.queue, self.began.target))
-        if not target:
+        began, queue = self.began, _name(self.began.queue)
+        if not began.carries_items:
             return [(queue, "" if self.returning is None else queue)] if not self.is_over or self.returning else []
-        is_moved = self.settled == len(self.slices) or began.version < RESUMED_VERSION
-        there = [] if is_moved else [(queue, target)]
-        return there + ([] if self.settled_backs == len(self.backs) else [(target, queue)])
+        is_moved = began.version < RESUMED_VERSION
+        under_way = [] if is_moved else range(self.settled, len(self.slices))
+        there = [(queue, target) for target in dict.fromkeys(map(self.target_of, under_way))]
+        return there + ([] if self.settled_backs == len(self.backs) else [(target, queue) for target in self.targets])
+
+    @property
+    def targets(self) -> list[str]:
+        """The queues that its items were sent to; none if it is a purge."""
+        if not self.began.is_homeward:
+            return [_name(self.began.target)] if self.began.target else []
+        return [_name(target) for target in dict.fromkeys([each.target for each in self.slices])]
 
     @property
     def queues(self) -> list[str]:
         """Those that it is about."""
-        return [_name(name) for name in (self.began.queue, self.began.target) if name]
+        return list(dict.fromkeys([_name(self.began.queue), *self.targets]))
+
+    def target_of(self, number: int) -> str:
+        """Return the queue that the items of a slice were sent to."""
+        return _name(self.slices[number].target or self.began.target)
 
     def apply(self, head: Head, at: int, size: int) -> None:
         """A frame of `size` bytes at `at`."""
         match head:
             case Slice(items, left) | Moving(_, _, _, items, left):
                 self.wanted, self.is_over = left, False
-                self.slices.append(Place(at, size, len(items), sum([item.size for item in items])))
+                target = head.target if isinstance(head, Moving) else b""
+                self.slices.append(Place(at, size, len(items), sum([item.size for item in items]), target))
             case Moved(_, items):
                 self.slices.append(Place(at, size, len(items), sum([item.size for item in items])))
             case Back(_, _, items):
@@ -331,8 +365,8 @@ class UndoContent(Struct):
             case Settled(slices, backs, after, last):
                 if backs > self.settled_backs:
                     self.returned_behind = Behind((int(after), last), len(self.backs))
-                else:
-                    self.moved_behind = Behind((int(after), last), len(self.slices))
+                elif slices:
+                    self.moved_behind[self.target_of(slices - 1)] = Behind((int(after), last), len(self.slices))
                 self.settled, self.settled_backs = slices, backs
             case UndoBegan():
                 self.undoing = head
@@ -418,7 +452,7 @@ def read_content(fs: Fs, path: str) -> UndoContent | Unusable:
         if following is None and not entry.has_whole_payload(fs, path):
             break
         head = entry.head
-        if head is None or (isinstance(head, Began) and head.version > RESUMED_VERSION):
+        if head is None or (isinstance(head, Began) and head.version > HOMEWARD_VERSION):
             return Unusable.LATER  # whole, and of a kind that is not known here
         if found is None:
             if not isinstance(head, Began):
@@ -434,7 +468,7 @@ def carries_items(fs: Fs, path: str) -> bool:
     journals of both are right only together with the file. Raises OSError.
     """
     entry = _frame_at(fs, path, 0)
-    return entry is not None and isinstance(entry.head, Began) and bool(entry.head.target)
+    return entry is not None and isinstance(entry.head, Began) and entry.head.carries_items
 
 
 def is_name(name: str) -> bool:

@@ -63,6 +63,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     clients may be silent.
     """
     equal: bool = False  # of a hub: all items are alike, and operations are asked for two at a time
+    redrives: bool = False  # of a hub: items die in two queues, and go home from the dead letters
     undo: bool = False  # those purge queues, for good or not, and undo that
     chosen: int = 0  # how many of a hundred purges and moves are about items that meet terms
     full_queues: bool = False  # most have limits, and many items expire behind others
@@ -408,6 +409,17 @@ PROFILES = {
             clients=3,
             accidents=(Accident.POWER, Accident.POWER, Accident.KILL),
             cut_starts=150,
+        ),
+        Profile(
+            name="hub-redrive",
+            hub=True,
+            operators=40,
+            undo=True,
+            redrives=True,
+            counters=ENDING_NUMBERS,
+            streams=250,
+            policies=("always",),
+            clients=4,
         ),
         Profile(name="slices", slices=True, full_disk=10, operator=70, streams=300, large_items=120),
         Profile(name="hub-slices", hub=True, slices=True, policies=("always",), clients=4),

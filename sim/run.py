@@ -6,6 +6,7 @@ from staniel.sim.history import STEPS, History, Outcome, SeedPlan
 from staniel.sim.hub.equal import EqualRun
 from staniel.sim.hub.ids import IdRun
 from staniel.sim.hub.limits import LimitRun
+from staniel.sim.hub.redrives import RedriveRun
 from staniel.sim.hub.run import HubRun
 from staniel.sim.hub.shares import ShareRun
 from staniel.sim.hub.users import UserRun
@@ -20,6 +21,8 @@ def history_of(seed_plan: SeedPlan) -> History:
         profile = seed_plan.profile
         if profile.metered:
             return ShareRun(seed_plan)
+        if profile.redrives:
+            return RedriveRun(seed_plan)
         if profile.equal:
             return EqualRun(seed_plan)
         if profile.by_id:

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from staniel.broker.access import making_refusal, target_refusal
 from staniel.broker.commands.login import login
 from staniel.broker.rights import STRANGER, Rights, Role
 from staniel.broker.session import Session
@@ -99,12 +100,6 @@ def _refusal(session: Session, role: Role, name: str) -> str:
     return making_refusal(rights, session.broker.queues, name) if makes else ""
 
 
-def making_refusal(rights: Rights, queues: Queues, name: str) -> str:
-    """Why nothing may be put to `name`, if there is no such queue. What an alias passes on needs no right."""
-    is_there = name in queues.by_name or name in queues.aliases or name in queues.blocked
-    return "" if rights.creates or is_there else f"{rights.who} may not create {name}"
-
-
 def _many(session: Session, request: memcache.GetMany, now_ms: int) -> str:
     return _each(session, Role.READ, {get.queue for get in request.gets})
 
@@ -116,11 +111,6 @@ def _keys(session: Session, request: memcache.GetKeys, now_ms: int) -> str:
 def _move(session: Session, request: memcache.Move, now_ms: int) -> str:
     why = _refusal(session, Role.OPERATE, request.source)
     return why or target_refusal(rights_of(session), session.broker.queues, request.target)
-
-
-def target_refusal(rights: Rights, queues: Queues, name: str) -> str:
-    """Why items may not be moved to `name`; one that is not there is made."""
-    return rights.refusal(Role.OPERATE, name) or making_refusal(rights, queues, name)
 
 
 def _named(session: Session, request: memcache.DumpStats | memcache.DumpConfig, now_ms: int) -> str:

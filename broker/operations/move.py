@@ -32,6 +32,7 @@ from staniel.queues.item import Delivery, Item, Numbered, item_with, past_bytes
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Later, Queues, Refused
+from staniel.queues.stream.line import StreamLine
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
@@ -76,6 +77,8 @@ class RunningMove(TransferOperation):
         self._head = Head.NONE
         self._pinned: Pinned = []
         self._times_held_back = 0
+        self._targets: dict[str, Queue] = {}  # of the slice that is set aside
+        self._unsent = 0  # set aside in this turn, and in no slice yet
         self.takes_paused = undoably  # a pause is for clients, and for memcache's `move` (docs/protocol.md)
         there = source.line.present if chosen is None else chosen.count
         self.left = there if count is None else min(count, there)
@@ -99,7 +102,7 @@ class RunningMove(TransferOperation):
     def _open_file(self, now_ms: int) -> None:
         """Without room for a file each item is sent by itself, and there is no undo."""
         undos = self.broker.undos
-        if not undos.can_note(self.left):
+        if not undos.can_note(self.left, self.target):
             return
         try:
             record = undos.make_for_move(
@@ -166,70 +169,97 @@ class RunningMove(TransferOperation):
             self.stop_sending(self._why_less, now_ms)
             return 0
         try:
-            target = self._check(now_ms)
-            taken = self._take(target, now_ms)
+            count = self._send_some(now_ms)
         except Later:
             return 0
         except Refused as refused:
             self.stop_sending(refused.why, now_ms)
             return 0
-        if taken:
-            self.left -= len(taken)
-            self._send(taken, target, now_ms)
-        elif self._head is Head.MORE:
+        if count:
+            return count
+        if self._head is Head.MORE:
             return PASSED_PER_TURN // WORK_PER_ITEM  # the next turn goes on
-        elif self._head is Head.TOO_FAR and self._chosen is not None:
+        if self._head is Head.TOO_FAR and self._chosen is not None:
             self.stop_sending(self._chosen.too_far, now_ms)
         elif not self._is_waiting and not self.source.is_unsettled:
-            full = f"{self.target} is full (max_items or max_size)" if self.is_target_full else ""
+            full = f"{self.next_target} is full (max_items or max_size)" if self.is_target_full else ""
             self.stop_sending(full or access.trouble(self.source) or self._why_less, now_ms)
-        return len(taken)
+        return 0
 
     @property
     def _why_less(self) -> str:
         return self._chosen.rest if self._chosen is not None else ""
 
-    def _check(self, now_ms: int) -> Queue:
-        """The target, made if need be. A lot may have happened since the last slice. Raises Refused and Later."""
-        queues = self.broker.queues
-        if self.source.state is QueueState.CLOSED:
-            raise Refused(f"{self.source.name} is deleted", client=False)
-        for name in (self.target, self.source.name):
-            if name in queues.aliases:
-                raise Refused(f"{name} is an alias now", client=False)
-        if why := access.write_refusal(self, None) or access.read_refusal(self, self.source):
+    def _send_some(self, now_ms: int) -> int:
+        """Set a slice aside, and send it. Returns how many items it has. Raises Refused and Later."""
+        self._check_source()
+        self._targets = self._first_targets(now_ms)
+        slices = self._take(now_ms)
+        self._unsent = count = sum([len(taken) for taken in slices.values()])
+        for target, taken in slices.items():
+            self.left -= len(taken)
+            self._unsent -= len(taken)
+            self._send(taken, target, now_ms)
+        return count
+
+    def _first_targets(self, now_ms: int) -> dict[str, Queue]:
+        """Check the targets that are known before any item is. Raises Refused and Later."""
+        return {self.target: self._check_target(self.target, now_ms)}
+
+    def _target_of(self, head: Item, now_ms: int) -> Queue:
+        """Return the queue that the head goes to. Raises Refused and Later."""
+        return self._targets[self.target]
+
+    def _check_source(self) -> None:
+        """Check the source again: a lot may have happened since the last slice. Raises Refused."""
+        source = self.source
+        if source.state is QueueState.CLOSED:
+            raise Refused(f"{source.name} is deleted", client=False)
+        if source.name in self.broker.queues.aliases:
+            raise Refused(f"{source.name} is an alias now", client=False)
+        if why := access.write_refusal(self, None) or access.read_refusal(self, source):
             raise Refused(why, client=False)
-        target = queues.make_for_client(self.target, now_ms)
+
+    def _check_target(self, name: str, now_ms: int) -> Queue:
+        """Return the target, made if need be. Raises Refused and Later."""
+        queues = self.broker.queues
+        if name in queues.aliases:
+            raise Refused(f"{name} is an alias now", client=False)
+        target = queues.make_for_client(name, now_ms)
         if why := access.write_refusal(self, target):
             raise Refused(why, client=False)
         return target
 
-    def _take(self, target: Queue, now_ms: int) -> list[Delivery]:
-        """Set the next items aside. Raises Refused."""
+    def _take(self, now_ms: int) -> dict[Queue, list[Delivery]]:
+        """Set the next items aside, by their target. Raises Refused and Later, and none is."""
         source, group = self.source, self.broker.group
-        taken: list[Delivery] = []
-        size = 0
-        items_max, is_bounded = min(self.left, ITEMS_PER_SLICE), target.is_bounded
-        item_bytes_max = target.config.max_item_bytes
+        slices: dict[Queue, list[Delivery]] = {}
+        count = size = 0
+        items_max = min(self.left, ITEMS_PER_SLICE)
         self.is_target_full = False
-        while len(taken) < items_max and size < BYTES_PER_SLICE:
+        while count < items_max and size < BYTES_PER_SLICE:
             self._head = self._reach_head(now_ms)
             if self._head is not Head.CHOSEN:
                 break
             head = source.line.head()
             assert head is not None
-            if (is_bounded or len(head.data) > item_bytes_max) and not self._has_room(
-                target, head, len(taken), size, now_ms
-            ):
+            try:
+                target = self._target_of(head, now_ms)
+                if not group.admits(size + (OVERHEAD_BYTES * (count + 1)) + len(head.data)):
+                    raise Refused(access.disk_full(group), client=False)
+            except (Refused, Later):
+                if not count:
+                    raise
+                break  # the next slice meets it again
+            taken = slices.get(target, [])
+            if not self._has_room(target, head, taken, now_ms):
                 self.is_target_full = True
                 break
-            if not group.admits(size + (OVERHEAD_BYTES * (len(taken) + 1)) + len(head.data)):
-                if not taken:
-                    raise Refused(access.disk_full(group), client=False)
-                break
             size += len(head.data)
+            count += 1
             taken.append(source.open_to_leave() if self._chosen is None else self._chosen.take(source, head))
-        return taken
+            slices[target] = taken
+        return slices
 
     def _has_head(self, now_ms: int) -> bool:
         return self.source.has_live_head(now_ms, self.takes_paused) and self._bound.holds_head(self.source)
@@ -240,11 +270,14 @@ class RunningMove(TransferOperation):
             return self._chosen.reach(self.source, partial(self._has_head, now_ms))
         return Head.CHOSEN if self._has_head(now_ms) else Head.NONE
 
-    def _has_room(self, target: Queue, item: Item, count: int, size: int, now_ms: int) -> bool:
-        """Whether the target takes this one, too, after those that are under way."""
+    def _has_room(self, target: Queue, item: Item, taken: list[Delivery], now_ms: int) -> bool:
+        """Whether the target takes this one, too, after `taken` and those that are under way."""
+        if not target.is_bounded and len(item.data) <= target.config.max_item_bytes:
+            return True
         config, line = target.config, target.line
-        count += sum([len(each.taken) for each in self._under_way if not each.sent])
-        size += sum([each.size for each in self._under_way if not each.sent])
+        ahead = [each for each in self._under_way if not each.sent and each.target == target.name]
+        count = len(taken) + sum([len(each.taken) for each in ahead])
+        size = sum([len(each.item.data) for each in taken]) + sum([each.size for each in ahead])
         if config.discard_old_when_full or not count:
             return target.has_room(item, now_ms)
         is_full = line.present + count >= config.max_items or line.bytes + size >= config.max_bytes
@@ -253,9 +286,8 @@ class RunningMove(TransferOperation):
     def _send(self, taken: list[Delivery], target: Queue, now_ms: int) -> None:
         has_journals = removal_log(self.source.journal) is not None and append_log(target.journal) is not None
         if self._file is None and has_journals:
-            self._send_singly(taken, now_ms)
+            self._send_singly(taken, target, now_ms)
             return
-        self.obeys_limits = target.is_bounded
         items = [each.item for each in taken]
         # An equal item that a client puts into the target until the copies are there is none of them: a start tells
         # them apart by this time.
@@ -266,18 +298,22 @@ class RunningMove(TransferOperation):
             for item in items
         ]
         # A start cannot go on with chosen ones: the file does not tell them.
-        left = min(self.left, self._bound.count(self.source)) if self._chosen is None else 0
+        left = min(self.left, self._bound.count(self.source) + self._unsent) if self._chosen is None else 0
+
+        notes_past = isinstance(target.line, StreamLine)
+        noted_target = b"" if self.target else target.name.encode("utf-8", "surrogateescape")
 
         def describe(after: FileNumber, at: int) -> Moving:
-            return Moving(added_ms, after, at, list(map(_described, taken)), left)
+            described = [_described(each, notes_past) for each in taken]
+            return Moving(added_ms, after, at, described, left, noted_target)
 
         self.send(taken, copies, target, describe, now_ms)
 
-    def _send_singly(self, taken: list[Delivery], now_ms: int) -> None:
+    def _send_singly(self, taken: list[Delivery], target: Queue, now_ms: int) -> None:
         """By an intent for each."""
         transfers, log = self.broker.transfers, removal_log(self.source.journal)
         for each in taken:
-            transfers.accept(self.source, each, Reason.MOVED, now_ms, self.target)
+            transfers.accept(self.source, each, Reason.MOVED, now_ms, target.name)
         self.advance(self.done + len(taken), now_ms)
         if log is not None and transfers.admits(self.source, 0) is not Admission.NOW:
             self._is_waiting = True
@@ -325,10 +361,9 @@ class RunningMove(TransferOperation):
         self.end(self.ended_early, now_ms)
 
 
-def _described(taken: Delivery) -> MovingItem:
+def _described(taken: Delivery, notes_past: bool) -> MovingItem:
     item = taken.item
     item_id = item.id if isinstance(item, Numbered) else 0
     data = item.data
-    return MovingItem(
-        item.added_ms, item.expires_ms, len(data), digest_of(data), crc32(data), 0 if item_id else taken.xid, item_id
-    )
+    xid, past = 0 if item_id else taken.xid, past_bytes(item) if notes_past else b""
+    return MovingItem(item.added_ms, item.expires_ms, len(data), digest_of(data), crc32(data), xid, item_id, past)

@@ -2,12 +2,15 @@
 had, each by an intent as they came. The undo file says what they can be known by: when their copies were added, their
 length, and a digest. Those that were taken since stay taken, and those that a client has open stay with it.
 
+What a redrive has sent home comes back from one home after the other, about in its order.
+
 A queue gives only its head away. So what waits ahead of the wanted ones is set aside and given back in the same step,
 PASSED_MAX items at most, and nothing else can come in between.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
     from staniel.broker.broker import Broker
 
 READ_AHEAD_ITEMS = 4 * ITEMS_PER_SLICE  # that are looked for at the same time
+SLICES_TOGETHER = 16  # of a redrive, whose slices are small; and
+READ_BYTES = 32 << 10  # of its file
 PASSED_MAX = 1000  # items ahead of them; each costs two records and about 5 us
 PASSED_BYTES_MAX = 4 << 20  # in memory from then on
 PASSING_ITEMS = 512  # that are returned at once from behind others, so that those are passed less often
@@ -103,20 +108,29 @@ class Lookup:
 
 
 class RunningReturn(TransferOperation):
-    """One undo of a move. What is left when it ends early can be returned by another undo of the same number."""
+    """One undo of a move. What is left when it ends early can be returned by another undo of the same number. `source`:
+    the queue that is looked through now. One home of several that cannot be looked through is left out.
+    """
 
     obeys_limits = False
+    slices_per_step = 1
 
     def __init__(self, broker: Broker, by: Requester, source: Queue, record: UndoRecord, now_ms: int) -> None:
-        """`source`: the queue that the items were moved to. Raises OSError, and nothing has been done."""
+        """`source`: the queue that the items were moved to, or one of those. Raises OSError, and nothing is done."""
         undoing = record.content.undoing
         number = undoing.id if undoing is not None else broker.audit.next_id()
         total = record.content.counts()[0]
         super().__init__(broker, by, "undo", source, record.queue, total, now_ms, number)
+        self._is_homeward = record.content.began.is_homeward
+        if self._is_homeward:
+            self.queue_name, self.target = record.queue, ""
+            self.slices_per_step = SLICES_TOGETHER
         self.record = record
-        self.hidden = 0
+        self._hidden: Counter[str] = Counter()  # by queue: items that may wait behind too many others
         self._unread = record.content.left
-        self._lookup = Lookup()
+        self._lookups: dict[str, Lookup] = {}  # by the queue that the items were moved to
+        self._lookup = Lookup()  # that of `source`
+        self._left_out = ""  # why one of several queues is left out
         self._sent: dict[int, list[Wanted]] = {}  # by the id of a slice's list
         self._file = OperationFile(broker.group, broker.undos.folder, record.path)
         record.holder = self
@@ -131,16 +145,20 @@ class RunningReturn(TransferOperation):
 
     def _read_next(self, now_ms: int) -> None:
         assert self.record is not None
-        place = self.record.content.slices[self._unread[0]]
+        places, numbers = self.record.content.slices, self._unread[: self.slices_per_step]
+        begin = places[numbers[0]].at
+        numbers = [each for each in numbers if each == numbers[0] or places[each].end <= begin + READ_BYTES]
         fs = self.broker.spool.fs
 
         def read(error: OSError | None, now_ms: int) -> None:
             self._is_reading = False
-            self._learn(error or piece.data, now_ms)
+            for each in numbers:
+                if not self._is_all_begun:
+                    self._learn(error or piece.data[places[each].at - begin : places[each].end - begin], now_ms)
             self.broker.timers.soon(self)
 
         try:
-            piece = ReadPiece(fs, self.record.path, place.at, place.size, 0, read)
+            piece = ReadPiece(fs, self.record.path, begin, places[numbers[-1]].end - begin, 0, read)
         except OSError as error:
             self.stop_sending(f"the undo file cannot be read: {error.strerror}", now_ms)
             return
@@ -157,20 +175,22 @@ class RunningReturn(TransferOperation):
         number = self._unread.pop(0)
         kept = self.record.content.kept.get(number, frozenset())
         items: Sequence[MovedItem | MovingItem] = moved.items
+        lookup = self._lookups.setdefault(self.record.content.target_of(number), Lookup())
         for place, item in enumerate(items):
             if place not in kept:
-                self._lookup.add(moved.at_ms, Wanted(item, number, place))
+                lookup.add(moved.at_ms, Wanted(item, number, place))
 
     # the queues
 
     def _begin_slice(self, now_ms: int) -> int:
-        if self.is_cancelled and (self._unread or self._lookup.count):
+        wanted = sum([lookup.count for lookup in self._lookups.values()])
+        if self.is_cancelled and (self._unread or wanted):
             self.stop_sending(CANCELLED, now_ms)
             return 0
-        if self._unread and self._lookup.count < READ_AHEAD_ITEMS:
+        if self._unread and wanted < READ_AHEAD_ITEMS:
             self._read_next(now_ms)
             return 0
-        if not self._lookup.count:
+        if not wanted:
             self.stop_sending("", now_ms)
             return 0
         try:
@@ -182,28 +202,54 @@ class RunningReturn(TransferOperation):
     def _return_some(self, now_ms: int) -> int:
         """Raises Refused, and nothing has been done."""
         self._check()
-        there = self.source
+        there = self._next_source()
+        if there is None:
+            return 0
         taken, passed, is_all = self._take(there)
         if not taken:
-            if self._under_way:
+            if any(each.source is there for each in self._under_way):
                 self._is_waiting = True  # the last ones may come back
                 return passed
             self._leave_rest(there, is_all)
             return passed
-        back = self.broker.queues.make(self.target, now_ms)
+        back = self.broker.queues.make(self.next_target, now_ms)
         self._send(taken, back, now_ms)
         return passed + len(taken)
 
     def _check(self) -> None:
-        """Raises Refused if the two queues may not be used now."""
-        broker = self.broker
-        for name in (self.source.name, self.target):
-            if name in broker.queues.aliases:
-                raise Refused(f"{name} is an alias now", client=False)
-            if why := broker.queues.why_blocked(name):
-                raise Refused(why, client=False)
-        if why := access.write_refusal(self, None) or access.read_refusal(self, self.source):
+        """Check that items may be returned now. Raises Refused."""
+        refusal = access.write_refusal(self, None) or access.read_refusal(self, None)
+        if why := self._misuse(self.next_target) or refusal:
             raise Refused(why, client=False)
+
+    def _misuse(self, name: str) -> str:
+        """Return why the name is not that of a queue in service; "" if it may be."""
+        queues = self.broker.queues
+        return f"{name} is an alias now" if name in queues.aliases else queues.why_blocked(name)
+
+    def _next_source(self) -> Queue | None:
+        """Return the queue to look through next; None: it must wait, or it cannot be looked through and its items
+        are not looked for any more. Raises Refused.
+        """
+        name = next(name for name, lookup in self._lookups.items() if lookup.count)
+        self._lookup = self._lookups[name]
+        there, why = self.broker.queues.find(name), self._misuse(name)
+        if there is not None and not why:
+            self.source = there
+            if self._is_held_back():
+                return None
+            why = access.read_refusal(self, there)
+        if there is not None and not why:
+            return there
+        if why and not self._is_homeward:
+            raise Refused(why, client=False)
+        rest = self._lookups.pop(name).all()
+        if why:
+            self._left_out = self._left_out or why
+        else:
+            self.gone += len(rest)
+            self._forget(rest)
+        return None
 
     def _take(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
         """(those that were set aside, how many were passed, whether nothing else is there). Raises Refused."""
@@ -272,7 +318,7 @@ class RunningReturn(TransferOperation):
     def _send(self, found: list[tuple[Delivery, Wanted]], back: Queue, now_ms: int) -> None:
         taken = [each for each, _ in found]
         as_before = [
-            item_with(past_bytes(item), item.data, wanted.item.added_ms, wanted.item.expires_ms, item.flags)
+            item_with(_past(item, wanted), item.data, wanted.item.added_ms, wanted.item.expires_ms, item.flags)
             for item, wanted in ((each.item, wanted) for each, wanted in found)
         ]
         copies = [self.broker.transfers.earlier(item, now_ms) for item in as_before]
@@ -288,8 +334,9 @@ class RunningReturn(TransferOperation):
         self._is_waiting = False
         wanted = self._sent.pop(id(found.taken))
         self._forget(wanted[: found.sent])
+        lookup = self._lookups.setdefault(found.source.name, Lookup())
         for each, taken in zip(wanted[found.sent :], found.taken[found.sent :], strict=True):
-            self._lookup.add(taken.item.added_ms, each)
+            lookup.add(taken.item.added_ms, each)
         assert self.record is not None
         content = self.record.content
         self.write(Settled(content.settled, content.settled_backs + 1, *found.behind))
@@ -299,10 +346,10 @@ class RunningReturn(TransferOperation):
         # Those that another operation has set aside are back at its end.
         open_there = [*there.open_reads.values(), *there.delayed.values(), *there.leaving.values()]
         is_open = sum([is_wanted for _, is_wanted in self._lookup.among([each.item for each in open_there])])
-        rest, self._lookup = self._lookup.all(), Lookup()
+        rest = self._lookups.pop(there.name).all()
         self.open += is_open
         if not is_all:
-            self.hidden += len(rest) - is_open
+            self._hidden[there.name] += len(rest) - is_open
         else:
             self.gone += len(rest) - is_open
             if not is_open:
@@ -325,12 +372,20 @@ class RunningReturn(TransferOperation):
         record, why = self.record, self.ended_early
         assert record is not None
         record.holder = None
-        if self.hidden and not why:
-            why = f"{self.hidden} may wait behind more than {PASSED_MAX} others in {self.source.name}"
+        hidden = +self._hidden
+        if hidden and not why:
+            where = next(iter(hidden)) if len(hidden) == 1 else f"{len(hidden)} queues"
+            why = f"{hidden.total()} may wait behind more than {PASSED_MAX} others in {where}"
+        why = why or self._left_out
         if not why and not self.open:
             self.broker.undos.drop(record, "")
-        self.log_event("queue.restored", now_ms, queue=self.target, items=self.done, undo=record.id)
+        self.log_event("queue.restored", now_ms, queue=record.queue, items=self.done, undo=record.id)
         self.end(why, now_ms, str(record.id))
+
+
+def _past(item: Item, wanted: Wanted) -> bytes:
+    noted = wanted.item.past if isinstance(wanted.item, MovingItem) else b""
+    return past_bytes(item) or noted
 
 
 def _described(taken: Delivery, wanted: Wanted, copy: Item) -> BackItem:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from staniel.broker.operations.move import RunningMove
 from staniel.broker.operations.moved_back import RunningReturn
 from staniel.broker.operations.purge import RunningPurge, RunningUndo
+from staniel.broker.operations.redrive import RunningRedrive
 from staniel.broker.operations.running import Operation, Requester
 from staniel.broker.operations.undo import UndoRecord
 from staniel.journal.undo_file import Over, UndoEnded, frame
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 
 def begin_undo(broker: Broker, by: Requester, record: UndoRecord, now_ms: int) -> Operation | None:
     """Undo what a file tells; None: nothing of it is left. Raises Refused and OSError, and nothing has been done."""
-    if not record.target:
-        return RunningUndo(broker, by, broker.queues.make(record.queue, now_ms), record, now_ms)
-    there = broker.queues.find(record.target)
-    if there is not None:
-        return RunningReturn(broker, by, there, record, now_ms)
-    if why := broker.queues.why_blocked(record.target):
+    queues, content = broker.queues, record.content
+    if not content.began.carries_items:
+        return RunningUndo(broker, by, queues.make(record.queue, now_ms), record, now_ms)
+    there = [queue for queue in map(queues.find, content.targets) if queue is not None]
+    if there:
+        return RunningReturn(broker, by, there[0], record, now_ms)
+    if why := next(filter(None, map(queues.why_blocked, content.targets)), ""):
         raise Refused(why, client=False)
     return None
 
@@ -43,6 +45,8 @@ def resume(broker: Broker, record: UndoRecord, now_ms: int) -> None:
         _end(broker, record)
         if not began.is_kept or not content.counts()[0]:
             broker.undos.drop(record, "")
+    elif began.is_homeward:
+        RunningRedrive(broker, by, source, content.wanted, now_ms, undoably=began.is_kept, record=record)
     elif record.target:
         RunningMove(
             broker,
@@ -61,8 +65,8 @@ def resume(broker: Broker, record: UndoRecord, now_ms: int) -> None:
 
 def _source(broker: Broker, record: UndoRecord) -> Queue | None:
     """None: it is gone. Raises Refused if it, or its target, cannot be read."""
-    for name in (record.queue, record.target):
-        if name and (why := broker.queues.why_blocked(name)):
+    for name in record.content.queues:
+        if why := broker.queues.why_blocked(name):
             raise Refused(why, client=False)
     return broker.queues.find(record.queue)
 

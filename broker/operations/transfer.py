@@ -67,11 +67,13 @@ class Bound:
 
 
 class SliceUnderWay(Struct, eq=False):
-    """Items that were set aside, and their copies. `ends`: files that must not be rewritten until it is settled.
-    `sent`: how many copies were added; the others are back in their queue. `behind`: where they end, as (after, at) of
-    a Moving.
+    """Items that were set aside, and their copies, on their way from `source` to the queue `target`. `ends`: files that
+    must not be rewritten until it is settled. `sent`: how many copies were added; the others are back in their queue.
+    `behind`: where they end, as (after, at) of a Moving.
     """
 
+    source: Queue
+    target: str
     taken: list[Delivery]
     copies: list[Item]
     size: int
@@ -85,7 +87,9 @@ Step = Callable[[SliceUnderWay, int], None]
 
 
 class TransferOperation(Operation):
-    """What a move and its undo share."""
+    """What a move and its undo share. `source` and `next_target`: the queues that the next slice is about; those of the
+    slices under way may be others.
+    """
 
     def __init__(
         self,
@@ -100,6 +104,8 @@ class TransferOperation(Operation):
     ) -> None:
         super().__init__(broker, by, name, source.name, target, total, now_ms, number)
         self.source = source
+        self.next_target = target
+        self._announced: dict[str, None] = {}  # targets of slices
         self.record: UndoRecord | None = None
         self.ended_early = ""
         self.is_target_full = False
@@ -126,9 +132,7 @@ class TransferOperation(Operation):
             if self.ended_ms:
                 return work
             if self._ready:
-                step, found = self._ready.popleft()
-                work += len(found.taken) * WORK_PER_ITEM
-                step(found, now_ms)
+                work += self._step(now_ms) * WORK_PER_ITEM
             elif self._is_all_begun or not self._may_begin():
                 break
             elif self._file is not None and self._file.is_lost:
@@ -143,6 +147,21 @@ class TransferOperation(Operation):
             self.broker.timers.set(self, now_ms + LOOK_AGAIN_MS)
         return work
 
+    slices_per_step = 1  # more where slices are small
+
+    def _step(self, now_ms: int) -> int:
+        """Do the next step of a slice, or of several that are no more than one together. Returns how many items they
+        have.
+        """
+        count = size = 0
+        for _ in range(self.slices_per_step):
+            step, found = self._ready.popleft()
+            step(found, now_ms)
+            count, size = count + len(found.taken), size + found.size
+            if not self._ready or count >= ITEMS_PER_SLICE or size >= BYTES_PER_SLICE:
+                break
+        return count
+
     def _may_begin(self) -> bool:
         if self._is_all_begun or self._is_waiting or self._is_reading or self.broker.operations.is_stopping:
             return False
@@ -154,11 +173,11 @@ class TransferOperation(Operation):
         """Whether a journal is about to be rewritten, or a queue to be deleted, or another operation has copies on
         their way to the same queue: what is under way ends first.
         """
-        target = self.broker.queues.find(self.target)
-        transfers = self.broker.transfers
-        if not transfers.may_announce(self.target, self):
-            return True
-        return transfers.is_held_back(self.source) or (target is not None and transfers.is_held_back(target))
+        return self.broker.transfers.is_held_back(self.source) or self._must_wait_for(self.next_target)
+
+    def _must_wait_for(self, name: str) -> bool:
+        target, transfers = self.broker.queues.find(name), self.broker.transfers
+        return not transfers.may_announce(name, self) or (target is not None and transfers.is_held_back(target))
 
     def _begin_slice(self, now_ms: int) -> int:
         """Set some items aside and `send` them, or `stop_sending`. Returns how many items it has looked at."""
@@ -173,11 +192,11 @@ class TransferOperation(Operation):
     # a slice
 
     def send(self, taken: list[Delivery], copies: list[Item], target: Queue, describe: Describe, now_ms: int) -> None:
-        """Send `taken`, whose `copies` are to be in `target`."""
+        """Send `taken` from `source`; their `copies` are to be in `target`."""
         size = sum([len(each.item.data) for each in taken])
         own, log = removal_log(self.source.journal), append_log(target.journal)
         ends = [each for each in (own, log) if each is not None]
-        found = SliceUnderWay(taken, copies, size, ends)
+        found = SliceUnderWay(self.source, target.name, taken, copies, size, ends)
         self._under_way.append(found)
         self._under_way_bytes += size
         for each in ends:
@@ -185,7 +204,8 @@ class TransferOperation(Operation):
         if self._file is None:
             self._framed(found, now_ms)
             return
-        self.broker.transfers.announce(self.target, self)
+        self.broker.transfers.announce(target.name, self)
+        self._announced[target.name] = None
         self.write(describe(*noted_position(log)))
         came_by = append_log(self.source.journal)
         if came_by is not None and came_by.transfers_in:
@@ -210,9 +230,9 @@ class TransferOperation(Operation):
         self.broker.timers.soon(self)
 
     def _copy(self, found: SliceUnderWay, now_ms: int) -> None:
-        target = self.broker.queues.find(self.target)
-        if target is None or self.source.state is QueueState.CLOSED:
-            self.stop_sending(f"{self.source.name} or {self.target} is deleted", now_ms)
+        target = self.broker.queues.find(found.target)
+        if target is None or found.source.state is QueueState.CLOSED:
+            self.stop_sending(f"{found.source.name} or {found.target} is deleted", now_ms)
             target = None
         if target is not None:
             found.sent = self._add(found, target, now_ms)
@@ -233,11 +253,11 @@ class TransferOperation(Operation):
 
     def _add(self, found: SliceUnderWay, target: Queue, now_ms: int) -> int:
         """Add the copies, as far as there is room for them. Returns how many were added."""
-        checks = self.obeys_limits
+        checks = self.obeys_limits and target.is_bounded
         for count, copy in enumerate(found.copies):
             if checks and not target.has_room(copy, now_ms):
                 self.is_target_full = True
-                self.stop_sending(f"{self.target} is full (max_items or max_size)", now_ms)
+                self.stop_sending(f"{found.target} is full (max_items or max_size)", now_ms)
                 return count
             target.add(copy, now_ms, forced=True)
         return len(found.copies)
@@ -247,8 +267,8 @@ class TransferOperation(Operation):
     def _take_back(self, found: SliceUnderWay, now_ms: int) -> None:
         """Those behind the first `sent` do not go: they are the head again."""
         for each in reversed(found.taken[found.sent :]):
-            self.source.take_back_unseen(each)
-        self.source.time_out(now_ms)  # a waiting reader gets it
+            found.source.take_back_unseen(each)
+        found.source.time_out(now_ms)  # a waiting reader gets it
 
     def _copied(self, found: SliceUnderWay, log: Log | StreamWriter, now_ms: int) -> None:
         log.transfers_in -= 1
@@ -258,8 +278,8 @@ class TransferOperation(Operation):
     def _remove(self, found: SliceUnderWay, now_ms: int) -> None:
         """The disk has the copies."""
         for each in found.taken[: found.sent]:
-            self.source.release(each)
-        own = removal_log(self.source.journal)
+            found.source.release(each)
+        own = removal_log(found.source.journal)
         if own is None:
             self._settle(found, now_ms)
         else:
@@ -291,7 +311,12 @@ class TransferOperation(Operation):
         self._unnoted -= 1
         self.broker.transfers.unpin(ends)
         if not self._under_way and not self._unnoted:
-            self.broker.transfers.end_announcing(self.target, self)
+            self._end_announcing()
+
+    def _end_announcing(self) -> None:
+        for target in self._announced:
+            self.broker.transfers.end_announcing(target, self)
+        self._announced.clear()
 
     def note_settled(self, found: SliceUnderWay) -> None:
         """Have the file say that a slice is settled."""
@@ -314,7 +339,7 @@ class TransferOperation(Operation):
         raise NotImplementedError
 
     def _close_file(self, now_ms: int) -> None:
-        self.broker.transfers.end_announcing(self.target, self)
+        self._end_announcing()
         if self._file is not None:
             self._file.close()
         self.close(now_ms)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from staniel.broker.events import Level
 from staniel.broker.operations.running import Operation
-from staniel.journal.undo_file import FOLDER, RESUMED_VERSION, Began, UndoContent
+from staniel.journal.undo_file import FOLDER, HOMEWARD_VERSION, RESUMED_VERSION, Began, UndoContent
 from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     from staniel.broker.undo_recovery import UndoRecovery
 
 FILES_MAX = 1000
+TARGETS_MAX = 20
 ITEM_BYTES = 40  # of an item in an undo file, beside its payload
 MOVED_ITEM_BYTES = 70  # of one that was moved: all there is of it
+HOMEWARD_ITEM_BYTES = 250  # of one that is alone in its slice, beside the name of its target
 
 
 class UndoView(Struct, frozen=True):
     """One operation that can be undone until `until_at_ms`. `bytes`: of payload, about. `target`: where a move has sent
-    its items, as far as they are still there.
+    its items, as far as they are still there; of a redrive that sends each item home it is empty, and `targets` are
+    the first TARGETS_MAX of its homes.
     """
 
     id: int
@@ -36,6 +39,7 @@ class UndoView(Struct, frozen=True):
     items: int
     bytes: int
     target: str = ""
+    targets: list[str] = []
 
 
 class UndoRecord(Struct, eq=False):
@@ -62,7 +66,7 @@ class UndoRecord(Struct, eq=False):
 
     @property
     def target(self) -> str:
-        """Where a move has sent the items; empty: they are in the file."""
+        """Where a move has sent the items; empty: they are in the file, or each has its own target."""
         return self.content.began.target.decode("utf-8", "surrogateescape")
 
 
@@ -86,7 +90,10 @@ class Undos:
         began = record.content.began
         items, size = record.content.counts()
         until_ms = self.broker.calendar.wall_ms(self.until_ms(record, now_ms))
-        return UndoView(began.id, began.operation, record.queue, began.at_ms, until_ms, items, size, record.target)
+        targets = record.content.targets[:TARGETS_MAX]
+        return UndoView(
+            began.id, began.operation, record.queue, began.at_ms, until_ms, items, size, record.target, targets
+        )
 
     def until_ms(self, record: UndoRecord, now_ms: int) -> int:
         """How long it can be undone: in server time. The file has the wall's, as an item has."""
@@ -114,9 +121,9 @@ class Undos:
             return f"the disk has no room for an undo of {size} bytes: {final}"
         return ""
 
-    def can_note(self, items: int) -> bool:
+    def can_note(self, items: int, target: str) -> bool:
         """Whether there is room for what a move of so many items notes. It is done all the same if there is none."""
-        size = items * MOVED_ITEM_BYTES + self._promised_bytes()
+        size = moved_bytes(items, target) + self._promised_bytes()
         group = self.broker.group
         return size <= self.bytes_max and not group.is_full and group.admits(size)
 
@@ -131,9 +138,11 @@ class Undos:
     def make_for_move(
         self, operation: Operation, queue: Queue, target: str, now_ms: int, *, is_kept: bool, is_chosen: bool = False
     ) -> UndoRecord:
-        """The same of a move to `target`."""
-        size = operation.total * MOVED_ITEM_BYTES
-        return self._make(operation, queue, target, size, now_ms, is_kept=is_kept, is_chosen=is_chosen)
+        """Return the record of a move to `target`; "": each item goes home."""
+        size = moved_bytes(operation.total, target)
+        return self._make(
+            operation, queue, target, size, now_ms, is_kept=is_kept, is_chosen=is_chosen, is_homeward=not target
+        )
 
     def _make(
         self,
@@ -145,6 +154,7 @@ class Undos:
         *,
         is_kept: bool,
         is_chosen: bool,
+        is_homeward: bool = False,
     ) -> UndoRecord:
         if is_kept:
             self._make_room(size)
@@ -153,7 +163,7 @@ class Undos:
         name, sent_to = [each.encode("utf-8", "surrogateescape") for each in (queue.name, target)]
         until_ms, by = calendar.end_of_life(now_ms, self.keep_ms), operation.by
         began = Began(
-            RESUMED_VERSION,
+            HOMEWARD_VERSION if is_homeward else RESUMED_VERSION,
             operation.id,
             calendar.wall_ms(now_ms),
             until_ms,
@@ -166,6 +176,7 @@ class Undos:
             by.user,
             is_kept,
             is_chosen,
+            is_homeward,
         )
         return UndoRecord(f"{self.folder}/{operation.id}", UndoContent(began), size, operation)
 
@@ -229,6 +240,11 @@ class Undos:
 
     def _in_use(self) -> list[UndoRecord]:
         return [each for each in self.by_id.values() if each.is_in_use]
+
+
+def moved_bytes(items: int, target: str) -> int:
+    """Return about how many bytes an undo file takes for a move to `target`, or of each item home."""
+    return items * (MOVED_ITEM_BYTES if target else HOMEWARD_ITEM_BYTES)
 
 
 def purged_bytes(queue: Queue, count: int, chosen_bytes: int | None = None) -> int:

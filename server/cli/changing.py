@@ -23,6 +23,7 @@ CONFLICT = 409  # the reply's status if there are more items than were shown
 BAD_REQUEST = 400  # its status for a request that is wrong for every queue
 WILD = "*?["
 HOME = "the queues that they came from"
+TARGETS_SHOWN = 3  # homes of a redrive in the list of undos
 WHERE = click.option(
     "--where",
     multiple=True,
@@ -255,7 +256,7 @@ def _list_undos(live: Live) -> None:
             str(each.id),
             printable(each.operation),
             printable(each.queue),
-            printable(each.target),
+            printable(each.target) or _targets(each.targets),
             f"{each.items:,}",
             human_size(each.bytes),
             moment(each.at_ms),
@@ -265,6 +266,12 @@ def _list_undos(live: Live) -> None:
     ]
     heads = ("ID", "OPERATION", "QUEUE", "TO", "ITEMS", "BYTES", "AT", "UNTIL")
     echo_table(heads, rows, "OPERATION", "QUEUE", "TO")
+
+
+def _targets(names: list[str]) -> str:
+    """Return the homes that a redrive has sent its items to."""
+    more = f", … ({len(names)})" if len(names) > TARGETS_SHOWN else ""
+    return ", ".join(map(printable, names[:TARGETS_SHOWN])) + more
 
 
 def _snapshot(live: Live, queue: str) -> QueueSnapshot:
@@ -301,8 +308,8 @@ def redrive(
     """Move dead letters from QUEUE back to where they came from.
 
     Without --to they go to the queue whose dead_letter_queue QUEUE is. If several queues share QUEUE, each item goes to
-    the queue that it left, and there is no undo. An item that does not name that queue ends the operation. QUEUE may be
-    a pattern such as 'dead-*'.
+    the queue that it left. An item that does not name that queue ends the operation. QUEUE may be a pattern such as
+    'dead-*'.
     """
     to = f"to {printable(to_queue)}" if to_queue else "back to where they came from"
     parts = _parts(live, queues, where, besides=to_queue)

@@ -9,6 +9,7 @@ from staniel.server.cli.live import echo_table, live, moment
 from staniel.server.cli.live_command import Live, convert
 from staniel.server.cli.text import human_duration, printable
 
+HOME = "home"  # each item goes to the queue that it left
 HEADS = ("ID", "OPERATION", "QUEUE", "TO", "STATE", "DONE", "TOTAL", "PER S", "LEFT", "BEGAN", "ENDED", "BY", "WHY")
 LEFT = ("OPERATION", "QUEUE", "TO", "STATE", "BEGAN", "ENDED", "BY", "WHY")
 
@@ -42,7 +43,7 @@ def _row(each: OperationView) -> list[str]:
         str(each.id),
         each.operation,
         printable(each.queue),
-        printable(each.target),
+        printable(each.target) or (HOME if each.operation == "redrive" else ""),
         each.state.value,
         f"{each.done:,}",
         f"{each.total:,}",

@@ -64,6 +64,16 @@ def moves(source: str, target: str, rng: Random, *, where: list[str] | None = No
     return Request(Want.MOVE, source, _request("POST", f"/api/queues/{source}/move", body, rng))
 
 
+def redrives(queue: str, rng: Random) -> Request:
+    """Return a request that sends each item to the queue that it left."""
+    body = json.dumps({"count": rng.choice((1, 3, 5))} if rng.random() < 0.4 else {}).encode()
+    return Request(Want.MOVE, queue, _request("POST", f"/api/queues/{queue}/redrive", body, rng))
+
+
+def cancels(number: int, rng: Random) -> Request:
+    return Request(Want.MOVE, "", _request("POST", f"/api/operations/{number}/cancel", b"", rng))
+
+
 def deletes(queue: str, rng: Random) -> Request:
     """What waited in it can be brought back, what was open is gone."""
     return Request(Want.DELETE_UNDOABLY, queue, _request("DELETE", f"/api/queues/{queue}", b"", rng))

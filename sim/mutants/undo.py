@@ -126,7 +126,7 @@ def moved_back_twice() -> Any:
             if isinstance(self, RunningReturn):
                 for taken in found.taken[: found.sent]:
                     item = taken.item
-                    self.source.add(Item(item.data, item.added_ms, item.expires_ms), now_ms, forced=True)
+                    found.source.add(Item(item.data, item.added_ms, item.expires_ms), now_ms, forced=True)
             right(self, found, now_ms)
 
         return remove

@@ -11,7 +11,7 @@ from staniel.broker.operations import purge
 from staniel.journal.spool import Spool
 from staniel.journal.tools.convert import Conversion, Refusal
 from staniel.journal.tools.unfinished import Work, unfinished_in, unfinished_work
-from staniel.journal.undo_file import RESUMED_VERSION, Began, frame
+from staniel.journal.undo_file import HOMEWARD_VERSION, Began, frame
 from staniel.queues.config import Format
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.world import START_MS, World, content
@@ -86,7 +86,7 @@ def test_each_kind_of_work_is_found() -> None:
     World("", _with_spool(disk)).broker.shutdown(START_MS)
     assert unfinished_work(disk.kill(), "s") == []
     disk.make_folder("s/.staniel/undo")
-    later = frame(Began(RESUMED_VERSION + 1, 7, 0, 1, "", b"q", b""))
+    later = frame(Began(HOMEWARD_VERSION + 1, 7, 0, 1, "", b"q", b""))
     intent = (
         b'{"begin":1,"source":"q+x","was_added_ms":1,"target":"t","after":0,"at":0,"added_ms":1,"size":1,"crc":1}\n'
     )

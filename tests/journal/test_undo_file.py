@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from staniel.journal.undo_file import (
+    HOMEWARD_VERSION,
     RESUMED_VERSION,
     Began,
+    Moving,
     Over,
+    Settled,
     UndoContent,
     frame,
     read_content,
@@ -40,3 +43,13 @@ def test_the_payloads_of_frames_before_the_last_one_are_not_read() -> None:
     first = SLICES[0][:-30] + bytes(30)
     found = content(BEGAN + first + frame(Over()))
     assert len(found.slices) == 1 and found.is_over
+
+
+def test_where_copies_end_is_known_of_each_target_for_itself() -> None:
+    began = frame(Began(HOMEWARD_VERSION, 1, 0, 1, "redrive", b"dead", total=2, is_homeward=True))
+    slices = [frame(Moving(1, 0, 10, [], target=target)) for target in (b"a", b"b", b"a", b"b")]
+    settled = [frame(Settled(1, 0, 7, 70)), frame(Settled(2, 0, 3, 30))]
+    found = content(began + b"".join(slices + settled))
+    assert found.targets == ["a", "b"] and found.queues == ["dead", "a", "b"]
+    assert found.routes == [("dead", "a"), ("dead", "b")]
+    assert [found.moved_behind[found.target_of(number)].of(number, (0, 10)) for number in (2, 3)] == [(7, 70), (3, 30)]

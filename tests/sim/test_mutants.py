@@ -21,6 +21,7 @@ from staniel.sim.mutants.limits import MUTANTS as OF_LIMITS
 from staniel.sim.mutants.packs import MUTANTS as OF_PACKS
 from staniel.sim.mutants.queues import MUTANTS
 from staniel.sim.mutants.redo import MUTANTS as OF_REDO
+from staniel.sim.mutants.redrives import MUTANTS as OF_REDRIVES
 from staniel.sim.mutants.settings import MUTANTS as OF_SETTINGS
 from staniel.sim.mutants.starts import MUTANTS as OF_STARTS
 from staniel.sim.mutants.streams import MUTANTS as OF_STREAMS
@@ -81,11 +82,12 @@ FROM = {
     "an end by id is that of the oldest read": 60,
     "a moved item leaves before the disk has its copy": 88,
     "a slice is settled before its removal is durable": 70,
+    "a redriven item leaves before the disk has its copy": 121,
 }
 """Where to look first, as docs/simulator.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
 assert OF_TRANSFERS is OF_UNDO is OF_LIMITS is OF_USERS is OF_STARTS is OF_EQUAL_ITEMS is OF_CLOCKS
-assert OF_CLOCKS is OF_IDS is MUTANTS  # each file adds its own
+assert OF_CLOCKS is OF_IDS is OF_REDRIVES is MUTANTS  # each file adds its own
 
 
 @pytest.mark.parametrize("what", MUTANTS)

@@ -17,7 +17,6 @@ from msgspec import Struct
 from staniel.broker import access
 from staniel.broker.commands import puts
 from staniel.broker.commands.admin import change_status, reload_for
-from staniel.broker.commands.authorized import target_refusal
 from staniel.broker.commands.gets import hold
 from staniel.broker.commands.http.choosing import choose, chosen_count, under_way
 from staniel.broker.commands.http.exchange import BadBody, Exchange
@@ -450,7 +449,7 @@ def undo(exchange: Exchange, now_ms: int) -> None:
 
     def answer(now_ms: int) -> None:
         exchange.operation = ""  # it is in the audit log already
-        for queue in map(broker.queues.find, (name, record.target)):
+        for queue in map(broker.queues.find, record.content.queues):
             if queue is not None:
                 session.depend_on(queue)
         if running.why and not running.done:
@@ -536,13 +535,7 @@ def _redrive_home(exchange: Exchange, source: Queue, body: RedriveBody, now_ms: 
 
 def _send_home(exchange: Exchange, source: Queue, body: RedriveBody, search: ItemSearch | None, now_ms: int) -> None:
     count, chosen = _meant(body, source, search)
-    queues, rights = exchange.broker.queues, exchange.rights
-
-    def refusal(name: str) -> str:
-        return target_refusal(rights, queues, name) if rights is not None else ""
-
-    by = Requester.of(exchange.session)
-    running = RunningRedrive(exchange.broker, by, source, count, now_ms, refusal, chosen)
+    running = RunningRedrive(exchange.broker, Requester.of(exchange.session), source, count, now_ms, chosen=chosen)
 
     def answer(now_ms: int) -> None:
         exchange.operation = ""  # it is in the audit log already
@@ -556,10 +549,11 @@ def _send_home(exchange: Exchange, source: Queue, body: RedriveBody, search: Ite
 
 
 def _origins(broker: Broker, name: str) -> list[str]:
-    """The queues whose dead letters go to `name`; where there is none, the names that the configuration says it of."""
+    """The queues whose dead letters go to `name`: those that are there, and those that the configuration names."""
     there = [queue.name for queue in broker.queues if queue.config.dead_letter_queue == name]
     resolved = broker.config.resolved
-    return there or [each for each in resolved if each and resolved[each].dead_letter_queue == name]
+    named = [each for each in resolved if each and resolved[each].dead_letter_queue == name]
+    return list(dict.fromkeys([*there, *named]))
 
 
 def _move(
@@ -571,7 +565,7 @@ def _move(
     operation: str,
 ) -> None:
     queues, rights = exchange.broker.queues, exchange.rights
-    if rights is not None and (why := target_refusal(rights, queues, target)):
+    if rights is not None and (why := access.target_refusal(rights, queues, target)):
         exchange.forbid(why)
         return
     if why := move_error(queues, source.name, target):

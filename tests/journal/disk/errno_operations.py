@@ -383,6 +383,7 @@ PACKING = "default.max_memory_size = 300\ndefault.max_journal_size = 600\ndefaul
 REWRITING = "default.max_journal_size = 900\ndefault.min_journal_compact_delay = 0\n"
 EXPIRING = '[queues.q]\nexpire_to_queue = "r"\n'
 DEAD = '[queues.q]\nmax_deliveries = 2\ndead_letter_queue = "dead"\n'
+SHARED_DEAD = f'{DEAD}[queues.p]\ndead_letter_queue = "dead"\n[queues.dead]\njournal_format = "kestrel"\n'
 TO_R, TO_DEAD = {"r": "q"}, {"dead": "q"}
 LAX = 'server.redo_log = "checksums"\nqueues.lax.sync_journal = "100ms"\n'
 STREAMS = ("kestrel", "libkestrel")
@@ -420,7 +421,10 @@ OPERATIONS: dict[str, Operation] = {
     "fan out": Operation(children, fan_out, copies=("q", "q+a")),
     "expire into a queue": Operation(short_lived, expire, config=EXPIRING, places=TO_R),
     "die into a queue": Operation(items, die, config=DEAD, places=TO_DEAD),
-    "redrive": Operation(after(items, die), redrive, config=DEAD, places=TO_DEAD, forms=STREAMS),
+    "redrive": Operation(after(items, die), redrive, config=SHARED_DEAD, places=TO_DEAD, forms=STREAMS),
+    "undo of a redrive": Operation(
+        after(items, die), undo, before=redrive, config=SHARED_DEAD, places=TO_DEAD, forms=STREAMS
+    ),
     "fill the redo log": Operation(items, fill_log, before=one_more, forms=("redo",)),
     "put a log of checksums into use": Operation(items, lax_puts, config=LAX, forms=STREAMS, lax=("lax",)),
     "jobs: start": Operation(jobs, None, config=JOBS, forms=("kestrel",)),

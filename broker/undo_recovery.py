@@ -339,7 +339,9 @@ class UndoRecovery:
         """Go on with the operations that were cut off. One whose queue cannot be read goes on at a later start."""
         for record in [each for each in self.undos.by_id.values() if each.content.has_queue_left]:
             queue = self.broker.queues.find(record.queue)
-            if queue is not None and not len(queue.line) and not self.broker.deletions.must_wait(queue):
+            # Items that were on their way, or open, are in it again: what is left to do is for the next deletion.
+            is_empty = queue is not None and not (len(queue.line) or queue.open_reads or queue.leaving or queue.delayed)
+            if queue is not None and is_empty and not self.broker.deletions.must_wait(queue):
                 with suppress(Undeleted):  # it is served on, empty
                     self.broker.delete(queue, now_ms)
             with suppress(OSError):

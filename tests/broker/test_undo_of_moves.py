@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from staniel.broker.operations import moved_back
@@ -258,3 +260,26 @@ def test_a_crash_while_a_queue_is_deleted(how: Crash, config: str) -> None:
             step(world)
         after = World(config, world.disk.crash(how), world.now_ms)
         assert everything(after) == [b"item %d" % each for each in range(5)], steps
+
+
+@pytest.mark.parametrize("how", list(Crash))
+def test_a_start_deletes_no_queue_whose_dead_letters_had_not_left_it(how: Crash) -> None:
+    config = 'queues.q.max_deliveries = 1\nqueues.q.dead_letter_queue = "dead"\n'
+    start = filled(5, config)
+    for steps, more in product(range(14), range(8)):
+        world = World(config, start.disk.copy(), start.now_ms)
+        client = world.client()
+        client.says("get q/open")
+        settles(world)
+        Admin(world).asks("DELETE", "/api/queues/q")
+        for _ in range(steps):
+            step(world)
+        if world.broker.queues.find("q") is None:
+            return
+        client.says("get q/abort")
+        for _ in range(more):
+            step(world)
+        after = World(config, world.disk.crash(how), world.now_ms)
+        settles(after)
+        found = sorted(everything(after) + after.items("dead"))
+        assert found == [b"item %d" % each for each in range(5)], (steps, more)

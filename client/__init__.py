@@ -1,17 +1,36 @@
-"""A trio client for Staniel and for any other server that speaks Kestrel's memcache protocol. See docs/client.md.
+"""Clients for Staniel and for any other server that speaks Kestrel's memcache protocol. See docs/client.md.
 
-The client never retries by itself: the program decides when to retry, and `examples/` shows one way. `client` has what
-programs call, `connection` one connection with its time-outs. `protocol/client` has the bytes, trio the sockets.
+No client retries by itself: the program decides when to retry, and `examples/` shows one way. `aio/` has the client for
+asyncio and trio, on anyio (an extra), of which `blocking/` is made, which needs the standard library alone; `client`,
+`connection` and `monitoring` are the older client, for trio. `messages` and `errors` are what they share, and
+`protocol/client` has the bytes. Nothing here may need the server's packages.
 """
 
 from __future__ import annotations
 
-from staniel.client.client import Client, connect
-from staniel.client.errors import ClientError, ConnectionLost, Full, NotAllStored, Refused
-from staniel.client.monitoring import Monitoring
+from typing import TYPE_CHECKING, Any
+
+from staniel.client.blocking.client import Client
+from staniel.client.blocking.pool import Pool
+from staniel.client.errors import (
+    Busy,
+    ClientError,
+    ConnectionLost,
+    Full,
+    NotAllStored,
+    NotOpen,
+    Outcome,
+    Refused,
+)
 from staniel.protocol.client.replies import Item
 
+if TYPE_CHECKING:
+    from staniel.client.client import Client as TrioClient
+    from staniel.client.client import connect
+    from staniel.client.monitoring import Monitoring
+
 __all__ = [
+    "Busy",
     "Client",
     "ClientError",
     "ConnectionLost",
@@ -19,6 +38,23 @@ __all__ = [
     "Item",
     "Monitoring",
     "NotAllStored",
+    "NotOpen",
+    "Outcome",
+    "Pool",
     "Refused",
+    "TrioClient",
     "connect",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the trio client when it is asked for: a blocking program does not wait for trio to be imported."""
+    if name in ("connect", "TrioClient"):
+        from staniel.client import client
+
+        return client.connect if name == "connect" else client.Client
+    if name == "Monitoring":
+        from staniel.client.monitoring import Monitoring
+
+        return Monitoring
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

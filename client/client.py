@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import math
 import ssl
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import trio
 
 from staniel.client.connection import Connection
-from staniel.client.errors import ConnectionLost, Full, NotAllStored, Refused
+from staniel.client.errors import ConnectionLost, Full, NotAllStored, Outcome, Refused
+from staniel.client.messages import (
+    SETTLE_SECONDS,
+    chunks_of,
+    expect,
+    milliseconds,
+    put_request,
+    refusal_of,
+    refused,
+)
 from staniel.client.monitoring import Monitoring
 from staniel.protocol.client.conversation import read
 from staniel.protocol.client.login import login, must_log_in
 from staniel.protocol.client.replies import Answer, Error, Item, Reply, StatsReply, Text
-from staniel.protocol.client.requests import TTL_MS_END
 from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.memcache.requests import Confirm, Delete, Flush, Monitor, Request, Stats, Version
-from staniel.protocol.words import INT32_MAX
-
-SETTLE_SECONDS = 5.0  # a close or abort is shielded from cancellation this long; then the connection closes instead
-PIPELINE_ITEMS = 500  # requests sent before a reply is read: their replies fit every socket's buffer
-PIPELINE_BYTES = 1 << 20
-WAIT_S_MAX = INT32_MAX // 1000
 
 
 @asynccontextmanager
@@ -55,9 +56,9 @@ async def connect(
         with trio.fail_after(connect_timeout_s):
             stream = await _open_stream(host, port, tls)
     except trio.BrokenResourceError as error:  # of the handshake
-        raise ConnectionLost(f"no connection to {host}:{port}: {error.__cause__ or error}") from error
+        raise ConnectionLost(f"no connection to {host}:{port}: {error.__cause__ or error}", Outcome.NOT_DONE) from error
     except (OSError, trio.TooSlowError) as error:
-        raise ConnectionLost(f"no connection to {host}:{port}: {str(error) or 'too slow'}") from error
+        raise ConnectionLost(f"no connection to {host}:{port}: {str(error) or 'too slow'}", Outcome.NOT_DONE) from error
     client = Client(stream, answer_timeout_s=answer_timeout_s)
     try:
         if request is not None:
@@ -103,7 +104,7 @@ class Client:
         if must_log_in(reply):
             (reply,) = await self._connection.request([request])
             if isinstance(reply, Error):
-                raise _refused(reply)
+                raise refused(reply)
 
     # put
 
@@ -113,8 +114,8 @@ class Client:
         `ttl_s` is rounded up to whole seconds. If the call is cancelled or raises ConnectionLost, the item may be
         stored or not.
         """
-        (reply,) = await self._connection.request([_set(queue, data, ttl_s, flags)])
-        refusal = _refusal(reply, queue)
+        (reply,) = await self._connection.request([put_request(queue, data, ttl_s, flags)])
+        refusal = refusal_of(reply, queue)
         if refusal is not None:
             raise refusal
 
@@ -124,23 +125,23 @@ class Client:
         ConnectionLost says how many were `answered`. If the call is cancelled, the first items may be stored, any
         number of them.
         """
-        requests = [_set(queue, data, ttl_s, flags) for data in items]
-        refused: dict[int, Full | Refused] = {}
+        requests = [put_request(queue, data, ttl_s, flags) for data in items]
+        failed: dict[int, Full | Refused] = {}
         answered = 0
         try:
             async with self._connection.exchange():
-                for chunk in _chunks(requests):
+                for chunk in chunks_of(requests):
                     await self._connection.send(chunk)
                     for _ in chunk:
-                        refusal = _refusal(await self._connection.receive(), queue)
+                        refusal = refusal_of(await self._connection.receive(), queue)
                         if refusal is not None:
-                            refused[answered] = refusal
+                            failed[answered] = refusal
                         answered += 1
         except ConnectionLost as lost:
-            lost.answered, lost.refused = answered, refused
+            lost.answered, lost.refused = answered, failed
             raise
-        if refused:
-            raise NotAllStored(refused)
+        if failed:
+            raise NotAllStored(failed)
 
     # read
 
@@ -193,7 +194,7 @@ class Client:
         if queue in self._reserved:
             raise RuntimeError(f"this client has an item of {queue} reserved; end that block, or use another client")
         async with self._connection.exchange():
-            await self._connection.send([Monitor(queue.encode("latin-1"), queue, _ms(wait_s), max_items)])
+            await self._connection.send([Monitor(queue.encode("latin-1"), queue, milliseconds(wait_s), max_items)])
             items = Monitoring(self._connection, math.ceil(wait_s))
             try:
                 yield items
@@ -207,11 +208,11 @@ class Client:
 
     async def delete(self, queue: str) -> bool:
         """Delete a queue with all its items. Return False if there was no such queue."""
-        return _expect(await self._one(Delete(queue)), Answer.DELETED, Answer.NOT_FOUND) is Answer.DELETED
+        return expect(await self._one(Delete(queue)), Answer.DELETED, Answer.NOT_FOUND) is Answer.DELETED
 
     async def flush(self, queue: str) -> None:
         """Remove all items except open ones."""
-        _expect(await self._one(Flush(queue)), Answer.END)
+        expect(await self._one(Flush(queue)), Answer.END)
 
     async def stats(self) -> dict[str, str]:
         """Return the server's statistics by name, in its order."""
@@ -229,14 +230,14 @@ class Client:
     async def _one(self, request: Request, wait_s: float = 0) -> Reply:
         (reply,) = await self._connection.request([request], wait_s)
         if isinstance(reply, Error):
-            raise _refused(reply)
+            raise refused(reply)
         return reply
 
     async def _fetch(self, queue: str, wait_s: float, *, open: bool = False, peek: bool = False) -> Item | None:
-        reply = await self._one(read(queue, _ms(wait_s), open=open, peek=peek, with_id=True), wait_s)
+        reply = await self._one(read(queue, milliseconds(wait_s), open=open, peek=peek, with_id=True), wait_s)
         if isinstance(reply, Item):
             return reply
-        _expect(reply, Answer.END)
+        expect(reply, Answer.END)
         return None
 
     async def _close_read(self, queue: str, item: Item) -> None:
@@ -273,69 +274,8 @@ class Client:
                 await self._connection.send([Confirm(queue, items.handed_over)])
                 reply = await self._connection.receive()
                 if isinstance(reply, Error):
-                    raise _refused(reply)
+                    raise refused(reply)
             if items.left_over:
                 await self._connection.close("closed to hand back what a monitor was not asked for")
         if limit.cancelled_caught:
             raise ConnectionLost(f"no answer to a confirm for {SETTLE_SECONDS:g} s")
-
-
-def _ms(seconds: float) -> int:
-    """Return the milliseconds to wait. Raises ValueError for a wait that the protocol cannot express, such as an
-    endless one.
-    """
-    if not 0 <= seconds <= WAIT_S_MAX:
-        raise ValueError(f"a wait is a number of seconds from 0 to {WAIT_S_MAX}, not {seconds}")
-    return math.ceil(seconds * 1000)
-
-
-def _set(queue: str, data: bytes, ttl_s: float | None, flags: int) -> Set:
-    """Return the request of a put. A ttl too long for the protocol is sent as a date, by this machine's clock."""
-    if ttl_s is None:
-        return Set(queue, data, flags)
-    if not math.isfinite(ttl_s):
-        raise ValueError(f"a life is a number of seconds, or None for one without end: ttl_s is {ttl_s}")
-    if ttl_s <= 0:
-        raise ValueError(f"an item that has expired already is not put: ttl_s is {ttl_s}")
-    ttl_ms = math.ceil(ttl_s) * 1000
-    if ttl_ms < TTL_MS_END:
-        return Set(queue, data, flags, ttl_ms=ttl_ms)
-    return Set(queue, data, flags, expires_ms=int(time.time() * 1000) + ttl_ms)
-
-
-def _chunks(requests: list[Set]) -> list[list[Set]]:
-    """Split requests, in order, into chunks of at most PIPELINE_ITEMS and PIPELINE_BYTES; a larger item is a chunk
-    alone.
-    """
-    chunks: list[list[Set]] = []
-    room_bytes = 0
-    for request in requests:
-        size = len(request.data)
-        if not chunks or size > room_bytes or len(chunks[-1]) == PIPELINE_ITEMS:
-            chunks.append([])
-            room_bytes = PIPELINE_BYTES
-        chunks[-1].append(request)
-        room_bytes -= size
-    return chunks
-
-
-def _refusal(reply: Reply, queue: str) -> Full | Refused | None:
-    """Return why a put stored nothing, None if it stored its item."""
-    if reply is Answer.STORED:
-        return None
-    if isinstance(reply, Error):
-        return _refused(reply)
-    _expect(reply, Answer.NOT_STORED)
-    return Full(f"{queue} is full")
-
-
-def _refused(error: Error) -> Refused:
-    return Refused(f"{error.fault.value} {error.why}".strip())
-
-
-def _expect(reply: Reply, *answers: Answer) -> Reply:
-    """Assert that the reply is one of `answers`, and return it. The conversation only yields replies that fit their
-    requests.
-    """
-    assert reply in answers, reply
-    return reply

@@ -12,7 +12,7 @@ from enum import Enum
 
 import trio
 
-from staniel.client.errors import ConnectionLost
+from staniel.client.errors import ConnectionLost, Outcome
 from staniel.protocol.client.conversation import Conversation
 from staniel.protocol.client.replies import ProtocolViolation, Reply
 from staniel.protocol.memcache.requests import Request
@@ -50,7 +50,7 @@ class Connection:
         Raises ConnectionLost if the connection is closed, trio.BusyResourceError during an exchange of another task.
         """
         if self.state is ConnectionState.CLOSED:
-            raise ConnectionLost(self.why)
+            raise ConnectionLost(self.why, Outcome.NOT_DONE)
         if self.state is ConnectionState.BUSY:
             raise trio.BusyResourceError("another task is using this connection; give each task one of its own")
         self.state = ConnectionState.BUSY

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from staniel.protocol.client.replies import Item
 
 
+class Outcome(Enum):
+    """The fate of a request that raised, as far as it is known: of a put, whether its item is stored."""
+
+    NOT_DONE = "not done"
+    PARTLY_DONE = "partly done"
+    UNKNOWN = "unknown"
+
+
 class ClientError(Exception):
-    """The base of all errors of this package."""
+    """The base of all errors of this package. `outcome` tells whether the request has had an effect."""
+
+    outcome = Outcome.NOT_DONE
 
 
 class Full(ClientError):
@@ -20,21 +32,39 @@ class Refused(ClientError):
 class NotAllStored(ClientError):
     """Items of a put_many were not stored: `refused` has the index and error of each. All others are stored."""
 
+    outcome = Outcome.PARTLY_DONE
+
     def __init__(self, refused: dict[int, Full | Refused]) -> None:
         super().__init__(f"{len(refused)} items were not stored; the first: {next(iter(refused.values()))}")
         self.refused = refused
 
 
+class NotOpen(ClientError):
+    """The item is not open on this connection any more: it was ended before, has timed out, or its queue was deleted.
+    After a time-out it is delivered again.
+    """
+
+    def __init__(self, why: str, item: Item) -> None:
+        super().__init__(why)
+        self.item = item
+
+
+class Busy(ClientError):
+    """The client is in use by another thread or task. Nothing was sent; an item that was to be ended is still open."""
+
+
 class ConnectionLost(ClientError):
     """The connection is lost, or was closed because a reply was interrupted. Its open reads are back in their queues.
 
-    `answered` counts the items of a put_many, from the first, that the server replied to; whether the others are stored
-    is unknown. `refused` has those of them that are not stored. `item` was given to the program, and its close has no
-    reply: it is closed, or it will be delivered again.
+    `outcome`: NOT_DONE if nothing of the request was sent, else UNKNOWN. `answered` counts the items of a put_many,
+    from the first, that the server replied to; whether the others are stored is unknown. `refused` has those of them
+    that are not stored. `item` was given to the program, and its close has no reply: it is closed, or it will be
+    delivered again.
     """
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, outcome: Outcome = Outcome.UNKNOWN) -> None:
         super().__init__(why)
+        self.outcome = outcome
         self.answered = 0
         self.refused: dict[int, Full | Refused] = {}
         self.item: Item | None = None

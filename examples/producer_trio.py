@@ -11,7 +11,7 @@ import random
 import trio
 
 import staniel.client
-from staniel.client import Client, ConnectionLost, NotAllStored
+from staniel.client import ConnectionLost, NotAllStored, TrioClient
 
 PAUSE_SECONDS_MAX = 5.0
 
@@ -37,7 +37,7 @@ async def main() -> None:
     print(f"put {args.count} jobs", flush=True)
 
 
-async def put(client: Client, queue: str, jobs: list[bytes]) -> list[bytes]:
+async def put(client: TrioClient, queue: str, jobs: list[bytes]) -> list[bytes]:
     """Put them all; those that the server would not take."""
     try:
         await client.put_many(queue, jobs)

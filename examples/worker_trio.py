@@ -15,7 +15,7 @@ from pathlib import Path
 import trio
 
 import staniel.client
-from staniel.client import Client, ConnectionLost, Item, Refused
+from staniel.client import ConnectionLost, Item, Refused, TrioClient
 
 WAIT_SECONDS = 1.0
 PAUSE_SECONDS_MAX = 5.0
@@ -56,7 +56,7 @@ async def main() -> None:
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
 
-async def work_once(client: Client, args: argparse.Namespace, done: Done) -> bool:
+async def work_once(client: TrioClient, args: argparse.Namespace, done: Done) -> bool:
     """Open a job, work, close it. If anything goes wrong before the close reaches the server, the job comes again."""
     async with client.reserve(args.queue, wait_s=WAIT_SECONDS) as item:
         if item is None:

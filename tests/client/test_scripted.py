@@ -9,7 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from staniel.client import Client, ConnectionLost, NotAllStored, Refused
+from staniel.client import ConnectionLost, NotAllStored, Refused
+from staniel.client.client import Client
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.parser import MemcacheParser

@@ -12,7 +12,8 @@ import trio
 import trio.testing
 
 import staniel.client
-from staniel.client import Client, ConnectionLost, Full, Item, NotAllStored, Refused
+from staniel.client import ConnectionLost, Full, Item, NotAllStored, Refused
+from staniel.client.client import Client
 from tests.support.process import Server, running
 
 PATIENCE = 5.0

@@ -1,0 +1,45 @@
+"""The items of one `monitor`, as an iterator that counts the items it has yielded. See Client.monitor."""
+
+from __future__ import annotations
+
+from staniel.client.aio.connection import Connection
+from staniel.client.messages import refused
+from staniel.protocol.client.replies import Answer, Error, Item, Reply
+
+
+class Monitoring:
+    """An iterator for one loop. `handed_over` counts the items given to the loop, `left_over` the others."""
+
+    def __init__(self, connection: Connection, wait_s: float) -> None:
+        self.handed_over = 0
+        self.left_over = 0
+        self._connection = connection
+        self._wait_s = wait_s
+        self._end: Reply | None = None
+
+    def __aiter__(self) -> Monitoring:
+        return self
+
+    async def __anext__(self) -> Item:
+        """Return the next item. Raises Refused if the server refuses to monitor, ConnectionLost."""
+        item = await self._next()
+        if item is None:
+            raise StopAsyncIteration
+        self.handed_over += 1
+        return item
+
+    async def drain(self) -> None:
+        """Wait for the monitor's end, and count further items as left over."""
+        while await self._next() is not None:
+            self.left_over += 1
+
+    async def _next(self) -> Item | None:
+        if self._end is None:
+            reply = await self._connection.receive(self._wait_s)
+            if isinstance(reply, Item):
+                return reply
+            self._end = reply
+        if isinstance(self._end, Error):
+            raise refused(self._end)
+        assert self._end is Answer.END
+        return None

@@ -1,0 +1,380 @@
+# Made of client/aio/client.py by packaging/blocking_client.py (`make blocking`): change that file, not this one.
+"""The client's requests: put, get, reserve, peek, monitor and the others. Each says what holds when it fails.
+
+The client never reconnects by itself: only the program knows which requests may be repeated.
+"""
+
+from __future__ import annotations
+
+import math
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+from staniel.client.blocking.connection import Connection, ConnectionState
+from staniel.client.blocking.monitoring import Monitoring
+from staniel.client.blocking.transport import shielded
+from staniel.client.errors import Busy, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
+from staniel.client.messages import (
+    SETTLE_SECONDS,
+    chunks_of,
+    expect,
+    milliseconds,
+    put_request,
+    refusal_of,
+    refused,
+)
+from staniel.protocol.client.conversation import read
+from staniel.protocol.client.login import login, must_log_in
+from staniel.protocol.client.replies import Answer, Error, Item, Reply, StatsReply, Text
+from staniel.protocol.memcache.requests import (
+    AbortItem,
+    Confirm,
+    ConfirmItem,
+    Delete,
+    ExtendItem,
+    Flush,
+    Monitor,
+    Request,
+    Stats,
+    Version,
+)
+
+NO_IDS = "the server speaks the Kestrel dialect, which has no ids"
+
+
+class Client:
+    """A connection for one request at a time, of one thread at a time: a second one gets Busy at once.
+
+    It connects in its `with` block, by `connect`, or with the first request. A request that is interrupted, or
+    whose reply does not come, closes the connection: the server puts its open reads back, and every later call raises
+    ConnectionLost. Every method can raise ConnectionLost, Busy, and Refused with the server's text.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 22133,
+        *,
+        tls: ssl.SSLContext | None = None,
+        user: str = "",
+        secret: str = "",
+        connect_timeout_s: float = 10,
+        answer_timeout_s: float = 30,
+    ) -> None:
+        """Prepare a client; nothing is sent yet.
+
+        `tls` is needed for a `tls_port`; `ssl.create_default_context()` trusts the system's authorities and checks that
+        the certificate names `host`. `secret` is the password or token of `user`; only a server that asks for it gets
+        it. A server that is silent for longer than its wait plus `answer_timeout_s` counts as lost. Raises ValueError
+        for a name or secret with blanks.
+        """
+        self._login = login(user, secret.encode("utf-8", "surrogateescape")) if user or secret else None
+        self._connect_timeout_s = connect_timeout_s
+        self._connection = Connection((host, port), tls, answer_timeout_s)
+        self._open: dict[tuple[str, int | None], Item] = {}
+
+    def __enter__(self) -> Client:
+        self.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def connect(self) -> None:
+        """Connect and log in, unless that is done. Raises ConnectionLost, Refused if the server rejects `user`."""
+        with self._connection.exchange():
+            if self._connection.state is not ConnectionState.NEW:
+                return
+            self._connection.connect(self._connect_timeout_s)
+            if self._login is not None:
+                self._log_in(self._login)
+
+    @property
+    def is_reusable(self) -> bool:
+        """True if the connection is open, nothing has come that was not asked for, and no item is open."""
+        connection = self._connection
+        if connection.state is not ConnectionState.OPEN or connection.transport is None or self._open:
+            return False
+        return connection.transport.is_quiet
+
+    def _log_in(self, request: Request) -> None:
+        connection = self._connection
+        connection.send((Version(),))
+        if not must_log_in(connection.receive()):
+            return
+        connection.send((request,))
+        reply = connection.receive()
+        if isinstance(reply, Error):
+            connection.close("closed because the server refused the login")
+            raise refused(reply)
+
+    def close(self) -> None:
+        """Close the connection. Open reads go back to the head of their queues."""
+        self._connection.close("closed by this program")
+
+    # put
+
+    def put(self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0) -> None:
+        """Append an item. On return it is stored, as safely as the queue's sync policy says. Raises Full, Refused.
+
+        `ttl_s` is rounded up to whole seconds. If the call is interrupted, the item may be stored or not; the `outcome`
+        of ConnectionLost says whether that is known.
+        """
+        request = put_request(queue, data, ttl_s, flags)
+        if self._connection.state is ConnectionState.NEW:
+            self.connect()
+        reply = self._connection.request(request)
+        if reply is not Answer.STORED and (refusal := refusal_of(reply, queue)) is not None:
+            raise refusal
+
+    def put_many(self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0) -> None:
+        """Append items in order, many to a round trip. Raises NotAllStored; a refused item does not stop the others.
+
+        ConnectionLost says how many were `answered`. If the call is interrupted, the first items may be stored, any
+        number of them.
+        """
+        requests = [put_request(queue, data, ttl_s, flags) for data in items]
+        if self._connection.state is ConnectionState.NEW:
+            self.connect()
+        failed: dict[int, Full | Refused] = {}
+        answered = 0
+        try:
+            with self._connection.exchange():
+                for chunk in chunks_of(requests):
+                    self._connection.send(chunk)
+                    for _ in chunk:
+                        refusal = refusal_of(self._connection.receive(), queue)
+                        if refusal is not None:
+                            failed[answered] = refusal
+                        answered += 1
+        except ConnectionLost as lost:
+            lost.answered, lost.refused = answered, failed
+            raise
+        if failed:
+            raise NotAllStored(failed)
+
+    # read
+
+    def get(self, queue: str, *, wait_s: float = 0) -> Item | None:
+        """Take the next item, None if none comes within `wait_s`: open it, confirm it, return it.
+
+        It costs two round trips, and an interrupted get loses nothing.
+        """
+        item = self.open(queue, wait_s=wait_s)
+        if item is not None:
+            self._confirm_at_end(item)
+        return item
+
+    def peek(self, queue: str, *, wait_s: float = 0) -> Item | None:
+        """Return the next item and leave it in the queue. Another client may take it at any moment."""
+        return self._fetch(queue, wait_s, peek=True)
+
+    @contextmanager
+    def reserve(self, queue: str, *, wait_s: float = 0) -> Iterator[Item | None]:
+        """Open the next item for the length of the block, None if none comes within `wait_s`.
+
+        If the block ends well, the item is confirmed, gone for good; if it raises or is interrupted, the item goes back
+        to the head of its queue. An item that the block has confirmed or aborted is left alone. If the server does not
+        reply to the confirm, ConnectionLost has the `item`. Raises NotOpen at the end if the item has timed out.
+        """
+        item = self.open(queue, wait_s=wait_s)
+        if item is None:
+            yield None
+            return
+        try:
+            yield item
+        except BaseException:
+            if self._open.get(_name_of(item)) is item:
+                self._hand_back(item)
+            raise
+        if self._open.get(_name_of(item)) is item:
+            self._confirm_at_end(item)
+
+    def open(self, queue: str, *, wait_s: float = 0) -> Item | None:
+        """Open the next item, None if none comes within `wait_s`. End it with `confirm` or `abort`.
+
+        One client may have several items open and end them in any order. A server of the Kestrel dialect has no ids:
+        there a second item of a queue is a RuntimeError.
+        """
+        if (queue, None) in self._open:
+            raise RuntimeError(f"an item of {queue} is open, and {NO_IDS}; end that item, or use another client")
+        item = self._fetch(queue, wait_s, open=True)
+        if item is not None:
+            self._open[_name_of(item)] = item
+        return item
+
+    def confirm(self, item: Item) -> None:
+        """Close an open item: it is done, and gone for good.
+
+        Raises NotOpen if it is not open any more; after a time-out it is delivered again. Raises Busy while the client
+        is in use elsewhere, and leaves the item open. If no answer comes, ConnectionLost has the `item`: it is done,
+        or it will be delivered again.
+        """
+        self._end(item, _confirmation(item))
+
+    def abort(self, item: Item) -> None:
+        """Hand an open item back to the head of its queue. Raises NotOpen if it is not open any more."""
+        self._end(item, _abortion(item))
+
+    def extend(self, item: Item) -> None:
+        """Let the time of an open item begin again, where the queue has an `open_transaction_timeout`.
+
+        Raises NotOpen if it has timed out.
+        """
+        queue, number = _name_of(item)
+        if number is None:
+            raise Refused(f"an item cannot be extended, {NO_IDS}")
+        self._must_hold(item)
+        reply = self._one(ExtendItem(queue, number))
+        if reply is Answer.NOT_FOUND:
+            self._open.pop(_name_of(item), None)
+            raise NotOpen(f"item {number} of {queue} was no longer open", item)
+
+    @contextmanager
+    def monitor(self, queue: str, *, wait_s: float, max_items: int | None = None) -> Iterator[Monitoring]:
+        """Open items as they come, for `wait_s` (whole seconds), at most `max_items` (None: the server's limit).
+
+        If the block ends well, the items given to its loop are confirmed together. After a `break`, the end of the
+        block first waits for the monitor's end; if more items have come, it closes the connection, which puts those
+        back in order. If the block raises or is interrupted, the connection closes and every item returns to its queue.
+        """
+        if any(name == queue for name, _ in self._open):
+            raise RuntimeError(f"this client has an item of {queue} open; end that one, or use another client")
+        request = Monitor(queue.encode("latin-1"), queue, milliseconds(wait_s), max_items)
+        if self._connection.state is ConnectionState.NEW:
+            self.connect()
+        with self._connection.exchange():
+            self._connection.send((request,))
+            items = Monitoring(self._connection, math.ceil(wait_s))
+            try:
+                yield items
+                items.drain()
+                self._confirm_monitored(queue, items)
+            except BaseException:
+                self._connection.close("closed because a monitor was cut off")
+                raise
+
+    # the rest
+
+    def delete(self, queue: str) -> bool:
+        """Delete a queue with all its items. Return False if there was no such queue."""
+        return expect(self._one(Delete(queue)), Answer.DELETED, Answer.NOT_FOUND) is Answer.DELETED
+
+    def flush(self, queue: str) -> None:
+        """Remove all items except open ones."""
+        expect(self._one(Flush(queue)), Answer.END)
+
+    def stats(self) -> dict[str, str]:
+        """Return the server's statistics by name, in its order."""
+        reply = self._one(Stats())
+        assert isinstance(reply, StatsReply)
+        return reply.values
+
+    def version(self) -> str:
+        """Return the text with which the server answers `version`."""
+        reply = self._one(Version())
+        assert isinstance(reply, Text)
+        return reply.text
+
+    # internal
+
+    def _one(self, request: Request, wait_s: float = 0) -> Reply:
+        if self._connection.state is ConnectionState.NEW:
+            self.connect()
+        reply = self._connection.request(request, wait_s)
+        if isinstance(reply, Error):
+            raise refused(reply)
+        return reply
+
+    def _fetch(self, queue: str, wait_s: float, *, open: bool = False, peek: bool = False) -> Item | None:
+        reply = self._one(read(queue, milliseconds(wait_s), open=open, peek=peek, with_id=True), wait_s)
+        if isinstance(reply, Item):
+            return reply
+        expect(reply, Answer.END)
+        return None
+
+    def _must_hold(self, item: Item) -> None:
+        name = _name_of(item)
+        held = self._open.get(name)
+        if held is not item and held != item:
+            raise NotOpen(f"this client has no item {name[1]} of {name[0]} open", item)
+
+    def _end(self, item: Item, request: Request) -> None:
+        """End an open item at once."""
+        self._must_hold(item)
+        try:
+            with shielded():
+                reply = self._connection.request(request)
+        except ConnectionLost as lost:
+            lost.item = item
+            raise
+        self._learn_end(item, reply)
+
+    def _learn_end(self, item: Item, reply: Reply) -> None:
+        """Forget an item that has ended. Raises NotOpen, Refused."""
+        if isinstance(reply, Error):
+            raise refused(reply)
+        queue, number = _name_of(item)
+        self._open.pop((queue, number), None)
+        if reply is Answer.NOT_FOUND:
+            raise NotOpen(f"item {number} of {queue} was no longer open", item)
+
+    def _confirm_at_end(self, item: Item) -> None:
+        """Confirm the item when the client is free. If that is not possible, close the connection: else the item
+        would stay open.
+        """
+        try:
+            with shielded():
+                reply = self._connection.request_in_turn(_confirmation(item), SETTLE_SECONDS)
+        except Busy as busy:
+            self._connection.close("closed because an item could not be confirmed in time")
+            lost = ConnectionLost(f"the client was not free for {SETTLE_SECONDS:g} s", Outcome.NOT_DONE)
+            lost.item = item
+            raise lost from busy
+        except ConnectionLost as lost:
+            lost.item = item
+            raise
+        if isinstance(reply, Error):
+            self._connection.close("closed to hand an item back")
+        self._learn_end(item, reply)
+
+    def _hand_back(self, item: Item) -> None:
+        """Abort the read. If that is not possible, close the connection, which has the same effect."""
+        try:
+            with shielded():
+                reply = self._connection.request_in_turn(_abortion(item), SETTLE_SECONDS)
+                self._open.pop(_name_of(item), None)
+                if isinstance(reply, Error):
+                    self._connection.close("closed to hand an item back")
+        except (ConnectionLost, Busy):
+            self._connection.close("closed to hand an item back")
+
+    def _confirm_monitored(self, queue: str, items: Monitoring) -> None:
+        """Confirm the items of a monitor that its loop was given."""
+        with shielded():
+            if items.handed_over:
+                self._connection.send((Confirm(queue, items.handed_over),))
+                reply = self._connection.receive(timeout_s=SETTLE_SECONDS)
+                if isinstance(reply, Error):
+                    raise refused(reply)
+            if items.left_over:
+                self._connection.close("closed to hand back what a monitor was not asked for")
+
+
+def _name_of(item: Item) -> tuple[str, int | None]:
+    """Return the queue of an item that a read has shown, and its id."""
+    return item.key.partition(b"/")[0].decode("latin-1"), item.id
+
+
+def _confirmation(item: Item) -> Request:
+    queue, number = _name_of(item)
+    return read(queue, close=True) if number is None else ConfirmItem(queue, number)
+
+
+def _abortion(item: Item) -> Request:
+    queue, number = _name_of(item)
+    return read(queue, abort=True) if number is None else AbortItem(queue, number)

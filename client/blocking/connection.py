@@ -1,0 +1,162 @@
+# Made of client/aio/connection.py by packaging/blocking_client.py (`make blocking`): change that file, not this one.
+"""A connection: the conversation of `protocol/client` over a socket, with its time-outs.
+
+An interrupted exchange closes the connection, because the rest of its reply would be read as the reply to the next
+request. `client.py` interprets replies.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+
+from staniel.client.blocking.transport import Transport, Turn, open_transport
+from staniel.client.errors import Busy, ConnectionLost, Outcome
+from staniel.protocol.client.conversation import Conversation
+from staniel.protocol.client.replies import ProtocolViolation, Reply
+from staniel.protocol.memcache.requests import Request
+
+BUSY = "another thread is using this client; give each thread one of its own"
+FORKED = "this process was forked after the client had connected; make a client in each process"
+
+
+class ConnectionState(Enum):
+    NEW = "new"
+    OPEN = "open"
+    CLOSED = "closed"  # for ever; `why` says the reason
+
+
+class Connection:
+    """A connection to one server, made by `connect`. `why` is the reason it was closed."""
+
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, answer_timeout_s: float) -> None:
+        self.state = ConnectionState.NEW
+        self.why = ""
+        self.transport: Transport | None = None
+        self._address = address
+        self._tls = tls
+        self._answer_timeout_s = answer_timeout_s
+        self._turn = Turn()
+        self._conversation = Conversation()
+        self._replies: list[Reply] = []
+        self._outcome = Outcome.NOT_DONE
+        self._process = os.getpid()
+
+    def connect(self, timeout_s: float) -> None:
+        """Connect. Raises ConnectionLost if no server listens there or its certificate is not accepted."""
+        host, port = self._address
+        try:
+            self.transport = open_transport(host, port, self._tls, timeout_s)
+        except OSError as error:
+            why = str(error) if str(error) and not isinstance(error, TimeoutError) else f"too slow, {timeout_s:g} s"
+            raise ConnectionLost(f"no connection to {host}:{port}: {why}", Outcome.NOT_DONE) from error
+        self._process = os.getpid()
+        self.state = ConnectionState.OPEN
+
+    def begin(self) -> None:
+        """Begin an exchange. Raises ConnectionLost if the connection is closed, Busy during another exchange."""
+        self._look()
+        if not self._turn.take():
+            raise Busy(BUSY)
+        self._outcome = Outcome.NOT_DONE
+
+    def begin_in_turn(self, timeout_s: float) -> None:
+        """Begin an exchange when those of others are over; Busy if that takes too long."""
+        self._look()
+        if not self._turn.wait(timeout_s):
+            raise Busy(BUSY)
+        self._outcome = Outcome.NOT_DONE
+
+    def _look(self) -> None:
+        if self.state is ConnectionState.CLOSED:
+            raise ConnectionLost(self.why, Outcome.NOT_DONE)
+        if os.getpid() != self._process:
+            raise ConnectionLost(FORKED, Outcome.NOT_DONE)
+
+    def end(self) -> None:
+        """End an exchange. If it was interrupted, or a request is unanswered, close the connection."""
+        try:
+            if self._conversation.unanswered or self._replies:
+                self.close("closed because a request was cut off before its answer")
+        finally:
+            self._turn.end()
+
+    @contextmanager
+    def exchange(self) -> Iterator[None]:
+        """Let the block send and receive."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
+    def request(self, request: Request, wait_s: float = 0) -> Reply:
+        """Return the reply to one request."""
+        self.begin()
+        try:
+            self.send((request,))
+            return self.receive(wait_s)
+        finally:
+            self.end()
+
+    def request_in_turn(self, request: Request, timeout_s: float) -> Reply:
+        """Return the reply to one request, when exchanges of others are over. `timeout_s` is for each of the two."""
+        self.begin_in_turn(timeout_s)
+        try:
+            self.send((request,))
+            return self.receive(timeout_s=timeout_s)
+        finally:
+            self.end()
+
+    def send(self, requests: Sequence[Request]) -> None:
+        """Send requests within an exchange. Receive replies before sending more than fits the server's send buffer."""
+        data = self._conversation.send(*requests)
+        if self.state is ConnectionState.CLOSED or self.transport is None:
+            raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
+        self._outcome = Outcome.UNKNOWN
+        try:
+            self.transport.send(data, self._answer_timeout_s)
+        except TimeoutError:
+            self._fail(f"the server took nothing for {self._answer_timeout_s:g} s")
+        except OSError as error:
+            self._fail(f"the connection broke: {error}")
+
+    def receive(self, wait_s: float = 0, *, timeout_s: float | None = None) -> Reply:
+        """Return the next reply within an exchange. The wait of the request, `wait_s`, is added to the time-out."""
+        if timeout_s is None:
+            timeout_s = wait_s + self._answer_timeout_s
+        while not self._replies:
+            self._replies = self._conversation.receive(self._read(timeout_s))[::-1]
+        reply = self._replies.pop()
+        if isinstance(reply, ProtocolViolation):
+            self._fail(f"out of step with the server, {reply.why}: {reply.line!r}")
+        return reply
+
+    def _read(self, timeout_s: float) -> bytes:
+        if self.transport is None or self.state is ConnectionState.CLOSED:
+            raise ConnectionLost(self.why, self._outcome)
+        data = b""
+        try:
+            data = self.transport.receive(timeout_s)
+        except TimeoutError:
+            self._fail(f"no answer for {timeout_s:g} s")
+        except OSError as error:
+            self._fail(f"the connection broke: {error}")
+        if not data:
+            self._fail("the server closed the connection")
+        return data
+
+    def _fail(self, why: str) -> None:
+        self.close(why)
+        raise ConnectionLost(self.why, self._outcome)
+
+    def close(self, why: str) -> None:
+        """Close at once, without waiting for the server. The first reason is kept."""
+        if self.state is not ConnectionState.CLOSED:
+            self.state = ConnectionState.CLOSED
+            self.why = why
+            if self.transport is not None:
+                self.transport.close()

@@ -1,0 +1,78 @@
+"""The part of the clients that needs no socket: the requests that a call sends, and what their replies mean."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from staniel.client.errors import Full, Refused
+from staniel.protocol.client.replies import Answer, Error, Reply
+from staniel.protocol.client.requests import TTL_MS_END
+from staniel.protocol.memcache.item_requests import Set
+from staniel.protocol.words import INT32_MAX
+
+SETTLE_SECONDS = 5.0  # for the end of a reservation; then the connection closes instead
+PIPELINE_ITEMS = 500  # requests sent before a reply is read: their replies fit every socket's buffer
+PIPELINE_BYTES = 1 << 20
+WAIT_S_MAX = INT32_MAX // 1000
+
+
+def milliseconds(seconds: float) -> int:
+    """Return the milliseconds to wait. Raises ValueError for a wait that the protocol cannot express, such as an
+    endless one.
+    """
+    if not 0 <= seconds <= WAIT_S_MAX:
+        raise ValueError(f"a wait is a number of seconds from 0 to {WAIT_S_MAX}, not {seconds}")
+    return math.ceil(seconds * 1000)
+
+
+def put_request(queue: str, data: bytes, ttl_s: float | None, flags: int) -> Set:
+    """Return the request of a put. A ttl too long for the protocol is sent as a date, by this machine's clock."""
+    if ttl_s is None:
+        return Set(queue, data, flags)
+    if not math.isfinite(ttl_s):
+        raise ValueError(f"a life is a number of seconds, or None for one without end: ttl_s is {ttl_s}")
+    if ttl_s <= 0:
+        raise ValueError(f"an item that has expired already is not put: ttl_s is {ttl_s}")
+    ttl_ms = math.ceil(ttl_s) * 1000
+    if ttl_ms < TTL_MS_END:
+        return Set(queue, data, flags, ttl_ms=ttl_ms)
+    return Set(queue, data, flags, expires_ms=int(time.time() * 1000) + ttl_ms)
+
+
+def chunks_of(requests: list[Set]) -> list[list[Set]]:
+    """Split requests, in order, into chunks of at most PIPELINE_ITEMS and PIPELINE_BYTES; a larger item is a chunk
+    alone.
+    """
+    chunks: list[list[Set]] = []
+    room_bytes = 0
+    for request in requests:
+        size = len(request.data)
+        if not chunks or size > room_bytes or len(chunks[-1]) == PIPELINE_ITEMS:
+            chunks.append([])
+            room_bytes = PIPELINE_BYTES
+        chunks[-1].append(request)
+        room_bytes -= size
+    return chunks
+
+
+def refusal_of(reply: Reply, queue: str) -> Full | Refused | None:
+    """Return why a put stored nothing, None if it stored its item."""
+    if reply is Answer.STORED:
+        return None
+    if isinstance(reply, Error):
+        return refused(reply)
+    expect(reply, Answer.NOT_STORED)
+    return Full(f"{queue} is full")
+
+
+def refused(error: Error) -> Refused:
+    return Refused(f"{error.fault.value} {error.why}".strip())
+
+
+def expect(reply: Reply, *answers: Answer) -> Reply:
+    """Assert that the reply is one of `answers`, and return it. The conversation only yields replies that fit their
+    requests.
+    """
+    assert reply in answers, reply
+    return reply

@@ -1,0 +1,80 @@
+"""The three ways to use a client: blocking, on asyncio and on trio. A test's body is written once, with `await`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+import staniel.client
+import staniel.client.aio
+
+KINDS = ("blocking", "asyncio", "trio")
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_loop = pytest.mark.parametrize("kind", KINDS[1:])
+Body = Callable[[Callable[..., Any]], Awaitable[None]]
+
+
+class Adapted:
+    """A blocking client behind methods that are awaited. Each blocks the loop until it is done."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.blocking = staniel.client.Client(*args, **options)
+
+    async def __aenter__(self) -> Adapted:
+        self.blocking.__enter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        self.blocking.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.blocking, name)
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return method(*args, **options)
+
+        return call
+
+    @asynccontextmanager
+    async def reserve(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        with self.blocking.reserve(*args, **options) as item:
+            yield item
+
+    @asynccontextmanager
+    async def monitor(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        with self.blocking.monitor(*args, **options) as items:
+            yield AdaptedItems(items)
+
+
+class AdaptedItems:
+    def __init__(self, items: Any) -> None:
+        self._items = items
+
+    def __aiter__(self) -> AdaptedItems:
+        return self
+
+    async def __anext__(self) -> Any:
+        for item in self._items:
+            return item
+        raise StopAsyncIteration
+
+
+def play(kind: str, body: Body) -> None:
+    """Run `body` with the class of clients of this kind."""
+    make = Adapted if kind == "blocking" else staniel.client.aio.Client
+    backend = "asyncio" if kind == "blocking" else kind
+
+    async def whole() -> None:
+        with anyio.fail_after(60):
+            await body(make)
+
+    anyio.run(whole, backend=backend)
+
+
+def connected(make: Callable[..., Any], address: tuple[str, int], **options: Any) -> AbstractAsyncContextManager[Any]:
+    made: AbstractAsyncContextManager[Any] = make(*address, **options)
+    return made

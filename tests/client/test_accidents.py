@@ -1,0 +1,305 @@
+"""The blocking client and the one on anyio against a server that plays a script: it is silent, hangs up, answers in
+part, late, or something else. What is known then, and that no request is given the answer of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+import trio
+
+import staniel.client.aio
+from staniel.client import Busy, Client, ConnectionLost, Outcome
+from tests.client.fake_server import HANG_UP, item, playing
+from tests.client.kinds import each_kind, each_loop, play
+from tests.support.process import Server, until
+from tests.support.wire import drain
+
+Make = Callable[..., Any]
+OPENED = item(b"a")
+
+
+async def monitored(client: Any) -> None:
+    async with client.monitor("q", wait_s=0) as items:
+        async for _ in items:
+            pass
+
+
+CALLS: dict[str, Callable[[Any], Awaitable[object]]] = {
+    "put": lambda client: client.put("q", b"a"),
+    "put_many": lambda client: client.put_many("q", [b"a", b"b"]),
+    "get": lambda client: client.get("q"),
+    "peek": lambda client: client.peek("q"),
+    "open": lambda client: client.open("q"),
+    "flush": lambda client: client.flush("q"),
+    "delete": lambda client: client.delete("q"),
+    "stats": lambda client: client.stats(),
+    "version": lambda client: client.version(),
+    "monitor": monitored,
+}
+BAD = {
+    "hangs up": HANG_UP,
+    "garbage": b"\x16\x03\x01\x00\x00 what\r\n",
+    "another request's answer": b"OK\r\n",
+    "an item that is too short": b"VALUE q/open 0 5 9\r\nabc\r\nEND\r\n",
+    "silence": None,
+}
+
+
+@each_kind
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_wrong_answer_closes_the_connection_and_the_outcome_is_unknown(call: str, bad: str, kind: str) -> None:
+    async def body(make: Make) -> None:
+        client = make(*server.address, answer_timeout_s=0.1)
+        with pytest.raises(ConnectionLost) as lost:
+            await CALLS[call](client)
+        assert lost.value.outcome is Outcome.UNKNOWN
+        with pytest.raises(ConnectionLost) as later:
+            await client.version()
+        assert later.value.outcome is Outcome.NOT_DONE
+
+    with playing(BAD[bad]) as server:
+        play(kind, body)
+        assert server.is_left.wait(10)
+        assert len(server.heard) == 1
+
+
+@each_kind
+@pytest.mark.parametrize("bad", [HANG_UP, None, b"garbage\r\n", b"STORED\r\n"])
+@pytest.mark.parametrize("how", ["confirm", "abort", "extend", "get", "reserve"])
+def test_an_end_without_its_answer_names_the_item(how: str, bad: bytes | None, kind: str) -> None:
+    async def body(make: Make) -> None:
+        client = make(*server.address, answer_timeout_s=0.1)
+        with pytest.raises(ConnectionLost) as lost:
+            await ended(client, how)
+        assert lost.value.outcome is Outcome.UNKNOWN
+        assert how == "extend" or lost.value.item.data == b"a"
+        with pytest.raises(ConnectionLost):
+            await client.version()
+
+    with playing(OPENED, bad) as server:
+        play(kind, body) if bad is not None or how not in ("get", "reserve") else short_settling(kind, body)
+        assert server.is_left.wait(10)
+
+
+async def ended(client: Any, how: str) -> None:
+    if how == "get":
+        await client.get("q")
+    elif how == "reserve":
+        async with client.reserve("q"):
+            pass
+    else:
+        await getattr(client, how)(await client.open("q"))
+
+
+def short_settling(kind: str, body: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("staniel.client.blocking.client", "staniel.client.aio.client"):
+            patch.setattr(f"{name}.SETTLE_SECONDS", 0.1)
+        play(kind, body)
+
+
+@each_kind
+def test_what_is_known_of_many_puts_is_told(kind: str) -> None:
+    async def body(make: Make) -> None:
+        with pytest.raises(ConnectionLost) as lost:
+            await make(*server.address, answer_timeout_s=0.1).put_many("q", [b"a", b"b", b"c"])
+        assert (lost.value.answered, list(lost.value.refused)) == (2, [1])
+
+    with playing(b"STORED\r\nNOT_STORED\r\n") as server:
+        play(kind, body)
+
+
+def test_a_second_thread_is_told_at_once() -> None:
+    release = threading.Event()
+    with playing((b"VERSION 1\r\n", release), b"VERSION 2\r\n") as server, Client(*server.address) as client:
+        heard: list[str] = []
+        thread = threading.Thread(target=lambda: heard.append(client.version()))
+        thread.start()
+        assert until(lambda: server.heard)
+        with pytest.raises(Busy, match="another thread is using this client") as busy:
+            client.version()
+        assert busy.value.outcome is Outcome.NOT_DONE
+        release.set()
+        thread.join()
+        assert (heard, client.version()) == (["1"], "2")
+
+
+@each_loop
+def test_a_second_task_is_told_at_once(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(client.version)
+            while not server.heard:
+                await anyio.lowlevel.checkpoint()
+            with pytest.raises(Busy, match="another task"):
+                await client.put("q", b"a")
+            release.set()
+        assert client._connection.why == "closed by this program"
+
+    release = threading.Event()
+    with playing((b"VERSION 1\r\n", release)) as server:
+        play(kind, body)
+
+
+def test_a_client_is_closed_under_a_thread_that_waits() -> None:
+    with playing(None) as server, Client(*server.address) as client:
+        lost: list[Exception] = []
+
+        def wait() -> None:
+            try:
+                client.version()
+            except ConnectionLost as error:
+                lost.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert until(lambda: server.heard)
+        client.close()
+        thread.join(10)
+        assert [str(error) for error in lost] == ["closed by this program"]
+
+
+def test_a_fork_is_noticed_and_the_parents_connection_goes_on(server: Server) -> None:
+    with Client(*server.address) as client:
+        client.put("jobs", b"a")
+        held = client.open("jobs")
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                client.put("jobs", b"never")
+            except ConnectionLost as lost:
+                os.write(writer, f"{lost.outcome.value}: {lost}".encode())
+            client.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(reader, 1000) == (
+            b"not done: this process was forked after the client had connected; make a client in each process"
+        )
+        os.close(reader)
+        os.close(writer)
+        assert held is not None
+        client.confirm(held)
+        assert client.version()
+    assert drain(server.address, "jobs") == []
+
+
+@each_loop
+@pytest.mark.parametrize("call", CALLS)
+def test_a_late_answer_after_a_cancellation_is_nobodys(call: str, kind: str) -> None:
+    async def body(make: Make) -> None:
+        client = make(*server.address)
+        async with anyio.create_task_group() as tasks:
+            with anyio.CancelScope() as scope:
+                tasks.start_soon(cancel_when_heard, scope)
+                await CALLS[call](client)
+        assert scope.cancelled_caught
+        release.set()
+        with pytest.raises(ConnectionLost, match="cut off") as lost:
+            await client.version()
+        assert lost.value.outcome is Outcome.NOT_DONE
+
+    async def cancel_when_heard(scope: anyio.CancelScope) -> None:
+        while not server.heard:
+            await anyio.lowlevel.checkpoint()
+        scope.cancel()
+
+    release = threading.Event()
+    with playing((b"VERSION 1\r\n", release)) as server:
+        play(kind, body)
+
+
+STEPS = 60
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("how", ["put", "get", "reserve", "by hand"])
+def test_asyncio_may_cancel_at_any_step(server: Server, how: str, native: bool) -> None:
+    async def whole() -> None:
+        for steps in range(STEPS):
+            await one_cancellation(server, how, steps, native)
+
+    asyncio.run(whole())
+
+
+async def one_cancellation(server: Server, how: str, steps: int, native: bool) -> None:
+    """Cancel work after so many steps of the loop. What the client then hears is its own answer, or nothing."""
+    queue = f"{how.replace(' ', '-')}-{native}-{steps}"
+    async with staniel.client.aio.Client(*server.address) as client:
+        await client.put(queue, b"a")
+        scope = anyio.CancelScope()
+
+        async def work() -> None:
+            with scope:
+                await worked(client, how, queue)
+
+        task = asyncio.ensure_future(work())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel() if native else scope.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled() or task.exception() is None or isinstance(task.exception(), ConnectionLost)
+        await is_in_step(client)
+    found = drain(server.address, queue)
+    assert found in ([], [b"a"]) if how != "put" else found in ([b"a"], [b"a", b"b"])
+
+
+async def worked(client: Any, how: str, queue: str) -> None:
+    if how == "put":
+        await client.put(queue, b"b")
+    elif how == "get":
+        await client.get(queue)
+    elif how == "reserve":
+        async with client.reserve(queue):
+            await anyio.lowlevel.checkpoint()
+    else:
+        taken = await client.open(queue)
+        await client.extend(taken)
+        await client.confirm(taken)
+
+
+async def is_in_step(client: Any) -> None:
+    if client._connection.why:
+        with pytest.raises(ConnectionLost) as lost:
+            await client.version()
+        assert lost.value.outcome is Outcome.NOT_DONE
+    else:
+        assert "." in await client.version()
+        assert await client.get("nothing") is None
+        assert "version" in await client.stats()
+
+
+@pytest.mark.parametrize("how", ["put", "get", "reserve", "by hand"])
+def test_trio_may_cancel_at_any_checkpoint(server: Server, how: str) -> None:
+    async def whole() -> None:
+        for steps in range(STEPS):
+            await one_cancellation_of_trio(server, f"{how.replace(' ', '-')}-{steps}", how, steps)
+
+    trio.run(whole)
+
+
+async def one_cancellation_of_trio(server: Server, queue: str, how: str, steps: int) -> None:
+    async with staniel.client.aio.Client(*server.address) as client:
+        await client.put(queue, b"a")
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cancel_after, scope, steps)
+                await worked(client, how, queue)
+        await is_in_step(client)
+    found = drain(server.address, queue)
+    assert found in ([], [b"a"]) if how != "put" else found in ([b"a"], [b"a", b"b"])
+
+
+async def cancel_after(scope: trio.CancelScope, steps: int) -> None:
+    for _ in range(steps):
+        await trio.lowlevel.checkpoint()
+    scope.cancel()

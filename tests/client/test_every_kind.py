@@ -1,0 +1,294 @@
+"""The blocking client and the one on anyio against a real server: what a program sees, and where its items are then."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from staniel.client import ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
+from tests.client.kinds import each_kind, play
+from tests.support.guarded import PASSWORD, TOKEN, guarded
+from tests.support.process import Server, running
+from tests.support.wire import drain
+
+Make = Callable[..., Any]
+
+
+@each_kind
+def test_items_come_back_in_order_with_flags_and_rising_ids(server: Server, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client:
+            await client.put("jobs", b"a\r\nEND\r\n", flags=7)
+            await client.put("jobs", b"")
+            assert (await client.peek("jobs")).data == b"a\r\nEND\r\n"
+            first, second = await client.get("jobs"), await client.get("jobs")
+            assert (first.data, first.flags, second.data) == (b"a\r\nEND\r\n", 7, b"")
+            assert first.id < second.id
+            assert await client.get("jobs") is None
+
+    play(kind, body)
+
+
+@each_kind
+def test_a_client_connects_with_its_first_request(server: Server, kind: str) -> None:
+    async def body(make: Make) -> None:
+        client = make(*server.address)
+        await client.put_many("jobs", [b"%d" % number for number in range(1300)])
+        await client.close()
+        with pytest.raises(ConnectionLost, match="closed by this program") as lost:
+            await client.put("jobs", b"x")
+        assert lost.value.outcome is Outcome.NOT_DONE
+
+    play(kind, body)
+    assert drain(server.address, "jobs") == [b"%d" % number for number in range(1300)]
+
+
+@each_kind
+def test_several_items_of_one_queue_end_in_any_order(server: Server, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client:
+            await client.put_many("jobs", [b"a", b"b", b"c", b"d"])
+            items = [await client.open("jobs") for _ in range(4)]
+            await client.confirm(items[2])
+            await client.abort(items[0])
+            await client.extend(items[3])
+            await client.confirm(items[3])
+            for end in (client.confirm, client.abort, client.extend):
+                with pytest.raises(NotOpen, match="this client has no item") as raised:
+                    await end(items[2])
+                assert raised.value.item is items[2]
+
+    play(kind, body)
+    assert drain(server.address, "jobs") == [b"b", b"a"]  # each at the head, b when its client left
+
+
+@each_kind
+def test_blocks_of_one_queue_stand_in_each_other(server: Server, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client:
+            await client.put_many("jobs", [b"a", b"b", b"c"])
+            async with client.reserve("jobs") as outer:
+                with suppress(ZeroDivisionError):
+                    async with client.reserve("jobs") as inner:
+                        assert (outer.data, inner.data) == (b"a", b"b")
+                        await client.put("results", b"half")
+                        raise ZeroDivisionError
+            async with client.reserve("empty") as nothing:
+                assert nothing is None
+            async with client.reserve("jobs") as again:
+                assert again.data == b"b"
+                await client.abort(again)
+
+    play(kind, body)
+    assert drain(server.address, "jobs") == [b"b", b"c"]
+
+
+@each_kind
+def test_an_item_that_has_timed_out_is_not_confirmed(tmp_path: Path, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client, make(*server.address) as other:
+            await client.put("jobs", b"a")
+            with pytest.raises(NotOpen, match="was no longer open"):
+                async with client.reserve("jobs"):
+                    assert await other.get("jobs", wait_s=20) is not None
+            item = await client.open("jobs")
+            assert item is None
+
+    with running(tmp_path, config='[queues.jobs]\nopen_transaction_timeout = "100ms"\n') as server:
+        play(kind, body)
+
+
+@each_kind
+def test_a_full_queue_and_a_wrong_name_store_nothing_and_say_so(tmp_path: Path, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client:
+            with pytest.raises(NotAllStored) as some:
+                await client.put_many("jobs", [b"0", b"1", b"2", b"3"])
+            assert (list(some.value.refused), some.value.outcome) == ([2, 3], Outcome.PARTLY_DONE)
+            with pytest.raises(Full) as full:
+                await client.put("jobs", b"4")
+            with pytest.raises(Refused, match="a queue name cannot hold") as refused:
+                await client.put("a~b", b"")
+            assert full.value.outcome is refused.value.outcome is Outcome.NOT_DONE
+            for wrong in (client.put("a b", b""), client.get("q", wait_s=-1), client.put("q", b"", ttl_s=0)):
+                with pytest.raises(ValueError):
+                    await wrong
+
+    with running(tmp_path, config="[queues.jobs]\nmax_items = 2\n") as server:
+        play(kind, body)
+        assert drain(server.address, "jobs") == [b"0", b"1"]
+
+
+@each_kind
+def test_a_monitor_confirms_what_its_loop_was_given(server: Server, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client:
+            await client.put_many("jobs", [b"a", b"b", b"c", b"d"])
+            async with client.monitor("jobs", wait_s=1, max_items=2) as items:
+                assert [item.data async for item in items] == [b"a", b"b"]
+            held = await client.open("jobs")
+            with pytest.raises(RuntimeError, match="has an item of jobs open"):
+                async with client.monitor("jobs", wait_s=1):
+                    pass
+            await client.abort(held)
+            async with client.monitor("jobs", wait_s=1, max_items=2) as items:
+                async for item in items:
+                    assert item.data == b"c"
+                    break
+
+    play(kind, body)
+    assert drain(server.address, "jobs") == [b"d"]
+
+
+@each_kind
+def test_flush_delete_stats_and_version(server: Server, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client:
+            await client.put("jobs", b"a")
+            await client.flush("jobs")
+            assert await client.get("jobs") is None
+            assert (await client.delete("jobs"), await client.delete("jobs")) == (True, False)
+            assert (await client.stats())["version"] == await client.version()
+
+    play(kind, body)
+
+
+@each_kind
+def test_the_kestrel_dialect_has_one_open_item_of_a_queue(tmp_path: Path, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client:
+            await client.put_many("jobs", [b"a", b"b"])
+            item = await client.open("jobs")
+            assert item.id is None
+            with pytest.raises(RuntimeError, match="no ids"):
+                await client.get("jobs")
+            with pytest.raises(Refused, match="no ids"):
+                await client.extend(item)
+            await client.abort(item)
+            assert (await client.get("jobs")).data == b"a"
+
+    with running(tmp_path, config='[memcache]\ndialect = "kestrel"\n') as server:
+        play(kind, body)
+        assert drain(server.address, "jobs") == [b"b"]
+
+
+@each_kind
+def test_users_log_in_under_tls_and_strangers_are_told_why(tmp_path: Path, kind: str) -> None:
+    async def body(make: Make) -> None:
+        place = place_of_test
+        trusted = ssl.create_default_context(cafile=str(place.ca))
+        for secret in (PASSWORD, TOKEN):
+            secure = ("127.0.0.1", place.server.second_port)
+            async with make(*secure, tls=trusted, user="analyst", secret=secret) as client:
+                await client.put("jobs", bytes(range(256)) * 4000)
+                assert len((await client.get("jobs")).data) == 256 * 4000
+        with pytest.raises(Refused, match="authentication failure"):
+            await make(*place.server.address, user="analyst", secret="wrong").version()
+        with pytest.raises(ConnectionLost, match="certificate verify failed") as lost:
+            await make(*secure, tls=ssl.create_default_context()).version()
+        assert lost.value.outcome is Outcome.NOT_DONE
+        with pytest.raises(ConnectionLost):
+            await make(*place.server.address, tls=trusted).version()
+        with pytest.raises(ValueError, match="expected"):
+            make(*place.server.address, user="a b", secret="x")
+
+    with guarded(tmp_path, "memcached") as place_of_test:
+        play(kind, body)
+
+
+@each_kind
+def test_a_port_where_nothing_listens_is_named(kind: str) -> None:
+    async def body(make: Make) -> None:
+        with pytest.raises(ConnectionLost, match=r"no connection to 127\.0\.0\.1:1: ") as lost:
+            await make("127.0.0.1", 1).put("jobs", b"a")
+        assert lost.value.outcome is Outcome.NOT_DONE
+
+    play(kind, body)
+
+
+KILLED: dict[str, Callable[[Any, Callable[[], None]], Any]] = {}
+
+
+def step(body: Callable[[Any, Callable[[], None]], Any]) -> Callable[[Any, Callable[[], None]], Any]:
+    KILLED[body.__name__] = body
+    return body
+
+
+@step
+async def before_a_put(client: Any, kill: Callable[[], None]) -> None:
+    kill()
+    await client.put("jobs", b"b")
+
+
+@step
+async def before_a_get(client: Any, kill: Callable[[], None]) -> None:
+    kill()
+    await client.get("jobs")
+
+
+@step
+async def in_a_reservation(client: Any, kill: Callable[[], None]) -> None:
+    async with client.reserve("jobs"):
+        kill()
+
+
+@step
+async def in_a_reservation_that_fails(client: Any, kill: Callable[[], None]) -> None:
+    with suppress(ZeroDivisionError):
+        async with client.reserve("jobs"):
+            kill()
+            raise ZeroDivisionError
+    await client.version()
+
+
+@step
+async def between_open_and_confirm(client: Any, kill: Callable[[], None]) -> None:
+    item = await client.open("jobs")
+    kill()
+    await client.confirm(item)
+
+
+@step
+async def between_open_and_abort(client: Any, kill: Callable[[], None]) -> None:
+    item = await client.open("jobs")
+    kill()
+    await client.abort(item)
+
+
+@step
+async def between_open_and_extend(client: Any, kill: Callable[[], None]) -> None:
+    item = await client.open("jobs")
+    kill()
+    await client.extend(item)
+
+
+@step
+async def in_a_monitor(client: Any, kill: Callable[[], None]) -> None:
+    async with client.monitor("jobs", wait_s=20) as items:
+        async for _ in items:
+            kill()
+
+
+@each_kind
+@pytest.mark.parametrize("where", KILLED)
+def test_the_item_is_back_after_the_server_was_killed(server: Server, where: str, kind: str) -> None:
+    async def body(make: Make) -> None:
+        client = make(*server.address)
+        await client.put("jobs", b"a")
+        with pytest.raises(ConnectionLost) as lost:
+            await KILLED[where](client, server.restart)
+        assert lost.value.outcome in (Outcome.UNKNOWN, Outcome.NOT_DONE)
+        if where in ("in_a_reservation", "between_open_and_confirm"):
+            assert lost.value.item.data == b"a"
+        with pytest.raises(ConnectionLost) as later:
+            await client.version()
+        assert later.value.outcome is Outcome.NOT_DONE
+        await client.close()
+
+    play(kind, body)
+    assert drain(server.address, "jobs") == [b"a"]

@@ -1,0 +1,70 @@
+"""docs/client.md: each of its examples runs against a real server, and its table has every call."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from staniel.client import Client
+from tests.support.process import running
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "client.md").read_text("utf-8")
+BLOCK = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
+PRELUDE = 'import staniel.client\nclient = staniel.client.Client("127.0.0.1", 22133)\n'
+SHOWN = {"resize 17.png": "b'resize 17.png' 0 ", "monitor(": "b'a'\nb'b'\n", "Conversation()": "Answer.STORED"}
+
+
+def examples() -> list[str]:
+    """The indented blocks, those without an import behind one that makes a client."""
+    blocks = ["\n".join(line[4:] for line in found.strip("\n").splitlines()) + "\n" for found in BLOCK.findall(TEXT)]
+    return [block if "import " in block else PRELUDE + block for block in blocks]
+
+
+def test_there_are_examples_of_each_kind_of_client() -> None:
+    assert len(examples()) >= 8
+    for what in (
+        "staniel.client import Client",
+        "asyncio.run",
+        "trio.run",
+        "Pool(",
+        "monitor(",
+        "confirm(",
+        "Conversation(",
+    ):
+        assert any(what in example for example in examples()), what
+
+
+@pytest.mark.parametrize("number", range(len(examples())))
+def test_an_example_runs_as_it_stands(number: int, tmp_path: Path) -> None:
+    example = examples()[number]
+    with running(tmp_path) as server:
+        program = example.replace("22133", str(server.port))
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, ""), f"{example}\n{done.stderr}"
+    for word, shown in SHOWN.items():
+        if word in example and "print(item" in example:
+            assert shown in done.stdout, example
+
+
+def test_the_asyncio_example_runs_on_trio(tmp_path: Path) -> None:
+    (example,) = [each for each in examples() if "asyncio.run" in each]
+    with running(tmp_path) as server:
+        program = (
+            example.replace("22133", str(server.port))
+            .replace("asyncio", "trio")
+            .replace("trio.run(main())", "trio.run(main)")
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.stdout[:19], done.stderr) == ("b'resize 17.png' 0 ", "")
+
+
+def test_the_table_has_every_call() -> None:
+    table = TEXT.partition("| call |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)\(", table))
+    public = {name for name in dir(Client) if not name.startswith("_")} - {"is_reusable"}
+    assert named - {"Client"} == public

@@ -1,7 +1,8 @@
 """The order of packs, one after the other, and the retry of a failed pack.
 
 A pack that covers files which the system refuses to remove (`UnfinishedPack`) is in force all the same. It is finished
-later, and until then its journal is not packed again: that would need room and free none.
+later, or replaced by the next pack of its journal, which covers what is left of those files too. The two never run at
+once, because both change the name of the same file. If a pack frees nothing, the next one waits as after a failure.
 """
 
 from __future__ import annotations
@@ -51,8 +52,15 @@ class PackScheduler:
         return pack is not None and pack.log is log and pack.stage is Stage.SAFE
 
     def has(self, log: Log) -> bool:
-        """Tell whether a pack of `log` is under way, waits for its turn, or is not finished."""
-        return log in self._wanted or (self._pack is not None and self._pack.log is log) or log in self.unfinished
+        """Tell whether a pack of `log` is under way or waits for its turn, or the last one is being finished."""
+        return self._is_packing(log) or log in self._finishing
+
+    def _is_packing(self, log: Log) -> bool:
+        return log in self._wanted or (self._pack is not None and self._pack.log is log)
+
+    def rests(self, log: Log, now_ms: int) -> bool:
+        """Tell whether no pack of `log` is begun now, because one has failed or freed nothing a moment ago."""
+        return self._failed.rests(log, now_ms)
 
     def is_at_work(self, log: Log) -> bool:
         """Tell whether a thread is at work on a pack of `log`."""
@@ -88,12 +96,13 @@ class PackScheduler:
         turn; what is too much for one turn is left to the next.
         """
         for log in self._refused.due(now_ms, FINISHED_AT_ONCE - len(self._finishing)):
-            self._finish(log, now_ms)
+            if not self._is_packing(log):  # otherwise the end of that pack is the next try
+                self._finish(log, now_ms)
         found = self._failed.due(now_ms, LOOKS_PER_TURN)
         may_finish = len(self._finishing) < FINISHED_AT_ONCE  # otherwise the end of a task brings the next turn
         self._is_behind = self._failed.is_due(now_ms) or (may_finish and self._refused.is_due(now_ms))
         self.is_quiet = self._pack is None and not (self._wanted or self._done or self._failed or self._refused)
-        return [log for log in found if log not in self.unfinished]
+        return found
 
     def note_unfinished(self, log: Log) -> None:
         """Have the pack of `log` finished, if it has an unfinished one."""
@@ -194,15 +203,22 @@ class PackScheduler:
             ) from log.failed_install
         if pack.stage is Stage.FAILED:
             self._failed.fail(log, now_ms)
+            self.note_unfinished(log)
             self.is_quiet = False
             hint = "its files stay as they are; tried again later"
             self._report(Level.WARNING, "journal.pack_failed", queue=log.name, why=str(pack.error), hint=hint)
         elif pack.stage is Stage.DONE:
-            self._failed.drop(log)
+            if pack.is_vain:
+                self._failed.fail(log, now_ms)
+            else:
+                self._failed.drop(log)
             self._done.append(log)
             for lost, saved_as in pack.lost:
                 report_unreadable(self._report, log.name, lost, saved_as)
             if log.unfinished is not None:
                 self._leave(log, log.unfinished.error, now_ms)
+            else:
+                self.unfinished.discard(log)
+                self._refused.drop(log)
             total = log.archived_bytes + log.current_bytes
             self._report(Level.DEBUG, "journal.packed", queue=log.name, journal_bytes=total)

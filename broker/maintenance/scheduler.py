@@ -160,6 +160,8 @@ class MaintenanceScheduler:
             log = queue.journal
             if share.is_spent or not read_bytes or not isinstance(log, Log):
                 break
+            if self.packs.rests(log, now_ms):
+                continue  # it would only be rotated, again and again
             if kept <= room:
                 room -= kept
                 self._shrink(queue, log, JournalStep.REWRITE, now_ms)

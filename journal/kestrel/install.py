@@ -47,7 +47,8 @@ def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str])
 
     Their sidecars go first, because one of them speaks of a file with the name that the pack takes. The folder
     is synced between the two steps: were the disk to keep the rename and forget the removals, the old files
-    would be replayed in front of a pack that already contains them.
+    would be replayed in front of a pack that already contains them. After an OSError `covered` has the files that may
+    still be there.
     """
     remove_sidecars(fs, folder, [*covered, sealed])
     _remove_covered(fs, folder, covered)
@@ -58,23 +59,26 @@ def finish_pack(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str])
 
 def _remove_covered(fs: Fs, folder: str, names: list[str]) -> None:
     """Remove all of them that the system lets go: recovery reads none while the pack has its own name, so one that
-    stays must not keep the others. Raises the first OSError.
+    stays must not keep the others. Raises the first OSError; `names` has those that stay then.
     """
     refused: OSError | None = None
+    stay: list[str] = []
     for name in names:
         try:
             remove_each(fs, folder, [name])
         except OSError as error:
             if error.errno in BROKEN_ERRNOS:
                 raise
+            stay.append(name)
             refused = refused or error
+    names[:] = stay
     if refused is not None:
         raise refused
 
 
 class UnfinishedPack(Struct, frozen=True):
-    """A pack that counts and is still called `pack` instead of `sealed`, because some of the `covered` files are still
-    there: the system refuses a call, and `error` says which. All are file names.
+    """A pack that counts and is still called `pack` instead of `sealed`: the system refuses a call, and `error` says
+    which. `covered`: the files that it has replaced and that may still be there. All are file names.
     """
 
     pack: str
@@ -87,14 +91,15 @@ def try_to_finish(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str
     """Call `finish_pack`, and return the unfinished pack if the system refuses a call. Raises OSError if the disk is
     broken.
     """
+    left = list(covered)
     try:
-        finish_pack(fs, folder, pack, sealed, covered)
+        finish_pack(fs, folder, pack, sealed, left)
     except SyncFailed:
         raise
     except OSError as error:
         if error.errno in BROKEN_ERRNOS:
             raise
-        return UnfinishedPack(pack, sealed, covered, error)
+        return UnfinishedPack(pack, sealed, left, error)
     return None
 
 
@@ -127,6 +132,11 @@ class InstallPack(CallbackTask):
         self.has_begun = False
         """True once the files may have changed: before that an error leaves everything as it was."""
         self.unfinished: UnfinishedPack | None = None
+
+    @property
+    def is_vain(self) -> bool:
+        """True if no covered file has gone."""
+        return self.unfinished is not None and len(self.unfinished.covered) == len(self._covered)
 
     def work(self) -> None:
         temp, pack, sealed = self._names

@@ -168,10 +168,19 @@ class Log(Journal):
         """The names of the sealed files, in order."""
         return [segment.name for segment in self.segments.sealed]
 
-    def covered_files(self, last: LogSegment) -> list[str]:
-        """Return the names of all files that a pack of everything up to `last` replaces, the oldest first."""
+    def files_through(self, last: LogSegment) -> list[str]:
+        """Return the names of all files up to `last`, the oldest first, also of those that an unfinished pack has
+        replaced.
+        """
         left = self.unfinished.covered if self.unfinished else []
         return [*left, *(segment.name for segment in self.segments.covered_by(last))]
+
+    def covered_files(self, last: LogSegment) -> list[str]:
+        """Return the names of all files that a pack of everything up to `last` replaces, the oldest first. If `last` is
+        an unfinished pack, the new one takes its name, and so its place.
+        """
+        own = layout.pack_name(self.name, last.number)
+        return [name for name in self.files_through(last) if name != own]
 
     @property
     def archived_bytes(self) -> int:
@@ -427,7 +436,7 @@ class Log(Journal):
         """
         left = None
         if self.segments.sealed:
-            remove_sidecars(self.fs, self.folder, self.covered_files(self.segments.sealed[-1]))
+            remove_sidecars(self.fs, self.folder, self.files_through(self.segments.sealed[-1]))
             left = self._remove_all()
         else:
             self.fs.remove(self.path)
@@ -454,7 +463,7 @@ class Log(Journal):
         self.group.try_or_release_ballast(lambda: self._write_synced(records, number)[1].close())
         self._rename_to_pack(f"{self.folder}/{temp}", f"{self.folder}/{last}", f"{self.folder}/{pack}")
         self.fs.sync_folder(self.folder)
-        names = [*self.covered_files(self.segments.sealed[-1]), last]
+        names = [*self.files_through(self.segments.sealed[-1]), last]
         removal = FileRemoval(self.fs, self.folder, names, pack)
         try:
             removal.carry_out()

@@ -51,7 +51,7 @@ class Stage(Enum):
 
 class Pack:
     """A pack being written. `last` is the newest file that it replaces. `error` says why it failed; nothing is changed
-    then.
+    then. `is_vain`: it is in place, and the system has let go no file that it has replaced.
     """
 
     def __init__(self, log: Log, last: LogSegment, submit: Callable[[BackgroundTask], None]) -> None:
@@ -61,6 +61,7 @@ class Pack:
         self.checkpoint: Checkpoint = last.checkpoint
         self.stage = Stage.WRITING
         self.error: OSError | None = None
+        self.is_vain = False
         self.task: CallbackTask | None = None
         self.lost: list[
             tuple[UnreadableItems, str]
@@ -313,6 +314,7 @@ class Pack:
         assert segment is not None and segment.head is not None
         segment.size = self._file.size
         segment.head = with_rest(segment.head, self._came)
+        self.is_vain = install.is_vain and self.last.name != kestrel_files.pack_name(self.log.name, self.last.number)
         self.log.covered(self.last, segment, install.unfinished)
         self.log.kept_bytes = self._head_bytes
         self.log.rewrites += 1

@@ -7,6 +7,7 @@ from typing import Any
 
 from staniel.journal.disk.fs import File, Fs
 from staniel.journal.kestrel import install, pack
+from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.workq.cleaning import Rewrite
@@ -68,6 +69,14 @@ def renamed_beside_old_files() -> Any:
                 fs.remove(f"{folder}/{name}")
 
     return replaced(install, "remove_each", lambda right: remove)
+
+
+@mutant("a pack forgets the files that the one before it could not remove", "unremoved")
+def refused_files_forgotten() -> Any:
+    def make(right: Any) -> Any:
+        return lambda self, last: [segment.name for segment in self.segments.covered_by(last)]
+
+    return replaced(Log, "files_through", make)
 
 
 __all__ = ["MUTANTS"]

@@ -50,6 +50,7 @@ FROM = {
     "the first equal item is a copy, wherever it lies": 32,
     "a pack meets what an earlier one could not remove": 469,
     "a pack gets its last name though a file that it covers could not be removed": 38,
+    "a pack forgets the files that the one before it could not remove": 1183,
     "stand-ins in front of the item that is read back count as lost": 39,
     "no room is kept for the mark of a failed sync": 462,
     "a mark counts as whole before the start has synced what a killed process left": 462,

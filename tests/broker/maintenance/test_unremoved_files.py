@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from staniel.broker.maintenance.packing import FINISHED_AT_ONCE, LOOKS_PER_TURN
 from staniel.broker.maintenance.retries import RETRY_MAX_MS, RETRY_MS, Retries
+from staniel.broker.share import Share
 from staniel.journal.disk.fs import JournalFailure
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.family import TRIED_AT_ONCE
 from staniel.journal.transfer_log import Intent, encode, key_of
+from staniel.sim.disk.disk import PowerCut
+from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World as SlowWorld
 from tests.journal.disk.test_refusals import ALWAYS, SMALL, drained, put, take
 from tests.journal.test_renewal import addx, put_file
@@ -38,9 +43,9 @@ def packed(number: int, path: str = "/s/q.", verb: str = "remove", after: int = 
     return world
 
 
-def hint(world: World) -> str:
-    """Return what the first line about such a file advises."""
-    return next(str(fields["hint"]) for event, fields in world._details if event == "journal.unremoved")
+def hints(world: World) -> list[str]:
+    """Return what the lines about such files advise."""
+    return [str(fields["hint"]) for event, fields in world._details if event == "journal.unremoved"]
 
 
 @pytest.mark.parametrize("number", REFUSALS)
@@ -49,7 +54,7 @@ def test_files_that_a_pack_has_replaced_and_that_stay_cost_a_warning_and_go_late
     world = packed(number, after=after)
     (said, *_) = world.reported("journal.unremoved")
     assert said["queue"] == "q" and "cannot use s/q." in str(said["why"])
-    assert hint(world).startswith("a pack has replaced the file, and recovery does not read it; ")
+    assert hints(world)[0].startswith("a pack has replaced the file, and recovery does not read it; ")
     (log,) = world.broker.maintenance.packs.unfinished
     assert log.unfinished is not None
     covered, sealed = set(log.unfinished.covered), log.unfinished.sealed
@@ -101,9 +106,9 @@ def test_a_rewrite_that_cannot_read_the_items_keeps_an_unfinished_pack_in_mind()
 def test_a_pack_that_does_not_get_its_archives_name_is_read_under_its_own(number: int) -> None:
     world = packed(number, ".pack", "rename")
     (pack,) = [name for name in files(world) if name.endswith(".pack")]
-    (said, *_) = world.reported("journal.unremoved")
+    (*_, said) = world.reported("journal.unremoved")
     assert pack in str(said["why"])
-    assert hint(world).startswith(f"{pack} holds the items of the queue, do not remove it: ")
+    assert hints(world)[-1].startswith(f"{pack} holds the items of the queue, do not remove it: ")
     put(world, 40, 3)
     again = World(SMALL, world.disk.kill(), world.now_ms)
     assert drained(again) == [38, 39, 40, 41, 42]
@@ -203,6 +208,181 @@ def test_a_retry_that_is_set_again_and_again_takes_no_room_and_the_last_moment_c
     retries.soon(log)
     retries.drop(log)
     assert not retries.is_due(1 << 60) and not retries.rests(log, 0)
+
+
+def log_of(world: SlowWorld) -> Log:
+    queue = world.broker.queues.find("q")
+    assert queue is not None and isinstance(queue.journal, Log)
+    return queue.journal
+
+
+def stuck_file(after: int = 0) -> World:
+    """A world in which one file that a pack has replaced can never be removed."""
+    world = World(SMALL)
+    put(world, 0, 40)
+    stays = log_of(world).archives[after]
+    world.disk.fail("remove", f"/s/{stays}", errno.EPERM, times=ALWAYS)
+    return world
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_journal_with_a_file_that_stays_is_packed_again_and_again(after: int) -> None:
+    world = stuck_file(after)
+    taken, rewrites = 0, set()
+    for round in range(12):
+        take(world, 38)
+        world.turn(2000)
+        taken += 38
+        put(world, 40 + 38 * round, 38)
+        log = log_of(world)
+        rewrites.add(log.rewrites)
+        assert log.archived_bytes + log.current_bytes < 40_000
+        assert log.unfinished is None or len(log.unfinished.covered) <= 2
+        assert len(files(world)) < 30, files(world)
+    assert len(rewrites) > 8 and world.broker.refused_removals == 1
+    assert world.items("q")[0].startswith(f"{taken:03}".encode())
+    disk = world.disk.crash(Crash.DROP)
+    again = World(SMALL, disk, world.now_ms)
+    assert drained(again) == list(range(taken, taken + 40))
+    world.disk._faults.clear()
+    for _ in range(5):
+        world.turn(RETRY_MAX_MS)
+    assert world.broker.refused_removals == 0 and not [name for name in files(world) if name.endswith(".pack")]
+
+
+def test_packs_that_free_nothing_become_rare() -> None:
+    world = World(SMALL)
+    put(world, 0, 40)
+    world.disk.fail("remove", "/s/q.", errno.EPERM, times=ALWAYS)
+    packs = 0
+    for round in range(20):
+        take(world, 38)
+        world.turn(1000)
+        put(world, 40 + 38 * round, 38)
+        world.turn(1000)
+    packs = log_of(world).rewrites
+    assert 2 <= packs <= 8, packs
+    before = files(world)
+    world.disk._faults.clear()
+    for _ in range(3):
+        world.turn(RETRY_MAX_MS)
+    assert len(files(world)) < len(before) // 4 and world.broker.refused_removals == 0
+
+
+def pack_again(world: World) -> None:
+    """A pack of more files, beside the unfinished one."""
+    world.turn(2000)
+    put(world, 40, 20)
+    take(world, 18)
+    world.turn(100)
+
+
+def pack_the_pack(world: World) -> None:
+    """A pack of the unfinished pack alone, whose name it takes."""
+    log, packs = log_of(world), world.broker.maintenance.packs
+    packs._failed.drop(log)
+    packs.want(log, log.segments.sealed[0], world.now_ms)
+    for _ in range(3):
+        world.turn()
+        world.sync()
+
+
+def finish(world: World) -> None:
+    world.disk._faults.clear()
+    world.turn(RETRY_MAX_MS)
+
+
+def pack_and_finish(world: World) -> None:
+    pack_again(world)
+    finish(world)
+
+
+def pack_the_pack_and_finish(world: World) -> None:
+    pack_the_pack(world)
+    finish(world)
+
+
+ACTS = [pack_again, pack_the_pack, finish, pack_and_finish, pack_the_pack_and_finish]
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("after", [0, 2])
+def test_the_power_fails_at_each_step_of_a_pack_beside_an_unfinished_one(
+    act: Callable[[World], None], after: int
+) -> None:
+    def told(stop_at: int | None) -> tuple[World, int]:
+        world = stuck_file(after)
+        take(world, 36)
+        for _ in range(3):
+            world.turn(100)
+        assert log_of(world).unfinished is not None
+        first = len(world.disk.log)
+        world.disk.stop_at = None if stop_at is None else first + stop_at
+        with suppress(PowerCut):
+            act(world)
+        world.disk.stop_at = None
+        return world, len(world.disk.log) - first
+
+    whole, steps = told(None)
+    assert act is finish or log_of(whole).rewrites > 1
+    assert (log_of(whole).unfinished is None) == (act in (finish, pack_and_finish, pack_the_pack_and_finish))
+    for stop in range(steps + 1):
+        world, _ = told(stop)
+        for how in Crash:
+            for stays in (False, True):
+                disk = world.disk.crash(how)
+                if stays:
+                    disk.fail("remove", "/s/q.", errno.EPERM, times=ALWAYS)
+                found = drained(World(SMALL, disk, world.now_ms + 1))
+                assert found == list(range(found[0], found[0] + len(found))), (stop, how)
+                assert 36 <= found[0] <= 54 and 39 <= found[-1] <= 59, (stop, how)
+
+
+def test_an_unfinished_pack_is_not_finished_while_the_next_one_is_made() -> None:
+    world = stuck_file()
+    take(world, 36)
+    for _ in range(3):
+        world.turn(100)
+    log, packs = log_of(world), world.broker.maintenance.packs
+
+    def want() -> None:
+        packs._failed.drop(log)
+        packs.want(log, log.segments.sealed[0], world.now_ms)
+        assert not (packs._is_packing(log) and packs._finishing)
+
+    want()
+    for round in range(60):
+        SlowWorld.turn(world, RETRY_MAX_MS)
+        want() if round < 40 else None
+        tasks = world.start_tasks()
+        want() if round < 40 else None
+        for task in tasks:
+            world.finish_task(task)
+        SlowWorld.sync(world)
+        if round == 20:
+            world.disk._faults.clear()
+    assert log.unfinished is None and log.rewrites > 2
+    assert drained(World(SMALL, world.disk.kill(), world.now_ms)) == [36, 37, 38, 39]
+
+
+def test_a_journal_whose_pack_has_failed_is_not_rotated_each_second_of_a_full_disk() -> None:
+    world = World("default.max_memory_size = 4000\n")
+    put(world, 0, 40)
+    take(world, 38)
+    upkeep, log, queue = world.broker.maintenance, log_of(world), world.broker.queues.find("q")
+    assert queue is not None and upkeep.reclaimable(queue)[0]
+    upkeep.packs._failed.fail(log, world.now_ms)
+    rotations = log.rotations
+    for _ in range(3):
+        upkeep.reclaim(1 << 30, Share(world.broker), world.now_ms)
+        world.sync()
+    assert log.rotations == rotations
+    world.now_ms += RETRY_MS
+    upkeep.reclaim(1 << 30, Share(world.broker), world.now_ms)
+    for _ in range(3):
+        world.sync()
+        world.turn()
+    assert log.rotations == rotations + 1 and log.rewrites
 
 
 STREAMS = f'{SMALL}default.journal_format = "libkestrel"\n'

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from staniel.journal.disk.os_fs import is_file, is_folder
+from staniel.journal.disk.refusals import refused_tool
 from staniel.pipeline.lake.folders import SCHEME, absolute
 
 if TYPE_CHECKING:
@@ -38,9 +40,17 @@ def like(pattern: str, what: str) -> Callable[[Any, Any, str], str]:
     return checked
 
 
+def _looked(look: Callable[[str], bool], path: str) -> bool:
+    """Return what `look` tells of a path. Raises UsageError if the system refuses to tell."""
+    try:
+        return look(path)
+    except OSError as error:
+        raise UsageError(refused_tool(error, path)) from error
+
+
 def there(_: click.Context, __: click.Parameter, files: str | None) -> str | None:
     for path in (files or "").split(","):
-        if path and not SCHEME.match(path) and not os.path.isfile(path):
+        if path and not SCHEME.match(path) and not _looked(is_file, path):
             raise UsageError(f"there is no file {path}")
     return files
 
@@ -83,7 +93,7 @@ def existing(_: click.Context, __: click.Parameter, spools: Any) -> Any:
     """Refuse a folder that does not exist: a mistyped name is no spool without queues. URLs are not checked."""
     if not isinstance(spools, str):
         return tuple(existing(_, __, spool) for spool in spools)
-    if not SCHEME.match(spools) and not os.path.isdir(spools):
+    if not SCHEME.match(spools) and not _looked(is_folder, spools):
         raise UsageError(f"there is no folder {spools}")
     return absolute(spools)
 

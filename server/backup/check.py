@@ -8,7 +8,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from staniel.server.backup import store as stores
-from staniel.server.backup.manifest import BackupError, FilePart
+from staniel.server.backup.manifest import BackupError, CallRefused, FilePart
 from staniel.server.backup.store import Progress, Store, data_name
 
 
@@ -29,13 +29,17 @@ class Checked(Struct):
 
 
 def check(store: Store, ids: list[str], total: Checked, progress: Progress) -> Iterator[Fault]:
-    """Read everything that these backups need. Raises BackupError: the store cannot be used."""
+    """Read everything that these backups need. Raises BackupError: the store, or a part of it, cannot
+    be read.
+    """
     there = stores.stored_data(store)
     verdicts: dict[tuple[str, int], str] = {}
     for backup_id in ids:
         total.backups += 1
         try:
             manifest = stores.load(store, backup_id)
+        except CallRefused:
+            raise
         except BackupError as error:
             yield Fault(backup_id, "", str(error))
             continue
@@ -53,12 +57,15 @@ def check(store: Store, ids: list[str], total: Checked, progress: Progress) -> I
 
 
 def _flaw(store: Store, part: FilePart, progress: Progress) -> str:
+    """Return what is wrong with the stored bytes; "" if nothing is. Raises CallRefused."""
     hashed, size = sha256(), 0
     try:
         for piece in store.pieces(data_name(part.sha256)):
             hashed.update(piece)
             size += len(piece)
             progress(len(piece))
+    except CallRefused:
+        raise
     except BackupError as error:
         return str(error)
     if size != part.bytes:

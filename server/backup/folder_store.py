@@ -11,7 +11,7 @@ from staniel.journal.disk.fs import Locked
 from staniel.journal.disk.os_fs import OsFs, is_folder, walk
 from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.disk.replace_file import replace_file
-from staniel.server.backup.manifest import BackupError
+from staniel.server.backup.manifest import BackupError, CallRefused
 from staniel.server.backup.store import MARKER, LocalFile, Progress, Stored, data_name
 
 PIECE_BYTES = 1 << 20
@@ -175,4 +175,6 @@ class FolderStore:
         try:
             yield
         except OSError as error:
-            raise BackupError(refused_tool(error, self._folder)) from error
+            about_content = isinstance(error, FileNotFoundError | IsADirectoryError)
+            kind = BackupError if about_content else CallRefused
+            raise kind(refused_tool(error, self._folder)) from error

@@ -22,6 +22,10 @@ class BackupError(Exception):
     """The operation failed; one line says why, and what to do."""
 
 
+class CallRefused(BackupError):
+    """The system refused a call on a store. That says nothing about the bytes that are stored."""
+
+
 class FilePart(Struct, frozen=True, forbid_unknown_fields=True):
     """`bytes` bytes of a file, stored under their checksum."""
 

@@ -130,7 +130,11 @@ class RestingSource:
             found = spool_files(fs, spool, jobs)
             self.files = [SourceFile(each.name, LocalFile(each.path, fs.size(each.path))) for each in found]
         except OSError as error:
+            fs.close()
             raise BackupError(refused_tool(error, spool)) from error
+        except BackupError:
+            fs.close()
+            raise
         self.held = HeldFiles(
             made_at_ms=now_ms,
             version=VERSION,

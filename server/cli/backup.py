@@ -250,6 +250,9 @@ def verify(source: str, backup_id: str | None, as_json: bool) -> None:
                 where = f"{fault.backup}: {fault.file}: " if fault.file else ""
                 click.echo(json.dumps(structs.asdict(fault)) if as_json else printable(f"{where}{fault.why}"))
     except BackupError as error:
+        if faults:
+            click.echo(printable(f"Error: not all was verified: {error}"), err=True)
+            sys.exit(DAMAGED)
         raise NotChecked(printable(str(error))) from error
     except KeyboardInterrupt:
         click.echo("Error: interrupted: not all was verified", err=True)

@@ -17,15 +17,18 @@ from time import monotonic_ns, time
 
 import click
 
+from staniel.journal.copy_mark import has_mark
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.disk.watched_fs import RefusedCalls
+from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.tools import contents as contents_tool
 from staniel.journal.tools import history as history_tool
 from staniel.journal.tools import stats as stats_tool
 from staniel.journal.tools.contents import Held
 from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource
 from staniel.journal.tools.stats import LineStats, QueueStats
+from staniel.journal.tools.unfinished import Work
 from staniel.journal.trace import Event
 from staniel.server.cli.paths import ExistingPath
 from staniel.server.cli.progress import Ticker
@@ -89,6 +92,8 @@ def reading(folder: str, what: str) -> Iterator[tuple[ReadSource, Ticker]]:
     disk, watch, folder = OsFs(), RefusedCalls(), folder.rstrip("/") or "/"
     ticker = Ticker(what, lambda: monotonic_ns() // 1_000_000, sys.stderr)
     try:
+        if has_mark(disk, f"{folder}/{OWN_FOLDER}"):
+            raise CannotRead(printable(f"{folder} is not complete: {Work.COPY.value}; remove it and copy it again"))
         yield ReadSource(watch.on(disk), folder, ticker), ticker
         watch.check()  # without a file that was refused, such as a sidecar, the output may lack something
     except NotFound as nothing:

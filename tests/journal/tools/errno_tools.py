@@ -257,6 +257,8 @@ def printed(root: Path, tool: Tool, ran: Ran) -> Outcome | str:
     if ran.code == expected.code:
         same = ran.printed == expected.printed
         return Outcome.DONE if same else f"other output: {ran.printed[-300:]!r}"
+    if ran.code == 1 and tool.name.endswith("verify"):
+        return f"a refusal is taken for damage: {ran.said[-300:]!r}"
     if re.search(r": byte \d|[1-9]\d* damaged|torn", ran.said):
         return f"a refusal is taken for damage: {ran.said[-300:]!r}"
     return Outcome.REFUSED

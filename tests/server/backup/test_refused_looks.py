@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from staniel.server.backup import adopt as adopting
 from staniel.server.backup.adopt import survey
@@ -17,6 +18,7 @@ from staniel.server.backup.folder_store import FolderStore
 from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.restore import NewSpool, refuse_used
 from staniel.server.backup.source import RestingSource
+from staniel.server.cli.main import main
 
 CODES = [errno.EIO, errno.EACCES, errno.EMFILE, errno.ESTALE]
 
@@ -46,7 +48,7 @@ LOOKS = ("stat", "lstat")
 def used(tmp_path: Path) -> Path:
     """A spool that a server has used."""
     (tmp_path / "spool/.staniel").mkdir(parents=True)
-    (tmp_path / "spool/.staniel/version").write_text("staniel spool 1\n")
+    (tmp_path / "spool/.staniel/version").write_text("staniel-spool 1\n")
     (tmp_path / "spool/orders").write_bytes(b"items")
     return tmp_path / "spool"
 
@@ -126,3 +128,15 @@ def test_a_command_log_that_cannot_be_looked_at_is_not_left_out_of_a_backup(used
 def test_a_folder_of_backups_that_cannot_be_looked_at_is_not_a_missing_one(tmp_path: Path, code: int) -> None:
     with refused(LOOKS, tmp_path, code), pytest.raises(BackupError, match=f"{tmp_path}: {os.strerror(code)}; "):
         FolderStore(str(tmp_path), writes=False)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_data_that_cannot_be_read_is_no_fault_of_a_backup(used: Path, tmp_path: Path, code: int) -> None:
+    runner, dest = CliRunner(), tmp_path / "dest"
+    assert runner.invoke(main, ["backup", "take", str(dest), "--spool", str(used)]).exit_code == 0
+    (data,) = [path for path in (dest / "data").rglob("*") if path.is_file()]
+    with refused(("open",), data, code):
+        said = runner.invoke(main, ["backup", "verify", str(dest)])
+    assert said.exit_code == 2 and f"{data}: {os.strerror(code)}; " in said.output, said.output
+    assert "fault" not in said.output
+    assert runner.invoke(main, ["backup", "verify", str(dest)]).exit_code == 0

@@ -523,7 +523,11 @@ class Session:
             self.state = ON_HANG_UP[self.state]
 
     def hang_up(self, reply: bytes) -> None:
-        """Send `reply`, execute nothing more, and close once `out` is sent."""
+        """Send `reply`, execute nothing more, and close once `out` is sent. A wait ends at once: an item that came before
+        the close would have been delivered once more than any client has seen.
+        """
+        if self._queue is not None and self._delivered is None:
+            self._stop_waiting(self._queue)
         if reply:
             self.out.append(reply)
         self.state = ON_HANG_UP[self.state]

@@ -145,7 +145,7 @@ class HubWorld(World):
         """Take a turn of the hub with these events. Raises Violation if it did what no turn may do."""
         self.turns += 1
         counters, net = self.broker.counters, self.net
-        before, meanwhile = counters.finished_but_add, net.meanwhile
+        before, meanwhile, users = counters.finished_but_add, net.meanwhile, self.broker.users
         silent_before = self.broker.limits.counts["client_timeout"]
         unread = self._unread()
         only_known = self._leaves_while_it_waits(events)
@@ -157,7 +157,8 @@ class HubWorld(World):
             net.meanwhile = meanwhile
         if self.broker.limits.counts["client_timeout"] != silent_before:
             self._look_for_unheard(unread)
-        if only_known and counters.finished_but_add != before:
+        expels = self.broker.users is not users  # a reload in this turn, after which clients may be disconnected
+        if only_known and counters.finished_but_add != before and not expels:
             raise Violation(Kind.LOST, "an item was handed to a client whose hang-up was known")
         if not self.broker.status.enforced.reads and any(queue.waiters for queue in self.broker.queues):
             raise Violation(Kind.UNANSWERED, "a client waits for an item of a server that hands out none")
@@ -188,12 +189,12 @@ class HubWorld(World):
 
     def _leaves_while_it_waits(self, events: list[tuple[int, int]]) -> bool:
         """Tell whether these events report the end of a client that waits for an item to keep, as all waiting clients
-        do. No waiting client may have been handed an item at the end of the last turn, by a client that left then.
+        do. No client may have been handed an item at the end of the last turn, by a client that left then: not even one
+        that a reload has expelled meanwhile.
         """
-        waiting = {fd for fd, each in self.hub._connections.items() if each.session.state is SessionState.PARKED}
-        if any(
-            session.opens or session.has_delivery for session in [self.hub._connections[fd].session for fd in waiting]
-        ):
+        sessions = {fd: each.session for fd, each in self.hub._connections.items()}
+        waiting = {fd for fd, session in sessions.items() if session.state is SessionState.PARKED}
+        if any(session.has_delivery for session in sessions.values()) or any(sessions[fd].opens for fd in waiting):
             return False
         return any(fd in waiting and mask & LEAVING for fd, mask in events)
 

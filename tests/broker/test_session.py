@@ -322,3 +322,20 @@ def test_kestrel_hangs_up_where_today_is_told(world: World) -> None:
     client = world.client(Dialect.KESTREL).puts("a").says("get q/open", "get q", "version")
     assert client.is_cut_off
     assert client.hears() == "STORED VALUE q 0 1 a END ERROR"
+
+
+@pytest.mark.parametrize("key", ["q/t=1000", "q/t=1000/open", "q/t=1000/peek", "q/t=1000/n=3/open"])
+def test_a_waiting_client_that_the_server_hangs_up_on_is_handed_nothing(key: str) -> None:
+    world = World('[queues.q]\nmax_deliveries = 1\ndead_letter_queue = "dead"')
+    world.client().puts("gone", "q")
+    world.client().says("get q")
+    waiting = world.client().says(f"get {key}")
+    waiting.session.hang_up(b"")
+    world.client().puts("a")
+    world.client().puts("b")
+    world.sync()
+    assert world.items() == [b"a", b"b"]
+    waiting.session.close(world.now_ms)
+    world.turn()
+    counters = world.broker.counters
+    assert (counters.finished_but_add, counters.cmd_get_timeout_dropped, world.items()) == (0, 1, [b"a", b"b"])

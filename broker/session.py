@@ -523,8 +523,8 @@ class Session:
             self.state = ON_HANG_UP[self.state]
 
     def hang_up(self, reply: bytes) -> None:
-        """Send `reply`, execute nothing more, and close once `out` is sent. A wait ends at once: an item that came before
-        the close would have been delivered once more than any client has seen.
+        """Send `reply`, execute nothing more, and close once `out` is sent. A wait ends at once: an item that came
+        before the close would have been delivered once more than any client has seen.
         """
         if self._queue is not None and self._delivered is None:
             self._stop_waiting(self._queue)

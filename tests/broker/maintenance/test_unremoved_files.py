@@ -173,6 +173,7 @@ def test_packs_of_many_journals_are_finished_a_few_at_a_time() -> None:
     assert not [name for name, _ in disk.list("s") if name.endswith(".pack")]
 
 
+@pytest.mark.pure
 def test_many_failed_packs_are_looked_at_a_few_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World("")
     for number in range(50):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from staniel.journal.undo_file import RESUMED_VERSION, Began, Moving, frame
+from staniel.journal.undo_file import HOMEWARD_VERSION, RESUMED_VERSION, Began, Moving, frame
 from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.restore import restore
 from staniel.server.backup.source import RestingSource
@@ -152,7 +152,7 @@ def test_a_backup_whose_server_ends_meanwhile_is_none(number: int, tmp_path: Pat
 
 def under_way(spool: Path, *, is_known: bool) -> None:
     """Leave a move in the spool that has not begun to take items."""
-    version = RESUMED_VERSION + (not is_known)
+    version = RESUMED_VERSION if is_known else HOMEWARD_VERSION + 1
     began = Began(version, 7, 0, 1 << 50, "move", b"orders", b"calls", total=60)
     folder = spool / ".staniel" / "undo"
     folder.mkdir(exist_ok=True)

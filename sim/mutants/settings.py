@@ -31,11 +31,11 @@ def two_copies() -> Any:
 @contextmanager
 def alias_shadowed() -> Iterator[None]:
     def check(right: Any) -> Any:
-        def call(self: RunningMove, now_ms: int) -> Any:
+        def call(self: RunningMove, *arguments: Any) -> Any:
             queues = self.broker.queues
             aliases, queues.aliases = queues.aliases, {}
             try:
-                return right(self, now_ms)
+                return right(self, *arguments)
             finally:
                 queues.aliases = aliases
 
@@ -51,7 +51,11 @@ def alias_shadowed() -> Iterator[None]:
 
         return call
 
-    with replaced(RunningMove, "_check", check), replaced(Queues, "_check_name", check_name):
+    with (
+        replaced(RunningMove, "_check_source", check),
+        replaced(RunningMove, "_check_target", check),
+        replaced(Queues, "_check_name", check_name),
+    ):
         yield
 
 

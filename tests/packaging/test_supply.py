@@ -26,6 +26,7 @@ PERMISSIVE = {
         "LicenseRef-matplotlib",
         "MIT",
         "MIT-CMU",
+        "PSF-2.0",
     ),
     "Zlib",
 }

@@ -52,8 +52,10 @@ if TYPE_CHECKING:
     from staniel.broker.broker import Broker
 
 READ_AHEAD_ITEMS = 4 * ITEMS_PER_SLICE  # that are looked for at the same time
-SLICES_TOGETHER = 16  # of a redrive, whose slices are small; and
-READ_BYTES = 32 << 10  # of its file
+SLICES_PER_STEP = 16  # of the undo of a redrive, whose slices are small
+SLICES_PER_READ = 128  # of its file, or
+READ_BYTES = 32 << 10
+READ_AHEAD_HOMEWARD_ITEMS = 16 * READ_AHEAD_ITEMS  # so that each of many homes has some
 PASSED_MAX = 1000  # items ahead of them; each costs two records and about 5 us
 PASSED_BYTES_MAX = 4 << 20  # in memory from then on
 PASSING_ITEMS = 512  # that are returned at once from behind others, so that those are passed less often
@@ -124,7 +126,7 @@ class RunningReturn(TransferOperation):
         self._is_homeward = record.content.began.is_homeward
         if self._is_homeward:
             self.queue_name, self.target = record.queue, ""
-            self.slices_per_step = SLICES_TOGETHER
+            self.slices_per_step = SLICES_PER_STEP
         self.record = record
         self._hidden: Counter[str] = Counter()  # by queue: items that may wait behind too many others
         self._unread = record.content.left
@@ -145,7 +147,7 @@ class RunningReturn(TransferOperation):
 
     def _read_next(self, now_ms: int) -> None:
         assert self.record is not None
-        places, numbers = self.record.content.slices, self._unread[: self.slices_per_step]
+        places, numbers = self.record.content.slices, self._unread[: SLICES_PER_READ if self._is_homeward else 1]
         begin = places[numbers[0]].at
         numbers = [each for each in numbers if each == numbers[0] or places[each].end <= begin + READ_BYTES]
         fs = self.broker.spool.fs
@@ -187,7 +189,7 @@ class RunningReturn(TransferOperation):
         if self.is_cancelled and (self._unread or wanted):
             self.stop_sending(CANCELLED, now_ms)
             return 0
-        if self._unread and wanted < READ_AHEAD_ITEMS:
+        if self._unread and wanted < (READ_AHEAD_HOMEWARD_ITEMS if self._is_homeward else READ_AHEAD_ITEMS):
             self._read_next(now_ms)
             return 0
         if not wanted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from staniel.client.connection import Connection
-from staniel.client.errors import Refused
+from staniel.client.messages import refused
 from staniel.protocol.client.replies import Answer, Error, Item, Reply
 
 
@@ -40,6 +40,6 @@ class Monitoring:
                 return reply
             self._end = reply
         if isinstance(self._end, Error):
-            raise Refused(f"{self._end.fault.value} {self._end.why}".strip())
+            raise refused(self._end)
         assert self._end is Answer.END
         return None

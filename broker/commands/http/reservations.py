@@ -231,56 +231,57 @@ class _Reservation:
 
 def confirm(exchange: Exchange, now_ms: int) -> None:
     """Remove reserved items for good."""
-    body = exchange.body(TokensBody)
-    _end_each(exchange, body.tokens, lambda lease: lease.queue.confirm(lease.taken))
+    body, leases = exchange.body(TokensBody), exchange.broker.leases
+
+    def end(lease: Lease) -> bool:
+        leases.pop(lease.number)
+        return lease.queue.confirm(lease.taken)
+
+    _answer_each(exchange, body.tokens, end)
 
 
 def abort(exchange: Exchange, now_ms: int) -> None:
     """Hand reserved items back: that of the first token becomes the head."""
-    body = exchange.body(TokensBody)
-    session, given_back = exchange.session, list[tuple[Queue, Delivery]]()
+    body, leases = exchange.body(TokensBody), exchange.broker.leases
+    given_back: dict[Queue, list[Delivery]] = {}  # of one queue, but for one that was deleted and made again
 
     def note(lease: Lease) -> bool:
+        leases.pop(lease.number)
         is_open = lease.queue.open_reads.get(lease.taken.xid) is lease.taken
         if is_open:
-            given_back.append((lease.queue, lease.taken))
+            given_back.setdefault(lease.queue, []).append(lease.taken)
         return is_open
 
     def end() -> None:
-        by_queue: dict[Queue, list[Delivery]] = {}  # one, but for a queue that was deleted and made again
-        for queue, taken in given_back:
-            by_queue.setdefault(queue, []).append(taken)
-        for queue, reads in by_queue.items():
+        for queue, reads in given_back.items():
             for taken, fate in queue.abort_together(reads, now_ms):
-                session.log_last_delivery(queue, taken, fate, now_ms)
+                exchange.session.log_last_delivery(queue, taken, fate, now_ms)
 
-    _end_each(exchange, body.tokens, note, end)
+    _answer_each(exchange, body.tokens, note, end)
 
 
 def extend(exchange: Exchange, now_ms: int) -> None:
     """Let reservations end later."""
-    body = exchange.body(ExtendBody)
+    body, leases = exchange.body(ExtendBody), exchange.broker.leases
     ends_ms = now_ms + _timeout_ms(body.timeout_ms)
-    leases = exchange.broker.leases
-    done, gone = 0, []
-    for token in _checked(body.tokens):
-        lease = leases.of(_number(exchange, token), exchange.names[0])
-        if lease is not None and lease.queue.extend(lease.taken, now_ms):
+
+    def postpone(lease: Lease) -> bool:
+        is_open = lease.queue.extend(lease.taken, now_ms)
+        if is_open:
             leases.extend(lease, ends_ms)
-            exchange.session.depend_on(lease.queue)
-            done += 1
-        else:
-            gone.append(token)
-    exchange.json(EndedReservations(done, gone))
+        return is_open
+
+    _answer_each(exchange, body.tokens, postpone)
 
 
-def _end_each(
-    exchange: Exchange, tokens: list[str], end: Callable[[Lease], bool], then: Callable[[], None] = lambda: None
+def _answer_each(
+    exchange: Exchange, tokens: list[str], act: Callable[[Lease], bool], then: Callable[[], None] = lambda: None
 ) -> None:
+    """Call `act` with the lease of each token, then `then`, and answer. `act` returns whether the lease was open."""
     done, gone = 0, []
     for token in _checked(tokens):
-        lease = exchange.broker.leases.pop_of(_number(exchange, token), exchange.names[0])
-        if lease is not None and end(lease):
+        lease = exchange.broker.leases.of(_number(exchange, token), exchange.names[0])
+        if lease is not None and act(lease):
             exchange.session.depend_on(lease.queue)
             done += 1
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from staniel.journal.disk.fs import Fs, JournalFailure
+from staniel.journal.disk.fs import MISSING, Fs, JournalFailure
 from staniel.journal.disk.replace_file import replace_file
 
 UNFINISHED = "staniel-spool unfinished"
@@ -24,7 +24,7 @@ def has_mark(fs: Fs, own: str) -> bool:
     """Tell whether the own folder of a spool has the mark. Raises OSError."""
     try:
         return fs.read(f"{own}/{VERSION}", 0, 100).strip() == UNFINISHED.encode()
-    except (FileNotFoundError, NotADirectoryError):
+    except MISSING:
         return False
 
 

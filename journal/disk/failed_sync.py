@@ -26,7 +26,7 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct, field, structs
 
-from staniel.journal.disk.fs import FULL_ERRNOS, is_missing
+from staniel.journal.disk.fs import FULL_ERRNOS, MISSING, is_missing
 from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
@@ -38,7 +38,6 @@ ROOM_BYTES = 1 << 20  # ten thousand names, as many as unsynced_names.py keeps
 ROOM_SHARE_OF_DISK = 128
 ROOM_SUFFIX = ".room"
 NUMBER = re.compile(r"~~([0-9]{1,19})$")  # of a temporary name
-MISSING = (FileNotFoundError, NotADirectoryError)
 
 Value = str | list[str] | dict[str, str | list[str] | dict[str, str]] | None
 

@@ -52,6 +52,7 @@ class Locked(Exception):
         self.holder = holder
 
 
+MISSING = (FileNotFoundError, NotADirectoryError)  # an answer, where other errors are refusals
 UNKNOWN_BYTES = 1 << 62
 UNKNOWN_INODES = 1 << 62
 """Free and total bytes of a file system that does not tell them."""
@@ -205,12 +206,21 @@ def remove_each(fs: Fs, folder: str, names: list[str]) -> None:
             fs.remove(f"{folder}/{name}")
 
 
+def is_there(fs: Fs, path: str) -> bool:
+    """Tell whether there is a file at `path`. Raises OSError if the disk does not tell."""
+    try:
+        fs.size(path)
+    except MISSING:
+        return False
+    return True
+
+
 def is_missing(fs: Fs, path: str, least_bytes: int = 0) -> bool:
     """Tell whether there is no file at `path`, or a shorter one. A disk that does not tell is no loss."""
     with suppress(OSError):
         try:
             return fs.size(path) < least_bytes
-        except (FileNotFoundError, NotADirectoryError):
+        except MISSING:
             return True
     return False
 

@@ -15,7 +15,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from staniel.journal.disk.file_system import Mount, find_mount, mount_id_in
-from staniel.journal.disk.fs import UNKNOWN_BYTES, UNKNOWN_INODES, File, Locked, Reader, Region, SyncFailed
+from staniel.journal.disk.fs import MISSING, UNKNOWN_BYTES, UNKNOWN_INODES, File, Locked, Reader, Region, SyncFailed
 from staniel.journal.disk.memory_limit import limit_files, limit_in
 
 LIBC = ctypes.CDLL(None, use_errno=True)  # for what `os` does not have; its calls release the interpreter
@@ -96,9 +96,6 @@ def _is_large_and_gone(fd: int) -> bool:
     except OSError:
         return False
     return status.st_size >= LARGE_BYTES and not status.st_nlink
-
-
-MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 def _mode_of(path: str, *, follows: bool = True) -> int:

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from staniel.journal.disk.fs import Fs, Reader
-
-MISSING = (FileNotFoundError, NotADirectoryError)
+from staniel.journal.disk.fs import MISSING, Fs, Reader
 
 
 class RefusedCalls:

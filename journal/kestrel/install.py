@@ -16,11 +16,9 @@ from contextlib import suppress
 from msgspec import Struct
 
 from staniel.journal.background import CallbackTask
-from staniel.journal.disk.fs import BROKEN_ERRNOS, Fs, SyncFailed, remove_each
+from staniel.journal.disk.fs import BROKEN_ERRNOS, MISSING, Fs, SyncFailed, remove_each
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID
-
-MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 def remove_sidecars(fs: Fs, folder: str, names: list[str]) -> None:

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from staniel.journal.copy_mark import VERSION, clear_mark, set_mark
 from staniel.journal.disk.failed_sync import FailedSyncMarker
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import Fs, is_there
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.disk.watched_fs import RefusedCalls
@@ -139,7 +139,7 @@ class Repair:
         Raises OSError.
         """
         own = f"{self.folder}/{OWN_FOLDER}"
-        if self._names is not None or not _is_there(self.fs, f"{own}/{VERSION}"):
+        if self._names is not None or not is_there(self.fs, f"{own}/{VERSION}"):
             return b""
         if used_log(self.fs, own) is not None:  # the copy has no redo log
             return f"{UNUSED}\n".encode()
@@ -358,9 +358,9 @@ class Repair:
         """
         own, new = f"{self.folder}/{OWN_FOLDER}", f"{self.target}/{OWN_FOLDER}"
         for name in COPIED:
-            if _is_there(self.fs, f"{own}/{name}"):
+            if is_there(self.fs, f"{own}/{name}"):
                 replace_file(self.fs, f"{new}/{name}", self.fs.read(f"{own}/{name}", 0, 1 << 30))
-        if _is_there(self.fs, f"{own}/{INTENTS}"):
+        if is_there(self.fs, f"{own}/{INTENTS}"):
             yield from self._copy_intents(f"{own}/{INTENTS}", f"{new}/{INTENTS}")
         yield from self._copy_undos(f"{own}/{UNDO_FOLDER}", f"{new}/{UNDO_FOLDER}")
 
@@ -434,14 +434,6 @@ def _is_lost(item: Item) -> bool:
 def _has_folder(fs: Fs, path: str) -> bool:
     try:
         fs.list(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
-def _is_there(fs: Fs, path: str) -> bool:
-    try:
-        fs.size(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True

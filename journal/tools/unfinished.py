@@ -9,15 +9,13 @@ from enum import Enum
 from msgspec import Struct
 
 from staniel.journal.copy_mark import VERSION, has_mark
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import MISSING, Fs, is_there
 from staniel.journal.kestrel.files import OWN_FOLDER, plan_path
 from staniel.journal.redo.dump import used_log
 from staniel.journal.spool import MARK
 from staniel.journal.transfer_log import TransferLog
 from staniel.journal.undo_file import FOLDER, Unusable, is_name, read_content
 from staniel.queues.names import parent_of
-
-MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 class Work(Enum):
@@ -47,14 +45,14 @@ def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
     found = []
     if has_mark(fs, own):
         found.append(Unfinished(Work.COPY, f"{own}/{VERSION}"))
-    if _is_there(fs, f"{own}/{MARK}"):
+    if is_there(fs, f"{own}/{MARK}"):
         found.append(Unfinished(Work.FAILED_SYNC, f"{own}/{MARK}"))
     if used_log(fs, own) is not None:
         found.append(Unfinished(Work.REDO_LOG, f"{own}/version"))
-    if _is_there(fs, plan_path(own)):
+    if is_there(fs, plan_path(own)):
         found.append(Unfinished(Work.CONVERSION, plan_path(own)))
     path = f"{own}/intents"
-    if _is_there(fs, path):
+    if is_there(fs, path):
         log = TransferLog(fs, path)
         names = [name for each in log.read() for name in (each.source, each.target)]
         lost = [""] if log.damage.lost else []  # a line that cannot be read may be about any queue
@@ -89,11 +87,3 @@ def _operations(fs: Fs, folder: str) -> list[Unfinished]:
 def family_of(name: str) -> str:
     """Return the name of the queue that a fan-out child gets its items from; any other queue's own name."""
     return parent_of(name) or name
-
-
-def _is_there(fs: Fs, path: str) -> bool:
-    try:
-        fs.size(path)
-    except MISSING:
-        return False
-    return True

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from staniel.broker import undo_recovery
 from staniel.broker.operations import transfer
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import MISSING, Fs
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import install
 from staniel.journal.kestrel.encoder import Encoder
@@ -115,7 +115,7 @@ def absence_believed() -> Iterator[None]:
     def sync_if_removed(fs: Fs, folder: str, names: list[str]) -> None:
         removed = False
         for name in names:
-            with suppress(*install.MISSING):
+            with suppress(*MISSING):
                 fs.remove(kestrel_files.sidecar_path(folder, name))
                 removed = True
         if removed:

@@ -2,8 +2,8 @@
 
 No client retries by itself: the program decides when to retry, and `examples/` shows one way. `aio/` has the client for
 asyncio and trio, on anyio (an extra), of which `blocking/` is made, which needs the standard library alone; `client`,
-`connection` and `monitoring` are the older client, for trio. `messages` and `errors` are what they share, and
-`protocol/client` has the bytes. Nothing here may need the server's packages.
+`connection` and `monitoring` are the older client, for trio. `messages`, `job_messages`, `talk` and `errors` are what
+they share, and `protocol/client` has the bytes. Nothing here may need the server's packages.
 """
 
 from __future__ import annotations
@@ -11,18 +11,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from staniel.client.blocking.client import Client
+from staniel.client.blocking.jobs import Jobs
 from staniel.client.blocking.pool import Pool
 from staniel.client.errors import (
     Busy,
     ClientError,
     ConnectionLost,
+    DuplicateJob,
     Full,
+    JobFinished,
+    NoJob,
     NotAllStored,
     NotOpen,
     Outcome,
     Refused,
 )
+from staniel.client.job_messages import id_for
 from staniel.protocol.client.replies import Item
+from staniel.protocol.client.workq.replies import Job, JobResult
 
 if TYPE_CHECKING:
     from staniel.client.client import Client as TrioClient
@@ -34,9 +40,15 @@ __all__ = [
     "Client",
     "ClientError",
     "ConnectionLost",
+    "DuplicateJob",
     "Full",
     "Item",
+    "Job",
+    "JobFinished",
+    "JobResult",
+    "Jobs",
     "Monitoring",
+    "NoJob",
     "NotAllStored",
     "NotOpen",
     "Outcome",
@@ -44,6 +56,7 @@ __all__ = [
     "Refused",
     "TrioClient",
     "connect",
+    "id_for",
 ]
 
 

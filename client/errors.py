@@ -49,6 +49,18 @@ class NotOpen(ClientError):
         self.item = item
 
 
+class DuplicateJob(ClientError):
+    """A job with this id is there already, maybe finished: an earlier call has added it. Nothing changed."""
+
+
+class NoJob(ClientError):
+    """No job has this id: it was deleted, its life is over, or it was never added."""
+
+
+class JobFinished(ClientError):
+    """The job has a result already, from another worker or an earlier call. The result of this call is dropped."""
+
+
 class Busy(ClientError):
     """The client is in use by another thread or task. Nothing was sent; an item that was to be ended is still open."""
 
@@ -59,7 +71,8 @@ class ConnectionLost(ClientError):
     `outcome`: NOT_DONE if nothing of the request was sent, else UNKNOWN. `answered` counts the items of a put_many,
     from the first, that the server replied to; whether the others are stored is unknown. `refused` has those of them
     that are not stored. `item` was given to the program, and its close has no reply: it is closed, or it will be
-    delivered again.
+    delivered again. `job_id` is the id of the job that a call of Jobs was about, "" if it was about none: adding it
+    again with this id cannot double it.
     """
 
     def __init__(self, why: str, outcome: Outcome = Outcome.UNKNOWN) -> None:
@@ -68,3 +81,4 @@ class ConnectionLost(ClientError):
         self.answered = 0
         self.refused: dict[int, Full | Refused] = {}
         self.item: Item | None = None
+        self.job_id = ""

@@ -1,35 +1,49 @@
 """The client for asyncio and trio, on anyio (the extra `aio`). See docs/client.md.
 
-`client` has what programs call, `connection` one connection with its time-outs, `monitoring` the items of a monitor.
-Of these the blocking client is made, by `packaging/blocking_client.py`; only `transport` has a twin written by hand.
+`client` and `jobs` have what programs call, `connection` one connection with its time-outs, `monitoring` the items of a
+monitor. Of these the blocking client is made, by `packaging/blocking_client.py`; only `transport` has a twin
+written by hand.
 """
 
 from __future__ import annotations
 
 from staniel.client.aio.client import Client
+from staniel.client.aio.jobs import Jobs
 from staniel.client.aio.monitoring import Monitoring
 from staniel.client.errors import (
     Busy,
     ClientError,
     ConnectionLost,
+    DuplicateJob,
     Full,
+    JobFinished,
+    NoJob,
     NotAllStored,
     NotOpen,
     Outcome,
     Refused,
 )
+from staniel.client.job_messages import id_for
 from staniel.protocol.client.replies import Item
+from staniel.protocol.client.workq.replies import Job, JobResult
 
 __all__ = [
     "Busy",
     "Client",
     "ClientError",
     "ConnectionLost",
+    "DuplicateJob",
     "Full",
     "Item",
+    "Job",
+    "JobFinished",
+    "JobResult",
+    "Jobs",
     "Monitoring",
+    "NoJob",
     "NotAllStored",
     "NotOpen",
     "Outcome",
     "Refused",
+    "id_for",
 ]

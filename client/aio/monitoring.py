@@ -5,12 +5,13 @@ from __future__ import annotations
 from staniel.client.aio.connection import Connection
 from staniel.client.messages import refused
 from staniel.protocol.client.replies import Answer, Error, Item, Reply
+from staniel.protocol.memcache.requests import Request
 
 
 class Monitoring:
     """An iterator for one loop. `handed_over` counts the items given to the loop, `left_over` the others."""
 
-    def __init__(self, connection: Connection, wait_s: float) -> None:
+    def __init__(self, connection: Connection[Request, Reply], wait_s: float) -> None:
         self.handed_over = 0
         self.left_over = 0
         self._connection = connection

@@ -25,7 +25,7 @@ from staniel.client.messages import (
     refusal_of,
     refused,
 )
-from staniel.protocol.client.conversation import read
+from staniel.protocol.client.conversation import Conversation, read
 from staniel.protocol.client.login import login, must_log_in
 from staniel.protocol.client.replies import Answer, Error, Item, Reply, StatsReply, Text
 from staniel.protocol.memcache.requests import (
@@ -72,7 +72,7 @@ class Client:
         """
         self._login = login(user, secret.encode("utf-8", "surrogateescape")) if user or secret else None
         self._connect_timeout_s = connect_timeout_s
-        self._connection = Connection((host, port), tls, answer_timeout_s)
+        self._connection: Connection[Request, Reply] = Connection((host, port), tls, answer_timeout_s, Conversation())
         self._open: dict[tuple[str, int | None], Item] = {}
 
     def __enter__(self) -> Client:

@@ -1,8 +1,8 @@
 # Made of client/aio/connection.py by packaging/blocking_client.py (`make blocking`): change that file, not this one.
-"""A connection: the conversation of `protocol/client` over a socket, with its time-outs.
+"""A connection: a conversation of `protocol/client` over a socket, with its time-outs.
 
 An interrupted exchange closes the connection, because the rest of its reply would be read as the reply to the next
-request. `client.py` interprets replies.
+request. `client.py` and `jobs.py` interpret replies.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from typing import Generic, NoReturn
 
 from staniel.client.blocking.transport import Transport, Turn, open_transport
 from staniel.client.errors import Busy, ConnectionLost, Outcome
-from staniel.protocol.client.conversation import Conversation
-from staniel.protocol.client.replies import ProtocolViolation, Reply
-from staniel.protocol.memcache.requests import Request
+from staniel.client.talk import ReplyT, RequestT, Talk
+from staniel.protocol.client.replies import ProtocolViolation
 
 BUSY = "another thread is using this client; give each thread one of its own"
 FORKED = "this process was forked after the client had connected; make a client in each process"
@@ -29,10 +29,16 @@ class ConnectionState(Enum):
     CLOSED = "closed"  # for ever; `why` says the reason
 
 
-class Connection:
+class Connection(Generic[RequestT, ReplyT]):
     """A connection to one server, made by `connect`. `why` is the reason it was closed."""
 
-    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, answer_timeout_s: float) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        tls: ssl.SSLContext | None,
+        answer_timeout_s: float,
+        conversation: Talk[RequestT, ReplyT],
+    ) -> None:
         self.state = ConnectionState.NEW
         self.why = ""
         self.transport: Transport | None = None
@@ -40,8 +46,8 @@ class Connection:
         self._tls = tls
         self._answer_timeout_s = answer_timeout_s
         self._turn = Turn()
-        self._conversation = Conversation()
-        self._replies: list[Reply] = []
+        self._conversation = conversation
+        self._replies: list[ReplyT | ProtocolViolation] = []
         self._outcome = Outcome.NOT_DONE
         self._process = os.getpid()
 
@@ -93,7 +99,7 @@ class Connection:
         finally:
             self.end()
 
-    def request(self, request: Request, wait_s: float = 0) -> Reply:
+    def request(self, request: RequestT, wait_s: float = 0) -> ReplyT:
         """Return the reply to one request."""
         self.begin()
         try:
@@ -102,7 +108,7 @@ class Connection:
         finally:
             self.end()
 
-    def request_in_turn(self, request: Request, timeout_s: float) -> Reply:
+    def request_in_turn(self, request: RequestT, timeout_s: float) -> ReplyT:
         """Return the reply to one request, when exchanges of others are over. `timeout_s` is for each of the two."""
         self.begin_in_turn(timeout_s)
         try:
@@ -111,7 +117,7 @@ class Connection:
         finally:
             self.end()
 
-    def send(self, requests: Sequence[Request]) -> None:
+    def send(self, requests: Sequence[RequestT]) -> None:
         """Send requests within an exchange. Receive replies before sending more than fits the server's send buffer."""
         data = self._conversation.send(*requests)
         if self.state is ConnectionState.CLOSED or self.transport is None:
@@ -124,7 +130,7 @@ class Connection:
         except OSError as error:
             self._fail(f"the connection broke: {error}")
 
-    def receive(self, wait_s: float = 0, *, timeout_s: float | None = None) -> Reply:
+    def receive(self, wait_s: float = 0, *, timeout_s: float | None = None) -> ReplyT:
         """Return the next reply within an exchange. The wait of the request, `wait_s`, is added to the time-out."""
         if timeout_s is None:
             timeout_s = wait_s + self._answer_timeout_s
@@ -149,7 +155,7 @@ class Connection:
             self._fail("the server closed the connection")
         return data
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str) -> NoReturn:
         self.close(why)
         raise ConnectionLost(self.why, self._outcome)
 

@@ -1,4 +1,5 @@
-"""The client's half of the memcache protocol, without a socket: used by `staniel.client` and by `staniel.pipeline`.
+"""The client's half of protocols, without a socket: used by `staniel.client` and by `staniel.pipeline`.
 
-`requests` writes requests, `replies` defines replies, `conversation` matches replies to requests.
+Here is that of memcache: `requests` writes requests, `replies` defines replies, `conversation` matches replies to
+requests. `workq/` has the same for jobs.
 """

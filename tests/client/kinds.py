@@ -21,8 +21,10 @@ Body = Callable[[Callable[..., Any]], Awaitable[None]]
 class Adapted:
     """A blocking client behind methods that are awaited. Each blocks the loop until it is done."""
 
+    adapts: type = staniel.client.Client
+
     def __init__(self, *args: Any, **options: Any) -> None:
-        self.blocking = staniel.client.Client(*args, **options)
+        self.blocking = self.adapts(*args, **options)
 
     async def __aenter__(self) -> Adapted:
         self.blocking.__enter__()
@@ -50,6 +52,10 @@ class Adapted:
             yield AdaptedItems(items)
 
 
+class AdaptedJobs(Adapted):
+    adapts = staniel.client.Jobs
+
+
 class AdaptedItems:
     def __init__(self, items: Any) -> None:
         self._items = items
@@ -63,9 +69,13 @@ class AdaptedItems:
         raise StopAsyncIteration
 
 
-def play(kind: str, body: Body) -> None:
-    """Run `body` with the class of clients of this kind."""
-    make = Adapted if kind == "blocking" else staniel.client.aio.Client
+def play(kind: str, body: Body, *, jobs: bool = False) -> None:
+    """Run `body` with the class of clients of this kind, or of clients for jobs."""
+    make: Callable[..., Any]
+    if kind == "blocking":
+        make = AdaptedJobs if jobs else Adapted
+    else:
+        make = staniel.client.aio.Jobs if jobs else staniel.client.aio.Client
     backend = "asyncio" if kind == "blocking" else kind
 
     async def whole() -> None:

@@ -45,12 +45,13 @@ def test_a_blocking_program_loads_neither_trio_nor_anyio() -> None:
 
 
 def test_both_have_the_same_names() -> None:
-    from staniel.client import Client
+    from staniel.client import Client, Jobs
     from staniel.client.aio import Client as AioClient
+    from staniel.client.aio import Jobs as AioJobs
 
     def public(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
-    assert public(Client) == public(AioClient)
+    assert (public(Client), public(Jobs)) == (public(AioClient), public(AioJobs))
     wanted = "put put_many get reserve confirm abort extend peek monitor flush delete stats version"
     assert set(wanted.split()) <= public(Client)

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from staniel.client import Client
+from staniel.client import Client, Jobs
 from tests.support.process import running
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "client.md").read_text("utf-8")
 BLOCK = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
 PRELUDE = 'import staniel.client\nclient = staniel.client.Client("127.0.0.1", 22133)\n'
+JOBS = "[workq]\nport = 0\n"
 SHOWN = {"resize 17.png": "b'resize 17.png' 0 ", "monitor(": "b'a'\nb'b'\n", "Conversation()": "Answer.STORED"}
 
 
@@ -42,8 +43,8 @@ def test_there_are_examples_of_each_kind_of_client() -> None:
 @pytest.mark.parametrize("number", range(len(examples())))
 def test_an_example_runs_as_it_stands(number: int, tmp_path: Path) -> None:
     example = examples()[number]
-    with running(tmp_path) as server:
-        program = example.replace("22133", str(server.port))
+    with running(tmp_path, config=JOBS) as server:
+        program = example.replace("22133", str(server.port)).replace("9922", str(server.second_port))
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, ""), f"{example}\n{done.stderr}"
     for word, shown in SHOWN.items():
@@ -64,7 +65,8 @@ def test_the_asyncio_example_runs_on_trio(tmp_path: Path) -> None:
 
 
 def test_the_table_has_every_call() -> None:
-    table = TEXT.partition("| call |")[2].partition("\n\n")[0]
-    named = set(re.findall(r"`(\w+)\(", table))
-    public = {name for name in dir(Client) if not name.startswith("_")} - {"is_reusable"}
-    assert named - {"Client"} == public
+    tables = TEXT.split("| call |")[1:]
+    for table, kind in zip(tables, (Client, Jobs), strict=True):
+        named = set(re.findall(r"`(\w+)\(", table.partition("\n\n")[0]))
+        public = {name for name in dir(kind) if not name.startswith("_")} - {"is_reusable"}
+        assert named - {kind.__name__} == public - ({"connect", "close"} - named)

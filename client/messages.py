@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from typing import NamedTuple
 
 from staniel.client.errors import Full, Refused
-from staniel.protocol.client.replies import Answer, Error, Reply
+from staniel.protocol.client.replies import Answer, Error, Item, Reply
 from staniel.protocol.client.requests import TTL_MS_END
 from staniel.protocol.memcache.item_requests import Set
 from staniel.protocol.words import INT32_MAX
@@ -15,6 +16,13 @@ SETTLE_SECONDS = 5.0  # for the end of a reservation; then the connection closes
 PIPELINE_ITEMS = 500  # requests sent before a reply is read: their replies fit every socket's buffer
 PIPELINE_BYTES = 1 << 20
 WAIT_S_MAX = INT32_MAX // 1000
+
+
+class Batch(NamedTuple):
+    """The result of `next_items`: the open items, and those that could not be confirmed because they were not open."""
+
+    items: list[Item]
+    not_open: list[Item]
 
 
 def milliseconds(seconds: float) -> int:

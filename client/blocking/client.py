@@ -18,6 +18,7 @@ from staniel.client.blocking.transport import shielded
 from staniel.client.errors import Busy, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
 from staniel.client.messages import (
     SETTLE_SECONDS,
+    Batch,
     chunks_of,
     expect,
     milliseconds,
@@ -206,6 +207,46 @@ class Client:
         if item is not None:
             self._open[_name_of(item)] = item
         return item
+
+    def next_items(self, queue: str, max_items: int, *, wait_s: float = 0, confirm: Sequence[Item] = ()) -> Batch:
+        """Confirm items and open the next ones, at most `max_items`, in one round trip: for workers.
+
+        It waits for the first item alone, up to `wait_s`. The `not_open` of the result are those of `confirm` that were
+        not open any more. If ConnectionLost is raised, each of `confirm` is done or will be delivered again. Raises
+        Refused if nothing could be opened; then no item of `confirm` is left open but those that were refused.
+        """
+        if any(number is None for name, number in self._open if name == queue):
+            raise RuntimeError(f"several items of {queue} cannot be open, {NO_IDS}")
+        for item in confirm:
+            self._must_hold(item)
+        waiting = read(queue, milliseconds(wait_s), open=True, with_id=True)
+        further = read(queue, open=True, with_id=True)
+        requests = [_confirmation(item) for item in confirm]
+        if max_items > 0:
+            requests += [waiting, *[further] * (max_items - 1)]
+        if self._connection.state is ConnectionState.NEW:
+            self.connect()
+        batch, error = Batch([], []), None
+        with self._connection.exchange():
+            self._connection.send(requests)
+            for item in confirm:
+                reply = self._connection.receive()
+                if isinstance(reply, Error):
+                    error = reply
+                    continue
+                self._open.pop(_name_of(item), None)
+                if reply is Answer.NOT_FOUND:
+                    batch.not_open.append(item)
+            for number in range(max_items):
+                reply = self._connection.receive(0 if number else wait_s)
+                if isinstance(reply, Item):
+                    self._open[_name_of(reply)] = reply
+                    batch.items.append(reply)
+                elif isinstance(reply, Error):
+                    error = reply
+        if error is not None and not batch.items:
+            raise refused(error)
+        return batch
 
     def confirm(self, item: Item) -> None:
         """Close an open item: it is done, and gone for good.

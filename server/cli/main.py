@@ -23,6 +23,7 @@ GROUPS = {
     "A server": ("serve", "ping", "health", "status", "clients", "audit", "operations", "reload", "stop"),
     "Queues": ("top", "queues", "peek", "find", "open", "put", "get", "pause", "resume"),
     "Queues: what moves or removes items": ("abort", "move", "redrive", "purge", "undo", "delete"),
+    "Programs": ("work",),
     "Files": ("selftest", "backup", "restore", "adopt", "config", "user", "journal", "pipeline"),
 }
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -43,6 +44,10 @@ class Commands(click.Group):
             from staniel.pipeline.cli import pipeline
 
             return pipeline
+        if cmd_name == "work":
+            from staniel.worker.command import work
+
+            return work
         if cmd_name == "top":
             from staniel.server.cli.top.command import top
 

@@ -68,6 +68,54 @@ def test_several_items_of_one_queue_end_in_any_order(server: Server, kind: str) 
 
 
 @each_kind
+def test_items_are_confirmed_and_the_next_ones_opened_together(server: Server, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client:
+            await client.put_many("jobs", [b"a", b"b", b"c", b"d"])
+            items, not_open = await client.next_items("jobs", 3)
+            assert ([item.data for item in items], not_open) == ([b"a", b"b", b"c"], [])
+            items, not_open = await client.next_items("jobs", 9, confirm=[items[2], items[0]])
+            assert ([item.data for item in items], not_open) == ([b"d"], [])
+            assert await client.next_items("jobs", 1, wait_s=0.01) == ([], [])
+            assert await client.next_items("jobs", 0, confirm=items) == ([], [])
+            with pytest.raises(NotOpen, match="this client has no item"):
+                await client.next_items("jobs", 1, confirm=items)
+
+    play(kind, body)
+    assert drain(server.address, "jobs") == [b"b"]
+
+
+@each_kind
+def test_a_confirm_of_an_item_that_timed_out_is_told_beside_the_next_items(tmp_path: Path, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client, make(*server.address) as other:
+            await client.put_many("jobs", [b"a", b"b"])
+            (item,), _ = await client.next_items("jobs", 1)
+            assert (await other.get("jobs")).data == b"b"
+            assert await other.get("jobs", wait_s=20) is not None
+            assert await client.next_items("jobs", 1, confirm=[item]) == ([], [item])
+
+    with running(tmp_path, config='[queues.jobs]\nopen_transaction_timeout = "100ms"\n') as server:
+        play(kind, body)
+
+
+@each_kind
+def test_what_is_refused_beside_the_next_items_is_told_if_there_are_none(tmp_path: Path, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client:
+            await client.put_many("jobs", [b"a", b"b", b"c"])
+            items, _ = await client.next_items("jobs", 3)
+            assert [item.data for item in items] == [b"a", b"b"]
+            with pytest.raises(Refused, match="are open on this connection"):
+                await client.next_items("jobs", 1)
+            await client.next_items("jobs", 0, confirm=items)
+
+    with running(tmp_path, config="[server]\nmax_open_transactions = 2\n") as server:
+        play(kind, body)
+        assert drain(server.address, "jobs") == [b"c"]
+
+
+@each_kind
 def test_blocks_of_one_queue_stand_in_each_other(server: Server, kind: str) -> None:
     async def body(make: Make) -> None:
         async with make(*server.address) as client:
@@ -251,6 +299,13 @@ async def between_open_and_confirm(client: Any, kill: Callable[[], None]) -> Non
     item = await client.open("jobs")
     kill()
     await client.confirm(item)
+
+
+@step
+async def between_open_and_next(client: Any, kill: Callable[[], None]) -> None:
+    items, _ = await client.next_items("jobs", 1)
+    kill()
+    await client.next_items("jobs", 1, confirm=items)
 
 
 @step

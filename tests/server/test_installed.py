@@ -54,7 +54,7 @@ print(server.NAME, queues.NAME, client.NAME, broker.NAME, protocol.NAME, journal
 trio.run(main, int(sys.argv[1]))
 """
 AT_THE_TOP = {"pyspark_staniel.py", "pyspark_staniel_journal.py"}
-ROOMS = {"broker", "client", "journal", "pipeline", "protocol", "queues", "server"}
+ROOMS = {"broker", "client", "journal", "pipeline", "protocol", "queues", "server", "worker"}
 SECONDS_MAX = 60
 
 pytestmark = [pytest.mark.slow, pytest.mark.programs("python:hatchling")]

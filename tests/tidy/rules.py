@@ -13,16 +13,17 @@ from typing import NamedTuple
 FUNCTION_LINES_MAX = 60
 
 SYNCHRONOUS = ("protocol", "queues", "journal", "broker")
-OURS = (*SYNCHRONOUS, "server", "client", "sim", "pipeline", "bench")
+OURS = (*SYNCHRONOUS, "server", "client", "worker", "sim", "pipeline", "bench")
 MAY_IMPORT = {
     "protocol": set[str](),
     "queues": set[str](),
     "journal": {"queues"},
     "broker": {"protocol", "queues", "journal"},
-    "server": {"broker", "protocol", "journal", "queues", "pipeline"},
+    "server": {"broker", "protocol", "journal", "queues", "pipeline", "worker"},
     "sim": {"broker", "protocol", "journal", "queues"},  # and the hub
     "pipeline": {"journal", "queues", "protocol"},
     "client": {"protocol"},
+    "worker": {"client", "protocol"},
     "bench": set(OURS),
 }
 # Below server/ and sim/: no waiting, no clock, no randomness, no network.
@@ -34,7 +35,11 @@ WORLDLY = {
 HUB_MODULES = ("hub", "connection", "listener", "handshakes", "timeouts", "sync_latency", "interfaces", "addresses")
 HUB = {f"staniel.server.{name}" for name in (*HUB_MODULES, "tls_socket")}  # OpenSSL over any socket
 ANYWHERE = tuple(f"server/{name}.py" for name in HUB_MODULES)  # what they need is handed to them
-ONLY_PLACE_FOR = {"trio": ("server", "client", "bench"), "random": ("sim", "server", "bench"), "pyspark": ("pipeline",)}
+ONLY_PLACE_FOR = {
+    "trio": ("server", "client", "bench"),
+    "random": ("sim", "server", "worker", "bench"),
+    "pyspark": ("pipeline",),
+}
 DISK = "journal/disk/os_fs.py"
 CLOCK_CALLS = {"now", "utcnow", "today"}
 

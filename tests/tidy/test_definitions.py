@@ -32,6 +32,7 @@ EXCEPTIONS = {
     "JobsView": "likewise",
     "ClientView": "likewise",
     "HeldView": "likewise",
+    "DeadLetter": "all of its fields are put as JSON",
 }
 """What looks unused, and why it stays: `Class.member`, a name at the top of a module, or a whole class."""
 

@@ -11,6 +11,7 @@ from tests.tidy.test_tidy import findings, python_files
 # How many docstrings of a folder may begin with a wrong word. Only lower a figure; at 0 it stays there.
 CEILINGS = {
     "client": 0,
+    "worker": 0,
     "packaging": 0,
     "protocol": 0,
     "src": 0,

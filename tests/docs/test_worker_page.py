@@ -1,0 +1,52 @@
+"""docs/worker.md: its examples run against a real server, and it names every option, counter and event of a worker."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from staniel.client import Client
+from staniel.worker import DeadLetter
+from staniel.worker.command import work
+from staniel.worker.events import COUNTERS
+from tests.support.process import running
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "worker.md").read_text("utf-8")
+BLOCK = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
+
+
+def examples() -> list[str]:
+    blocks = ["\n".join(line[4:] for line in found.strip("\n").splitlines()) + "\n" for found in BLOCK.findall(TEXT)]
+    return [block for block in blocks if "import " in block]
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_an_example_runs_as_it_stands(number: int, tmp_path: Path) -> None:
+    assert len(examples()) == 2
+    with running(tmp_path) as server:
+        with Client(*server.address) as client:
+            letter = DeadLetter("again", 1, 0, 5, "now", "w", "Traceback: why", b"a")
+            client.put("jobs-dead", letter.encode())
+        program = examples()[number].replace("22133", str(server.port))
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == ("Traceback: why\n", "b'17.png' took 0 s\n1 0 0\n")[number]
+
+
+def test_every_counter_and_event_is_on_the_page() -> None:
+    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "worker").glob("*.py"))
+    events = set(re.findall(r'log\(\s*"(?:info|warning|error)", "([\w.]+)"', code))
+    assert len(events) >= 9
+    missing = [name for name in COUNTERS if f"_{name}_total`" not in TEXT]
+    missing += [event for event in events - {"metrics.served"} if f"`{event}`" not in TEXT]
+    assert missing == []
+
+
+def test_each_option_that_the_page_names_is_there() -> None:
+    there = {name for parameter in work.params for name in parameter.opts}
+    assert set(re.findall(r"`(--[a-z-]+)", TEXT)) - {"--help"} <= there

@@ -1,0 +1,52 @@
+"""Functions that workers of the tests call by name: each item is a number, and what was done is a line of a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+DONE = "STANIEL_TEST_DONE"
+
+
+def note(data: bytes) -> None:
+    """Write the item's line, with one write."""
+    fd = os.open(os.environ[DONE], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, data + b"\n")
+    finally:
+        os.close(fd)
+
+
+def slow(data: bytes) -> None:
+    time.sleep(0.002)
+    note(data)
+
+
+def odd(data: bytes) -> None:
+    """Do what the item says."""
+    what, _, rest = data.partition(b" ")
+    if what == b"print":
+        print("a line that is no reply", flush=True)
+    elif what == b"raise":
+        raise RuntimeError(rest.decode())
+    elif what == b"exit":
+        sys.exit(3)
+    elif what == b"vanish":
+        os._exit(int(rest))
+    elif what == b"memory":
+        bytearray(1 << 32)
+    elif what == b"hang":
+        time.sleep(600)
+
+
+def hang(data: bytes) -> None:
+    note(b"begun")
+    time.sleep(600)
+
+
+async def waits(data: bytes) -> None:
+    import anyio
+
+    await anyio.sleep(0.001)
+    note(data)

@@ -1,0 +1,154 @@
+"""`staniel work` as a process: signals under load with every item accounted for, kill -9, metrics, wrong options."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from staniel.client import Client
+from tests.support.process import STANIEL, Server, die_with_the_tests, run_staniel, running, until
+from tests.support.wire import drain
+from tests.worker.functions import DONE
+
+ITEMS = 3000
+FUNCTIONS = "tests.worker.functions"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with running(tmp_path) as started:
+        yield started
+
+
+class Process:
+    """A worker, its log and the file of what was done."""
+
+    def __init__(self, server: Server, function: str, *options: str) -> None:
+        self.done_file = server.folder / "done"
+        self.log_file = server.folder / "log"
+        with self.log_file.open("ab") as log:
+            self.child = subprocess.Popen(
+                [*STANIEL, "work", f"{FUNCTIONS}:{function}", "-q", "jobs", "-p", str(server.port), *options],
+                stderr=log, preexec_fn=die_with_the_tests, env={**os.environ, DONE: str(self.done_file)},
+            )  # fmt: skip
+
+    @property
+    def done(self) -> list[bytes]:
+        return self.done_file.read_bytes().split() if self.done_file.exists() else []
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+
+@contextmanager
+def worker(server: Server, function: str, *options: str) -> Iterator[Process]:
+    started = Process(server, function, *options)
+    try:
+        yield started
+    finally:
+        started.child.kill()
+        started.child.wait()
+
+
+def put(server: Server, count: int = ITEMS) -> list[bytes]:
+    items = [b"%d" % number for number in range(count)]
+    with Client(*server.address) as client:
+        client.put_many("jobs", items)
+    return items
+
+
+@pytest.mark.parametrize("mode", ["threads", "processes", "async"])
+def test_every_item_is_done_once_although_workers_are_stopped_under_load(server: Server, mode: str) -> None:
+    items = put(server, 1000 if mode == "processes" else ITEMS)
+    function = "waits" if mode == "async" else "slow"
+    for share in (10, 3, 2):
+        with worker(server, function, "--mode", mode, "-c", "4") as one:
+            assert until(lambda one=one, share=share: len(one.done) > len(items) // share, 30)
+            one.child.send_signal(signal.SIGTERM)
+            assert one.child.wait(30) == 0, one.log
+    with worker(server, function, "--mode", mode) as last:
+        assert until(lambda: len(last.done) >= len(items), 60)
+        last.child.send_signal(signal.SIGINT)
+        assert last.child.wait(30) == 0, last.log
+    assert Counter(last.done) == Counter(items)
+    assert drain(server.address, "jobs") == []
+
+
+def test_no_item_is_lost_if_workers_are_killed(server: Server) -> None:
+    items = put(server)
+    for share in (10, 3, 2):
+        with worker(server, "slow") as one:
+            assert until(lambda one=one, share=share: len(set(one.done)) > ITEMS // share, 30)
+    with worker(server, "slow") as last:
+        assert until(lambda: set(last.done) == set(items), 60)
+        last.child.send_signal(signal.SIGTERM)
+        assert last.child.wait(30) == 0, last.log
+    assert set(last.done) == set(items)
+    assert drain(server.address, "jobs") == []
+
+
+@pytest.mark.parametrize("mode", ["threads", "processes"])
+def test_a_second_signal_ends_a_worker_whose_function_hangs(server: Server, mode: str) -> None:
+    put(server, 3)
+    with worker(server, "hang", "--mode", mode, "-c", "1", "--grace", "600") as one:
+        assert until(lambda: one.done, 20)
+        one.child.send_signal(signal.SIGTERM)
+        assert until(lambda: "worker.stopping" in one.log)
+        one.child.send_signal(signal.SIGTERM)
+        assert one.child.wait(30) == (1 if mode == "threads" else 0), one.log
+    assert drain(server.address, "jobs") == [b"0", b"1", b"2"]
+
+
+def test_a_stop_waits_for_the_grace_time_alone(server: Server) -> None:
+    put(server, 1)
+    with worker(server, "hang", "--mode", "processes", "--grace", "0.1") as one:
+        assert until(lambda: one.done, 20)
+        one.child.send_signal(signal.SIGTERM)
+        assert one.child.wait(30) == 0, one.log
+    assert drain(server.address, "jobs") == [b"0"]
+
+
+def test_the_metrics_and_the_name_are_shown(server: Server) -> None:
+    put(server, 10)
+    with worker(server, "slow", "--metrics-port", "0", "--name", "mine", "--log-format", "json") as one:
+        assert until(lambda: len(one.done) == 10)
+        found = re.search(r"127\.0\.0\.1:(\d+)", one.log)
+        assert found
+        url = f"http://127.0.0.1:{found[1]}/metrics"
+
+        def read() -> str:
+            with urllib.request.urlopen(url, timeout=10) as reply:
+                return str(reply.read().decode())
+
+        assert until(lambda: 'staniel_worker_done_total{worker="mine",queue="jobs"} 10\n' in read())
+        one.child.send_signal(signal.SIGTERM)
+        assert one.child.wait(30) == 0
+    assert '"event": "worker.stopped", "worker": "mine", "done": 10' in one.log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("nothing", "-q", "q"), "package.module:function"),
+        (("no_such_module:f", "-q", "q"), "No module named"),
+        ((f"{FUNCTIONS}:none", "-q", "q"), "has no none"),
+        ((f"{FUNCTIONS}:slow",), "--queue"),
+        ((f"{FUNCTIONS}:slow", "-q", "q", "-c", "0"), "concurrency"),
+        ((f"{FUNCTIONS}:slow", "-q", "q", "--mode", "async"), "async def"),
+        ((f"{FUNCTIONS}:slow", "-q", "q", "--hooks", f"{FUNCTIONS}:slow"), "Hooks"),
+        ((f"{FUNCTIONS}:slow", "-q", "q", "--secret-file", "/no/such/file"), "cannot be used"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_taken(arguments: tuple[str, ...], why: str) -> None:
+    ended = run_staniel("work", *arguments)
+    assert ended.returncode == 2 and why in ended.stderr, ended.stderr

@@ -1,0 +1,192 @@
+"""The parts of a worker by themselves: settings, pauses, pace, ledger, dead letters, log, runners."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from staniel.protocol.client.replies import Item
+from staniel.worker import DeadLetter, GiveUp, Mode, Settings, Worker
+from staniel.worker.dead import REASON_CHARACTERS_MAX, shortened
+from staniel.worker.events import Counters, Log
+from staniel.worker.ledger import Ledger, Standing
+from staniel.worker.pace import Pace
+from staniel.worker.processes import ProcessRunner
+from staniel.worker.runners import End, ThreadRunner
+from staniel.worker.settings import rest_s
+from staniel.worker.target import find
+from tests.support.process import until
+
+ODD = "tests.worker.functions:odd"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"concurrency": 0},
+        {"attempts": 0},
+        {"limit_s": -1},
+        {"backoff_s": float("nan")},
+        {"grace_s": float("inf")},
+        {"prefetch": 0},
+        {"prefetch": 46},
+        {"wait_s": 0},
+        {"memory_max_bytes": 1},
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError):
+        Settings(queue="q", **wrong)  # type: ignore[arg-type]
+
+
+def test_a_pause_doubles_up_to_the_longest_less_a_random_part() -> None:
+    settings = Settings(queue="q", backoff_s=1, backoff_max_s=10)
+    assert [rest_s(settings, attempts, lambda: 0.0) for attempts in (1, 2, 3, 4, 5, 5000)] == [1, 2, 4, 8, 10, 10]
+    assert rest_s(settings, 3, lambda: 1.0) == 2
+
+
+def test_a_pace_spaces_calls_evenly_and_makes_up_for_no_pause() -> None:
+    pace = Pace(10)
+    assert [round(pace.delay_s(100.0), 6) for _ in range(3)] == [0, 0.1, 0.2]
+    assert [round(pace.delay_s(200.0), 6) for _ in range(2)] == [0, 0.1]
+    assert (Pace(0).delay_s(1.0), Pace(0).is_limited) == (0, False)
+
+
+def test_a_ledger_knows_what_became_of_an_item() -> None:
+    ledger, item, other = Ledger(), Item(b"a", id=1), Item(b"b", id=1)
+    assert ledger.begin(item, 0) is Standing.NEW
+    assert (ledger.begin(item, 0), ledger.begin(other, 0)) == (Standing.RUNNING, Standing.NEW)
+    assert [ledger.fail(item), ledger.begin(item, 0), ledger.fail(item)] == [1, Standing.NEW, 2]
+    ledger.rest(item, 50)
+    assert (ledger.begin(item, 49), ledger.due_s(item, 0)) == (Standing.RESTING, 50)
+    assert ledger.begin(item, 50) is Standing.NEW
+    ledger.succeed(item)
+    assert ledger.begin(item, 51) is Standing.DONE
+    ledger.settle([item])
+    assert ledger.begin(item, 52) is Standing.NEW
+    ledger.cut_off(item)
+    assert [ledger.begin(item, 53), ledger.fail(item)] == [Standing.NEW, 1]
+
+
+def test_a_dead_letter_is_read_back_and_its_reason_is_kept_short() -> None:
+    letter = DeadLetter("q", 7, 3, 5, "2026-11-29", "w", "why", bytes(range(256)))
+    assert DeadLetter.decode(letter.encode()) == letter
+    assert json.loads(letter.encode())["reason"] == "why"
+    long = "a" * 10_000 + "b" * 10_000
+    assert shortened(long)[0] == "a" and shortened(long)[-1] == "b" and len(shortened(long)) < REASON_CHARACTERS_MAX + 9
+    with pytest.raises(ValueError):
+        DeadLetter.decode(b"{}")
+
+
+def test_a_log_line_is_one_line_whatever_is_in_it() -> None:
+    lines: list[str] = []
+    Log("w", write=lines.append)("error", "item.died", why='a "b"\nc', id=3)
+    Log("w", as_json=True, write=lines.append)("info", "x", why="a\nb")
+    assert lines[0].partition("Z ")[2] == 'error item.died worker=w why="a \\"b\\"\\nc" id=3'
+    assert json.loads(lines[1])["why"] == "a\nb"
+
+
+def test_counters_are_text_for_prometheus() -> None:
+    counters = Counters()
+    counters.did(0.5)
+    text = counters.prometheus('a"b', "jobs", 2)
+    assert 'staniel_worker_done_total{worker="a\\"b",queue="jobs"} 1\n' in text
+    assert 'staniel_worker_running{worker="a\\"b",queue="jobs"} 2\n' in text
+
+
+def test_a_function_is_found_by_its_name() -> None:
+    assert find("tests.worker.functions:odd").__name__ == "odd"
+    for wrong in (
+        "odd",
+        ":odd",
+        "tests.worker.functions:",
+        "tests.worker.functions:none",
+        "tests.worker.functions:DONE",
+    ):
+        with pytest.raises(ValueError):
+            find(wrong)
+
+
+def test_a_mode_that_does_not_fit_the_function_is_refused() -> None:
+    def plain(data: bytes) -> None: ...
+
+    async def awaited(data: bytes) -> None: ...
+
+    with pytest.raises(ValueError, match="coroutine"):
+        Worker(plain, Settings(queue="q", mode=Mode.ASYNC))
+    with pytest.raises(ValueError, match="event loop"):
+        Worker(awaited, Settings(queue="q", mode=Mode.PROCESSES))
+    with pytest.raises(ValueError, match="name"):
+        Worker(plain, Settings(queue="q", mode=Mode.PROCESSES))
+    assert Worker(awaited, Settings(queue="q")).settings.mode is Mode.ASYNC
+
+
+def raising(error: BaseException) -> Callable[[bytes], None]:
+    def function(data: bytes) -> None:
+        raise error
+
+    return function
+
+
+def test_a_thread_survives_what_a_function_raises() -> None:
+    for error, end in ((ValueError("x"), End.FAILED), (SystemExit(3), End.FAILED), (GiveUp("no"), End.GAVE_UP)):
+        outcome = ThreadRunner(raising(error)).run(b"")
+        assert outcome.end is end and type(error).__name__ in outcome.reason
+
+
+def test_a_function_that_takes_long_is_interrupted_and_the_next_call_is_not() -> None:
+    begun = threading.Event()
+
+    def function(data: bytes) -> None:
+        begun.set()
+        while data:
+            time.sleep(0.001)
+
+    runner = ThreadRunner(function)
+    ends = []
+    thread = threading.Thread(target=lambda: ends.extend([runner.run(b"x"), runner.run(b"")]))
+    thread.start()
+    begun.wait()
+    runner.interrupt("longer than 1 s")
+    thread.join()
+    runner.interrupt("nothing runs")
+    assert ends[0].end is End.FAILED and ends[0].reason.startswith("longer than 1 s\nTraceback")
+    assert (ends[1].end, runner.run(b"").end) == (End.DONE, End.DONE)
+
+
+def test_a_process_survives_what_a_function_does_or_is_replaced() -> None:
+    runner = ProcessRunner(ODD, 1 << 30)
+    try:
+        assert runner.run(b"print").end is End.DONE
+        first = runner._child
+        for data, reason in ((b"raise why", "RuntimeError: why"), (b"exit", "SystemExit"), (b"memory", "MemoryError")):
+            outcome = runner.run(data)
+            assert outcome.end is End.FAILED and reason in outcome.reason
+        assert runner._child is first
+        assert runner.run(b"vanish 7").reason == "the process of the function ended with status 7"
+        assert runner.run(b"fine").end is End.DONE
+        assert runner._child is not first
+    finally:
+        runner.close()
+
+
+def test_a_process_that_hangs_is_killed() -> None:
+    runner = ProcessRunner(ODD, 0)
+    runner.run(b"fine")
+    ends = []
+    thread = threading.Thread(target=lambda: ends.append(runner.run(b"hang")))
+    thread.start()
+    assert until(lambda: not runner._child.stdin.closed if runner._child and runner._child.stdin else False)
+    runner.interrupt("longer than 1 s")
+    thread.join()
+    runner.close()
+    assert (ends[0].end, ends[0].reason) == (End.FAILED, "longer than 1 s")
+
+
+def test_a_process_that_cannot_import_the_function_says_why() -> None:
+    outcome = ProcessRunner("tests.worker.no_such_module:odd", 0).run(b"")
+    assert outcome.end is End.FAILED and "ModuleNotFoundError" in outcome.reason

@@ -1,0 +1,361 @@
+"""A worker in this process against a real server: retries, dead letters, limits, lost connections, stops."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from staniel.client import Client
+from staniel.protocol.client.replies import Item
+from staniel.worker import DeadLetter, Ending, GiveUp, Hooks, Mode, Server, Settings, Worker
+from staniel.worker import keeper as keeper_module
+from staniel.worker.events import Log
+from tests.support import process
+from tests.support.process import running, until
+from tests.support.wire import drain, stats
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[process.Server]:
+    with running(tmp_path) as started:
+        yield started
+
+
+class Working:
+    """A worker in a thread, and the lines of its log."""
+
+    def __init__(self, server: process.Server, function: Callable[[bytes], Any], hooks: Hooks, **settings: Any) -> None:
+        self.lines: list[str] = []
+        quick: dict[str, Any] = {"queue": "jobs", "backoff_s": 0.001, "wait_s": 0.05, "grace_s": 20, **settings}
+        self.worker = Worker(
+            function, Settings(**quick), Server(port=server.port), hooks=hooks,
+            log=Log("w", write=self.lines.append),
+        )  # fmt: skip
+        self.ending: Ending | None = None
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        self.ending = self.worker.run()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return self.worker.teller.counters.counts
+
+    def logged(self, event: str) -> list[str]:
+        return [line for line in self.lines if f" {event} " in line]
+
+
+@contextmanager
+def working(
+    server: process.Server, function: Callable[[bytes], Any], hooks: Hooks | None = None, **settings: Any
+) -> Iterator[Working]:
+    """A worker for the length of the block; it is stopped gracefully at its end."""
+    made = Working(server, function, hooks or Hooks(), **settings)
+    made.thread.start()
+    try:
+        yield made
+    finally:
+        made.worker.stop()
+        made.thread.join(60)
+        assert not made.thread.is_alive()
+
+
+def put(server: process.Server, *items: bytes) -> None:
+    with Client(*server.address) as client:
+        client.put_many("jobs", items)
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+class Seen:
+    """A function that counts its calls, by item."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[bytes] = Counter()
+
+    def __call__(self, data: bytes) -> None:
+        self.calls[data] += 1
+
+
+def test_each_item_is_done_once_and_confirmed(server: process.Server) -> None:
+    put(server, *numbered(3000))
+    seen = Seen()
+    with working(server, seen) as work:
+        assert until(lambda: work.counts["done"] == 3000, 30)
+    assert seen.calls == Counter(numbered(3000))
+    assert work.ending == Ending(3000, 0, 0)
+    assert drain(server.address, "jobs") == []
+    assert stats(server.address)["queue_jobs_open_transactions"] == "0"
+
+
+def test_a_coroutine_function_is_done_on_an_event_loop(server: process.Server) -> None:
+    put(server, *numbered(200))
+    seen = Seen()
+
+    async def function(data: bytes) -> None:
+        seen(data)
+
+    with working(server, function) as work:
+        assert until(lambda: work.counts["done"] == 200, 30)
+    assert work.worker.settings.mode is Mode.ASYNC
+    assert seen.calls == Counter(numbered(200))
+
+
+def test_a_failed_item_is_tried_again_and_then_dead_with_its_traceback(server: process.Server) -> None:
+    put(server, b"good", b"bad", b"hopeless")
+    seen = Seen()
+
+    def function(data: bytes) -> None:
+        seen(data)
+        if data == b"bad" and seen.calls[data] < 9:
+            raise ValueError(f"call {seen.calls[data]}")
+        if data == b"hopeless":
+            raise GiveUp("never")
+
+    with working(server, function, attempts=3) as work:
+        assert until(lambda: (work.counts["done"], work.counts["dead"]) == (1, 2), 20)
+    assert seen.calls == {b"good": 1, b"bad": 3, b"hopeless": 1}
+    assert drain(server.address, "jobs") == []
+    letters = {letter.data: letter for letter in map(DeadLetter.decode, drain(server.address, "jobs-dead"))}
+    assert set(letters) == {b"bad", b"hopeless"}
+    bad = letters[b"bad"]
+    assert (bad.queue, bad.attempts, bad.worker) == ("jobs", 3, work.worker.settings.name)
+    assert "ValueError: call 3" in bad.reason and "in function" in bad.reason
+    assert "GiveUp: never" in letters[b"hopeless"].reason
+    assert len(work.logged("item.failed")) == 2 and len(work.logged("item.died")) == 2
+
+
+def test_a_dead_letter_that_is_refused_keeps_its_item(tmp_path: Path) -> None:
+    def function(data: bytes) -> None:
+        raise ValueError
+
+    with running(tmp_path, config="[queues.jobs-dead]\nmax_items = 1\n") as server:
+        put(server, b"a", b"b")
+        with working(server, function, attempts=1, concurrency=1, backoff_max_s=0.02) as work:
+            assert until(lambda: work.logged("dead_letter.refused"))
+            with Client(*server.address) as client:
+                assert client.get("jobs-dead", wait_s=20) is not None
+            assert until(lambda: work.counts["dead"] == 2, 20)
+        assert drain(server.address, "jobs") == []
+        assert work.counts["failed"] == 2
+
+
+def test_hooks_are_called_and_cannot_break_the_worker(server: process.Server) -> None:
+    told: list[str] = []
+
+    class Mine(Hooks):
+        def started(self, item: Item) -> None:
+            told.append("started")
+
+        def succeeded(self, item: Item, took_s: float) -> None:
+            told.append("succeeded")
+            raise RuntimeError("hook")
+
+        def failed(self, item: Item, attempts: int, reason: str) -> None:
+            told.append(f"failed {attempts}")
+
+        def died(self, item: Item, reason: str) -> None:
+            told.append("died")
+
+    def function(data: bytes) -> None:
+        if data == b"bad":
+            raise ValueError
+
+    put(server, b"good", b"bad")
+    with working(server, function, Mine(), attempts=1, concurrency=1) as work:
+        assert until(lambda: work.counts["dead"] == 1)
+    assert told == ["started", "succeeded", "started", "failed 1", "died"]
+    assert len(work.logged("hook.failed")) == 1
+
+
+def test_a_long_item_is_extended_and_not_done_by_others(tmp_path: Path) -> None:
+    release, seen = threading.Event(), Seen()
+
+    def function(data: bytes) -> None:
+        seen(data)
+        release.wait(30)
+
+    with running(tmp_path, config='[queues.jobs]\nopen_transaction_timeout = "400ms"\n') as server:
+        put(server, b"a")
+        with working(server, function, concurrency=2, extend_s=0.05):
+            assert until(lambda: seen.calls)
+            with Client(*server.address) as other:
+                assert other.get("jobs", wait_s=1.5) is None
+            release.set()
+        assert (drain(server.address, "jobs"), seen.calls) == ([], {b"a": 1})
+
+
+def test_an_item_that_timed_out_meanwhile_is_not_done_twice_by_this_worker(tmp_path: Path) -> None:
+    seen = Seen()
+
+    def function(data: bytes) -> None:
+        seen(data)
+        assert until(lambda: stats(server.address)["queue_jobs_timed_out_transactions"] == "1")
+
+    with running(tmp_path, config='[queues.jobs]\nopen_transaction_timeout = "50ms"\n') as server:
+        put(server, b"a")
+        with working(server, function, extend_s=1000) as work:
+            assert until(lambda: work.counts["timed_out"] == 1)
+            assert until(lambda: work.counts["repeated"] == 1)
+        assert (drain(server.address, "jobs"), seen.calls) == ([], {b"a": 1})
+
+
+def test_items_behind_a_slow_one_go_to_another_lane(server: process.Server) -> None:
+    release, seen = threading.Event(), Seen()
+
+    def function(data: bytes) -> None:
+        seen(data)
+        if data == b"slow":
+            release.wait(30)
+
+    put(server, *numbered(2000))
+    with working(server, function, concurrency=1) as work:
+        assert until(lambda: work.counts["done"] == 2000, 20)
+        put(server, b"slow", *numbered(20))
+        assert until(lambda: seen.calls[b"slow"] == 1)
+        with working(server, seen, concurrency=1) as other:
+            assert until(lambda: other.counts["done"] == 20, 20)
+            release.set()
+    assert drain(server.address, "jobs") == []
+    assert seen.calls == Counter(numbered(2000)) + Counter(numbered(20)) + Counter([b"slow"])
+
+
+def test_a_call_that_takes_too_long_is_interrupted_and_fails(server: process.Server) -> None:
+    def function(data: bytes) -> None:
+        while True:
+            time.sleep(0.001)
+
+    put(server, b"a")
+    with working(server, function, attempts=2, limit_s=0.05) as work:
+        assert until(lambda: work.counts["dead"] == 1, 20)
+    (letter,) = drain(server.address, "jobs-dead")
+    assert "took longer than 0.05 s" in DeadLetter.decode(letter).reason
+    assert work.counts["limited"] == 2
+
+
+def test_a_thread_that_hangs_is_replaced_and_its_item_is_not_lost(
+    server: process.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "HUNG_S", 0.05)
+    release, seen = threading.Event(), Seen()
+
+    def function(data: bytes) -> None:
+        seen(data)
+        if data == b"hang":
+            release.wait(60)  # in C, where no exception comes through
+
+    put(server, b"hang", *numbered(50))
+    with working(server, function, concurrency=1, limit_s=0.05, grace_s=0.1) as work:
+        assert until(lambda: work.counts["done"] == 50, 20)
+        assert work.counts["hung"] == 1
+    assert work.ending == Ending(50, 0, 1)
+    assert drain(server.address, "jobs") == [b"hang"]
+    release.set()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_second_stop_hands_items_back_at_once(server: process.Server, asynchronous: bool) -> None:
+    import anyio
+
+    begun = threading.Event()
+
+    def function(data: bytes) -> None:
+        begun.set()
+        while True:
+            time.sleep(0.001)
+
+    async def awaited(data: bytes) -> None:
+        begun.set()
+        await anyio.sleep(600)
+
+    put(server, b"a", b"b")
+    with working(server, awaited if asynchronous else function, concurrency=1, grace_s=600) as work:
+        begun.wait(20)
+        work.worker.stop()
+    assert work.ending == Ending(0, 0, 0)
+    assert drain(server.address, "jobs") == [b"a", b"b"]
+    assert work.counts["failed"] == 0
+
+
+def test_resting_items_are_handed_back_at_a_stop(server: process.Server) -> None:
+    def function(data: bytes) -> None:
+        raise ValueError
+
+    put(server, b"a", b"b")
+    with working(server, function, backoff_s=1000, concurrency=1) as work:
+        assert until(lambda: work.counts["failed"] == 2)
+    assert sorted(drain(server.address, "jobs")) == [b"a", b"b"]
+
+
+def test_a_server_that_is_killed_under_load_loses_nothing_and_nothing_is_done_twice(server: process.Server) -> None:
+    items = numbered(4000)
+    put(server, *items)
+    seen = Seen()
+
+    def function(data: bytes) -> None:
+        time.sleep(0.0005)
+        seen(data)
+
+    with working(server, function) as work:
+        for done in (500, 1500, 2500):
+            assert until(lambda done=done: work.counts["done"] > done, 30)
+            port = server.port
+            server.kill()
+            server.options = ("--port", str(port))
+            server.start()
+        assert until(lambda: len(seen.calls) == 4000, 60)
+        assert until(lambda: stats(server.address).get("queue_jobs_items") == "0", 30)
+    assert seen.calls == Counter(items)
+    assert drain(server.address, "jobs") == []
+    assert work.counts["connections_lost"] >= 3
+
+
+def test_a_worker_waits_for_a_server_that_is_not_there_yet(server: process.Server) -> None:
+    put(server, b"a")
+    port = server.port
+    server.kill()
+    seen = Seen()
+    with working(server, seen, concurrency=1) as work:
+        assert until(lambda: work.logged("connection.lost"))
+        server.options = ("--port", str(port))
+        server.start()
+        assert until(lambda: work.counts["done"] == 1, 30)
+    assert seen.calls == {b"a": 1}
+
+
+def test_two_workers_of_one_name_share_a_queue(server: process.Server) -> None:
+    put(server, *numbered(1000))
+    seen = Seen()
+    with working(server, seen, name="w") as one, working(server, seen, name="w") as two:
+        assert until(lambda: one.counts["done"] + two.counts["done"] == 1000, 30)
+    assert seen.calls == Counter(numbered(1000))
+
+
+def test_a_rate_is_kept_over_all_lanes(server: process.Server) -> None:
+    put(server, *numbered(12))
+    times: list[float] = []
+
+    def function(data: bytes) -> None:
+        times.append(time.monotonic())
+
+    with working(server, function, rate_per_s=50) as work:
+        assert until(lambda: work.counts["done"] == 12, 20)
+    assert max(times) - min(times) >= 11 / 50 - 0.01
+
+
+def test_the_kestrel_dialect_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with running(tmp_path, config='[memcache]\ndialect = "kestrel"\n') as server:
+        put(server, b"a")
+        seen = Seen()
+        with working(server, seen) as work:
+            assert until(lambda: any("dialect = memcached" in line for line in work.lines))
+        assert (seen.calls, drain(server.address, "jobs")) == ({}, [b"a"])

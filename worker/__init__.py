@@ -1,0 +1,15 @@
+"""Workers: programs that take items from a queue and call a function with each. See docs/worker.md.
+
+`worker` starts and stops the lanes of one process; a `lane` takes items over a connection of its own and calls a
+`runner`, in its thread, in a process or on an event loop; `keeper` extends open items and enforces time limits;
+`ledger` knows what became of each item. It uses `staniel.client` as any program could, and nothing of the server.
+"""
+
+from __future__ import annotations
+
+from staniel.worker.dead import DeadLetter, GiveUp
+from staniel.worker.events import Hooks
+from staniel.worker.settings import Mode, Server, Settings
+from staniel.worker.worker import Ending, Worker
+
+__all__ = ["DeadLetter", "Ending", "GiveUp", "Hooks", "Mode", "Server", "Settings", "Worker"]

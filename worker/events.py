@@ -1,0 +1,125 @@
+"""Log, counters and hooks: all that a worker tells of its work."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from staniel.protocol.client.replies import Item
+
+Value = str | int | float
+
+
+class Hooks:
+    """The hooks of a program: a subclass overrides those that it wants. They are called by the thread of the lane; an
+    exception in one is logged, and changes nothing.
+    """
+
+    def started(self, item: Item) -> None:
+        """Learn that the function is about to be called."""
+
+    def succeeded(self, item: Item, took_s: float) -> None:
+        """Learn that the function has returned; the item is confirmed afterwards."""
+
+    def failed(self, item: Item, attempts: int, reason: str) -> None:
+        """Learn that the function has failed, for the `attempts`th time."""
+
+    def died(self, item: Item, reason: str) -> None:
+        """Learn that the item has been put on the queue of dead letters."""
+
+
+def to_stderr(line: str) -> None:
+    """Write a line of the log."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+class Log:
+    """A log of lines such as `time level event name=value`, or of JSON objects."""
+
+    def __init__(self, worker: str, *, as_json: bool = False, write: Callable[[str], None] = to_stderr) -> None:
+        self._worker = worker
+        self._as_json = as_json
+        self._write = write
+
+    def __call__(self, level: str, event: str, **values: Value) -> None:
+        """Write a line."""
+        time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        values = {"worker": self._worker, **values}
+        if self._as_json:
+            self._write(json.dumps({"time": time, "level": level, "event": event, **values}))
+        else:
+            self._write(f"{time} {level} {event} " + " ".join(f"{name}={_shown(v)}" for name, v in values.items()))
+
+
+def _shown(value: Value) -> str:
+    text = str(value)
+    return text if text and text.isprintable() and not set(text) & set(' "=') else json.dumps(text)
+
+
+COUNTERS = {
+    "done": "Items that the function has done.",
+    "failed": "Calls of the function that failed.",
+    "dead": "Items put on the queue of dead letters.",
+    "handed_back": "Items handed back undone: at a stop, or because others of their lane took long.",
+    "limited": "Calls that took longer than the time limit.",
+    "timed_out": "Items that were not open any more when their function had ended.",
+    "repeated": "Items that came again after a lost connection and were not done twice.",
+    "connections_lost": "Connections that were lost.",
+    "hung": "Threads that a function does not leave.",
+}
+
+
+class Counters:
+    """The counters of a worker, and the sum of the seconds that functions took."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.counts = dict.fromkeys(COUNTERS, 0)
+        self.busy_s = 0.0
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count."""
+        with self._lock:
+            self.counts[name] += count
+
+    def did(self, took_s: float) -> None:
+        """Count an item that is done."""
+        with self._lock:
+            self.counts["done"] += 1
+            self.busy_s += took_s
+
+    def prometheus(self, worker: str, queue: str, running: int) -> str:
+        """Return the counters as Prometheus reads them."""
+        labels = f"{{worker={json.dumps(worker)},queue={json.dumps(queue)}}}"
+        lines = []
+        for name, text in COUNTERS.items():
+            metric = f"staniel_worker_{name}_total"
+            lines += [f"# HELP {metric} {text}", f"# TYPE {metric} counter", f"{metric}{labels} {self.counts[name]}"]
+        lines += ["# TYPE staniel_worker_busy_seconds_total counter"]
+        lines += [f"staniel_worker_busy_seconds_total{labels} {self.busy_s:.6f}"]
+        lines += ["# TYPE staniel_worker_running gauge", f"staniel_worker_running{labels} {running}"]
+        return "\n".join(lines) + "\n"
+
+
+class Teller:
+    """The log, the counters and the hooks of one worker."""
+
+    def __init__(self, log: Log, hooks: Hooks) -> None:
+        self.log = log
+        self.counters = Counters()
+        self.hooks = hooks
+        self.has_hooks = type(hooks) is not Hooks
+
+    def call(self, hook: Callable[..., None], *values: object) -> None:
+        """Call a hook."""
+        if not self.has_hooks:
+            return
+        try:
+            hook(*values)
+        except Exception:
+            self.log("error", "hook.failed", hook=hook.__name__, why=traceback.format_exc())

@@ -1,0 +1,318 @@
+"""A lane: one thread that takes items over a connection of its own, calls the function, and confirms.
+
+The confirm of an item travels with the request for the next one, so a round trip suffices for both. Where the function
+is quick, several items travel together. Failed items stay open on the connection while they rest; should the worker
+die, the server hands them to another at once.
+
+    lane      holds                                    then
+    fetching  resting items                            running; resting ones become due
+    running   one running, others fresh, done, resting  fetching; the keeper hands fresh ones back if it takes long
+    leaving   nothing that runs                        closed; everything that is open has been handed back
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from staniel.client.blocking.client import Client
+from staniel.client.errors import ClientError, ConnectionLost, Full, NotOpen, Refused
+from staniel.protocol.client.replies import Item
+from staniel.worker.dead import DeadLetter, shortened
+from staniel.worker.events import Teller
+from staniel.worker.ledger import Ledger, Standing
+from staniel.worker.pace import Pace
+from staniel.worker.runners import End, Outcome, Runner
+from staniel.worker.settings import OPEN_ITEMS_MAX, Server, Settings, rest_s
+
+RECONNECT_S = 0.1
+RECONNECT_MAX_S = 5.0
+QUICK_S = 0.005
+"""A batch that was done in less time is followed by one twice as large."""
+SLOW_S = 0.05
+"""A batch that took longer is followed by a single item."""
+RUNNING_ELSEWHERE_S = 0.5
+FORKED = 70  # exit status
+
+
+class Stop:
+    """The stop of a worker: first `stopping`, then `forced`, when functions are cut off."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.forced = threading.Event()
+
+
+class Shared(Struct, frozen=True):
+    """The part of a worker that its lanes share. `chance` returns a random number from 0 to 1."""
+
+    settings: Settings
+    server: Server
+    ledger: Ledger
+    pace: Pace
+    teller: Teller
+    stop: Stop
+    chance: Callable[[], float]
+
+
+class Resting(Struct):
+    """An open item that is to be tried again, or, with a `reason`, to be put on the queue of dead letters."""
+
+    item: Item
+    due_s: float
+    reason: str = ""
+    attempts: int = 0
+    is_gone: bool = False
+
+
+class Lane:
+    """A lane. `io` is held while its connection is in use, by its thread or by the keeper."""
+
+    def __init__(self, shared: Shared, runner: Runner) -> None:
+        self.shared = shared
+        self.runner = runner
+        self.client: Client = shared.server.client()
+        self.io = threading.Lock()
+        self.running: Item | None = None
+        self.running_since_s = 0.0
+        self.fresh: deque[Item] = deque()
+        self.resting: list[Resting] = []
+        self.done: deque[Item] = deque()
+        self.is_abandoned = False
+        """True if its function did not end after its time limit: another lane has taken its place."""
+        self._process = os.getpid()
+        self._batch = 1
+        self._extended_s = time.monotonic()
+        self._pause_s = RECONNECT_S
+        self._is_connected = False
+        self.thread = threading.Thread(target=self._live, daemon=True, name="staniel-lane")
+
+    def _live(self) -> None:
+        try:
+            while not self._is_leaving:
+                try:
+                    self._turn()
+                    self._pause_s = RECONNECT_S
+                except ClientError as error:
+                    self._lose(error)
+            self._leave()
+        finally:
+            self.runner.close()
+
+    @property
+    def _is_leaving(self) -> bool:
+        return self.shared.stop.stopping.is_set() or self.is_abandoned
+
+    def _lose(self, error: ClientError) -> None:
+        """Begin anew on another connection, after a pause. The server has put everything back that was open."""
+        teller = self.shared.teller
+        with self.io:
+            self.client.close()
+            self.client = self.shared.server.client()
+        self.fresh.clear()
+        self.resting = []
+        self.done.clear()
+        if isinstance(error, ConnectionLost):
+            teller.counters.add("connections_lost")
+        teller.log("warning", "connection.lost", why=str(error), again_in_s=round(self._pause_s, 1))
+        self._is_connected = False
+        self.shared.stop.stopping.wait(self._pause_s * (0.5 + self.shared.chance() / 2))
+        self._pause_s = min(2 * self._pause_s, RECONNECT_MAX_S)
+
+    def _turn(self) -> None:
+        """Take items and call the function with each, or with one that has rested."""
+        if not self._is_connected:
+            self.client.connect()
+            self._is_connected = True
+            self.shared.teller.log("debug", "connection.made")
+        now_s = time.monotonic()
+        due = [each for each in self.resting if each.due_s <= now_s]
+        for each in due:
+            self.resting.remove(each)
+            if not each.is_gone:
+                self._bury(each) if each.reason else self._call(each.item)
+            if self._is_leaving:
+                return
+        self._fetch()
+        began_s = time.monotonic()
+        count = len(self.fresh)
+        while self.fresh and not self._is_leaving:
+            try:
+                item = self.fresh.popleft()
+            except IndexError:  # the keeper was quicker
+                break
+            self._call(item)
+        self._learn_batch(count, time.monotonic() - began_s)
+
+    def _learn_batch(self, count: int, took_s: float) -> None:
+        if self.shared.pace.is_limited or took_s > SLOW_S:
+            self._batch = 1
+        elif count == self._batch and took_s < QUICK_S:
+            self._batch = min(2 * self._batch, self.shared.settings.prefetch)
+
+    def _fetch(self) -> None:
+        """Confirm what is done, and open the next items."""
+        settings = self.shared.settings
+        now_s = time.monotonic()
+        if self.resting and now_s - self._extended_s > settings.extend_s:
+            with self.io:
+                self.extend()
+        wait_s = min([settings.wait_s, *[max(each.due_s - now_s, 0) for each in self.resting]])
+        room = min(self._batch, OPEN_ITEMS_MAX - len(self.resting))
+        with self.io:
+            confirm = self._take_done()
+            batch = self.client.next_items(settings.queue, room, wait_s=wait_s, confirm=confirm)
+            self.fresh.extend(batch.items)
+        self.settle(confirm, batch.not_open)
+        if room <= 0:
+            self.shared.stop.stopping.wait(wait_s)
+
+    def settle(self, confirmed: list[Item], not_open: list[Item]) -> None:
+        """Note the replies to confirms. What was not open any more comes again, and is then not done twice."""
+        if not_open:
+            confirmed = [item for item in confirmed if item not in not_open]
+            self.shared.teller.counters.add("timed_out", len(not_open))
+            for item in not_open:
+                self.shared.teller.log("warning", "item.timed_out", id=item.id or 0)
+        self.shared.ledger.settle(confirmed)
+
+    def extend(self) -> None:
+        """Let the time of all open items begin again. The caller holds `io`."""
+        self._extended_s = time.monotonic()
+        running = self.running
+        held = [Resting(running, 0)] if running is not None else []
+        for each in [*held, *self.resting]:
+            try:
+                self.client.extend(each.item)
+            except NotOpen:
+                each.is_gone = True
+
+    def _call(self, item: Item) -> None:
+        """Call the function with an open item, and do what the outcome asks for."""
+        shared = self.shared
+        if item.id is None:
+            raise Refused("the server speaks the Kestrel dialect, which has no ids: a worker needs dialect = memcached")
+        now_s = time.monotonic()
+        standing = shared.ledger.begin(item, now_s)
+        if standing is not Standing.NEW:
+            self._put_aside(item, standing, now_s)
+            return
+        if shared.pace.is_limited and shared.stop.stopping.wait(shared.pace.delay_s(now_s)):
+            shared.ledger.cut_off(item)
+            self.fresh.appendleft(item)
+            return
+        shared.teller.call(shared.teller.hooks.started, item)
+        self.running_since_s = began_s = time.monotonic()
+        self.running = item
+        outcome = self.runner.run(item.data)
+        if os.getpid() != self._process:
+            os._exit(FORKED)  # the function has forked and returned twice: this is not the worker
+        self.running = None
+        if outcome.end is End.DONE:
+            took_s = time.monotonic() - began_s
+            shared.ledger.succeed(item)
+            shared.teller.counters.did(took_s)
+            shared.teller.call(shared.teller.hooks.succeeded, item, took_s)
+            self.done.append(item)
+        elif shared.stop.forced.is_set():
+            shared.ledger.cut_off(item)
+            self.fresh.appendleft(item)  # handed back when the lane leaves
+        else:
+            self._fail(item, outcome)
+
+    def _put_aside(self, item: Item, standing: Standing, now_s: float) -> None:
+        """Keep an item that came again after a lost connection."""
+        if standing is Standing.DONE:
+            self.shared.teller.counters.add("repeated")
+            self.done.append(item)
+            return
+        later_s = now_s + RUNNING_ELSEWHERE_S
+        due_s = later_s if standing is Standing.RUNNING else self.shared.ledger.due_s(item, later_s)
+        self.resting.append(Resting(item, due_s))
+
+    def _fail(self, item: Item, outcome: Outcome) -> None:
+        shared = self.shared
+        attempts = shared.ledger.fail(item)
+        shared.teller.counters.add("failed")
+        shared.teller.call(shared.teller.hooks.failed, item, attempts, outcome.reason)
+        last = outcome.reason.strip().rpartition("\n")[2]
+        if attempts >= shared.settings.attempts or outcome.end is End.GAVE_UP:
+            shared.teller.log("error", "item.died", id=item.id or 0, attempts=attempts, why=outcome.reason)
+            self._bury(Resting(item, 0, outcome.reason or "failed", attempts))
+            return
+        pause_s = rest_s(shared.settings, attempts, shared.chance)
+        shared.teller.log(
+            "warning", "item.failed", id=item.id or 0, attempts=attempts, again_in_s=round(pause_s, 2), why=last
+        )
+        due_s = time.monotonic() + pause_s
+        shared.ledger.rest(item, due_s)
+        self.resting.append(Resting(item, due_s))
+
+    def _bury(self, dying: Resting) -> None:
+        """Put an item on the queue of dead letters; only then may it be confirmed."""
+        shared, item = self.shared, dying.item
+        queue = shared.settings.dead_queue
+        letter = DeadLetter(
+            shared.settings.queue, item.id or 0, item.flags, dying.attempts,
+            datetime.now(UTC).isoformat(timespec="milliseconds"), shared.settings.name, shortened(dying.reason),
+            item.data,
+        )  # fmt: skip
+        try:
+            with self.io:
+                self.client.put(queue, letter.encode())
+        except (Full, Refused) as error:
+            pause_s = shared.settings.backoff_max_s
+            shared.teller.log("error", "dead_letter.refused", queue=queue, why=str(error), again_in_s=pause_s)
+            dying.due_s = time.monotonic() + pause_s
+            self.resting.append(dying)
+            return
+        shared.ledger.succeed(item)
+        shared.teller.counters.add("dead")
+        shared.teller.call(shared.teller.hooks.died, item, dying.reason)
+        self.done.append(item)
+
+    def relieve(self) -> None:
+        """Hand fresh items back and confirm the done ones, because the running item takes long. The caller holds
+        `io`.
+        """
+        while self.fresh:
+            try:
+                item = self.fresh.pop()
+            except IndexError:
+                break
+            self._abort(item)
+        if confirm := self._take_done():
+            self.settle(confirm, self.client.next_items(self.shared.settings.queue, 0, confirm=confirm).not_open)
+
+    def _take_done(self) -> list[Item]:
+        """Return the items to confirm. The other thread may append meanwhile, so each is taken by itself."""
+        taken: list[Item] = []
+        while self.done:
+            taken.append(self.done.popleft())
+        return taken
+
+    def _abort(self, item: Item) -> None:
+        try:
+            self.client.abort(item)
+            self.shared.teller.counters.add("handed_back")
+        except NotOpen:
+            return
+
+    def _leave(self) -> None:
+        """Confirm what is done, hand everything else back, and close."""
+        try:
+            with self.io:
+                self.fresh.extend(each.item for each in self.resting)
+                self.resting = []
+                self.relieve()
+        except ClientError as error:
+            self.shared.teller.log("warning", "connection.lost", why=str(error))
+        finally:
+            with self.io:
+                self.client.close()

@@ -1,0 +1,139 @@
+"""A function in processes: each lane has one, which is started by a lane's first item and again after its end.
+
+Parent and child talk by frames over pipes: 4 bytes of length, then the data of an item; back come a byte for the end, 4
+bytes of length, and the traceback. The child is started anew rather than forked, so it shares no connection, lock or
+thread with the worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import traceback
+from typing import IO
+
+from staniel.worker.runners import DONE, End, Outcome, ThreadRunner
+from staniel.worker.target import find
+
+SIZE = struct.Struct("!I")
+ENDS = {b"D": End.DONE, b"F": End.FAILED, b"G": End.GAVE_UP}
+LETTERS = {end: letter for letter, end in ENDS.items()}
+READY = b"R"
+_PR_SET_PDEATHSIG = 1
+
+
+class ProcessRunner:
+    """A runner in a process. What is interrupted is killed."""
+
+    def __init__(self, target: str, memory_max_bytes: int) -> None:
+        self._target = target
+        self._memory_max_bytes = memory_max_bytes
+        self._child: subprocess.Popen[bytes] | None = None
+        self._why = ""
+
+    def run(self, data: bytes) -> Outcome:
+        """Call the function in the process."""
+        try:
+            child = self._child or self._start()
+            assert child.stdin is not None and child.stdout is not None
+            child.stdin.write(SIZE.pack(len(data)) + data)
+            child.stdin.flush()
+            letter, text = read_reply(child.stdout)
+        except (OSError, EOFError):
+            return self._ended()
+        self._why = ""
+        return DONE if letter == b"D" else Outcome(ENDS[letter], text)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start the process, and wait until it has imported the function. Raises EOFError if it cannot."""
+        command = [sys.executable, "-c", f"from {__name__} import {main.__name__}; {main.__name__}()"]
+        self._child = child = subprocess.Popen(
+            [*command, self._target, str(self._memory_max_bytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert child.stdout is not None
+        letter, text = read_reply(child.stdout)
+        if letter != READY:
+            self._why = text
+            raise EOFError
+        return child
+
+    def _ended(self) -> Outcome:
+        """Return the outcome of a call whose process has ended."""
+        child, self._child = self._child, None
+        why, self._why = self._why, ""
+        if child is None:
+            return Outcome(End.FAILED, why or "the process could not be started")
+        for pipe in (child.stdin, child.stdout):
+            with contextlib.suppress(OSError):
+                assert pipe is not None
+                pipe.close()
+        child.kill()
+        status = child.wait()
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        return Outcome(End.FAILED, why or f"the process of the function {how}")
+
+    def interrupt(self, why: str) -> None:
+        """Kill the process."""
+        child = self._child
+        if child is not None:
+            self._why = why
+            child.kill()
+
+    def close(self) -> None:
+        """End the process."""
+        if self._child is not None:
+            self._ended()
+
+
+def read_reply(pipe: IO[bytes] | None) -> tuple[bytes, str]:
+    """Return the letter and the text of a reply. Raises EOFError."""
+    assert pipe is not None
+    head = read_exactly(pipe, 1 + SIZE.size)
+    (size,) = SIZE.unpack(head[1:])
+    return head[:1], read_exactly(pipe, size).decode("utf-8", "replace")
+
+
+def read_exactly(pipe: IO[bytes], size: int) -> bytes:
+    """Return so many bytes. Raises EOFError if the other side ends before."""
+    data = pipe.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def main() -> None:
+    """Serve calls until the worker closes the pipe. The worker decides about stops, so its signals are ignored here."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what the function prints must not stand between replies
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    target, memory_max_bytes = sys.argv[1], int(sys.argv[2])
+    try:
+        runner = ThreadRunner(find(target))
+    except BaseException:
+        _reply(replies, b"F", traceback.format_exc())
+        return
+    if memory_max_bytes:
+        resource.setrlimit(resource.RLIMIT_AS, (memory_max_bytes, memory_max_bytes))
+    _reply(replies, READY, "")
+    while True:
+        try:
+            (size,) = SIZE.unpack(read_exactly(requests, SIZE.size))
+            outcome = runner.run(read_exactly(requests, size))
+        except EOFError:
+            return
+        _reply(replies, LETTERS[outcome.end], outcome.reason)
+
+
+def _reply(pipe: IO[bytes], letter: bytes, text: str) -> None:
+    data = text.encode("utf-8", "replace")
+    pipe.write(letter + SIZE.pack(len(data)) + data)
+    pipe.flush()

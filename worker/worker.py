@@ -1,0 +1,172 @@
+"""A worker: the lanes of one process, from their start to their end."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from staniel.worker.events import Hooks, Log, Teller
+from staniel.worker.keeper import Keeper
+from staniel.worker.lane import Lane, Shared, Stop
+from staniel.worker.ledger import Ledger
+from staniel.worker.pace import Pace
+from staniel.worker.processes import ProcessRunner
+from staniel.worker.runners import AsyncRunner, Runner, ThreadRunner
+from staniel.worker.settings import Mode, Server, Settings
+from staniel.worker.target import find
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
+FORCED_S = 2.0
+"""The time for functions that were cut off to end, before the connections of those that do not are closed."""
+LOOK_S = 0.2
+
+
+class Ending(Struct, frozen=True):
+    """The end of a worker: how many items it has done, how many letters are dead, and how many functions did not end;
+    their threads are still there, and their items were handed back.
+    """
+
+    done: int
+    dead: int
+    unfinished: int
+
+
+class Worker:
+    """A worker that calls `function` with the data of each item of a queue.
+
+    `function` is a callable, or its name, `package.module:function`, which the mode PROCESSES needs. A coroutine
+    function runs in the mode ASYNC, with the extra `aio`.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[bytes], Any] | str,
+        settings: Settings,
+        server: Server | None = None,
+        *,
+        hooks: Hooks | None = None,
+        log: Log | None = None,
+    ) -> None:
+        """Prepare a worker; nothing is sent yet. Raises ValueError, and what the import of the function raises."""
+        self._target = function if isinstance(function, str) else ""
+        self._function = find(function) if isinstance(function, str) else function
+        if inspect.iscoroutinefunction(self._function):
+            if settings.mode is Mode.PROCESSES:
+                raise ValueError("a coroutine function runs on an event loop: use the mode ASYNC")
+            settings = msgspec.structs.replace(settings, mode=Mode.ASYNC)
+        elif settings.mode is Mode.ASYNC:
+            raise ValueError("the mode ASYNC needs a coroutine function (async def)")
+        if settings.mode is Mode.PROCESSES and not self._target:
+            raise ValueError("the mode PROCESSES needs the name of a function, package.module:function")
+        if not settings.name:
+            settings = msgspec.structs.replace(settings, name=f"{socket.gethostname()}:{os.getpid()}")
+        teller = Teller(log or Log(settings.name), hooks or Hooks())
+        self.settings = settings
+        self.teller = teller
+        pace = Pace(settings.rate_per_s)
+        self._shared = Shared(settings, server or Server(), Ledger(), pace, teller, Stop(), random.random)
+        self._lanes: list[Lane] = []
+        self._portal: BlockingPortal | None = None
+
+    @property
+    def running(self) -> int:
+        """The number of items that are being worked on."""
+        return sum(lane.running is not None for lane in self._lanes)
+
+    def metrics(self) -> str:
+        """Return the worker's figures, as Prometheus reads them."""
+        return self.teller.counters.prometheus(self.settings.name, self.settings.queue, self.running)
+
+    def stop(self) -> None:
+        """Stop taking items; `run` returns when the functions have ended, or after the grace time. A second call stops
+        at once. It may be called by any thread, and by a signal's handler.
+        """
+        stop = self._shared.stop
+        (stop.forced if stop.stopping.is_set() else stop.stopping).set()
+
+    def run(self, *, signals: bool = False) -> Ending:
+        """Work until `stop`. With `signals`, in the main thread, SIGTERM and SIGINT call it."""
+        with ExitStack() as stack:
+            if signals:
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    stack.callback(signal.signal, number, signal.signal(number, lambda *_: self.stop()))
+            portal = self._open_portal()
+            self.teller.log(
+                "info", "worker.started", queue=self.settings.queue, concurrency=self.settings.concurrency,
+                mode=self.settings.mode.value, pid=os.getpid(),
+            )  # fmt: skip
+            for _ in range(self.settings.concurrency):
+                self._add_lane()
+            keeper = Keeper(self._shared, self._lanes, lambda lane: self._add_lane())
+            keeper.thread.start()
+            while not self._shared.stop.stopping.wait(LOOK_S):
+                pass
+            unfinished = self._end_lanes()
+            keeper.end()
+            if portal is not None and not unfinished:
+                portal.__exit__(None, None, None)
+        counts = self.teller.counters.counts
+        self.teller.log("info", "worker.stopped", **counts, unfinished=unfinished)
+        return Ending(counts["done"], counts["dead"], unfinished)
+
+    def _open_portal(self) -> Any:
+        if self.settings.mode is not Mode.ASYNC:
+            return None
+        from anyio.from_thread import start_blocking_portal
+
+        portal = start_blocking_portal()
+        self._portal = portal.__enter__()
+        return portal
+
+    def _add_lane(self) -> None:
+        lane = Lane(self._shared, self._runner())
+        self._lanes.append(lane)
+        lane.thread.start()
+
+    def _runner(self) -> Runner:
+        if self._portal is not None:
+            return AsyncRunner(self._function, self._portal)
+        if self.settings.mode is Mode.PROCESSES:
+            return ProcessRunner(self._target, self.settings.memory_max_bytes)
+        return ThreadRunner(self._function)
+
+    def _end_lanes(self) -> int:
+        """Wait for the lanes to leave, cut off those that do not, and return how many functions did not end."""
+        stop = self._shared.stop
+        self.teller.log("info", "worker.stopping", running=self.running, grace_s=self.settings.grace_s)
+        until_s = time.monotonic() + self.settings.grace_s
+        while self._alive() and time.monotonic() < until_s and not stop.forced.wait(0.01):
+            pass
+        alive = self._alive()
+        if not alive:
+            return 0
+        stop.forced.set()
+        for lane in alive:
+            lane.runner.interrupt("the worker stops")
+        _join([lane.thread for lane in alive], FORCED_S)
+        alive = self._alive()
+        for lane in alive:
+            lane.client.close()
+        return len(alive)
+
+    def _alive(self) -> list[Lane]:
+        return [lane for lane in self._lanes if lane.thread.is_alive()]
+
+
+def _join(threads: list[threading.Thread], seconds: float) -> None:
+    until_s = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(until_s - time.monotonic(), 0))

@@ -18,7 +18,7 @@ from staniel.broker.session import LAST_TIME, dead_letter
 from staniel.broker.status import ServerStatus
 from staniel.broker.undo_recovery import UndoRecovery
 from staniel.journal.disk.fs import UNKNOWN_BYTES
-from staniel.journal.disk.refusals import described
+from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.errors import Damage
 from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.log import Log
@@ -254,7 +254,7 @@ def _recover_or_block(broker: Broker, name: str, files: Files, now_ms: int, prog
     """
     try:
         if files.holds_nothing:
-            broker.spool.recovery.tidy(files)
+            report_left(broker, name, broker.spool.recovery.tidy(files))
         elif broker.config.queue(name).keep_journal:
             return _recover_queue(broker, name, files, now_ms, progress)
         else:
@@ -277,6 +277,7 @@ def _recover_queue(broker: Broker, name: str, files: Files, now_ms: int, progres
     progress.read_bytes += recovered.replayed_bytes
     progress.spared_bytes += recovered.skipped_bytes
     report_damages(broker, name, recovered.damages)
+    report_left(broker, name, recovered.refused)
     for missing in recovered.missing_items:
         event, hint = ("journal.gone", GONE) if missing.is_gone else ("journal.shortened", SHORTENED)
         items = missing.items if missing.items >= 0 else "unknown"
@@ -347,6 +348,14 @@ def report_damages(broker: Broker, name: str, damages: list[Damage]) -> None:
             why=damage.why,
             saved_as=damage.saved_as,
         )
+
+
+def report_left(broker: Broker, name: str, refused: list[OSError]) -> None:
+    """Report temporary files and empty packs that the system refuses to remove."""
+    for error in refused:
+        todo = remedy(error, "see to it that it can be removed").removesuffix(", then start again")
+        hint = f"the file is left over, and nothing depends on it; {todo}; each start tries to remove it"
+        broker.report(Level.WARNING, "journal.unremoved", queue=name, why=described(error), hint=hint)
 
 
 # at a reload

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from staniel.broker.access import why_unreadable
 from staniel.broker.config.checks import stream_name_error
 from staniel.broker.events import Level
-from staniel.broker.recovery import report_damages, set_aside
+from staniel.broker.recovery import report_damages, report_left, set_aside
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.group_commit import GroupMember
@@ -94,6 +94,7 @@ class StreamQueues:
         broker = self.broker
         recovered, readers = self.store.recover(files, broker.config.queue, now_ms)
         report_damages(broker, name, recovered.damages)
+        report_left(broker, name, recovered.refused)
         for file_name in recovered.ignored:
             broker.report(Level.WARNING, "spool.foreign", file=file_name, hint="not a segment: left alone")
         if recovered.segments.last_id > ID_MAX - IDS_LEFT_MIN:
@@ -221,7 +222,7 @@ class StreamQueues:
     def _report_stuck(self, name: str, error: OSError, now_ms: int) -> None:
         self._stuck[parse(name).queue] = None
         todo = remedy(error, "see to it that it can be removed").removesuffix(", then start again")
-        hint = f"it has been read, and stays until it can be removed; {todo}; it is tried again each second"
+        hint = f"nothing in it is needed, and it stays until it can be removed; {todo}; it is tried again each second"
         why = described(error, name)
         kind = parse(name).queue, error.errno  # `why` names the file, and there may be thousands of them
         self.broker.rate_limited.of_kind(kind, Level.WARNING, "segment.stuck", now_ms, file=name, why=why, hint=hint)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from msgspec import Struct
 
 from staniel.journal.disk.failed_sync import NUMBER, FailedSyncMarker, RenewalGroup, SuspectPaths, number_of
-from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.fs import Locked, try_to_remove
 from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.kestrel import files as kestrel_files
+from staniel.journal.kestrel.install import is_empty_pack
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.spool_listing import SpoolListing
 from staniel.journal.undo_file import FOLDER as UNDO_FOLDER
@@ -72,8 +74,9 @@ class Renewal:
         wanted = list(dict.fromkeys([*self._written(found, mark), *filter(self._counts, named)]))
         left = set(self._out_of_reach(wanted))
         within = [path for path in wanted if path not in left]
-        there = {path: size for path in within if path not in to_go and (size := self._size(path)) >= 0}
-        gone = [path for path in within if path in to_go or (path in once_there and path not in there)]
+        left_out = self._left_out(found, mark)
+        there = {path: size for path in within if path not in to_go | left_out and (size := self._size(path)) >= 0}
+        gone = [path for path in within if path in to_go or (path in once_there and path not in {*there, *left_out})]
         self._clear(there)
         self.failed_sync.renew(mark, *self._groups(there, gone, self._old(found, named)))
         left_names = {path: None for path in wanted if path in left}
@@ -113,12 +116,14 @@ class Renewal:
         return {f"{self.folder}/{name}" for name in names} - {*named}
 
     def _clear(self, paths: Iterable[str]) -> None:
-        """Remove files that an earlier start has copied under temporary names and did not come to list."""
+        """Remove files that an earlier start has copied under temporary names and did not come to list, as far as the
+        system lets them go.
+        """
         wanted = {*paths}
         for folder in dict.fromkeys(path.rpartition("/")[0] for path in wanted):
             for name, _ in self.fs.list(folder) if self._is_ours(folder) else ():
                 if NUMBER.search(name) and f"{folder}/{name.rpartition('~~')[0]}" in wanted:
-                    self.fs.remove(f"{folder}/{name}")
+                    try_to_remove(self.fs, folder, [name])
 
     def _is_ours(self, folder: str) -> bool:
         """Tell whether only the holder of the spool's lock writes into `folder`."""
@@ -133,6 +138,7 @@ class Renewal:
         names = [name for name, each in found.kestrel.items() if each.current]
         if mark.is_torn:  # a missing line may be about a segment that has just been sealed
             names += [name for each in found.kestrel.values() for name in each.archives_in_order()[-UNSURE_SEGMENTS:]]
+            names += [name for each in found.kestrel.values() for name in each.packs]
             names += [f"{kestrel_files.OWN_FOLDER}/{UNDO_FOLDER}/{name}" for name in self._undo_files()]
         for each in found.streams.values():
             names += self._newest(_in_order(each.segments), mark)
@@ -141,6 +147,27 @@ class Renewal:
         segments = [workq_files.segment_name(number) for number in self._segments()]
         paths = [path for name in names if self._counts(path := f"{self.folder}/{name}")]
         return [*paths, *(f"{self.jobs}/{name}" for name in self._newest(segments, mark))]
+
+    def _left_out(self, found: SpoolListing, mark: SuspectPaths) -> set[str]:
+        """Return paths that are there and that no start reads: archives that a pack replaces, and empty packs. The
+        system may refuse to write them anew, as it has refused to remove them.
+        """
+        to_go, named = {*mark.gone, *mark.removals}, {*mark.names, *mark.files, *mark.puts}
+        left_out = set()
+        for files in found.kestrel.values():
+            numbers = []
+            for name, number in files.packs.items():
+                path = f"{self.folder}/{name}"
+                if path in to_go:
+                    continue
+                with suppress(OSError):  # a pack that cannot be read costs its queue
+                    if not is_empty_pack(self.fs, path):
+                        numbers.append(number)
+                    elif path not in named:
+                        left_out.add(path)
+            last = max(numbers, default=-1)
+            left_out |= {f"{self.folder}/{name}" for name, number in files.archives.items() if number <= last}
+        return left_out
 
     def _undo_files(self) -> list[str]:
         try:
@@ -221,12 +248,16 @@ class Renewal:
         folder, _, name = path.rpartition("/")
         if not self._is_ours(folder):
             return f"{path}{workq_files.REWRITE_SUFFIX if name.endswith('.log') else '.new'}"
-        number = self._next_number
-        self._next_number += 1
         queue = kestrel_files.parse(name).queue if folder == self.folder else ""
-        if queue and queue not in self._streams:
-            return f"{folder}/{kestrel_files.temp_name(queue, number)}"
-        return f"{folder}/{libkestrel_files.temp_name(name, number)}"
+        while True:
+            number = self._next_number
+            self._next_number += 1
+            if queue and queue not in self._streams:
+                temp = f"{folder}/{kestrel_files.temp_name(queue, number)}"
+            else:
+                temp = f"{folder}/{libkestrel_files.temp_name(name, number)}"
+            if self._size(temp) < 0:  # one that the system refuses to remove may be there
+                return temp
 
 
 def _in_order(segments: dict[str, int]) -> list[str]:

@@ -417,7 +417,7 @@ class Spool:
         log.encoder.open.update(recovered.replay.open)
         log.take_over(recovered.segments)
         log.newest_number = files.newest_number()
-        log.unfinished = recovered.unfinished
+        log.unfinished, log.stuck = recovered.unfinished, files.stuck
         if files.current:
             self.fs.append(log.path).close()  # find out before the first request whether it can be written
             log.resume(self.fs.size(log.path))

@@ -206,6 +206,17 @@ def remove_each(fs: Fs, folder: str, names: list[str]) -> None:
             fs.remove(f"{folder}/{name}")
 
 
+def try_to_remove(fs: Fs, folder: str, names: list[str]) -> list[OSError]:
+    """Remove those of these files that the system lets go. Returns what it refuses."""
+    refused = []
+    for name in names:
+        try:
+            remove_each(fs, folder, [name])
+        except OSError as error:
+            refused.append(error)
+    return refused
+
+
 def is_there(fs: Fs, path: str) -> bool:
     """Tell whether there is a file at `path`. Raises OSError if the disk does not tell."""
     try:

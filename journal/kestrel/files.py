@@ -82,7 +82,8 @@ def temp_name(queue: str, number: int) -> str:
 
 class Files(Struct):
     """The files that a spool holds of one queue. Archives and packs: file name to number (`q.7` and `q.07` are two
-    files). `gone`: archives that are not there any more though their sidecars are.
+    files). `gone`: archives that are not there any more though their sidecars are. `stuck`: empty packs that the system
+    refuses to move away; they count for nothing.
     """
 
     queue: str
@@ -91,6 +92,7 @@ class Files(Struct):
     temps: list[str]
     current: bool = False
     gone: dict[str, int] = {}
+    stuck: list[str] = []
 
     @property
     def holds_nothing(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from staniel.journal.disk.fs import File, Fs, take_back
+from staniel.journal.disk.fs import File, Fs, remove_each, take_back
 from staniel.journal.disk.removal import FileRemoval, Unremoved
 from staniel.journal.disk.replace_file import discard, fresh_file
 from staniel.journal.group_commit import GroupCommit, is_stricter
@@ -100,6 +100,7 @@ class Log(Journal):
         "rotations",
         "seal_wanted",
         "segments",
+        "stuck",
         "sync_ms",
         "transfers_in",
         "unfinished",
@@ -121,6 +122,7 @@ class Log(Journal):
         # A pack was installed half way: only recovery can finish that.
         self.failed_install: OSError | None = None
         self.unfinished: UnfinishedPack | None = None
+        self.stuck: list[str] = []  # empty packs that a start could not move away
         self.next_look_seq = 0  # packing may be worth it once the reader is at this seq
         self.seal_wanted = False  # rotate after the next sync, however small the file is
         self.policy_bytes = 0
@@ -435,6 +437,8 @@ class Log(Journal):
         nothing has changed.
         """
         left = None
+        remove_each(self.fs, self.folder, self.stuck)  # a start would take them for a queue, an empty one
+        self.stuck = []
         if self.segments.sealed:
             remove_sidecars(self.fs, self.folder, self.files_through(self.segments.sealed[-1]))
             left = self._remove_all()

@@ -14,7 +14,7 @@ from functools import partial
 
 from msgspec import Struct, structs
 
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import Fs, SyncFailed, try_to_remove
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.dump import rows
 from staniel.journal.errors import Corrupt, Damage, Truncated
@@ -73,6 +73,7 @@ class Recovered(Struct):
     stand_ins: int = 0  # items that were removed long ago by records that are lost: not handed out
     ahead: Checkpoint | None = None  # the queue's state by sidecars, which replay has not taken over yet
     unfinished: UnfinishedPack | None = None
+    refused: list[OSError] = []  # calls on files that count for nothing, and stay
 
 
 class Recovery:
@@ -88,10 +89,12 @@ class Recovery:
         """Finish what a crash interrupted, replay every file, cut a damaged end. About `memory_bytes` of items are kept
         in memory at most. Raises OSError if the disk refuses.
         """
-        damages, unfinished = self._finish(queue, files)
+        refused = self.tidy(files)
+        damages = self._set_empty_packs_aside(files, refused)
+        unfinished = self._finish_packs(queue, files) if files.packs else None
         recovered = self._prepare(queue, files, now_ms, memory_bytes)
         recovered.damages += damages
-        recovered.unfinished = unfinished
+        recovered.unfinished, recovered.refused = unfinished, refused
         segments = recovered.segments
         for name in files.sealed_in_order():
             segments.current.name = name
@@ -120,32 +123,43 @@ class Recovery:
         line.bound(min(memory_bytes, START_MEMORY_BYTES))
         return Recovered(Replay(now_ms, line), files, segments, tail, 0, [])
 
-    def tidy(self, files: Files) -> None:
-        """Drop temporary files."""
-        for name in files.temps:
-            self.fs.remove(f"{self.folder}/{name}")
+    def tidy(self, files: Files) -> list[OSError]:
+        """Drop temporary files. Returns what the system refuses: such a file is never read, and who writes one removes
+        what it finds under its name, or does without.
+        """
+        refused = try_to_remove(self.fs, self.folder, files.temps)
         files.temps.clear()
+        return refused
 
     def finish(self, queue: str, files: Files) -> list[Damage]:
         """Drop temporary files; put the newest pack in place of what it covers, unless it says nothing: then it is set
         aside. Safe to interrupt at every step. Raises OSError.
         """
-        damages, unfinished = self._finish(queue, files)
+        damages = self._set_empty_packs_aside(files, self.tidy(files))
+        unfinished = self._finish_packs(queue, files) if files.packs else None
         if unfinished is not None:
             raise unfinished.error
         return damages
 
-    def _finish(self, queue: str, files: Files) -> tuple[list[Damage], UnfinishedPack | None]:
-        self.tidy(files)
-        empty = [name for name in files.packs if is_empty_pack(self.fs, f"{self.folder}/{name}")]
-        damages = [self._set_aside(name, files) for name in empty]
-        return damages, self._finish_packs(queue, files) if files.packs else None
-
-    def _set_aside(self, name: str, files: Files) -> Damage:
-        size = self.fs.size(f"{self.folder}/{name}")
-        saved_as = quarantine_entry(self.fs, self.folder, name, kestrel_files.damaged_folder(self.folder))
-        del files.packs[name]
-        return Damage(name, 0, size, "an empty pack replaces nothing", saved_as)
+    def _set_empty_packs_aside(self, files: Files, refused: list[OSError]) -> list[Damage]:
+        """Move empty packs away. One that the system refuses to move stays, and is as empty for the next start; the
+        error joins `refused`. Raises OSError if a pack cannot be read, or a sync fails.
+        """
+        damages = []
+        damaged = kestrel_files.damaged_folder(self.folder)
+        for name in [name for name in files.packs if is_empty_pack(self.fs, f"{self.folder}/{name}")]:
+            size = self.fs.size(f"{self.folder}/{name}")
+            del files.packs[name]
+            try:
+                saved_as = quarantine_entry(self.fs, self.folder, name, damaged)
+            except SyncFailed:
+                raise
+            except OSError as error:
+                refused.append(error)
+                files.stuck = [*files.stuck, name]
+            else:
+                damages.append(Damage(name, 0, size, "an empty pack replaces nothing", saved_as))
+        return damages
 
     def _finish_packs(self, queue: str, files: Files) -> UnfinishedPack | None:
         newest = max(files.packs, key=lambda name: (files.packs[name], name))

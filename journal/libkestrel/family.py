@@ -381,6 +381,9 @@ class StreamJournals:
         family = self._family(files.queue, config, recovered.segments)
         family.start(files.newest_number(), now_ms)
         self.fs.append(family.writer.path).close()  # find out before the first request whether it can be written
+        family.stuck |= dict.fromkeys(recovered.stuck)
+        for name, error in recovered.stuck.items():
+            self.on_stuck(name, error, now_ms)
         readers = []
         for reader, position in recovered.readers.items():
             journal = family.resume(reader, position, config_of(family.queue_name(reader)))

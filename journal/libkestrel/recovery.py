@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import Fs, try_to_remove
 from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Corrupt, Damage, Truncated
@@ -27,7 +27,8 @@ CHUNK_BYTES = 256 << 10  # read at a time
 
 class RecoveredStream(Struct):
     """The items and readers of one family. `files`: those that exist after recovery. `ignored`: names of files that are
-    no segments and are left alone.
+    no segments and are left alone. `stuck`: segments without items that the system refuses to remove, and why;
+    `refused`: why temporary files stay.
     """
 
     segments: StreamSegments
@@ -35,6 +36,8 @@ class RecoveredStream(Struct):
     files: StreamFiles
     damages: list[Damage]
     ignored: list[str]
+    stuck: dict[str, OSError] = {}
+    refused: list[OSError] = []
 
 
 class RecordScan(Protocol):
@@ -55,8 +58,8 @@ class StreamRecovery:
 
     def recover(self, files: StreamFiles, now_ms: int) -> RecoveredStream:
         """Read every segment, cut off damaged ends, then read every reader file. Raises OSError."""
-        self.tidy(files)
-        recovered = RecoveredStream(StreamSegments(self.fs, self.folder), {}, files, [], [])
+        refused = self.tidy(files)
+        recovered = RecoveredStream(StreamSegments(self.fs, self.folder), {}, files, [], [], refused=refused)
         newest = files.newest_number()
         found = [
             self._segment(name, number, recovered, is_newest=number == newest)
@@ -69,11 +72,13 @@ class StreamRecovery:
         self.fs.sync_folder(self.folder)
         return recovered
 
-    def tidy(self, files: StreamFiles) -> None:
-        """Remove unfinished replacements. Raises OSError."""
-        for name in files.temps:
-            self.fs.remove(f"{self.folder}/{name}")
+    def tidy(self, files: StreamFiles) -> list[OSError]:
+        """Remove unfinished replacements. Returns what the system refuses: such a file is never read, and who writes
+        one removes what it finds under its name, or does without.
+        """
+        refused = try_to_remove(self.fs, self.folder, files.temps)
         files.temps.clear()
+        return refused
 
     def _segment(
         self, name: str, number: int, recovered: RecoveredStream, *, is_newest: bool
@@ -105,8 +110,14 @@ class StreamRecovery:
         return StreamSegment(name, number, scan.offset), scan.runs
 
     def _drop(self, name: str, recovered: RecoveredStream) -> None:
-        self.fs.remove(f"{self.folder}/{name}")
-        del recovered.files.segments[name]
+        """Remove a segment without items. One that the system refuses to remove stays among the files, so that no other
+        segment gets its number, and is dropped again by the next start.
+        """
+        refused = try_to_remove(self.fs, self.folder, [name])
+        if refused:
+            recovered.stuck = recovered.stuck | {name: refused[0]}
+        else:
+            del recovered.files.segments[name]
 
     def _cut_padding(self, name: str, at: int, size: int, recovered: RecoveredStream) -> None:
         """Cut off zeros at the end: the library allocates a segment in full, and a crash leaves it so."""
@@ -141,7 +152,8 @@ class StreamRecovery:
 
     def _drop_default(self, recovered: RecoveredStream) -> None:
         """Remove the default reader if there are named ones: a crash came while the default reader was being
-        renamed.
+        renamed. Raises OSError if the system refuses that: were the file left there, it would outlive the queue, and a
+        new queue of the same name would take its items up to that old position for read.
         """
         if DEFAULT_READER in recovered.readers and len(recovered.readers) > 1:
             self.fs.remove(f"{self.folder}/{recovered.files.readers.pop(DEFAULT_READER)}")

@@ -9,6 +9,7 @@ from staniel.broker.rights import STRANGER
 from staniel.broker.session import Session
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import Locked
+from staniel.journal.disk.refusals import described
 from staniel.journal.errors import Damage
 from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.spool_listing import JOBS_HELD
@@ -114,6 +115,9 @@ class JobService:
             raise SpoolError(f"{why}; make its files readable and writable for this user") from error
         for damage in found.damages:
             self._report_damage(damage)
+        for error in found.refused:
+            hint = "the segment is empty, and the next records go into it"
+            self.report(Level.WARNING, "cmdlog.not_cleaned", why=described(error), hint=hint)
         for first, last in found.missing:
             hint = "holes are what cleaning leaves; if the log was never cleaned, files are missing"
             self.report(Level.INFO, "cmdlog.hole", first=first, last=last, hint=hint)

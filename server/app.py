@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -40,6 +41,7 @@ from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, file_bytes_max, own_name, raise_file_limit
 from staniel.server.outlet import Outlet, OutletStream
 from staniel.server.process import ProcessReader
+from staniel.server.reopening import ReopenWait
 from staniel.server.secret_files import watch_secrets
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 from staniel.server.spool_socket import allowed_clients
@@ -87,6 +89,7 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
     check_file_systems(config, found)
     broker = Broker(config, OsFs(close_apart), report, load, Logins(os.urandom(32), allowed_clients()))
     broker.group.open_files.allow(journals)
+    broker.group.open_files.wait = ReopenWait(report, time.sleep)
     report_flaws(found, report)
     broker.file_systems = found
     broker.process = ProcessReader()

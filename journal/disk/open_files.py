@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import errno
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Protocol
 
-from staniel.journal.disk.fs import File, Fs
+from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, Fs
 
 LIMIT = 1024  # closed beyond this, if that costs nothing
 MOST = 4096
 LOOKS = 8
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+FINAL_ERRNOS = BROKEN_ERRNOS | FULL_ERRNOS | {errno.ENOENT, errno.ENOTDIR}  # waiting does not help, or others do better
 
 
 class FileHolder(Protocol):
@@ -33,6 +35,10 @@ class OpenFiles:
     def __init__(self, limit: int = LIMIT, most: int = MOST) -> None:
         self.limit = limit
         self.most = most
+        self.wait: Callable[[str, OSError, int], bool] = lambda path, error, tries: False
+        """Set by the server: wait for a moment, because the system refuses to open this path, after so many tries.
+        False: it has been tried for long enough.
+        """
         self._holders: OrderedDict[FileHolder, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -44,14 +50,19 @@ class OpenFiles:
 
     def reopen(self, fs: Fs, path: str) -> File:
         """Open the file of a journal, whose changes must be written. Where the process or the machine has no more
-        descriptors, journals that need theirs less give them back. Raises OSError, JournalFailure.
+        descriptors, journals that need theirs less give them back. After another refusal it is tried again, and all
+        replies wait for that: some of them may rest on those changes. Raises OSError, JournalFailure.
         """
+        tries = 0
         while True:
             try:
                 return fs.append(path)
             except OSError as error:
-                if error.errno not in NO_DESCRIPTORS or not self._close_one():
+                if error.errno in NO_DESCRIPTORS and self._close_one():
+                    continue
+                if error.errno in FINAL_ERRNOS or not self.wait(path, error, tries):
                     raise
+                tries += 1
 
     def _close_one(self) -> bool:
         """Close the least recently used journal that needs no sync first, else any. Returns False if none can be

@@ -10,14 +10,14 @@ from staniel.queues.jobs.journal cimport JobJournal
 
 cdef class CmdLog(JobJournal):
     cdef dict __dict__  # the simulator listens to changes
-    cdef public object fs, ballast, latest_ns, ahead_ns, aheads_ns, _unwritten, _file, _time_ns
+    cdef public object fs, ballast, latest_ns, ahead_ns, aheads_ns, _unwritten, _file, _following, _time_ns
     cdef public CmdLogSegment segment
     cdef public str folder, path
     cdef public GroupCommit group
     cdef public dict segments, _early
     cdef public list _pending
     cdef public long long sync_ms, batch, records, _now_ms
-    cdef public long long _segment_bytes, _planned_bytes, _pending_bytes, _written_number
+    cdef public long long _segment_bytes, _usual_bytes, _planned_bytes, _pending_bytes, _written_number
     cdef public bint _touched
     cdef public bytes _time
 

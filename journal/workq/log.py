@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from staniel.journal.disk.ballast import Ballast
-from staniel.journal.disk.fs import FULL_ERRNOS, File, Fs
+from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, Fs
 from staniel.journal.disk.unsynced_names import NamedFile
 from staniel.journal.group_commit import GroupCommit, SeparateDevice
 from staniel.journal.workq import files as workq_files
@@ -124,13 +124,14 @@ class CmdLog(JobJournal):
         self.aheads_ns = {0}  # the values of ahead_ns in all eras of which there are records
         self.segment = CmdLogSegment(0)
         self.records = 0
-        self._segment_bytes = segment_bytes or SEGMENT_BYTES
+        self._segment_bytes = self._usual_bytes = segment_bytes or SEGMENT_BYTES
         self._planned_bytes = NOTHING_YET
         self._touched = False
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._unwritten: deque[tuple[int, bytes]] = deque()
         self._file: SegmentFile | None = None
+        self._following: dict[int, SegmentFile] = {}  # segments that are planned, and open already
         self._written_number = 0
         self._now_ms = self._time_ns = BEFORE_ALL
         self._time = b""
@@ -191,12 +192,14 @@ class CmdLog(JobJournal):
         if segment.number != self._written_number or self._planned_bytes < bytes_min or not segment.is_mostly_dead:
             return False
         self._begin_segment()
+        if segment is self.segment:
+            return False
         if not self._touched:
             self._touched = True
             self.group.touch(self)
         self._pending_bytes += len(MAGIC)
         self.group.pending_bytes += len(MAGIC)
-        return segment is not self.segment
+        return True
 
     def added(self, job: Job, limit_ms: int) -> None:
         created_ns = job.created_ns
@@ -275,8 +278,10 @@ class CmdLog(JobJournal):
         self.records += 1
 
     def _begin_segment(self) -> None:
-        """Plan the next records into the next segment."""
-        if self.segment.number == workq_files.NUMBER_MAX:
+        """Plan the next records into the next segment. If the system refuses to create that, the present one takes as
+        much as it has before another try: a record cannot change its segment afterwards.
+        """
+        if self.segment.number == workq_files.NUMBER_MAX or not self._can_create(self.segment.number + 1):
             return
         self._stage()
         if self.segments:
@@ -286,6 +291,22 @@ class CmdLog(JobJournal):
         self.segment = self.segments[number] = CmdLogSegment(number)
         self._planned_bytes = len(MAGIC)
         self._pending.append(MAGIC)
+
+    def _can_create(self, number: int) -> bool:
+        """Create a segment that is to follow another; False if the system refuses. The first one, and any on a broken
+        or full disk, is created when it is written.
+        """
+        path = f"{self.folder}/{workq_files.segment_name(number)}"
+        try:
+            if self._file is not None and number not in self._following:
+                self._following[number] = SegmentFile(self.fs, self.folder, path)
+        except OSError as error:
+            if error.errno not in BROKEN_ERRNOS and error.errno not in FULL_ERRNOS:
+                self._segment_bytes = 2 * max(self._planned_bytes, self._usual_bytes)
+                self.group.on_refused(self.path, error, max(self._now_ms, 0))
+                return False
+        self._segment_bytes = self._usual_bytes
+        return True
 
     def write(self) -> File:
         self._touched = False
@@ -338,7 +359,7 @@ class CmdLog(JobJournal):
 
     def _open(self, number: int) -> None:
         path = f"{self.folder}/{workq_files.segment_name(number)}"
-        self._file = SegmentFile(self.fs, self.folder, path)
+        self._file = self._following.pop(number, None) or SegmentFile(self.fs, self.folder, path)
         self._written_number = number
         self.path = path
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from staniel.journal.disk.fs import Fs
+from staniel.journal.disk.fs import Fs, try_to_remove
 from staniel.journal.disk.quarantine import numbered, quarantine
 from staniel.journal.errors import Corrupt, Damage, NeedMore
 from staniel.journal.workq import files as workq_files
@@ -43,12 +43,15 @@ TERMS_MAX = 65_536
 
 
 class RecoveredCmdLog(Struct):
-    """The result of recovery besides the jobs. `missing`: (first, last) of holes in the numbering of the segments."""
+    """The result of recovery besides the jobs. `missing`: (first, last) of holes in the numbering of the segments.
+    `refused`: why empty segments at the end stay.
+    """
 
     segments: dict[int, CmdLogSegment]
     damages: list[Damage]
     missing: list[tuple[int, int]]
     records: int = 0
+    refused: list[OSError] = []
 
 
 class CmdLogRecovery:
@@ -63,8 +66,8 @@ class CmdLogRecovery:
 
     def recover(self, replay: JobReplay) -> RecoveredCmdLog:
         """Read every segment into `replay` and cut off torn ends; then `replay` hands over the jobs. Raises OSError."""
-        numbers = self._segment_numbers()
-        found = RecoveredCmdLog({}, [], workq_files.holes(numbers))
+        numbers, refused = self._segment_numbers()
+        found = RecoveredCmdLog({}, [], workq_files.holes(numbers), refused=refused)
         for number in numbers:
             why = header_error(self.fs, self._path(number))
             if why:
@@ -79,15 +82,18 @@ class CmdLogRecovery:
         self._terms.clear()
         return found
 
-    def _segment_numbers(self) -> list[int]:
-        """Return the numbers of the segments, oldest first. An empty newest one is removed: a crash came before its
-        first bytes.
+    def _segment_numbers(self) -> tuple[list[int], list[OSError]]:
+        """Return the numbers of the segments, oldest first. Empty ones at the end are removed: a crash came before
+        their first bytes. If the system refuses that, the next records go into them, and the errors are returned.
         """
         numbers = workq_files.segment_numbers(self.fs.list(self.folder))
-        if numbers and not self.fs.size(self._path(numbers[-1])):
-            self.fs.remove(self._path(numbers.pop()))
+        empty = []
+        while numbers and not self.fs.size(self._path(numbers[-1])):
+            empty.append(workq_files.segment_name(numbers.pop()))
+        refused = try_to_remove(self.fs, self.folder, empty)
+        if empty:
             self.fs.sync_folder(self.folder)
-        return numbers
+        return numbers, refused
 
     def _path(self, number: int) -> str:
         return f"{self.folder}/{workq_files.segment_name(number)}"

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from google_crc32c import value as crc32c
 
+from staniel.journal.disk.fs import JournalFailure
 from staniel.journal.workq import cleaning
 from staniel.journal.workq import encoder as cmdlog
 from staniel.journal.workq.cleaning import STAYED_IDS_MAX
@@ -282,6 +283,52 @@ def test_the_log_goes_on_in_the_highest_segment_and_rotates_by_its_size() -> Non
     assert world.segments() == ["000000001.log", "000000002.log"]
     worker.adds(5)
     assert world.segments() == ["000000001.log", "000000002.log", "000000003.log"]
+    assert numbers(world.again()) == [1, 2, 3, 4, 5]
+
+
+REFUSALS = [errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EMFILE, errno.ENOMEM, errno.EBUSY]
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+def test_a_log_whose_next_segment_is_refused_grows_on_in_the_present_one(number: int) -> None:
+    world = started(add(1) + add(2), workq="cmdlog_seg_size = 150\ncmdlog_clean_int = 100")
+    world.disk.fail("create", f"{LOG}/000000002", number, times=1 << 30)
+    worker = world.worker()
+    for each in range(3, 30):
+        assert worker.adds(each) == "+OK"
+    assert world.segments() == ["000000001.log"]
+    assert next(fields["file"] for fields in world.reported("journal.rotate_failed")) == f"{LOG}/000000001.log"
+    assert worker.asks(f"delete {job_id(3)}") == "+OK"
+    world.pass_time(300)
+    again = world.again()
+    assert numbers(again) == [1, 2, *range(4, 30)] and "cmdlog.damaged" not in again.events
+    worker = again.worker()
+    for each in range(30, 34):
+        assert worker.adds(each) == "+OK"
+    assert len(again.segments()) > 1
+    again.pass_time(300)
+    assert numbers(again.again()) == [1, 2, *range(4, 34)]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
+def test_a_broken_disk_that_refuses_the_next_segment_ends_the_server(number: int) -> None:
+    world = started(add(1) + add(2), workq="cmdlog_seg_size = 150")
+    world.disk.fail("create", f"{LOG}/000000002", number, times=1 << 30)
+    with pytest.raises(JournalFailure, match="cannot write log"):
+        world.worker().adds(3)
+    assert numbers(world.again()) == [1, 2]
+
+
+@pytest.mark.parametrize("number", [*REFUSALS, errno.EIO])
+def test_empty_segments_that_stay_take_the_next_records(number: int) -> None:
+    disk = disk_with_log({SEGMENT: cmdlog.MAGIC + add(1), "000000002.log": b"", "000000003.log": b""})
+    disk.fail("remove", LOG, number, times=1 << 30)
+    world = JobWorld("cmdlog_seg_size = 60", disk)
+    assert numbers(world) == [1] and world.events == ["cmdlog.not_cleaned", "cmdlog.not_cleaned"]
+    worker = world.worker()
+    for each in range(2, 6):
+        assert worker.adds(each) == "+OK"
+    assert world.disk.size(f"{LOG}/000000002.log") and world.disk.size(f"{LOG}/000000003.log")
     assert numbers(world.again()) == [1, 2, 3, 4, 5]
 
 

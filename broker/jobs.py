@@ -115,9 +115,9 @@ class JobService:
             raise SpoolError(f"{why}; make its files readable and writable for this user") from error
         for damage in found.damages:
             self._report_damage(damage)
-        for error in found.refused:
+        for refused in found.refused:
             hint = "the segment is empty, and the next records go into it"
-            self.report(Level.WARNING, "cmdlog.not_cleaned", why=described(error), hint=hint)
+            self.report(Level.WARNING, "cmdlog.not_cleaned", why=described(refused), hint=hint)
         for first, last in found.missing:
             hint = "holes are what cleaning leaves; if the log was never cleaned, files are missing"
             self.report(Level.INFO, "cmdlog.hole", first=first, last=last, hint=hint)

@@ -131,7 +131,7 @@ class CmdLog(JobJournal):
         self._pending_bytes = 0
         self._unwritten: deque[tuple[int, bytes]] = deque()
         self._file: SegmentFile | None = None
-        self._following: dict[int, SegmentFile] = {}  # segments that are planned, and open already
+        self._following: dict[int, SegmentFile | OSError] = {}  # planned segments: open, or the error of that
         self._written_number = 0
         self._now_ms = self._time_ns = BEFORE_ALL
         self._time = b""
@@ -293,8 +293,8 @@ class CmdLog(JobJournal):
         self._pending.append(MAGIC)
 
     def _can_create(self, number: int) -> bool:
-        """Create a segment that is to follow another; False if the system refuses. The first one, and any on a broken
-        or full disk, is created when it is written.
+        """Create a segment that is to follow another; False if the system refuses. A broken or full disk is met when
+        the segment is written; the first one is created then.
         """
         path = f"{self.folder}/{workq_files.segment_name(number)}"
         try:
@@ -305,6 +305,7 @@ class CmdLog(JobJournal):
                 self._segment_bytes = 2 * max(self._planned_bytes, self._usual_bytes)
                 self.group.on_refused(self.path, error, max(self._now_ms, 0))
                 return False
+            self._following[number] = error
         self._segment_bytes = self._usual_bytes
         return True
 
@@ -359,7 +360,10 @@ class CmdLog(JobJournal):
 
     def _open(self, number: int) -> None:
         path = f"{self.folder}/{workq_files.segment_name(number)}"
-        self._file = self._following.pop(number, None) or SegmentFile(self.fs, self.folder, path)
+        following = self._following.pop(number, None)
+        if isinstance(following, OSError):
+            raise following
+        self._file = following or SegmentFile(self.fs, self.folder, path)
         self._written_number = number
         self.path = path
 

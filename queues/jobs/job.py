@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from staniel.queues.jobs.states import NEW, PROCESSED, RUN_TTL_MS, JobState, attempts_allowed, followed
-from staniel.queues.jobs.times import end_ms
+from staniel.queues.jobs.times import NEVER_MS, end_ms
 
 if TYPE_CHECKING:
     from staniel.queues.jobs.queue import JobQueue
@@ -49,7 +49,7 @@ class Terms(Struct, eq=False, gc=False):
 
 
 class Job(Link, eq=False, gc=False):
-    """`id` is the UUID's 16 bytes. `time_ns` 0: not scheduled. `until_ms`: when the lease ends, or the schedule; or 0.
+    """`id` is the UUID's 16 bytes. `time_ns` 0: not scheduled. `until_ms`: when the lease or the schedule ends, NEVER_MS.
     `holder`: the client that got it last, for the log. `origin`: where the journal has written its addition, for the
     journal's use.
     """
@@ -62,7 +62,7 @@ class Job(Link, eq=False, gc=False):
     state: JobState = NEW
     attempts: int = 0
     fails: int = 0
-    until_ms: int = 0
+    until_ms: int = NEVER_MS
     result: bytes = b""
     holder: str = ""
     origin: int = 0

@@ -6,6 +6,7 @@ cimport cython
 from staniel.queues.jobs.states cimport attempts_allowed, followed
 from staniel.queues.jobs.times cimport end_ms
 from staniel.queues.jobs.states import NEW, PROCESSED, RUN_TTL_MS
+from staniel.queues.jobs.times import NEVER_MS
 from staniel.values import copied, shown
 
 
@@ -59,7 +60,7 @@ cdef class Job(Link):
                       "holder", "origin")
 
     def __init__(self, bytes id not None, Terms terms not None, bytes payload not None, created_ns, time_ns=0, state=NEW,
-                 long long attempts=0, long long fails=0, until_ms=0, bytes result not None=b"", str holder not None="",
+                 long long attempts=0, long long fails=0, until_ms=NEVER_MS, bytes result not None=b"", str holder not None="",
                  long long origin=0):
         self.id = id
         self.terms = terms
@@ -106,7 +107,7 @@ cpdef Job new_job(bytes id, Terms terms, bytes payload, object created_ns, objec
     made.created_ns = created_ns
     made.time_ns = time_ns
     made.state = NEW
-    made.until_ms = 0
+    made.until_ms = NEVER_MS
     made.result = b""
     made.holder = ""
     return made

@@ -226,7 +226,7 @@ class Jobs:
 
     def _time_out(self, job: Job, now_ms: int) -> None:
         job.terms.queue.leased -= 1
-        job.until_ms = 0
+        job.until_ms = NEVER_MS
         if not job.is_run:
             self.journal.timed_out(job, now_ms)
             self.timers.set(job, job.limit_ms, now_ms)
@@ -250,7 +250,7 @@ class Jobs:
         if not success and self._may_try_again(job):
             self._try_again(job, now_ms)
             return Finish.DONE
-        if job.until_ms and not job.is_run:
+        if job.until_ms < NEVER_MS and not job.is_run:
             self.timers.set(job, job.limit_ms, now_ms)
         self._leave(job)
         self._finish(job, COMPLETED if success else FAILED, result)
@@ -267,7 +267,7 @@ class Jobs:
         job.become(PENDING)
         if was_leased:
             job.terms.queue.leased -= 1
-            job.until_ms = 0
+            job.until_ms = NEVER_MS
             self.timers.set(job, job.limit_ms, now_ms)
             self._make_ready(job, now_ms)
 
@@ -330,11 +330,9 @@ class Jobs:
             queue.leased -= 1
         elif state in PROCESSED:
             queue.finished -= 1
-        elif job.until_ms:
-            queue.scheduled.remove(job)
-        else:
+        elif not (job.time_ns and queue.scheduled.discard(job)):
             queue.ready.remove(job)
-        job.until_ms = 0
+        job.until_ms = NEVER_MS
 
     # time
 
@@ -357,8 +355,8 @@ class Jobs:
         limit_ms = job.limit_ms
         if limit_ms <= now_ms:
             self._expire(job, now_ms)
-        elif not 0 < job.until_ms <= now_ms:
-            self.timers.set(job, min(job.until_ms or NEVER_MS, limit_ms), now_ms)
+        elif job.until_ms > now_ms:
+            self.timers.set(job, min(job.until_ms, limit_ms), now_ms)
         elif job.state is LEASED:
             self.timed_out += 1
             self.lease_over(job, now_ms)
@@ -373,17 +371,22 @@ class Jobs:
         move away, or come nearer. A date that is past now comes at this moment, and the job's life begins. So does the
         life of a job that was finished before its date.
         """
+        if not by_ns:
+            return
         now_ns = now_ms * NS_A_MS
-        later = [job for job in self.by_id.values() if job.time_ns > now_ns] if by_ns else []
-        for job in later:
-            job.time_ns = max(job.time_ns + by_ns, now_ns)
-            if job.is_processed:
+        for job in self.by_id.values():
+            if job.is_processed and job.time_ns and job.time_ns > now_ns:
+                job.time_ns = max(job.time_ns + by_ns, now_ns) or 1
                 self.timers.set(job, job.limit_ms, now_ms)
-            else:
-                job.until_ms = -(-job.time_ns // NS_A_MS)
-                self.timers.set(job, job.until_ms, now_ms)
-        for queue in {job.terms.queue: None for job in later if not job.is_processed}:
+        for queue in self.queues.values():
+            if not queue.scheduled:
+                continue
             jobs, queue.scheduled = list(queue.scheduled), JobLine()
+            for job in jobs:
+                if job.time_ns > now_ns:
+                    job.time_ns = max(job.time_ns + by_ns, now_ns) or 1
+                    job.until_ms = -(-job.time_ns // NS_A_MS)
+                    self.timers.set(job, job.until_ms, now_ms)
             queue.scheduled.fill(jobs)
 
     def load(self, jobs: dict[bytes, Job], now_ms: int) -> None:
@@ -402,7 +405,7 @@ class Jobs:
                 moment_ms = min(moment_ms, job.until_ms)
             elif state in PROCESSED:
                 terms.queue.finished += 1
-            elif time_ns > now_ns:
+            elif time_ns and time_ns > now_ns:
                 job.until_ms = moment_ms = min(NEVER_MS, -(-time_ns // NS_A_MS))  # a log may say any time
                 scheduled[terms.queue].append(job)
             else:

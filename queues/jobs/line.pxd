@@ -11,8 +11,9 @@ cdef class JobLine:
     cpdef add(self, Job job)
     @cython.locals(chunks=list, chunk=list)
     cpdef Job pop(self)
-    @cython.locals(chunks=list, chunk=list, number=Py_ssize_t, at=Py_ssize_t)
     cpdef remove(self, Job job)
+    @cython.locals(chunks=list, chunk=list, number=Py_ssize_t, at=Py_ssize_t)
+    cpdef bint discard(self, Job job) except -1
 
 
 @cython.locals(time_ns=object)

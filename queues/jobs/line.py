@@ -97,15 +97,24 @@ class JobLine:
 
     def remove(self, job: Job) -> None:
         """Take out `job`, which must be there."""
+        was_there = self.discard(job)
+        assert was_there, job.id
+
+    def discard(self, job: Job) -> bool:
+        """Take out `job` if it is there; return whether it was."""
         chunks, key = self._chunks, order(job)
         number = bisect_left(chunks, key, key=_end)
+        if number == len(chunks):
+            return False
         chunk = chunks[number]
         at = bisect_left(chunk, key, key=order)
-        assert chunk[at] is job
+        if chunk[at] is not job:
+            return False
         del chunk[at]
         if not chunk:
             del chunks[number]
         self._length -= 1
+        return True
 
     def page(self, offset: int, limit: int) -> list[Job]:
         """Return at most `limit` jobs from number `offset` on."""

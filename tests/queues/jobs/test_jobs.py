@@ -190,6 +190,60 @@ def test_a_scheduled_job_can_be_finished_before_its_time() -> None:
     assert bench.finish(1) is Finish.DUPLICATE and bench.finish(2) is Finish.NOT_FOUND
 
 
+@pytest.mark.parametrize("date_ms", [0, 1000])
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("way", ["delete", "finish", "lease"])
+def test_a_clock_before_1970_does_not_confuse_the_place_of_a_job(date_ms: int, restarts: bool, way: str) -> None:
+    bench = Bench()
+    bench.now = -5000
+    bench.add(1, at_ms=date_ms)
+    if restarts:
+        bench.jobs = bench.notes.replay(bench.now)
+    queue = bench.jobs.queue(b"q")
+    assert (len(queue.scheduled), len(queue.ready)) == ((1, 0) if date_ms else (0, 1))
+    if way == "delete":
+        assert bench.jobs.delete(id_of(1), bench.now)
+    elif way == "finish":
+        assert bench.finish(1) is Finish.DONE
+    else:
+        bench.wait(7000)
+        assert bench.lease() == 1
+    assert (len(queue.scheduled), len(queue.ready)) == (0, 0)
+
+
+def test_a_lease_ends_before_1970() -> None:
+    bench = Bench()
+    bench.now = -1000
+    bench.add(1, ttr=1000, ttl=10_000)
+    assert bench.lease() == 1
+    bench.wait(1010)
+    assert bench.lease() == 1
+    assert bench.jobs.timed_out == 1
+
+
+def test_plain_jobs_before_1970_are_ready_after_a_restart_and_a_step_of_the_wall() -> None:
+    bench = Bench()
+    bench.now = -5000
+    bench.add(1)
+    again = bench.notes.replay(bench.now)
+    again.shift_schedules(10**9, bench.now)
+    job = again.lease([again.queue(b"q")], bench.now)
+    assert job is not None and job.id == id_of(1)
+
+
+def test_a_step_of_the_wall_shifts_the_jobs_that_stand_in_the_schedule_and_no_others() -> None:
+    """Many additions in one millisecond make jobs seem created later than now: a date before that comes at once."""
+    bench = Bench()
+    bench.jobs._last_ns = NOW * 10**6 + 5 * 10**6
+    for number, at_ms in ((1, NOW + 3), (2, NOW + 9000)):
+        bench.add(number, at_ms=at_ms)
+    queue = bench.jobs.queue(b"q")
+    assert (len(queue.ready), len(queue.scheduled)) == (1, 1)
+    bench.jobs.shift_schedules(4000 * 10**6, NOW)
+    assert (bench.job(1).time_ns, bench.job(2).time_ns) == ((NOW + 3) * 10**6, (NOW + 13_000) * 10**6)
+    assert bench.jobs.delete(id_of(1), NOW) and bench.jobs.delete(id_of(2), NOW)
+
+
 def test_an_expired_job_that_was_done_is_not_counted_as_evicted() -> None:
     bench = Bench()
     bench.add(1)

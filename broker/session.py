@@ -24,6 +24,7 @@ from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP
+from staniel.queues.calendar import NS_A_MS
 from staniel.queues.item import Delivery
 from staniel.queues.placeholder import PlaceholderQueue
 from staniel.queues.queue import Ended, Queue
@@ -43,6 +44,7 @@ REQUESTS_PER_LOOK = 8  # between looks at the clock, so that these cost little o
 # The same for comparisons after each request: compiled, these are C numbers (session.pxd).
 _OUT_BYTES_PER_TURN, _REQUESTS_PER_LOOK = OUT_BYTES_PER_TURN, REQUESTS_PER_LOOK
 
+REST_MS_MAX = 1000  # after a command that waited for the disk
 WORK_PER_STEP = 50_000  # in dropped items
 UNHEARD_HINT = "the client takes it for stored: have it wait for answers (no noreply); see docs/libraries.md"
 QUEUE_COST = 15  # in dropped items: the cost of handing one queue its reads, beside one for each read
@@ -384,6 +386,16 @@ class Session:
         the next request; None: the command is done, and has taken long enough.
         """
         self.backlog.appendleft(PAUSE if rest is None else Continuation(rest))
+
+    def rest_since(self, began_ns: int) -> None:
+        """End this session's part of the turn, and rest for as long as the command took. It began at `began_ns` and
+        has waited for the disk, and so have all clients: without a rest a pipeline of such commands takes every turn.
+        """
+        took_ms = min((self.broker.step_ns() - began_ns) // NS_A_MS, REST_MS_MAX)
+        self.yield_turn(partial(self._rest, took_ms) if took_ms else None)
+
+    def _rest(self, rest_ms: int, now_ms: int) -> None:
+        self.park(PULSE, now_ms + rest_ms, lambda _, now_ms: None, opens=False, peeks=False)
 
     def cancel_yield(self) -> bool:
         """Take back a `yield_turn` without a rest, because the turn ends in another way; False if there is none."""

@@ -138,11 +138,14 @@ def status(session: Session, request: memcache.Status, now_ms: int) -> None:
 
 def change_status(session: Session, wanted: ServerStatus, now_ms: int) -> None:
     """Change the server's status, and note it in the audit log. Raises OSError if the status cannot be stored."""
-    was = session.broker.status.reported
-    if session.broker.set_status(wanted, now_ms):
+    was, began_ns = session.broker.status.reported, session.broker.step_ns()
+    try:
+        is_changed = session.broker.set_status(wanted, now_ms)
+    finally:
+        session.rest_since(began_ns)  # a file has been written and synced
+    if is_changed:
         session.log_event("status.changed", now_ms, was=was.value.lower(), now=wanted.value.lower())
         session.broker.audit.note(session, "status", now_ms, target=wanted.value.lower())
-    session.yield_turn()  # a file has been written and synced
 
 
 def pause(session: Session, request: memcache.Pause, now_ms: int) -> None:

@@ -39,12 +39,15 @@ def pause(session: Session, queue: Queue, now_ms: int, *, gets: bool, puts: bool
     """Pause `gets` or `puts` or both, or resume them. Raises OSError if that cannot be stored: nothing has changed."""
     gets_paused = is_paused if gets else queue.gets_paused
     puts_paused = is_paused if puts else queue.puts_paused
-    session.broker.pauses.change(queue, QueuePause(gets_paused, puts_paused), now_ms)
+    began_ns = session.broker.step_ns()
+    try:
+        session.broker.pauses.change(queue, QueuePause(gets_paused, puts_paused), now_ms)
+    finally:
+        session.rest_since(began_ns)  # a file has been written and synced
     event = "queue.paused" if is_paused else "queue.resumed"
     session.log_event(event, now_ms, queue=queue.name, paused=pause_name(queue))
     operation = "pause" if is_paused else "resume"
     session.broker.audit.note(session, operation, now_ms, queue=queue.name, target=pause_name(queue))
-    session.yield_turn()  # a file has been written and synced
 
 
 class RunningAbort:

@@ -49,9 +49,9 @@ class Terms(Struct, eq=False, gc=False):
 
 
 class Job(Link, eq=False, gc=False):
-    """`id` is the UUID's 16 bytes. `time_ns` 0: not scheduled. `until_ms`: when the lease or the schedule ends, NEVER_MS.
-    `holder`: the client that got it last, for the log. `origin`: where the journal has written its addition, for the
-    journal's use.
+    """`id` is the UUID's 16 bytes. `time_ns` 0: not scheduled. `until_ms`: when the lease or the schedule ends; or
+    NEVER_MS. `holder`: the client that got it last, for the log. `origin`: where the journal has written its addition,
+    for the journal's use.
     """
 
     id: bytes

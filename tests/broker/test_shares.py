@@ -262,3 +262,34 @@ def test_the_first_operation_after_a_start_reads_no_more_old_lines_than_are_kept
     assert KEPT <= len(decoded) <= KEPT + 2
     newest = world.broker.audit.newest(0, 2 * KEPT)
     assert len(newest) == KEPT and newest[0].queue == "\udcff" and json.loads(line)["operation"] == newest[1].operation
+
+
+SYNC_MS = 12
+WAITS_FOR_DISK = {
+    "pause": (MEMCACHE, b"pause q\r\nresume q\r\npause q\r\n", b"OK\r\n"),
+    "status": (MEMCACHE, b"status readonly\r\nstatus up\r\nstatus readonly\r\n", b"END\r\n"),
+    "pause by HTTP": (http(), 3 * request("POST", "/api/queues/q/pause"), b'{"gets_paused":true,"puts_paused":true}'),
+    "resume by HTTP": (http(), 3 * request("POST", "/api/queues/q/resume"), b'{"gets_paused":false'),
+}
+
+
+@pytest.mark.parametrize("name", WAITS_FOR_DISK)
+def test_a_pipeline_of_commands_that_wait_for_the_disk_leaves_the_others_as_much_time_as_it_takes(
+    name: str,
+) -> None:
+    world = JobWorld()
+    protocol, requests, answer = WAITS_FOR_DISK[name]
+    item(world, b"x")
+    client = Client(world, protocol)
+    world.clients.append(client)
+    ns = itertools.count(0, SYNC_MS * 10**6)  # each look at the clock is a sync later
+    world.broker.step_ns = lambda: next(ns)
+    client.sends(requests)
+    answers = []
+    for _ in range(100):
+        world.turn(2)
+        if heard := client.hears():
+            answers.append((world.now_ms, heard.count(answer.decode().strip())))
+    assert [count for _, count in answers] == [1, 1, 1]
+    moments = [at_ms for at_ms, _ in answers]
+    assert all(later - before >= SYNC_MS for before, later in itertools.pairwise(moments))

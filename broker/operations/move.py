@@ -153,6 +153,11 @@ class RunningMove(TransferOperation):
             return True
         return False
 
+    @property
+    def returning(self) -> int:
+        chosen, is_ending = self._chosen, self._is_all_begun and not self._under_way
+        return len(chosen.aside) if chosen is not None and is_ending else 0
+
     def _take_back(self, found: SliceUnderWay, now_ms: int) -> None:
         if self._chosen is None:
             super()._take_back(found, now_ms)

@@ -199,6 +199,7 @@ class RunningPurge(FileOperation):
         self._began = b""
         self._slice: list[Delivery] = []
         self._chosen = chosen
+        self._gives_back = False
         self.sets_aside_of = queue if chosen is not None else None
         try:
             self.record = record or self.undos.make(self, queue, now_ms, None if chosen is None else chosen.bytes)
@@ -322,8 +323,13 @@ class RunningPurge(FileOperation):
         self.is_at_rest = True
         self.release()
 
+    @property
+    def returning(self) -> int:
+        return len(self._chosen.aside) if self._chosen is not None and self._gives_back else 0
+
     def _remove_rest(self, now_ms: int) -> None:
         """All that is to go has gone; the file is whole when the disk knows that."""
+        self._gives_back = True
         if self._chosen is not None:
             count = len(self._chosen.aside) if self.broker.operations.is_stopping else RETURNED_PER_TURN
             if not self._chosen.give_back(self.queue, now_ms, count):

@@ -38,6 +38,7 @@ class OperationView(Struct, frozen=True):
     """An operation. `id` is its number in the audit log. `done` of `total` items; `remaining_ms` -1: unknown. `by`: the
     user, or the address, of the client that began it. `why`: the reason for an early end or a pause. `undo` 0: it
     cannot be undone. `open`, `gone`: items that an undo left where they are, because clients hold them or took them.
+    `returning`: items that stood ahead of those meant and are still set aside, when all else is done.
     """
 
     id: int
@@ -57,6 +58,7 @@ class OperationView(Struct, frozen=True):
     undo_until_at_ms: int = 0
     open: int = 0
     gone: int = 0
+    returning: int = 0
 
 
 class Requester(Struct, frozen=True):
@@ -197,6 +199,11 @@ class Operation:
         self.on_end = wake
 
     @property
+    def returning(self) -> int:
+        """The number of items that are set aside and still to be given back, once nothing else is left to do."""
+        return 0
+
+    @property
     def undo_until_at_ms(self) -> int:
         """The end of the time for an undo, by the wall clock; 0: it cannot be undone."""
         return self.broker.calendar.wall_ms(self.undo_until_ms) if self.undo_until_ms else 0
@@ -205,7 +212,8 @@ class Operation:
         at_ms, before = (self.started_ms, 0) if self.ended_ms else self._marks[0]
         rate = (self.done - before) * 1000 // max(1, (self.ended_ms or now_ms) - at_ms)
         left = max(0, self.total - self.done)
-        remaining_ms = 0 if self.ended_ms else (left * 1000 // rate if rate > 0 else -1)
+        returning = 0 if self.ended_ms else self.returning
+        remaining_ms = 0 if self.ended_ms else (left * 1000 // rate if rate > 0 and not returning else -1)
         view = OperationView(
             id=self.id,
             operation=self.name,
@@ -224,6 +232,7 @@ class Operation:
             undo_until_at_ms=self.undo_until_ms,
             open=self.open,
             gone=self.gone,
+            returning=returning,
         )
         return by_the_wall(view, self.broker.calendar.ahead_ms)
 

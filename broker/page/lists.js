@@ -107,8 +107,8 @@ export function operations() {
   }
   const rowOf = (each) => h('tr', { class: 'r' }, h('td', { class: 'num faint' }, each.id), h('td', null, h('b', null, each.operation)),
     h('td', null, each.queue ? link(each.queue) : '', each.target ? [' → ', link(each.target)] : each.operation === 'redrive' ? ' → home' : ''), h('td', null, progress(each)),
-    h('td', { class: 'num' }, each.total ? `${f.count(each.done)} of ${f.count(each.total)}` : f.count(each.done)), h('td', { class: each.rate_per_second ? 'num' : 'num z' }, `${f.rate(each.rate_per_second)}/s`),
-    h('td', { class: 'num' }, isRunning(each) ? (each.remaining_ms >= 0 ? f.duration(each.remaining_ms) : 'not known') : ABOUT[each.state] || each.state), h('td', { class: 'num', title: f.moment(each.started_at_ms, now()) }, f.moment(each.started_at_ms, now())),
+    h('td', { class: 'num' }, each.total ? `${f.count(each.done)} of ${f.count(each.total)}` : f.count(each.done), each.returning ? h('div', { class: 'faint' }, `${f.count(each.returning)} ahead to give back`) : ''), h('td', { class: each.rate_per_second ? 'num' : 'num z' }, `${f.rate(each.rate_per_second)}/s`),
+    h('td', { class: 'num' }, isRunning(each) ? (each.returning ? 'gives back' : each.remaining_ms >= 0 ? f.duration(each.remaining_ms) : 'not known') : ABOUT[each.state] || each.state), h('td', { class: 'num', title: f.moment(each.started_at_ms, now()) }, f.moment(each.started_at_ms, now())),
     h('td', { class: 'muted wrap', title: each.why ? f.oneLine(each.why) : '' }, f.oneLine(each.by), each.why ? h('span', { class: each.state === 'failed' ? 'bad' : 'warn' }, ` ${f.oneLine(each.why)}`) : ''), h('td', { class: 'num' }, act(each)));
   function draw(body, found) {
     const all = Array.isArray(found) ? found : found.operations;

@@ -56,7 +56,7 @@ def queues_named(name: str = "queues", metavar: str = "QUEUE...") -> Callable[[C
     )
 
 
-def _resolve(live: Live, names: tuple[str, ...], besides: str = "") -> dict[str, QueueSnapshot | None]:
+def resolve(live: Live, names: tuple[str, ...], besides: str = "") -> dict[str, QueueSnapshot | None]:
     """Return the queues of these names and patterns, each once, with its snapshot if known.
 
     A queue whose name equals the pattern is that one alone. `besides` is a queue that no pattern matches. Raises
@@ -92,7 +92,7 @@ def _parts(live: Live, names: tuple[str, ...], where: tuple[str, ...], besides: 
     """
     parts: list[QueuePart] = []
     errors: list[str] = []
-    for name, known in _resolve(live, names, besides).items():
+    for name, known in resolve(live, names, besides).items():
         try:
             parts.append(_part(live, name, known, where))
         except AdminError as error:
@@ -101,7 +101,7 @@ def _parts(live: Live, names: tuple[str, ...], where: tuple[str, ...], besides: 
             errors.append(f"{printable(name)}: {error}" if len(names) > 1 or _is_wild(names) else str(error))
             parts.append(QueuePart(name, 0, error=str(error)))
     if len(errors) == len(parts):
-        _fail(errors)
+        fail_with(errors)
     return parts
 
 
@@ -130,7 +130,7 @@ def _left_out(parts: list[QueuePart]) -> str:
     return f", but none of {each}" if each else ""
 
 
-def _fail(errors: list[str]) -> None:
+def fail_with(errors: list[str]) -> None:
     """Print all errors but the last, which is raised as AdminError."""
     for each in errors[:-1]:
         click.echo(f"Error: {each}", err=True)
@@ -170,7 +170,7 @@ def _for_each(
         if found.get("why"):
             failed.append(f"{name}{rest}{printable(str(found['why']))}")
     live.tell_json(answers if len(parts) > 1 else answers[0])
-    _fail(failed)
+    fail_with(failed)
 
 
 @live("purge")

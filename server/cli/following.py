@@ -15,7 +15,7 @@ from staniel.broker.operations.running import OperationState, OperationView
 from staniel.server.cli.admin_client import AdminError, Answer, Unreachable
 from staniel.server.cli.live_command import Live, convert
 from staniel.server.cli.progress import CLEAR
-from staniel.server.cli.text import human_duration, printable
+from staniel.server.cli.text import counted, human_duration, printable
 
 FIRST_LOOK_S, LOOK_S = 0.02, 0.25  # the first and the usual interval of polls
 QUIET_S = 0.5  # an operation that ends within this time shows no progress
@@ -110,6 +110,9 @@ def _bar(view: OperationView) -> Bar:
 
 def progress_text(view: OperationView) -> str:
     """Return "move: 128 of 300 items, 75,000 items/s, 2 s left"."""
+    if view.returning:
+        back = f"{counted(view.returning, 'item')} that stood ahead"
+        return f"{view.operation}: {view.done:,} of {view.total:,} items; gives back {back}"
     left = f", {human_duration(view.remaining_ms)} left" if view.remaining_ms >= 0 else ""
     held = f", waits: {printable(view.why)}" if view.state is OperationState.PAUSED else ""
     rate = f"{view.rate_per_second:,} items/s"
@@ -140,10 +143,15 @@ class RichBar:
         columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TextColumn("{task.description}", markup=False)
         self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._progress.add_task(progress_text(view), total=max(1, view.total))
+        self._returning = 0  # the most that was seen
         self._progress.start()
 
     def show(self, view: OperationView) -> None:
-        self._progress.update(self._task, completed=view.done, description=progress_text(view))
+        done, total = view.done, max(1, view.total)
+        if view.returning:  # a bar of its own: all of the items that were meant may be done
+            self._returning = max(self._returning, view.returning)
+            done, total = self._returning - view.returning, self._returning
+        self._progress.update(self._task, completed=done, total=total, description=progress_text(view))
 
     def close(self) -> None:
         self._progress.stop()

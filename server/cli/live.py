@@ -15,7 +15,7 @@ import click
 
 from staniel.broker.config.values import DURATION_MS_MAX, parse_duration
 from staniel.broker.operations.audit import KEPT, AuditEntry
-from staniel.broker.operations.browse import BYTES_MAX, ItemView, Matches, Page, PastView
+from staniel.broker.operations.browse import BYTES_MAX, ItemView, Page, PastView
 from staniel.broker.operations.reasons import Health
 from staniel.broker.operations.views import ClientView, OpenReadView, QueueSnapshot, ServerView
 from staniel.queues.names import file_error
@@ -146,49 +146,11 @@ def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes
     shown = convert(found, Page)
     rows = []
     for item in shown.items:
-        rows.append(_item_row(item, form))
+        rows.append(item_row(item, form))
         if item.past is not None:
             rows.append(["", "", "", "", f"  {past_line(item.past)}"])
     echo_table(("OFFSET", "AGE", "BYTES", "TRIES", "DATA"), rows, "DATA")
     click.echo(f"{len(shown.items):,} of {counted(shown.items_total, 'item')}", err=True)
-
-
-@live("find")
-@a_queue()
-@click.option("--where", multiple=True, metavar="TERM", help="A condition for items; with several, all of them.")
-@click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(0), help="How many to show.")
-@click.option("--format", "form", type=click.Choice([TEXT, HEX]), default=TEXT, show_default=True)
-@click.option("--bytes", "shown_bytes", default=SHOWN_BYTES, show_default=True, type=click.IntRange(0, BYTES_MAX))
-def find(live: Live, queue: str, where: tuple[str, ...], count: int, form: str, shown_bytes: int) -> None:
-    """Find the items of QUEUE that match each TERM; nothing is taken.
-
-    `move`, `redrive` and `purge` take the same TERMs.
-
-    \b
-    text~timeout           these letters anywhere in the payload
-    regex~'"user": 7\\b'   an expression (RE2; needs the extra `regex`)
-    age>1h  size>=10KB     the time since the put; the size of the payload
-    tries>=3               the number of deliveries
-    origin=work            the queue that a dead letter left
-    reason=dead            the reason why it left
-    position=0-99          positions from the head on, which is 0
-    id=ID,ID               ids, as in the column ID
-    """
-    body: dict[str, object] = {"where": where, "limit": count, "bytes": shown_bytes}
-    answer = live.client.post(queue_path(queue, "find"), body)
-    if live.tell_json(answer):
-        return
-    found = convert(answer, Matches)
-    rows = []
-    for item in found.items:
-        offset, *others = _item_row(item, form)
-        rows.append([offset, item.id, *others])
-        if item.past is not None:
-            rows.append(["", "", "", "", "", f"  {past_line(item.past)}"])
-    echo_table(("OFFSET", "ID", "AGE", "BYTES", "TRIES", "DATA"), rows, "ID", "DATA")
-    click.echo(f"{len(found.items):,} of {counted(found.found, 'item')} found in {found.looked_at:,}", err=True)
-    if found.cut:
-        click.echo(f"of {counted(found.cut, 'long payload')} only the beginning was searched", err=True)
 
 
 def _plain(item: ItemView) -> dict[str, Any]:
@@ -198,7 +160,7 @@ def _plain(item: ItemView) -> dict[str, Any]:
     return plain
 
 
-def _item_row(item: ItemView, form: str) -> list[str]:
+def item_row(item: ItemView, form: str) -> list[str]:
     data = _bytes_of(item.encoding, item.data)
     shown = data.hex(" ") if form == HEX else printable_bytes(data)
     row = [f"{item.offset:,}", human_duration(item.age_ms), human_size(item.data_bytes), f"{item.deliveries:,}"]

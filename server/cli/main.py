@@ -72,6 +72,10 @@ class Commands(click.Group):
             from staniel.server.cli.operations import operations
 
             return operations
+        if cmd_name == "find":
+            from staniel.server.cli.finding import find
+
+            return find
         if cmd_name in ("backup", "restore"):
             from staniel.server.cli import backup
 

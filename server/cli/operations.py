@@ -38,7 +38,7 @@ def operations(live: Live, number: int | None, is_cancelled: bool) -> None:
 
 def _row(each: OperationView) -> list[str]:
     is_over = each.state not in (OperationState.RUNNING, OperationState.PAUSED)
-    left = "" if is_over else "?" if each.remaining_ms < 0 else human_duration(each.remaining_ms)
+    left = "gives back" if each.returning else "?" if each.remaining_ms < 0 else human_duration(each.remaining_ms)
     return [
         str(each.id),
         each.operation,
@@ -48,7 +48,7 @@ def _row(each: OperationView) -> list[str]:
         f"{each.done:,}",
         f"{each.total:,}",
         f"{each.rate_per_second:,}",
-        left,
+        "" if is_over else left,
         moment(each.started_at_ms),
         moment(each.ended_at_ms) if is_over else "",
         printable(each.by),

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from staniel.broker.operations import purge, transfer
-from staniel.broker.operations.running import CUT_OFF
+from staniel.broker.operations import move, purge, transfer
+from staniel.broker.operations.running import CUT_OFF, OperationView
 from staniel.broker.selection import chosen, search
 from staniel.broker.selection.where import Candidate, parse
+from staniel.server.cli.following import progress_text
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
 from tests.broker.test_undo import Admin, asked, filled, goes_on, settles, takes_turn
@@ -163,6 +164,31 @@ def test_a_reader_that_waits_gets_what_was_set_aside_when_it_is_back() -> None:
     assert told is not None and told[1]["purged"] == 0, "a client has taken it"
     assert len(world.items()) == 3 and not queue.leaving
     queue.check()
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+@pytest.mark.parametrize(("path", "body"), [("purge", {}), ("move", {"to": "r"})])
+def test_items_that_are_being_given_back_are_shown(
+    path: str, body: dict[str, str], cancels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (move, purge):
+        monkeypatch.setattr(module, "RETURNED_PER_TURN", 2)
+    world = filled(12)
+    Admin(world).asks("POST", f"/api/queues/q/{path}", {**body, "where": ["regex~[08]$|11$"]})
+    queue, seen = world.broker.queues.by_name["q"], list[OperationView]()
+    while len(queue.leaving) < 9:
+        assert goes_on(world)
+    running = next(iter(world.broker.operations.running.values()))
+    assert running.view(world.now_ms).returning == 0
+    if cancels:
+        running.cancel()
+    while goes_on(world):
+        seen.append(running.view(world.now_ms))
+    back = [each for each in seen if each.returning]
+    assert len(back) >= 3 and all(each.remaining_ms == -1 for each in back)
+    counts = [each.returning for each in back]
+    assert counts == sorted(counts, reverse=True) and running.view(world.now_ms).returning == 0
+    assert f"gives back {counts[0]} items that stood ahead" in progress_text(back[0])
 
 
 def test_a_cancelled_one_gives_back_what_was_set_aside() -> None:

@@ -128,6 +128,35 @@ def test_items_are_found_and_taken_by_their_ids(mails: Server) -> None:
     assert say(mails, "get", "mail-a", "-n", "2") == "0\n2\n"
 
 
+def test_items_are_found_in_several_queues(mails: Server) -> None:
+    found = run(mails, "find", "mail*", "web", "--where", "regex~[12]$", "-n", "1")
+    heads, *rows = found.stdout.splitlines()
+    assert found.returncode == 0 and heads.split()[:3] == ["QUEUE", "OFFSET", "ID"]
+    assert [row.split()[0] for row in rows] == ["mail-a", "mail-b", "web"]
+    assert found.stderr.splitlines() == [
+        "mail-a: 1 of 2 items found in 3",
+        "mail-b: 1 of 1 item found in 2",
+        "web: 1 of 2 items found in 4",
+    ]
+    answers = json.loads(say(mails, "find", "mail*", "--json"))
+    assert [(each["queue"], each["found"]) for each in answers] == [("mail-a", 3), ("mail-b", 2)]
+    partly = run(mails, "find", "mail-a", "none", "--where", "text~1")
+    assert partly.returncode == 1 and len(partly.stdout.splitlines()) == 2
+    assert partly.stderr.splitlines()[-1] == "Error: none: there is no queue none"
+    assert refuses(run(mails, "find", "nothing*"), 1, "no queue's name fits nothing*")
+
+
+def test_the_limits_of_find_are_told_by_its_options(mails: Server) -> None:
+    for arguments, why in (
+        (("-n", "1001"), "Invalid value for '--count' / '-n': 1001 is not in the range 0<=x<=1000."),
+        (("--bytes", "2000000"), "Invalid value for '--bytes': 2000000 is not in the range 0<=x<=1048576."),
+        (("-n", "1000", "--bytes", "2000"),
+         "--count times --bytes is at most 1,048,576: ask for fewer items or for less of each"),
+    ):  # fmt: skip
+        ended = run(mails, "find", "web", *arguments)
+        assert (ended.returncode, ended.stderr.splitlines()[-1]) == (2, f"Error: {why}")
+
+
 def test_bad_terms_are_told_in_a_line(mails: Server) -> None:
     assert refuses(run(mails, "find", "web", "--where", "color=red"), 1, "is no term")
     assert refuses(run(mails, "purge", "web", "--where", "age>x", "-y"), 1, "is not a number with one of the units")

@@ -1,7 +1,8 @@
-"""docs/worker.md: its examples run against a real server, and it names every option, counter and event of a worker."""
+"""docs/worker.md and its tutorial: examples run against a real server; the page names options, counters, events."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from staniel.worker import DeadLetter
 from staniel.worker.command import work
 from staniel.worker.events import COUNTERS
 from tests.support.process import running
+from tests.support.transcripts import Document, free_port, play
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "worker.md").read_text("utf-8")
@@ -50,3 +52,13 @@ def test_every_counter_and_event_is_on_the_page() -> None:
 def test_each_option_that_the_page_names_is_there() -> None:
     there = {name for parameter in work.params for name in parameter.opts}
     assert set(re.findall(r"`(--[a-z-]+)", TEXT)) - {"--help"} <= there
+
+
+@pytest.mark.slow
+def test_the_tutorial_answers_as_it_says_when_it_is_pasted_into_a_shell(tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    document = Document(ROOT / "docs" / "worker-tutorial.md")
+    heard = play(document, tmp_path, free_port(), {**os.environ, "PATH": path})
+    assert len(document.commands) > 15 and len(document.expected) > 15
+    assert document.missing_in(heard) == [], heard
+    assert "Traceback" not in heard, heard

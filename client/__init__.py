@@ -1,9 +1,10 @@
 """Clients for Staniel and for any other server that speaks Kestrel's memcache protocol. See docs/client.md.
 
 No client retries by itself: the program decides when to retry, and `examples/` shows one way. `aio/` has the client for
-asyncio and trio, on anyio (an extra), of which `blocking/` is made, which needs the standard library alone; `client`,
-`connection` and `monitoring` are the older client, for trio. `messages`, `job_messages`, `talk` and `errors` are what
-they share, and `protocol/client` has the bytes. Nothing here may need the server's packages.
+asyncio and trio, on anyio (an extra), of which `blocking/` is made, which needs the standard library alone; `kombu/` is
+the transport for kombu and Celery; `client`, `connection` and `monitoring` are the older client, for trio. `messages`,
+`job_messages`, `talk` and `errors` are what they share, and `protocol/client` has the bytes. Nothing here may need the
+server's packages.
 """
 
 from __future__ import annotations

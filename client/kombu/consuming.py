@@ -1,0 +1,240 @@
+"""The reading of a channel's queues: lanes, the connections that watch them, and the one that holds what is read.
+
+A connection that waits for an item cannot end another one meanwhile. So each lane (a queue of the server that is
+consumed) has a connection that waits until there is something (`mg QUEUE/t=…`, which takes nothing), and one holder for
+all lanes opens items without a wait and ends them by id. Closing a watch loses nothing; closing a holder gives back
+what it held.
+
+    lane     means                                then
+    READY    there may be items                   items are asked for while there is credit
+    EMPTY    the last request found none          the watch waits; its reply makes the lane READY
+    RESTING  the server refused to read it        READY when its time is over
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from kombu.log import get_logger
+
+from staniel.client.kombu.errors import ConnectionLost, RequestRefused
+from staniel.client.kombu.wire import Reply, Wire
+
+if TYPE_CHECKING:
+    from staniel.client.kombu.channel import Consumer
+
+WATCH_S = 15  # how long a watch waits; then it asks again, so that a server that has vanished is noticed
+REST_S = 1.0
+BURST = 32  # requests on the way for one lane
+CLOSE_S = 5.0  # for the replies to the last acknowledgements
+
+logger = get_logger(__name__)
+
+
+class LaneState(Enum):
+    READY = "ready"
+    EMPTY = "empty"
+    RESTING = "resting"
+
+
+class Delivery(NamedTuple):
+    """An item that was opened, and not yet given to its consumer."""
+
+    lane: Lane
+    holder: Holder
+    item_id: int
+    redelivered: bool
+    data: bytes
+
+
+class Lane:
+    """A queue of the server that a consumer reads."""
+
+    def __init__(self, name: str, consumer: Consumer) -> None:
+        self.name = name
+        self.consumer = consumer
+        self.state = LaneState.READY
+        self.asked = 0  # requests for an item on the way
+        self.is_cancelled = False
+        self.watch: Wire | None = None
+        self.ready_at = 0.0
+        self.open_request = b"mg %b/open v c h\r\n" % name.encode("latin-1")
+        self.watch_request = b"mg %b/t=%d\r\n" % (name.encode("latin-1"), WATCH_S * 1000)
+
+    def rest(self) -> None:
+        self.state = LaneState.RESTING
+        self.ready_at = time.monotonic() + REST_S
+
+
+class Holder:
+    """A connection whose open reads are the channel's deliveries."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.full: set[str] = set()  # queues of which this connection may hold no more
+
+    def confirm(self, name: str, item_id: int) -> None:
+        """Confirm an item. One that is not open any more is delivered again, which the log says."""
+        self._end(b"delete %b/id=%d\r\n", name, item_id)
+
+    def abort(self, name: str, item_id: int) -> None:
+        """Hand an item back to the head of its queue."""
+        self._end(b"touch %b/id=%d/abort 0\r\n", name, item_id)
+
+    def _end(self, form: bytes, name: str, item_id: int) -> None:
+        def ended(reply: Reply) -> None:
+            if reply.is_error or reply.word == b"NOT_FOUND":
+                logger.warning("item %d of %s was not open any more: %s %s", item_id, name, reply.word, reply.why)
+
+        self.full.discard(name)
+        try:
+            self.wire.send(form % (name.encode("latin-1"), item_id), ended)
+        except ConnectionLost:  # the server has the item again; the owner of the event loop hears of it
+            logger.warning("item %d of %s was not ended, the connection is lost; it comes again", item_id, name)
+
+
+class Reader:
+    """The lanes of a channel, and the items that have come for them."""
+
+    def __init__(self, open_wire: Callable[[], Wire], drop_wire: Callable[[Wire], None]) -> None:
+        self.lanes: list[Lane] = []
+        self.inbox: deque[Delivery] = deque()
+        self.holders: list[Holder] = []
+        self._open_wire = open_wire
+        self._drop_wire = drop_wire
+        self._next = 0
+
+    def add(self, name: str, consumer: Consumer) -> None:
+        self.lanes.append(Lane(name, consumer))
+
+    def cancel(self, consumer: Consumer) -> None:
+        """Stop reading for a consumer, and hand back what it has not been given."""
+        for lane in [each for each in self.lanes if each.consumer is consumer]:
+            lane.is_cancelled = True
+            self.lanes.remove(lane)
+            if lane.watch is not None:
+                self._drop_wire(lane.watch)
+                lane.watch = None
+        kept = [each for each in self.inbox if each.lane.consumer is not consumer]
+        for delivery in reversed(self.inbox):  # the newest first, so that their order is restored
+            if delivery.lane.consumer is consumer:
+                delivery.holder.abort(delivery.lane.name, delivery.item_id)
+        self.inbox.clear()
+        self.inbox.extend(kept)
+
+    def refill(self, credit: int | None) -> None:
+        """Ask for up to `credit` items (None: any number), each ready lane for its share, and watch the empty ones."""
+        now = time.monotonic()
+        lanes = self.lanes
+        for lane in lanes:
+            if lane.state is LaneState.RESTING and now >= lane.ready_at:
+                lane.state = LaneState.READY
+            if lane.state is LaneState.EMPTY and not lane.asked:
+                self._watch(lane)
+        ready = [lane for lane in lanes if lane.state is LaneState.READY]
+        if not ready:
+            return
+        self._next += 1
+        at = self._next % len(ready)
+        if credit is not None:
+            waiting = sum(not each.lane.consumer.no_ack for each in self.inbox)
+            credit -= waiting + sum(lane.asked for lane in lanes if not lane.consumer.no_ack)
+        left = len(ready)
+        for lane in ready[at:] + ready[:at]:
+            room = BURST - lane.asked - (len(self.inbox) if lane.consumer.no_ack or credit is None else 0)
+            if credit is not None and not lane.consumer.no_ack:
+                room = min(room, -(-credit // left))
+                credit -= max(0, room)
+            left -= 1
+            if room > 0:
+                self._ask(lane, room)
+
+    def take(self, name: str, consumer: Consumer) -> Delivery | None:
+        """Open one item and return it, None if there is none now."""
+        lane = Lane(name, consumer)
+        holder = self._holder(lane)
+        self._ask(lane, 1, holder)
+        while lane.asked:
+            holder.wire.wait_and_receive()
+        for delivery in self.inbox:
+            if delivery.lane is lane:
+                self.inbox.remove(delivery)
+                return delivery
+        return None
+
+    def _ask(self, lane: Lane, count: int, holder: Holder | None = None) -> None:
+        found = holder or self._holder(lane)
+
+        def on_reply(reply: Reply) -> None:
+            self._on_item(lane, found, reply)
+
+        lane.asked += count
+        found.wire.send(lane.open_request * count, *(on_reply,) * count)
+
+    def _on_item(self, lane: Lane, holder: Holder, reply: Reply) -> None:
+        lane.asked -= 1
+        if reply.word == b"VA":
+            _, number, again = reply.rest.split(b" ", 2)
+            delivery = Delivery(lane, holder, int(number[1:]), again == b"h1", reply.data)
+            if lane.is_cancelled:
+                holder.abort(lane.name, delivery.item_id)
+            else:
+                self.inbox.append(delivery)
+        elif reply.word == b"EN":
+            lane.state = LaneState.EMPTY
+        elif "are open on this connection" in reply.why:
+            holder.full.add(lane.name)
+        else:
+            self._refused(lane, reply)
+
+    def _refused(self, lane: Lane, reply: Reply) -> None:
+        """Try a refused lane again later, if that can help."""
+        if reply.word != b"SERVER_ERROR":
+            raise RequestRefused(f"the server refuses to read {lane.name}: {reply.why}")
+        logger.warning("the server refuses to read %s: %s", lane.name, reply.why)
+        lane.rest()
+
+    def _watch(self, lane: Lane) -> None:
+        if lane.watch is None:
+            lane.watch = self._open_wire()
+        if lane.watch.owed:
+            return
+
+        def on_reply(reply: Reply) -> None:
+            if reply.is_error:
+                self._refused(lane, reply)
+            elif reply.word == b"HD":
+                lane.state = LaneState.READY
+
+        lane.watch.send(lane.watch_request, on_reply, wait_s=WATCH_S)
+
+    def _holder(self, lane: Lane) -> Holder:
+        """Return a connection that may hold more of this queue: the server limits the open reads of each."""
+        for holder in self.holders:
+            if lane.name not in holder.full:
+                return holder
+        holder = Holder(self._open_wire())
+        self.holders.append(holder)
+        return holder
+
+    def close(self) -> None:
+        """Wait for the replies to what was acknowledged, then close; the server gives back the rest. Never raises."""
+        until = time.monotonic() + CLOSE_S
+        for lane in self.lanes:
+            lane.is_cancelled = True
+            if lane.watch is not None:
+                self._drop_wire(lane.watch)
+        self.lanes = []
+        for holder in self.holders:
+            try:
+                while holder.wire.owed and not holder.wire.is_closed and time.monotonic() < until:
+                    holder.wire.wait_and_receive()
+            except (ConnectionLost, RequestRefused):
+                pass
+            self._drop_wire(holder.wire)
+        self.holders = []
+        self.inbox.clear()

@@ -1,0 +1,235 @@
+"""A connection to the server: requests are sent at once, each with a function that gets its reply.
+
+Requests may be sent by any thread. Replies are received by one thread at a time, which calls the functions.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from staniel.client.kombu.errors import ConnectionLost, RequestRefused
+
+RECEIVE_BYTES = 262_144
+ERRORS = frozenset((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR"))
+
+
+class Reply(NamedTuple):
+    """A reply: its first word, what follows on the line, the block of a VA, the lines of a dump."""
+
+    word: bytes
+    rest: bytes
+    data: bytes = b""
+    lines: tuple[bytes, ...] = ()
+
+    @property
+    def is_error(self) -> bool:
+        return self.word in ERRORS
+
+    @property
+    def why(self) -> str:
+        return self.rest.decode("latin-1") or self.word.decode("latin-1")
+
+
+class Address(NamedTuple):
+    """The server's address, and how to reach it."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    user: str
+    secret: str
+    connect_timeout_s: float
+    answer_timeout_s: float
+
+
+Handler = Callable[[Reply], None]
+
+
+class Wire:
+    """A connected socket of this process. Every method but `close` can raise ConnectionLost."""
+
+    def __init__(self, sock: socket.socket, answer_timeout_s: float) -> None:
+        self.fd = sock.fileno()
+        self.is_closed = False
+        self._sock = sock
+        self._process = os.getpid()
+        self._answer_timeout_s = answer_timeout_s
+        self._handlers: deque[Handler] = deque()
+        self._sending = threading.Lock()
+        self._input = bytearray()
+        self._lines: list[bytes] = []
+        self._late_at = 0.0
+        self._wait_s = 0.0
+
+    def fileno(self) -> int:
+        return self.fd
+
+    @property
+    def owed(self) -> int:
+        """The number of replies that have yet to come."""
+        return len(self._handlers)
+
+    def send(self, data: bytes, *handlers: Handler, wait_s: float = 0) -> None:
+        """Send requests, with a handler for the reply to each. The server may wait for `wait_s` with the reply."""
+        self._must_be_open()
+        with self._sending:
+            if not self._handlers:
+                self._wait_s = wait_s
+                self._late_at = time.monotonic() + wait_s + self._answer_timeout_s
+            self._handlers.extend(handlers)
+            try:
+                self._sock.sendall(data)
+            except OSError as error:
+                raise self._lost(f"the connection to the server is lost: {error}") from error
+
+    def call(self, *requests: bytes) -> list[Reply]:
+        """Send requests and wait for the replies to all."""
+        replies: list[Reply] = []
+        self.send(b"".join(requests), *(replies.append for _ in requests))
+        while len(replies) < len(requests):
+            self.wait_and_receive()
+        return replies
+
+    def wait_and_receive(self) -> None:
+        """Wait for more bytes, until the oldest reply is late."""
+        left_s = self._late_at - time.monotonic()
+        if left_s > 0:
+            self._sock.settimeout(left_s)
+            try:
+                self.receive()
+            finally:
+                if not self.is_closed:
+                    self._sock.settimeout(self._answer_timeout_s)
+        self.check()
+
+    def receive(self) -> None:
+        """Read what has come and call the handlers of the replies that it completes."""
+        self._must_be_open()
+        try:
+            data = self._sock.recv(RECEIVE_BYTES)
+            while isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+                data += self._sock.recv(RECEIVE_BYTES)
+        except TimeoutError:
+            return
+        except OSError as error:
+            raise self._lost(f"the connection to the server is lost: {error}") from error
+        if not data:
+            raise self._lost("the server has closed the connection")
+        self._input += data
+        self._parse()
+
+    def check(self) -> None:
+        """Raise ConnectionLost if a reply is late."""
+        if self._handlers and time.monotonic() > self._late_at:
+            raise self._lost(f"the server did not reply within {self._wait_s + self._answer_timeout_s:g} s")
+
+    @property
+    def is_usable(self) -> bool:
+        """False if the server has closed the connection, or has sent what was not asked for."""
+        if self.is_closed or os.getpid() != self._process or self._handlers:
+            return False
+        try:
+            poll = select.poll()
+            poll.register(self.fd, select.POLLIN | select.POLLHUP)
+            return not poll.poll(0)
+        except (OSError, ValueError):
+            return False
+
+    def close(self) -> None:
+        """Close at once, in a forked child without a word: the connection is the parent's."""
+        if not self.is_closed:
+            self.is_closed = True
+            if os.getpid() == self._process:
+                with suppress(OSError):
+                    self._sock.shutdown(socket.SHUT_RDWR)
+                self._sock.close()
+            else:
+                with suppress(OSError):
+                    os.close(self._sock.detach())
+
+    def _must_be_open(self) -> None:
+        if os.getpid() != self._process:
+            self.close()
+        if self.is_closed:
+            raise ConnectionLost("the connection is closed")
+
+    def _lost(self, why: str) -> ConnectionLost:
+        """Shut the socket down. Its owner closes it: an event loop may still have the descriptor."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        return ConnectionLost(why)
+
+    def _parse(self) -> None:
+        data, at = bytes(self._input), 0
+        try:
+            while (end := data.find(b"\r\n", at)) >= 0:
+                line = data[at:end]
+                after = end + 2
+                word, _, rest = line.partition(b" ")
+                block = b""
+                if word == b"VA":
+                    size = int(rest.partition(b" ")[0])
+                    if len(data) < after + size + 2:
+                        return
+                    block = data[after : after + size]
+                    after += size + 2
+                at = after
+                self._take(word, rest, block, line)
+        except ValueError as error:
+            raise self._lost(f"the server sent what is no reply: {error}") from error
+        finally:
+            del self._input[:at]
+
+    def _take(self, word: bytes, rest: bytes, block: bytes, line: bytes) -> None:
+        if word in (b"queue", b"", b"}", b"STAT"):  # lines of a dump or of statistics; END follows
+            self._lines.append(line)
+            return
+        lines, self._lines = tuple(self._lines), []
+        if not self._handlers:
+            raise ValueError(f"{line[:80]!r}, which was not asked for")
+        handler = self._handlers.popleft()
+        self._late_at = time.monotonic() + self._answer_timeout_s
+        handler(Reply(word, rest, block, lines))
+
+
+def connect(address: Address) -> Wire:
+    """Connect and log in. Raises ConnectionLost, RequestRefused for a login that is refused."""
+    try:
+        sock = socket.create_connection((address.host, address.port), address.connect_timeout_s)
+    except OSError as error:
+        raise ConnectionLost(f"cannot connect to {address.host}:{address.port}: {error}") from error
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if address.tls is not None:
+            sock = address.tls.wrap_socket(sock, server_hostname=address.host)
+        sock.settimeout(address.answer_timeout_s)
+    except OSError as error:
+        sock.close()
+        raise ConnectionLost(f"cannot connect to {address.host}:{address.port}: {error}") from error
+    wire = Wire(sock, address.answer_timeout_s)
+    try:
+        if address.user or address.secret:
+            _log_in(wire, address)
+    except BaseException:
+        wire.close()
+        raise
+    return wire
+
+
+def _log_in(wire: Wire, address: Address) -> None:
+    """Log in if the server asks for it: one without users would store the secret as an item."""
+    (version,) = wire.call(b"version\r\n")
+    if version.is_error and version.why.startswith("unauthenticated"):
+        secret = f"{address.user} {address.secret}".encode("utf-8", "surrogateescape")
+        (reply,) = wire.call(b"set login 0 0 %d\r\n%b\r\n" % (len(secret), secret))
+        if reply.is_error:
+            raise RequestRefused(f"the server refuses the login of {address.user}: {reply.why}")

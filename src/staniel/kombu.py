@@ -1,0 +1,14 @@
+"""Makes `staniel://host:port` a URL of brokers for kombu and Celery: import this before the first connection.
+
+Where no import is possible, `broker_transport = "staniel.kombu:Transport"` says the same.
+"""
+
+from __future__ import annotations
+
+from kombu.transport import TRANSPORT_ALIASES
+
+from staniel.client.kombu.transport import Transport
+
+__all__ = ["Transport"]
+
+TRANSPORT_ALIASES["staniel"] = "staniel.kombu:Transport"

@@ -122,6 +122,8 @@ class Sync(Struct):
     left: list[tuple[bytes, int]] = []  # batches still to be written to the redo log
     pieces: list[Piece] = []  # parts of files whose checksums go to the redo log
     is_whole: bool = False  # sync the whole file system, however few files there are
+    is_cut_short: bool = False  # the server stops: what has not begun is left to the sync that ends it
+    is_done: bool = True  # unless it was cut short
 
     def only_region(self) -> Region | None:
         """Return the file of the redo log that `run` would write and sync, if there is nothing else to do."""
@@ -144,9 +146,15 @@ class Sync(Struct):
                 others = [file for file in files if type(file) is not NamedFile]
                 files = tuple([file for file in others if isinstance(file, SeparateDevice)])
             for file in files:
+                if self.is_cut_short:
+                    self.is_done = False
+                    return
                 if not (self.is_whole and isinstance(file, SeparateDevice) and file.is_on(self.spool)):
                     file.sync()
             if self.folder and not is_whole:
+                if self.is_cut_short:
+                    self.is_done = False
+                    return
                 self.fs.sync_folder(self.folder)
         except OSError as error:  # an error before the sync
             raise JournalFailure(f"cannot sync {self.spool}: {error}") from error
@@ -489,6 +497,9 @@ class GroupCommit:
         assert sync is self._running
         self._running = None
         self._syncing = {}
+        if not sync.is_done:
+            self._take_back(sync)
+            return
         self.durable = sync.batch
         self.synced_ms = now_ms
         if sync.redo is not None:
@@ -505,6 +516,25 @@ class GroupCommit:
             then(now_ms)
         if self.after_sync is not None:
             self.after_sync(now_ms)
+
+    def cut_short(self) -> None:
+        """Have the running sync leave its other files to the one that ends the server. Not if something is to be done
+        when it has ended: that would take a sync of its own.
+        """
+        if self._running is not None and not self._running.then:
+            self._running.is_cut_short = True
+
+    def _take_back(self, sync: Sync) -> None:
+        """Take back `sync`, which was cut short: the next one does all of it."""
+        self._started = self.durable
+        self._now = {**dict.fromkeys(sync.files), **self._now}
+        for file in self._closing:  # it needs no sync any more
+            self._now.pop(file, None)
+            file.close()
+        self._closing.clear()
+        self._asked = {**dict.fromkeys(each for each in sync.asked if not each.is_erased), **self._asked}
+        self._folder_changed = self._folder_changed or bool(sync.folder)
+        self._next_due_ms = 0
 
     def _tell(self, member: GroupMember, now_ms: int) -> None:
         try:

@@ -335,6 +335,7 @@ class Hub:
             close_quietly(listener.acceptor)
         self._listeners.clear()  # a connection dropped from here on makes no room for another
         if self._sync is not None:
+            self._group.cut_short()
             self._end_sync(self._sync_thread.wait(), now_ms)
         self.broker.shutdown(now_ms)
         self.handshakes.close()

@@ -104,6 +104,48 @@ def test_files_that_are_renamed_before_the_sync_of_all_are_found(monkeypatch: py
         cut_at_each_step("kestrel", "1MB")
 
 
+def cut_short(form: str, sync: str, redo: str, after: int) -> World:
+    """A server that is about to stop, which has begun when so many calls of a running sync had been made."""
+    world = loaded(config(form, sync, redo), 5)
+    while world.sync():
+        pass
+    for number in range(5):
+        world.client().puts("late", f"q{number}")
+    world.client().puts("new", "q9")  # whose name is new in the folder
+    group = world.broker.group
+    world.turn(1000)
+    running = group.start_sync(world.now_ms)
+    assert running is not None and not running.then
+    calls = [0]
+    stop_now = world.disk.before_step
+
+    def count() -> None:
+        stop_now()
+        calls[0] += 1
+        if calls[0] == after:
+            group.cut_short()
+
+    world.disk.before_step = count
+    if not after:
+        group.cut_short()
+    running.run()
+    world.disk.before_step = stop_now
+    group.finish_sync(running, world.now_ms)
+    return world
+
+
+@pytest.mark.parametrize("redo", LOGS)
+@pytest.mark.parametrize("sync", ["always", "1s"])
+@pytest.mark.parametrize("form", ["kestrel", "libkestrel"])
+@pytest.mark.parametrize("after", range(4))
+def test_a_stop_leaves_the_files_of_the_running_sync_to_its_own(form: str, sync: str, redo: str, after: int) -> None:
+    world = cut_short(form, sync, redo, after)
+    held = {queue.name: queue.line.present for queue in world.broker.queues.all()}
+    assert stop(world) == ["sync_all", "sync_folder"]
+    again = World(world.config, world.disk.crash(Crash.DROP), world.now_ms + 1000)
+    assert {queue.name: queue.line.present for queue in again.broker.queues.all()} == held and "q9" in held
+
+
 @pytest.mark.parametrize("verb", ["create", "rename"])
 @pytest.mark.parametrize("redo", LOGS[1:])
 def test_a_stop_that_cannot_end_the_redo_log_has_all_on_the_disk(redo: str, verb: str) -> None:

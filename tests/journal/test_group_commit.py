@@ -244,3 +244,63 @@ def test_a_failed_sync_is_a_failure_and_is_never_tried_again(verb: str, path: st
     group.write(NOW_MS)
     assert group.start_sync(NOW_MS + 10**6) is None
     assert group.durable == 0 and [op for op in disk.log if op.verb == verb] == before
+
+
+def test_a_sync_that_was_cut_short_is_done_by_the_next_one_and_nothing_is_durable_before() -> None:
+    disk = new_disk()
+    group = group_on(disk)
+    logs = [log_of(group, name) for name in "abc"]
+    for log in logs:
+        put(log)
+    group.change_folder(0, NOW_MS)
+    group.write(NOW_MS)
+    group.ask_for_sync(logs[2])
+    running = group.start_sync(NOW_MS)
+    assert running is not None and running.folder
+    before = len(disk.log)
+    group.cut_short()
+    running.run()
+    assert len(disk.log) == before
+    put(logs[0])
+    group.finish_sync(running, NOW_MS)
+    assert group.durable == 0 and not group.is_syncing
+    group.write(NOW_MS)
+    following = group.start_sync(NOW_MS)
+    assert following is not None and following.folder and following.asked == (logs[2],)
+    following.run()
+    group.finish_sync(following, NOW_MS)
+    assert group.durable == 2 and sorted(syncs(disk)) == ["s/a", "s/b", "s/c"]
+    assert group.start_sync(NOW_MS) is None
+
+
+def test_a_sync_that_something_waits_for_is_not_cut_short() -> None:
+    disk = new_disk()
+    group = group_on(disk)
+    log = log_of(group)
+    put(log)
+    group.write(NOW_MS)
+    ends: list[int] = []
+    group.after(log, ends.append)
+    running = group.start_sync(NOW_MS)
+    assert running is not None
+    group.cut_short()
+    running.run()
+    group.finish_sync(running, NOW_MS)
+    assert ends == [NOW_MS] and group.durable == 1
+
+
+def test_a_file_that_is_removed_during_a_sync_that_is_cut_short_is_closed_and_not_synced() -> None:
+    disk = new_disk()
+    group = group_on(disk)
+    logs = [log_of(group, name) for name in "ab"]
+    for log in logs:
+        put(log)
+    group.write(NOW_MS)
+    running = group.start_sync(NOW_MS)
+    assert running is not None
+    group.cut_short()
+    logs[0].erase()
+    running.run()
+    group.finish_sync(running, NOW_MS)
+    commit(group)
+    assert syncs(disk) == ["s/b"]

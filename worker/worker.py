@@ -21,6 +21,7 @@ from staniel.worker.keeper import Keeper
 from staniel.worker.lane import Lane, Shared, Stop
 from staniel.worker.ledger import Ledger
 from staniel.worker.pace import Pace
+from staniel.worker.periodic import Schedule, Ticker
 from staniel.worker.processes import ProcessRunner
 from staniel.worker.runners import AsyncRunner, Runner, ThreadRunner
 from staniel.worker.settings import Mode, Server, Settings
@@ -59,6 +60,7 @@ class Worker:
         *,
         hooks: Hooks | None = None,
         log: Log | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         """Prepare a worker; nothing is sent yet. Raises ValueError, and what the import of the function raises."""
         self._target = function if isinstance(function, str) else ""
@@ -80,6 +82,9 @@ class Worker:
         self._shared = Shared(settings, server or Server(), Ledger(), pace, teller, Stop(), random.random)
         self._lanes: list[Lane] = []
         self._portal: BlockingPortal | None = None
+        self._ticker = (
+            Ticker(settings.queue, schedule, self._shared.server, teller) if schedule and schedule.periodics else None
+        )
 
     @property
     def running(self) -> int:
@@ -112,15 +117,27 @@ class Worker:
                 self._add_lane()
             keeper = Keeper(self._shared, self._lanes, lambda lane: self._add_lane())
             keeper.thread.start()
+            ticking = self._start_ticker()
             while not self._shared.stop.stopping.wait(LOOK_S):
                 pass
             unfinished = self._end_lanes()
             keeper.end()
+            if ticking is not None:
+                ticking.join(FORCED_S)
             if portal is not None and not unfinished:
                 portal.__exit__(None, None, None)
         counts = self.teller.counters.counts
         self.teller.log("info", "worker.stopped", **counts, unfinished=unfinished)
         return Ending(counts["done"], counts["dead"], unfinished)
+
+    def _start_ticker(self) -> threading.Thread | None:
+        if self._ticker is None:
+            return None
+        thread = threading.Thread(
+            target=self._ticker.live, args=[self._shared.stop.stopping], daemon=True, name="staniel-ticker"
+        )
+        thread.start()
+        return thread
 
     def _open_portal(self) -> Any:
         if self.settings.mode is not Mode.ASYNC:

@@ -1,0 +1,184 @@
+"""Periodic items: at the times of a cron expression, one of many workers puts an item on the queue.
+
+Each worker computes the times and adds, at each one, a job whose id belongs to schedule and time, so there is one job
+however many workers add it. One of them leases the job, puts the item, and completes the job. If it dies before, the
+job is leased again when its time to run is over; only if it dies between put and completion are there two items.
+
+Times that pass while no worker runs are left out; of several that pass while the server is away the last one counts. If
+a clock is put back, a time that has passed is not repeated: its job is still there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+
+from staniel.client.blocking.client import Client
+from staniel.client.blocking.jobs import Jobs
+from staniel.client.errors import ClientError, DuplicateJob, Full, JobFinished, Refused
+from staniel.client.job_messages import id_for
+from staniel.protocol.workq.fields import is_name
+from staniel.worker.events import Teller
+from staniel.worker.settings import Server
+
+TTR_S = 30.0
+"""The time from lease to completion, within which an item is put."""
+TTL_S = 86_400.0
+"""The life of a job, in which its time is not repeated, whatever clocks say."""
+WAIT_S = 1.0
+PAUSE_S = 2.0
+
+
+class Periodic(Struct, frozen=True):
+    """A periodic item: its data, `data` or `name`, is put at the times of `cron`, in the zone."""
+
+    name: str
+    cron: str
+    data: bytes = b""
+    zone: str = "UTC"
+
+
+class Schedule(Struct, frozen=True):
+    """The periodic items of a worker, and the port of the jobs of its server."""
+
+    periodics: tuple[Periodic, ...]
+    jobs_port: int = 9922
+
+
+class Times:
+    """The times of one periodic item, from `now` on. Raises ValueError for a wrong expression or zone, ImportError
+    without the extra `cron`.
+    """
+
+    def __init__(self, periodic: Periodic, now: datetime) -> None:
+        from cronsim import CronSim, CronSimError
+
+        self.periodic = periodic
+        try:
+            self._times = CronSim(periodic.cron, now.astimezone(ZoneInfo(periodic.zone)))
+            self.next: datetime | None = next(self._times, None)
+        except CronSimError as error:
+            raise ValueError(f"{periodic.cron!r} is no cron expression: {error}") from error
+        except (OSError, KeyError) as error:
+            raise ValueError(f"{periodic.zone!r} is no time zone") from error
+
+    def passed(self, now: datetime) -> datetime | None:
+        """Return the last time that has passed since the previous call, None if none has."""
+        if self.next is None or self.next > now:
+            return None
+        from cronsim import CronSim
+
+        local = now.astimezone(self.next.tzinfo)
+        self._times = CronSim(self.periodic.cron, local)
+        self.next = next(self._times, None)
+        return next(CronSim(self.periodic.cron, local.replace(microsecond=local.microsecond or 1), reverse=True), None)
+
+
+def wall_clock() -> datetime:
+    """Return the time of this machine."""
+    return datetime.now(UTC)
+
+
+class Ticker:
+    """The thread of a worker that adds jobs at their times, and turns leased ones into items."""
+
+    def __init__(
+        self,
+        queue: str,
+        schedule: Schedule,
+        server: Server,
+        teller: Teller,
+        *,
+        wall: Callable[[], datetime] = wall_clock,
+    ) -> None:
+        """Prepare a ticker. Raises ValueError, ImportError."""
+        self._queue = queue
+        self._schedule = schedule
+        self._server = server
+        self._teller = teller
+        self._wall = wall
+        name = f"cron.{queue}"
+        self._name = name if is_name(name.encode("utf-8", "replace")) else f"cron.{id_for(queue)}"
+        self._times = [Times(each, wall()) for each in schedule.periodics]
+        self._data = {each.name: each.data or each.name.encode() for each in schedule.periodics}
+        self._due: dict[str, datetime] = {}
+        """The times that have passed and whose jobs are not known to be added."""
+        self._jobs: Jobs | None = None
+        self._client: Client | None = None
+
+    def live(self, stopping: threading.Event) -> None:
+        """Work until the worker stops."""
+        while not stopping.is_set():
+            try:
+                self.step(WAIT_S)
+            except ClientError as error:
+                self._teller.log("warning", "schedule.lost", why=str(error), again_in_s=PAUSE_S)
+                self.close()
+                stopping.wait(PAUSE_S)
+        self.close()
+
+    def step(self, wait_s: float) -> None:
+        """Add the jobs that are due, and put the items of those that this worker gets to lease. Raises ClientError."""
+        jobs = self._connected()
+        now = self._wall()
+        for each in self._times:
+            if (time := each.passed(now)) is not None:
+                self._due[each.periodic.name] = time
+        for name, time in list(self._due.items()):
+            id = id_for(f"cron {self._queue} {name} {time.astimezone(UTC).isoformat()}")
+            try:
+                jobs.add(self._name, self._data[name], ttr_s=TTR_S, ttl_s=TTL_S, id=id)
+            except DuplicateJob:
+                pass
+            del self._due[name]
+        until_next = [(each.next - now).total_seconds() for each in self._times if each.next is not None]
+        wait_s = max(min([wait_s, *until_next]), 0)
+        while (job := jobs.lease(self._name, wait_s=wait_s)) is not None:
+            self._put(jobs, job.id, job.payload)
+            wait_s = 0
+
+    def _put(self, jobs: Jobs, id: str, data: bytes) -> None:
+        client = self._client
+        assert client is not None
+        try:
+            client.put(self._queue, data)
+        except (Full, Refused) as error:  # the job comes again
+            self._teller.log("error", "schedule.refused", queue=self._queue, why=str(error), again_in_s=TTR_S)
+            return
+        self._teller.log("info", "schedule.put", queue=self._queue, job=id)
+        try:
+            jobs.complete(id)
+        except JobFinished:
+            pass
+
+    def _connected(self) -> Jobs:
+        if self._jobs is None:
+            server = self._server
+            jobs = Jobs(server.host, self._schedule.jobs_port, tls=server.tls, answer_timeout_s=server.answer_timeout_s)
+            jobs.connect()
+            self._jobs = jobs
+        if self._client is None:
+            self._client = self._server.client()
+        return self._jobs
+
+    def close(self) -> None:
+        """Close the connections. The next step makes new ones."""
+        for each in (self._jobs, self._client):
+            if each is not None:
+                each.close()
+        self._jobs = self._client = None
+
+
+def parse(texts: Sequence[str], zone: str) -> tuple[Periodic, ...]:
+    """Return the periodic items that the options `NAME=CRON` name. Raises ValueError."""
+    found: dict[str, Periodic] = {}
+    for text in texts:
+        name, equals, cron = text.partition("=")
+        if not (name.strip() and equals and cron.strip()) or name.strip() in found:
+            raise ValueError(f"a periodic item is given once, as NAME=CRON, not as {text!r}")
+        found[name.strip()] = Periodic(name.strip(), cron.strip(), zone=zone)
+    return tuple(found.values())

@@ -16,7 +16,7 @@ from staniel.journal.convert_plan import UNREADABLE, UnreadablePlan, carry_out
 from staniel.journal.copy_mark import UNFINISHED
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker
-from staniel.journal.disk.fs import Fs, JournalFailure, Locked, Misplaced, is_missing, remove_each
+from staniel.journal.disk.fs import Fs, JournalFailure, Locked, Misplaced, is_missing, remove_each, sync_name
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.disk.removal import Unremoved
@@ -175,8 +175,7 @@ class Spool:
         """Sync the folders. What a killed server had made, removed and renamed is seen as done, and may be in the page
         cache alone: before anything rests on it, no power cut may take it back.
         """
-        with suppress(OSError):  # if that is refused, no server has made the spool's folder
-            self.fs.beneath.sync_folder(self.folder.rpartition("/")[0] or ("/" if self.folder.startswith("/") else ""))
+        sync_name(self.fs.beneath, self.folder)
         for folder in (self.folder, self.own, kestrel_files.sidecar_folder(self.folder), f"{self.own}/{UNDO_FOLDER}"):
             with suppress(FileNotFoundError, NotADirectoryError):
                 self.fs.sync_folder(folder)

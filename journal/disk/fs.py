@@ -53,6 +53,8 @@ class Locked(Exception):
 
 
 MISSING = (FileNotFoundError, NotADirectoryError)  # an answer, where other errors are refusals
+UNSYNCABLE = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.EROFS})
+"""What a file system answers that has no sync of folders, or on which nothing can have been made."""
 UNKNOWN_BYTES = 1 << 62
 UNKNOWN_INODES = 1 << 62
 """Free and total bytes of a file system that does not tell them."""
@@ -215,6 +217,20 @@ def try_to_remove(fs: Fs, folder: str, names: list[str]) -> list[OSError]:
         except OSError as error:
             refused.append(error)
     return refused
+
+
+def sync_name(fs: Fs, folder: str) -> None:
+    """Sync the name of `folder` in the folder around it, which a process may have made and not synced before it was
+    killed. Raises OSError, SyncFailed.
+    """
+    around = folder.rstrip("/").rpartition("/")[0] or ("/" if folder.startswith("/") else "")
+    try:
+        fs.sync_folder(around)
+    except PermissionError:  # it is another user's, who has made `folder`: no server has
+        return
+    except SyncFailed as failed:
+        if failed.errno not in UNSYNCABLE:
+            raise
 
 
 def is_there(fs: Fs, path: str) -> bool:

@@ -15,7 +15,17 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from staniel.journal.disk.file_system import Mount, find_mount, mount_id_in
-from staniel.journal.disk.fs import MISSING, UNKNOWN_BYTES, UNKNOWN_INODES, File, Locked, Reader, Region, SyncFailed
+from staniel.journal.disk.fs import (
+    MISSING,
+    UNKNOWN_BYTES,
+    UNKNOWN_INODES,
+    File,
+    Locked,
+    Reader,
+    Region,
+    SyncFailed,
+    sync_name,
+)
 from staniel.journal.disk.memory_limit import limit_files, limit_in
 
 LIBC = ctypes.CDLL(None, use_errno=True)  # for what `os` does not have; its calls release the interpreter
@@ -443,8 +453,7 @@ class OsFs:
             missing.append(path)
             path = os.path.dirname(path.rstrip("/")) or "."
         if missing:  # the parent folder may have been made by a process that was killed before it could sync its name
-            with suppress(OSError):
-                self.sync_folder(os.path.dirname(path.rstrip("/")) or ".")
+            sync_name(self, path)
         for folder in reversed(missing):
             os.mkdir(native(folder), 0o750)
             self.sync_folder(os.path.dirname(folder.rstrip("/")) or ".")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 
 from staniel.journal.copy_mark import UNFINISHED, VERSION, clear_mark, set_mark
-from staniel.journal.disk.fs import File, Fs, Locked
+from staniel.journal.disk.fs import File, Fs, Locked, sync_name
 from staniel.journal.disk.os_fs import OsFs, is_folder, is_named, walk
 from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.kestrel.files import OWN_FOLDER, sidecar_folder
@@ -43,6 +43,8 @@ class NewSpool:
         fs = self.fs
         refuse_used(self.folder)
         fs.make_folder(self.own)
+        for folder in (self.own, self.folder):  # an earlier attempt may have been killed before these syncs
+            sync_name(fs, folder)
         self._lock()
         with removed_if_refused(self):
             set_mark(fs, self.own)
@@ -120,6 +122,8 @@ class NewSpool:
         if not is_unfinished(self.folder):
             raise OSError(errno.ENOTEMPTY, "it has no mark of an unfinished copy", self.folder)
         self._clear()
+        for folder in (self.folder, self.own):  # a power cut may bring back no file without the mark
+            self.fs.sync_folder(folder)
         shutil.rmtree(self.own)
         if not self._was_there:
             os.rmdir(self.folder)

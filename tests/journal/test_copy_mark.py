@@ -102,3 +102,57 @@ def test_every_tool_refuses_a_marked_copy_and_says_what_to_do(marked: Path, tmp_
         said = CliRunner().invoke(main, ["journal", *command])
         assert said.exit_code == 2 and "copy it again" in said.output, (command, said.output)
     assert not (tmp_path / "other").exists()
+
+
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls that sync and remove, in their order."""
+    calls: list[str] = []
+    fsync, unlink = os.fsync, os.unlink
+
+    def note_sync(fd: int) -> None:
+        calls.append(f"sync {os.readlink(f'/proc/self/fd/{fd}')}")
+        fsync(fd)
+
+    def note_unlink(path: str, *args: object, dir_fd: int | None = None) -> None:
+        calls.append(f"remove {os.path.basename(path)}")
+        unlink(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "unlink", note_unlink)
+    return calls
+
+
+def test_folders_that_a_killed_attempt_has_made_are_synced_before_anything_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "new/.staniel").mkdir(parents=True)  # killed here, the names are in the page cache alone
+    calls = synced(monkeypatch)
+    NewSpool(str(tmp_path / "new"), 0).close()
+    mark = calls.index(f"sync {tmp_path}/new/.staniel")
+    assert {f"sync {tmp_path}", f"sync {tmp_path}/new"} <= set(calls[:mark])
+
+
+def test_what_was_copied_is_removed_for_good_before_the_mark_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = NewSpool(str(tmp_path / "new"), 0)
+    (tmp_path / "new/orders").write_bytes(b"half of it")
+    calls = synced(monkeypatch)
+    spool.remove()
+    spool.close()
+    removed, durable = calls.index("remove orders"), calls.index(f"sync {tmp_path}/new")
+    assert removed < durable < calls.index("remove version")  # a power cut must not bring `orders` back alone
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_copy_that_cannot_be_removed_for_good_keeps_the_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = NewSpool(str(tmp_path / "new"), 0)
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        spool.remove()
+    assert is_unfinished(str(tmp_path / "new"))
+    spool.close()

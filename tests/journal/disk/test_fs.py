@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from staniel.journal.disk import os_fs
+from staniel.journal.disk.fs import JournalFailure, SyncFailed
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.replace_file import replace_file
+from staniel.journal.spool import Spool, SpoolError
 from staniel.server.sync_thread import close_apart
 from staniel.sim.disk.disk import Disk
 
@@ -119,3 +121,75 @@ def test_a_large_file_without_a_name_is_closed_where_no_client_waits_for_it(tmp_
 
 def is_open(number: int) -> bool:
     return os.path.exists(f"/proc/self/fd/{number}")
+
+
+def failing_sync(monkeypatch: pytest.MonkeyPatch, folder: str, number: int) -> None:
+    """Let each sync of `folder` fail."""
+    fsync = os.fsync
+
+    def sync(fd: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}") == folder:
+            raise OSError(number, os.strerror(number))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", sync)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE])
+def test_no_folder_is_made_in_one_whose_name_could_not_be_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    (tmp_path / "s").mkdir()  # by a process that was killed before its sync
+    failing_sync(monkeypatch, str(tmp_path), number)
+    with pytest.raises(SyncFailed, match=f"{os.strerror(number)}.*{tmp_path}"):
+        OsFs().make_folder(f"{tmp_path}/s/.staniel")
+    assert not (tmp_path / "s/.staniel").exists()
+    with pytest.raises(JournalFailure, match=f"sync failed: .*{os.strerror(number)}.*{tmp_path}"):
+        Spool(OsFs(), f"{tmp_path}/s")
+    assert not (tmp_path / "s/.staniel").exists()
+    (tmp_path / "s/.staniel").mkdir()  # killed a step later
+    with pytest.raises(SpoolError, match=f"cannot sync {tmp_path}: {os.strerror(number)}; "):
+        Spool(OsFs(), f"{tmp_path}/s")
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_no_folder_is_made_in_one_that_cannot_be_opened_for_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    (tmp_path / "s").mkdir()
+    opened = os.open
+
+    def refuse(path: str, flags: int, *args: int) -> int:
+        if path == str(tmp_path):
+            raise OSError(number, os.strerror(number), path)
+        return opened(path, flags, *args)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        OsFs().make_folder(f"{tmp_path}/s/.staniel")
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EROFS])
+def test_a_folder_is_made_where_the_one_around_it_knows_no_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    (tmp_path / "s").mkdir()  # mounted on a file system without a sync of folders
+    failing_sync(monkeypatch, str(tmp_path), number)
+    Spool(OsFs(), f"{tmp_path}/s")
+    assert (tmp_path / "s/.staniel").is_dir()
+
+
+def test_a_folder_is_made_in_one_whose_parent_this_user_may_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "s").mkdir()
+    opened = os.open
+
+    def refuse(path: str, flags: int, *args: int) -> int:
+        if path == str(tmp_path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return opened(path, flags, *args)
+
+    monkeypatch.setattr(os, "open", refuse)
+    Spool(OsFs(), f"{tmp_path}/s")
+    assert (tmp_path / "s/.staniel").is_dir()

@@ -271,9 +271,11 @@ class UndoRecovery:
         target, place = record.content.target_of(number), (int(head.after), head.at)
         if target in record.content.moved_behind:
             place = record.content.moved_behind[target].of(number, place)
+        kept = record.content.kept.get(number, frozenset())  # known before they were taken back
         return [
             self._intent(record, False, number, at, record.queue, target, place, each.added_ms, head.at_ms, each)
             for at, each in enumerate(head.items)
+            if at not in kept
         ]
 
     def _returning(self, record: UndoRecord, number: int) -> list[Intent]:
@@ -319,9 +321,12 @@ class UndoRecovery:
             # An item that did not leave needs no undo, nor does one that is back.
             if (fates.get(number) is not None) is is_undo:
                 kept.setdefault(record.id, {}).setdefault(slice_number, []).append(at)
-        for record in {record.id: record for record, *_ in self._intents.values()}.values():
-            heads = [Kept(number, places) for number, places in kept.get(record.id, {}).items()]
+        for record in list(self._moves):
             content = record.content
+            is_settled = content.settled == len(content.slices) or content.began.version < RESUMED_VERSION
+            if is_settled and content.settled_backs == len(content.backs):
+                continue
+            heads = [Kept(number, places) for number, places in kept.get(record.id, {}).items()]
             try:
                 self._write(record, [*heads, Settled(len(content.slices), len(content.backs))])
             except OSError as error:

@@ -363,10 +363,13 @@ class UndoContent(Struct):
             case Back(_, _, items):
                 self.backs.append(Place(at, size, len(items), 0))
             case Settled(slices, backs, after, last):
-                if backs > self.settled_backs:
-                    self.returned_behind = Behind((int(after), last), len(self.backs))
+                place = int(after), last
+                if place == (0, 0):  # none of it was copied: what is known of earlier copies holds
+                    pass
+                elif backs > self.settled_backs:
+                    self.returned_behind = Behind(place, len(self.backs))
                 elif slices:
-                    self.moved_behind[self.target_of(slices - 1)] = Behind((int(after), last), len(self.slices))
+                    self.moved_behind[self.target_of(slices - 1)] = Behind(place, len(self.slices))
                 self.settled, self.settled_backs = slices, backs
             case UndoBegan():
                 self.undoing = head

@@ -328,14 +328,13 @@ class RunningMove(TransferOperation):
         self._is_waiting = False
         self.broker.timers.soon(self)
 
+    def note_kept(self, found: SliceUnderWay) -> None:
+        self.write(Kept(found.number, list(range(found.sent, len(found.taken)))))
+
     def note_settled(self, found: SliceUnderWay) -> None:
-        if self.record is None:
-            return
-        content = self.record.content
-        number = content.settled
-        if found.sent < len(found.taken):
-            self.write(Kept(number, list(range(found.sent, len(found.taken)))))
-        self.write(Settled(number + 1, content.settled_backs, *found.behind))
+        if self.record is not None:
+            content = self.record.content
+            self.write(Settled(content.settled + 1, content.settled_backs, *found.behind))
 
     # the end
 

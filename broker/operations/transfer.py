@@ -69,7 +69,7 @@ class Bound:
 class SliceUnderWay(Struct, eq=False):
     """Items that were set aside, and their copies, on their way from `source` to the queue `target`. `ends`: files that
     must not be rewritten until it is settled. `sent`: how many copies were added; the others are back in their queue.
-    `behind`: where they end, as (after, at) of a Moving.
+    `behind`: where they end, as (after, at) of a Moving. `number`: of the slice in the file of a move.
     """
 
     source: Queue
@@ -80,6 +80,7 @@ class SliceUnderWay(Struct, eq=False):
     ends: Pinned
     sent: int = 0
     behind: tuple[FileNumber, int] = (0, 0)
+    number: int = 0
     is_settled: bool = False
 
 
@@ -206,6 +207,7 @@ class TransferOperation(Operation):
             return
         self.broker.transfers.announce(target.name, self)
         self._announced[target.name] = None
+        found.number = len(self.record.content.slices) if self.record is not None else 0
         self.write(describe(*noted_position(log)))
         came_by = append_log(self.source.journal)
         if came_by is not None and came_by.transfers_in:
@@ -238,12 +240,32 @@ class TransferOperation(Operation):
             found.sent = self._add(found, target, now_ms)
         if self._file is not None:
             self.broker.transfers.came(now_ms)
-        if found.sent < len(found.taken):
-            self._take_back(found, now_ms)
-        log = append_log(target.journal) if target is not None else None
-        if log is not None and found.sent:
+        log = append_log(target.journal) if target is not None and found.sent else None
+        if log is not None:
             found.behind = noted_position(log)
             log.transfers_in += 1
+        if found.sent == len(found.taken):
+            self._await_copies(found, log, now_ms)
+        elif self._file is None:
+            self._hand_back(found, log, now_ms)
+        else:
+            self.note_kept(found)
+            self.after_file(partial(self._hand_back, found, log), now_ms)
+
+    def note_kept(self, found: SliceUnderWay) -> None:
+        """Have the file say that the items behind the first `sent` do not go. Until the disk knows it they must not be
+        taken back: a start would take the ended transaction of such an item for a removal, and an equal copy for its.
+        """
+        raise NotImplementedError
+
+    def _hand_back(self, found: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
+        """The disk knows which items do not go."""
+        self._take_back(found, now_ms)
+        self._await_copies(found, log, now_ms)
+
+    def _await_copies(self, found: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
+        """Go on when the disk has the copies in `log`; None: it needs none."""
+        if log is not None:
             self.after_copies(log, partial(self._copied, found, log), now_ms)
         else:
             self._remove(found, now_ms)

@@ -255,3 +255,42 @@ def test_a_journal_that_is_written_anew_between_two_slices(how: Crash, monkeypat
         steps += 1
     assert rewrites and steps > 12
     assert not wrong
+
+
+BOUNDED = "queues.r.max_items = 2"
+
+
+def filled_meanwhile(filled_at: int, steps: int, how: Crash) -> Counter[bytes] | None:
+    """Move equal items to a queue that gets full in step `filled_at`, and return what a start finds that many steps
+    later; None: it was over.
+    """
+    world = World(BOUNDED)
+    put_equal(world, "q")
+    begin(world, ("POST", "/api/queues/q/move", {"to": "r"}))
+    for at in range(filled_at + steps):
+        if at == filled_at:
+            world.client().puts("filler", "r")
+        if not goes_on(world):
+            return None
+    again = World(BOUNDED, world.disk.crash(how), world.now_ms)
+    settles(again)
+    return Counter(again.items("q") + again.items("r"))
+
+
+@pytest.mark.parametrize("how", list(Crash))
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_an_item_that_finds_no_room_is_not_taken_for_one_that_has_arrived(
+    steps: int, how: Crash, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction has ended, as that of an item that has left; the copy is that of an equal one."""
+    monkeypatch.setattr(transfer, "STEPS_PER_TURN", steps)
+    monkeypatch.setattr(transfer, "STEPS_BESIDE_CLIENTS", steps)
+    tried, wrong = 0, []
+    for filled_at in range(12):
+        for more in range(12):
+            if (found := filled_meanwhile(filled_at, more, how)) is None:
+                break
+            tried += 1
+            if found[b"same"] != COUNT:
+                wrong.append((filled_at, more, found))
+    assert tried > 10 and not wrong

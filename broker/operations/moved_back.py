@@ -333,7 +333,7 @@ class RunningReturn(TransferOperation):
         self.send(taken, copies, back, describe, now_ms)
 
     def note_kept(self, found: SliceUnderWay) -> None:
-        """Write nothing: all of a Back go, or none, if their queue is deleted, where no copy can be taken for theirs."""
+        """Write nothing: all of a Back go, or none if their queue is deleted, where no copy can be taken for theirs."""
 
     def note_settled(self, found: SliceUnderWay) -> None:
         self._is_waiting = False

@@ -54,7 +54,7 @@ class Locked(Exception):
 
 MISSING = (FileNotFoundError, NotADirectoryError)  # an answer, where other errors are refusals
 UNSYNCABLE = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.EROFS})
-"""What a file system answers that has no sync of folders, or on which nothing can have been made."""
+"""Errors of a file system that has no sync of folders, or on which nothing can have been made."""
 UNKNOWN_BYTES = 1 << 62
 UNKNOWN_INODES = 1 << 62
 """Free and total bytes of a file system that does not tell them."""

@@ -39,7 +39,15 @@ def _close_at_exit() -> None:
                 transport.close_connection(transport)
 
 
+def _leave_after_fork() -> None:
+    """Close the parent's sockets in a forked child: as long as it has them, a parent that is killed stays connected."""
+    for transport in list(_open):
+        with suppress(Exception):
+            transport.leave_the_parent()
+
+
 atexit.register(_close_at_exit)
+os.register_at_fork(after_in_child=_leave_after_fork)
 
 
 class Transport(virtual.Transport):
@@ -78,7 +86,7 @@ class Transport(virtual.Transport):
     # connect and close
 
     def establish_connection(self) -> Transport:
-        self._leave_the_parent()
+        self.leave_the_parent()
         self._usable_control()
         super().establish_connection()
         _open.add(self)
@@ -110,7 +118,7 @@ class Transport(virtual.Transport):
             self.drop_wire(wire)
         self._leave_loop()
 
-    def _leave_the_parent(self) -> None:
+    def leave_the_parent(self) -> None:
         """Drop the parent's connections without a word, in a forked child."""
         if self._process == os.getpid():
             return
@@ -163,7 +171,7 @@ class Transport(virtual.Transport):
 
     def _usable_control(self) -> Wire:
         """Return the connection for requests, made again if the server has closed it while it was idle."""
-        self._leave_the_parent()
+        self.leave_the_parent()
         if self._control is not None and not self._control.is_usable:
             self._control.close()
             self._control = None
@@ -205,7 +213,7 @@ class Transport(virtual.Transport):
 
     def open_wire(self) -> Wire:
         """Make a connection that is read by the event loop, or by drain_events."""
-        self._leave_the_parent()
+        self.leave_the_parent()
         wire = connect(self._address())
         self._wires[wire.fd] = wire
         if self._loop is not None:
@@ -268,7 +276,7 @@ class Transport(virtual.Transport):
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Deliver one message. Raises TimeoutError if none comes in time."""
-        self._leave_the_parent()
+        self.leave_the_parent()
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             if any(channel.deliver_one() for channel in self._in_turn()):

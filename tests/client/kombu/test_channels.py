@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from staniel.client import Client
+from tests.client.kombu.conftest import url
 from tests.support.process import Server, until
 
 pytestmark = pytest.mark.programs("python:kombu")
@@ -248,6 +252,42 @@ def test_a_child_process_uses_connections_of_its_own(kombu: Any, connected: Conn
     assert [message.payload for message in drained(connection, 2, got)] == ["before", "in the child"]
     got[1].ack()
     assert drained(connection, 3, got)[2].payload == "after"
+
+
+HOLDS_AND_FORKS = """
+import os, sys, time, kombu, staniel.kombu
+connection = kombu.Connection(sys.argv[1])
+message = connection.default_channel.basic_get("inherited")
+assert message is not None
+if os.fork() == 0:
+    time.sleep(60)
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_killed_program_gives_back_its_messages_though_its_child_lives(connected: Connect, shared: Server) -> None:
+    publish(connected(shared), "inherited", "x")
+    command = [sys.executable, "-c", HOLDS_AND_FORKS, url(shared)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as program:
+        try:
+            assert program.stdout is not None and program.stdout.readline()
+            assert stored(shared)["inherited"] == 0
+            program.kill()
+            assert until(lambda: stored(shared)["inherited"] == 1)
+        finally:
+            os.killpg(program.pid, signal.SIGKILL)
+
+
+def test_a_silent_server_does_not_hold_up_a_publisher(kombu: Any, connected: Connect, server: Server) -> None:
+    connection = connected(server, transport_options={"answer_timeout_s": 0.2})
+    publish(connection, "silent", 1)
+    server.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(connection.recoverable_connection_errors, match="did not reply"):
+            publish(connection, "silent", 2)
+    finally:
+        server.signal(signal.SIGCONT)
 
 
 def test_an_idle_connection_survives_a_restart_of_the_server(kombu: Any, connected: Connect, server: Server) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import die_with_the_tests, running
+from tests.support.process import die_with_the_tests, run_staniel, running
 
 pytestmark = pytest.mark.programs("python:celery")
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "celery.md").read_text("utf-8")
@@ -34,6 +34,13 @@ def test_the_start_runs_as_it_stands(tmp_path: Path) -> None:
             process.kill()
             process.wait()
     assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", ""), (tmp_path / "log").read_text()
+
+
+def test_the_settings_are_those_of_the_server(tmp_path: Path) -> None:
+    (settings,) = re.findall(r"^```toml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    (tmp_path / "staniel.toml").write_text(settings)
+    checked = run_staniel("config", "check", str(tmp_path / "staniel.toml"))
+    assert "4 queues have settings of their own" in checked.stdout, checked.stderr
 
 
 def test_the_defaults_of_the_options_are_those_of_the_page() -> None:

@@ -232,7 +232,7 @@ def _of_queues(broker: Broker, now_ms: int) -> list[HealthReason]:
 
 def _about(broker: Broker, reason: ReasonName, names: list[str], now_ms: int) -> HealthReason:
     severity = Severity.WARNING
-    mend = mend_of(reason, names[0])
+    mend = mend_of(reason, names[:NAMES_MAX])
     if reason is ReasonName.READS_HELD:
         return HealthReason(reason, severity, _held(broker, names, now_ms), mend, len(names), tuple(names[:NAMES_MAX]))
     if reason is ReasonName.QUEUES_BLOCKED:
@@ -277,9 +277,11 @@ def _held(broker: Broker, names: list[str], now_ms: int) -> str:
     return f"open reads of {_names(names)} keep {what}"
 
 
-def mend_of(reason: ReasonName, name: str) -> str:
-    """Return the remedy for `reason`, of the queue `name`: a command stands at the end."""
-    word = quote(name)
+def mend_of(reason: ReasonName, names: list[str]) -> str:
+    """Return the remedy for `reason`, of the queues `names`: a command stands at the end, about all of them if it takes
+    several.
+    """
+    word, words = quote(names[0]), " ".join(map(quote, names))
     if reason is ReasonName.QUEUES_BLOCKED:
         return "mend or remove the files that the log names, then: staniel reload"
     if reason is ReasonName.QUEUES_UNREADABLE:
@@ -293,8 +295,8 @@ def mend_of(reason: ReasonName, name: str) -> str:
     if reason is ReasonName.QUEUE_NOT_READ:
         return "start its consumers; who is connected: staniel clients"
     if reason is ReasonName.DEAD_LETTERS:
-        return f"mend the workers, then: staniel redrive {word}"
-    return f"staniel resume {word}"
+        return f"mend the workers, then: staniel redrive {words}"
+    return f"staniel resume {words}"
 
 
 def _names(names: list[str]) -> str:

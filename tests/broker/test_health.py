@@ -216,6 +216,17 @@ def test_equal_reasons_of_many_queues_are_one_with_a_count() -> None:
     assert found.text.endswith("q9 and 20 more are full: their puts are refused")
 
 
+@pytest.mark.parametrize("count", [2, 300])
+def test_the_command_that_mends_several_queues_names_those_that_the_text_names(count: int) -> None:
+    world = World()
+    for number in range(count):
+        world.client().puts("x", f"q{number}")
+        assert asked(world, "POST", f"/api/queues/q{number}/pause", {})[0] == 200
+    found = reasons(world)[ReasonName.QUEUES_PAUSED]
+    assert found.mend == f"staniel resume {' '.join(found.queues)}" and found.queues[:2] == ("q0", "q1")
+    assert found.count == count and all(name in found.text for name in found.queues)
+
+
 def test_a_command_for_a_queue_is_quoted_for_the_shell() -> None:
     world = World(CONFIG)
     client = world.client()

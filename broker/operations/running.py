@@ -214,6 +214,7 @@ class Operation:
         left = max(0, self.total - self.done)
         returning = 0 if self.ended_ms else self.returning
         remaining_ms = 0 if self.ended_ms else (left * 1000 // rate if rate > 0 and not returning else -1)
+        can_be_undone = self.undo in self.broker.undos.by_id
         view = OperationView(
             id=self.id,
             operation=self.name,
@@ -228,8 +229,8 @@ class Operation:
             ended_at_ms=self.ended_ms,
             by=self.user or self.address,
             why=self.why,
-            undo=self.undo,
-            undo_until_at_ms=self.undo_until_ms,
+            undo=self.undo if can_be_undone else 0,
+            undo_until_at_ms=self.undo_until_ms if can_be_undone else 0,
             open=self.open,
             gone=self.gone,
             returning=returning,

@@ -133,9 +133,10 @@ export function audit() {
   const turn = (by) => { offset = Math.max(0, offset + by * AUDIT_ROWS); view.look(); };
   const later = h('button', { class: 'btn quiet', type: 'button', id: 'later', onclick: () => turn(-1) }, 'Newer');
   const earlier = h('button', { class: 'btn quiet', type: 'button', id: 'earlier', onclick: () => turn(1) }, 'Older');
+  const targetOf = ({ operation, target }) => (!target ? '' : operation === 'move' || operation === 'redrive' ? [' → ', link(target)] : operation === 'undo' || operation === 'cancel' ? `, operation ${target}` : `: ${f.oneLine(target)}`);
   const isShown = (each) => [each.operation, each.queue, each.target, each.client, each.user, each.why, each.result].some((text) => String(text).toLowerCase().includes(wanted));
   const rowOf = (each) => h('tr', { class: 'r' }, h('td', { class: 'num faint' }, each.id), h('td', { class: 'num' }, f.moment(each.at_ms, now())), h('td', null, h('b', null, each.operation)),
-    h('td', null, each.queue ? link(each.queue) : 'the server', each.target ? [' → ', link(each.target)] : ''), number(each.items),
+    h('td', null, each.queue ? link(each.queue) : 'the server', targetOf(each)), number(each.items),
     h('td', { class: each.result === 'done' ? '' : each.result === 'begun' ? 'muted' : 'warn', title: f.oneLine(each.why) }, f.oneLine(each.result)), h('td', { class: 'wrap' }, f.oneLine(each.client || 'the server'), each.user ? h('b', null, ` ${f.oneLine(each.user)}`) : '', h('span', { class: 'muted' }, ` ${each.protocol}`)),
     h('td', { class: 'muted wrap' }, f.oneLine(each.why), each.left_out ? ` ${f.many(each.left_out, 'line')} before this one left out` : ''));
   function draw(body, found) {

@@ -55,7 +55,7 @@ def carried_out(live: Live, method: str, path: str, body: dict[str, object], res
         return found  # the operation was short
     view = convert(dict(found), OperationView)
     try:
-        view = _end(live, view)
+        view = ended(live, view)
     except KeyboardInterrupt:
         mend = f"staniel operations {view.id} --cancel"
         click.echo(f"the server goes on with operation {view.id}; to end it: {mend}", err=True)
@@ -65,7 +65,8 @@ def carried_out(live: Live, method: str, path: str, body: dict[str, object], res
     return Answer(result(view))
 
 
-def _end(live: Live, view: OperationView) -> OperationView:
+def ended(live: Live, view: OperationView) -> OperationView:
+    """Wait for the end of an operation, with a bar on a terminal; return how it ended."""
     bar: Bar | None = None
     began_s, pause_s = time.monotonic(), FIRST_LOOK_S
     try:

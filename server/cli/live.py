@@ -29,6 +29,7 @@ TAKEN_AT_ONCE = 16
 SHOWN_BYTES = 200
 TEXT, HEX, RAW = "text", "hex", "raw"
 AUDIT_HEADS = ("ID", "WHEN", "OPERATION", "ABOUT", "ITEMS", "RESULT", "CLIENT", "PROTOCOL", "WHY")
+TO_QUEUES, ABOUT_OPERATIONS = ("move", "redrive"), ("undo", "cancel")  # what the target of an entry is
 ELSEWHERE = (("open_reads", "open with clients"), ("delayed_items", "in retry_delay"))
 STATUSES = ("up", "writeavoid", "readonly", "quiescent")
 Callback = Callable[..., Any]
@@ -317,13 +318,22 @@ def audit(live: Live, count: int) -> None:
             click.echo(f"before {each.id} there were {each.left_out:,} more of its kind", err=True)
 
 
+def _about(entry: AuditEntry) -> str:
+    """Return "jobs > other" of a move, "jobs: gets" of a pause, "jobs, operation 7" of an undo or a cancel."""
+    queue, target = printable(entry.queue), printable(entry.target)
+    if not (queue and target):
+        return queue or target
+    if entry.operation in ABOUT_OPERATIONS:
+        return f"{queue}, operation {target}"
+    return f"{queue} > {target}" if entry.operation in TO_QUEUES else f"{queue}: {target}"
+
+
 def _audit_row(entry: AuditEntry) -> list[str]:
-    about = printable(entry.queue) + f" > {printable(entry.target)}" * bool(entry.target)
     return [
         str(entry.id),
         moment(entry.at_ms),
         entry.operation,
-        about.strip(),
+        _about(entry),
         f"{entry.items:,}",
         entry.result.value,
         printable(entry.client),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import click
+import msgspec
 
 from staniel.broker.operations.running import OperationState, OperationView
+from staniel.server.cli.admin_client import Answer
+from staniel.server.cli.following import ended
 from staniel.server.cli.live import echo_table, live, moment
 from staniel.server.cli.live_command import Live, convert
 from staniel.server.cli.text import human_duration, printable
@@ -21,7 +24,7 @@ def operations(live: Live, number: int | None, is_cancelled: bool) -> None:
     """Show long operations: the running ones, then those that ended lately.
 
     Moves, redrives, purges, deletes and undos belong to the server: they continue when the command that began them
-    ends. The completed part of a cancelled operation stays; `undo ID` reverts it.
+    ends. --cancel waits for its end. The completed part of a cancelled operation stays; `undo ID` reverts it.
     """
     if number is None:
         if is_cancelled:
@@ -31,7 +34,11 @@ def operations(live: Live, number: int | None, is_cancelled: bool) -> None:
     else:
         path = f"/api/operations/{number}"
         found = live.client.post(f"{path}/cancel") if is_cancelled else live.client.get(path)
-        shown = [convert(found, OperationView)]
+        view = convert(found, OperationView)
+        if is_cancelled:
+            view = ended(live, view)
+            found = Answer(msgspec.to_builtins(view))
+        shown = [view]
     if not live.tell_json(found):
         echo_table(HEADS, [_row(each) for each in shown], *LEFT)
 

@@ -41,6 +41,9 @@ def test_a_running_move_tells_how_far_it_is() -> None:
     ended = shown(world)[0]
     assert (ended["state"], ended["done"], ended["undo"]) == ("done", COUNT, one["id"])
     assert asked(world, "GET", f"/api/operations/{one['id']}")[1] == ended
+    assert asked(world, "POST", f"/api/undo/{one['id']}")[0] == 200
+    undone = next(each for each in shown(world) if each["id"] == one["id"])
+    assert (undone["undo"], undone["undo_until_at_ms"]) == (0, 0), "no button for what is undone already"
 
 
 def cancelled(world: World, method: str, path: str, body: object = None) -> dict[str, object]:

@@ -662,6 +662,23 @@ def test_moments_have_their_zone_and_journal_at_reads_them(server: Server) -> No
     assert at.returncode == 0 and "no moment" not in at.stderr, at
 
 
+def test_the_audit_log_says_what_an_operation_was_about(server: Server) -> None:
+    fill(server, "q", 1)
+    say(server, "pause", "q", "--gets")
+    say(server, "resume", "q")
+    number = say(server, "move", "q", "r", "--yes").split()[-1]
+    say(server, "undo", number)
+    say(server, "status", "readonly")
+    lines = [re.sub(" {2,}", "|", line).split("|")[2:4] for line in say(server, "audit").splitlines()[1:]]
+    assert lines == [
+        ["pause", "q: gets"],
+        ["resume", "q: none"],
+        *2 * [["move", "q > r"]],
+        *2 * [["undo", f"r, operation {number}"]],
+        ["status", "readonly"],
+    ]
+
+
 def test_a_running_server_is_compared_with_a_file(server: Server, tmp_path: Path) -> None:
     fill(server, "q", 1)
     other = tmp_path / "other.toml"

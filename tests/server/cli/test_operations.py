@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import cast
 
+import click
+import pytest
+
+from staniel.server.cli.admin_client import AdminClient, Answer
+from staniel.server.cli.live_command import Live
+from staniel.server.cli.operations import operations
 from tests.server.cli.test_live import fill, refuses, run, say
 from tests.support.process import running
 from tests.support.wire import Wire
@@ -23,6 +31,47 @@ def test_operations_are_a_table_with_progress_and_result(tmp_path: Path) -> None
         assert refuses(run(server, "operations", number, "--cancel"), 1, f"operation {number} has ended: done")
         assert "expected ID with --cancel" in run(server, "operations", "--cancel").stderr
         assert refuses(run(server, "operations", "999"), 1, "there is no operation 999")
+
+
+class Ending:
+    """A server whose operation has ended at the second look."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def _view(self, state: str, **more: object) -> Answer:
+        shown = {"id": 7, "operation": "move", "queue": "q", "target": "r", "state": state, "done": 5, "total": 9}
+        times = {
+            "rate_per_second": 3,
+            "remaining_ms": 4000,
+            "started_at_ms": 1,
+            "ended_at_ms": 0,
+            "by": "me",
+            "why": "",
+        }
+        return Answer({**shown, **times, **more})
+
+    def post(self, path: str) -> Answer:
+        self.asked.append(path)
+        return self._view("running")
+
+    def get(self, path: str) -> Answer:
+        self.asked.append(path)
+        is_over = len(self.asked) > 2
+        return self._view("cancelled", ended_at_ms=2, why="it was cancelled") if is_over else self._view("running")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_cancel_tells_how_the_operation_ended(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    client = Ending()
+    with click.Context(operations, obj=Live(cast(AdminClient, client), as_json)) as context:
+        context.invoke(operations.callback, number=7, is_cancelled=True)  # type: ignore[arg-type]
+    assert client.asked == ["/api/operations/7/cancel", "/api/operations/7", "/api/operations/7"]
+    told = capsys.readouterr().out
+    if as_json:
+        assert json.loads(told)["state"] == "cancelled"
+    else:
+        assert told.splitlines()[1].split()[4:7] == ["cancelled", "5", "9"] and "it was cancelled" in told
 
 
 def test_a_redrive_to_several_homes_is_shown_like_a_move_and_undone(tmp_path: Path) -> None:

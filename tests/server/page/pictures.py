@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -64,6 +65,7 @@ FLOWS = (  # queue, items in a second, items out, how much that swings, over how
     ("thumbnails", 4, 4, 3, 20),
 )
 STEP_SECONDS = 0.1
+ARCHIVED, ARCHIVED_AT_ONCE = 200_000, 500
 COLOURS = 128  # a third of the bytes
 SHOTS = (  # name, route, width, height, dark, what is clicked
     ("page-overview", "", 1440, 900, False, ""),
@@ -101,13 +103,33 @@ def keep_busy(wire: Wire, is_over: threading.Event) -> None:
         time.sleep(max(0.0, began + at - time.monotonic()))
 
 
-def operate(server: Server) -> None:
+def operate(server: Server, wire: Wire) -> None:
     """Give the lists of operations and of the audit log something to show."""
     operator = Operator(server.second_port)
     operator.post("/api/queues/crawl/move", {"to": "crawl-again", "count": 4000})
     operator.post("/api/queues/recent/purge", {})
     operator.post("/api/queues/imports-csv/pause", {"gets": True, "puts": False})
     operator.post("/api/queues/thumbnails/pause", {"gets": True, "puts": False})
+    for number in range(ARCHIVED // ARCHIVED_AT_ONCE):
+        many = [order(number * ARCHIVED_AT_ONCE + each) for each in range(ARCHIVED_AT_ONCE)]
+        wire.say(b"".join(b"set archive 0 0 %d\r\n%b\r\n" % (len(each), each) for each in many))
+        wire.hear(len(b"STORED\r\n") * ARCHIVED_AT_ONCE)
+    cancelled = begun(operator, "/api/queues/archive/move", {"to": "archive-2025"})
+    until(operator, cancelled, lambda view: view["done"] > ARCHIVED // 4)
+    operator.post(f"/api/operations/{cancelled}/cancel", {})
+    until(operator, cancelled, lambda view: view["ended_at_ms"] > 0)
+    until(operator, begun(operator, f"/api/undo/{cancelled}", {}), lambda view: view["ended_at_ms"] > 0)
+    begun(operator, "/api/queues/archive/move", {"to": "archive-2025"})  # it runs while the picture is taken
+
+
+def begun(operator: Operator, path: str, body: object) -> int:
+    """Begin an operation, and return its id."""
+    return int(operator.ask("POST", path, body, prefer="respond-async").json["id"])
+
+
+def until(operator: Operator, number: int, is_so: Callable[[dict[str, int]], bool]) -> None:
+    while not is_so(operator.ask("GET", f"/api/operations/{number}").json):
+        time.sleep(0.02)
 
 
 def photograph(browser: Any, server: Server, wire: Wire, wanted: list[str]) -> None:
@@ -115,7 +137,7 @@ def photograph(browser: Any, server: Server, wire: Wire, wanted: list[str]) -> N
         if wanted and name not in wanted:
             continue
         if name == "page-operations":
-            operate(server)
+            operate(server, wire)
         if name == "page-thousand":
             for number in range(1000):
                 wire.put(f"tenant-{number:04}", order(number))

@@ -395,7 +395,8 @@ class Session:
         self.yield_turn(partial(self._rest, took_ms) if took_ms else None)
 
     def _rest(self, rest_ms: int, now_ms: int) -> None:
-        self.park(PULSE, now_ms + rest_ms, lambda _, now_ms: None, opens=False, peeks=False)
+        self.suspend(lambda _, now_ms: None)  # not `park`: a client that has ended its side still gets its replies
+        self.broker.timers.set(Rest(self), now_ms + rest_ms)
 
     def cancel_yield(self) -> bool:
         """Take back a `yield_turn` without a rest, because the turn ends in another way; False if there is none."""
@@ -544,6 +545,19 @@ class Session:
             self.out.append(reply)
         self.state = ON_HANG_UP[self.state]
         self.backlog.clear()
+
+
+class Rest:
+    """The rest of a session that has waited for the disk."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def due(self, now_ms: int) -> None:
+        if self._session.state is SUSPENDED:
+            self._session.deliver(True)
 
 
 class OpenReadReturn:

@@ -13,7 +13,7 @@ from staniel.broker.leases import Leases
 from staniel.broker.operations import audit, watch
 from staniel.broker.operations.audit import KEPT
 from staniel.broker.protocols import http, memcache, workq
-from staniel.broker.session import CLOSED, ProtocolSpec
+from staniel.broker.session import CLOSED, PARKED, ProtocolSpec
 from staniel.broker.timers import Timers
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
@@ -288,6 +288,7 @@ def test_a_pipeline_of_commands_that_wait_for_the_disk_leaves_the_others_as_much
     answers = []
     for _ in range(100):
         world.turn(2)
+        assert client.session.state is not PARKED, "one that ended its side would be disconnected without the rest"
         if heard := client.hears():
             answers.append((world.now_ms, heard.count(answer.decode().strip())))
     assert [count for _, count in answers] == [1, 1, 1]

@@ -292,6 +292,8 @@ def _recover_queue(broker: Broker, name: str, files: Files, now_ms: int, progres
     queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
     memory.bound(queue)
     memory.weigh(queue)
+    if broker.spool.is_file_size_limited and log.written_bytes > log.config.max_memory_bytes:
+        log.rotate(now_ms)  # an earlier server may have had larger files: a write to this one would be refused
     broker.maintenance.read_ahead.look(queue)
     return recovered.replay.has_items_with_xid()
 

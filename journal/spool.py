@@ -137,6 +137,7 @@ class Spool:
         self.failed_sync = FailedSyncMarker(fs, f"{self.own}/{MARK}", f"{self.own}/ballast", folder)
         self.cleared: list[tuple[str, str]] = []  # entries that stood in the way of our files, and their new places
         self.name_bytes_max = NAME_BYTES_MAX  # of a queue's name
+        self.is_file_size_limited = False  # set by the server: its process has a limit of file sizes
         self.stuck_plan: UnreadablePlan | None = None  # a conversion that is not finished
         self.used_log = b""  # the id of the redo log that the last server has left in use
         self._prepare()

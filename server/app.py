@@ -27,6 +27,7 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import LOCK, SpoolError
+from staniel.journal.workq.log import SEGMENT_BYTES
 from staniel.server import heap, signals
 from staniel.server.cli.progress import Display, megabytes
 from staniel.server.clock import ServerClock, steady_ms
@@ -83,11 +84,12 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
     journals, clients = raise_file_limit()
     if clients < CLIENTS_MIN:
         raise StartError(f"only {4 * clients} files may be open, at least {4 * CLIENTS_MIN} are needed (ulimit -n)")
-    check_file_size(config)
+    is_limited = check_file_size(config)
     check_network(config, report)
     found = flaws(config, OsFs(), os.environ)
     check_file_systems(config, found)
     broker = Broker(config, OsFs(close_apart), report, load, Logins(os.urandom(32), allowed_clients()))
+    broker.spool.is_file_size_limited = is_limited
     broker.group.open_files.allow(journals)
     broker.group.open_files.wait = ReopenWait(report, time.sleep)
     report_flaws(found, report)
@@ -102,14 +104,20 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
     report(Level.INFO, "server.stopped", **broker.stop_cause)
 
 
-def check_file_size(config: Config) -> None:
-    """Check that files may grow as large as a journal does before it is rotated. Raises StartError."""
+def check_file_size(config: Config) -> bool:
+    """Check that files may grow as large as a journal, or a segment of the command log, does before it is rotated.
+    Returns whether there is a limit. Raises StartError.
+    """
     most = file_bytes_max()
-    queues = config.resolved.values()
-    needed = max(max(each.max_memory_bytes, each.default_journal_bytes) for each in queues) + BALLAST_BYTES_MAX
+    sizes = [max(each.max_memory_bytes, each.default_journal_bytes) for each in config.resolved.values()]
+    if config.all_addresses("workq"):
+        sizes.append(config.workq.cmdlog_seg_bytes or SEGMENT_BYTES)
+    needed = max(sizes) + BALLAST_BYTES_MAX
     if 0 <= most < needed:
         why = f"a file may have at most {most} bytes, and journals need {needed} before they are rotated"
-        raise StartError(f"{why}; raise ulimit -f (LimitFSIZE=), or lower max_memory_size and default_journal_size")
+        settings = "max_memory_size, default_journal_size and cmdlog_seg_size"
+        raise StartError(f"{why}; raise ulimit -f (LimitFSIZE=), or lower {settings}")
+    return most >= 0
 
 
 def check_network(config: Config, report: EventSink) -> None:

@@ -89,6 +89,42 @@ def test_a_limit_of_file_sizes_below_a_journals_refuses_the_start(tmp_path: Path
     assert said.stderr.startswith("staniel: a file may have at most 1000000 bytes, and journals need ")
 
 
+LARGE = 20 << 20
+LIMITED = ("prlimit", f"--fsize={18 << 20}:{18 << 20}")
+SMALL = 'default.max_memory_size = "1MB"\ndefault.default_journal_size = "1MB"\n'
+
+
+@pytest.mark.programs("prlimit")
+@pytest.mark.parametrize("form", ["kestrel", "libkestrel"])
+def test_a_journal_larger_than_the_limit_of_file_sizes_is_rotated_before_anything_is_put(
+    tmp_path: Path, form: str
+) -> None:
+    with running(tmp_path, config=f'default.journal_format = "{form}"\n') as server:
+        with Wire(server.address) as wire:
+            for number in range(LARGE // 500_000):
+                assert wire.put("q", b"%03d" % number + b"x" * 500_000) == b"STORED"
+        server.stop()
+        server.config.write_text(SMALL)
+        server.wrapper, server.forked = LIMITED, False
+        for expected in (b"000", b"001"):
+            server.start()
+            with Wire(server.address) as wire:
+                taken = wire.get("q")
+                assert taken is not None and taken.startswith(expected)
+                assert wire.put("q", b"new") == b"STORED"
+            server.stop()
+
+
+@pytest.mark.programs("prlimit")
+def test_a_limit_of_file_sizes_below_a_segment_of_jobs_refuses_the_start(tmp_path: Path) -> None:
+    config = tmp_path / "staniel.toml"
+    config.write_text(SMALL)
+    command = [*Server(tmp_path).command, "--config", str(config), "--workq-port", "0"]
+    said = subprocess.run([*LIMITED, *command], capture_output=True, text=True)
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert "lower max_memory_size, default_journal_size and cmdlog_seg_size" in said.stderr
+
+
 def test_a_dangling_link_as_spool_is_named(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     said = run_staniel("serve", "--port", "0", "--spool", str(tmp_path / "link"))

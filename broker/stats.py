@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import merge
+from itertools import repeat
+from operator import call
 from typing import TYPE_CHECKING, TypeVar
 
-from staniel.broker.access import why_unreadable
-from staniel.broker.operations.held_reads import held_files
+from staniel.broker.figures import STAT_NAMES, STAT_READS, STATS_SOMETIMES, QueueLook
 from staniel.broker.version import WIRE_VERSION
 from staniel.compiled import BUILD
-from staniel.journal.journals import primary_log
-from staniel.journal.kestrel.log import Log
-from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.protocol.memcache.requests import Dialect
-from staniel.queues import ages
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Alias
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
     from staniel.broker.jobs import JobService
+    from staniel.journal.spool import Spool
     from staniel.queues.jobs.queue import JobQueue
 
 
@@ -28,9 +26,9 @@ S = TypeVar("S", str, bytes)
 RUN = 2048  # names that are sorted at once
 
 
-def named_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
+def named_stats(queue: Queue, spool: Spool, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
     """Yield (name, value) of one queue, under its names in the statistics of all queues."""
-    for name, value in queue_stats(queue, now_ms, dialect):
+    for name, value in queue_stats(queue, spool, now_ms, dialect):
         yield f"queue_{queue.name}_{name}", value
 
 
@@ -52,7 +50,7 @@ def by_name(broker: Broker, name: str, now_ms: int, dialect: Dialect) -> Iterato
     """Yield the statistics of one queue or alias; nothing for an unknown one."""
     queue = broker.queues.find(name)
     if queue is not None:
-        yield from queue_stats(queue, now_ms, dialect)
+        yield from queue_stats(queue, broker.spool, now_ms, dialect)
     elif name in broker.queues.aliases:
         yield from alias_stats(broker.queues.aliases[name])
     elif name in broker.queues.blocked:
@@ -105,49 +103,13 @@ def server_stats(broker: Broker, now_ms: int, totals: QueueTotals) -> Iterator[t
         yield "unreadable_command_logs", int(bool(broker.workq.trouble))
 
 
-def queue_stats(queue: Queue, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
-    """Yield Kestrel's statistics of one queue, then our own. `logsize` is the current journal file in bytes. `age` in
-    the Kestrel dialect has Kestrel's meaning.
-    """
-    queue.sync_counters()
-    counters, journal = queue.counters, queue.journal
-    log = primary_log(journal)
-    yield "items", queue.line.present
-    yield "bytes", queue.line.bytes
-    yield "total_items", counters.total_items
-    yield "logsize", log.current_bytes if log else 0
-    yield "expired_items", counters.expired_items
-    yield "mem_items", queue.line.memory_items
-    yield "mem_bytes", queue.line.memory_bytes
-    yield "age", queue.age_ms(now_ms) if dialect is Dialect.KESTREL else ages.ready_ms(queue, now_ms)
-    yield "discarded", counters.discarded
-    yield "waiters", len(queue.waiters)
-    yield "open_transactions", len(queue.open_reads)
-    yield "transactions", counters.transactions
-    yield "canceled_transactions", counters.canceled_transactions
-    yield "total_flushes", counters.total_flushes
-    yield "journal_rewrites", log.rewrites if isinstance(log, Log) else 0
-    yield "journal_rotations", log.rotations if isinstance(log, Log | StreamWriter) else 0
-    yield "age_of_all", ages.oldest_ms(queue, now_ms)
-    yield "delayed_items", len(queue.delayed)
-    yield "timed_out_transactions", counters.timed_out_transactions
-    yield "dead_letters", counters.dead_letters
-    if queue.open_reads and (held := held_files(queue, now_ms)).bytes:
-        yield "held_bytes", held.bytes
-        yield "held_ms", held.ms
-    if queue.had_children:
-        yield "children", ",".join(queue.children)
-    if queue.gets_paused or queue.puts_paused:
-        yield "paused", pause_name(queue)
-    if queue.line.read_error is not None:
-        yield "unreadable", why_unreadable(queue.line.read_error)
-
-
-def pause_name(queue: Queue) -> str:
-    """Return which requests of the queue are paused."""
-    if queue.gets_paused:
-        return "all" if queue.puts_paused else "gets"
-    return "puts" if queue.puts_paused else "none"
+def queue_stats(queue: Queue, spool: Spool, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
+    """Yield Kestrel's statistics of one queue, then our own. `logsize` is the current journal file in bytes."""
+    look = QueueLook(queue, now_ms, spool, dialect)
+    yield from zip(STAT_NAMES, map(call, STAT_READS, repeat(look)), strict=True)
+    for stat, read, is_shown in STATS_SOMETIMES:
+        if is_shown(look):
+            yield stat, read(look)
 
 
 def alias_stats(alias: Alias) -> Iterator[tuple[str, object]]:

@@ -45,7 +45,7 @@ def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
         return True
 
     def show(queue: Queue, now_ms: int) -> bool:
-        tell(stats.named_stats(queue, now_ms, session.dialect))
+        tell(stats.named_stats(queue, broker.spool, now_ms, session.dialect))
         return True
 
     def show_all() -> None:

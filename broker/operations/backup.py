@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from staniel.broker.operations.views import SYNC_NAMES
+from staniel.broker.figures import SYNC_NAMES
 from staniel.broker.session import SessionState
 from staniel.broker.version import VERSION
 from staniel.journal.background import CallbackTask

@@ -10,16 +10,12 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
+from staniel.broker.figures import METRIC_PREFIX, METRICS, QueueLook
 from staniel.broker.latencies import Histogram
 from staniel.broker.operations.health import queues_by_reason
-from staniel.broker.operations.held_reads import held_files
 from staniel.broker.operations.process import ProcessFigures
 from staniel.broker.operations.reasons import Health, ReasonName
-from staniel.broker.operations.views import ServerView, unsynced_bytes
-from staniel.journal.journals import total_bytes
-from staniel.queues import ages
+from staniel.broker.operations.views import ServerView
 from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -37,38 +33,7 @@ class MetricKind(Enum):
     HISTOGRAM = "histogram"
 
 
-class Family(Struct, frozen=True):
-    """A metric of queues: its name, its meaning. `is_sum`: several queues together have the sum of their values, else
-    the maximum.
-    """
-
-    name: str
-    kind: MetricKind
-    help: str
-    is_sum: bool = True
-
-
-FAMILIES = (
-    Family("staniel_queue_items", MetricKind.GAUGE, "Items that wait in the queue."),
-    Family("staniel_queue_bytes", MetricKind.GAUGE, "Payload of the items that wait."),
-    Family("staniel_queue_age_seconds", MetricKind.GAUGE, "Age of the oldest item that waits.", False),
-    Family("staniel_queue_memory_bytes", MetricKind.GAUGE, "Payload kept in memory."),
-    Family("staniel_queue_open_reads", MetricKind.GAUGE, "Items in the hands of clients."),
-    Family("staniel_queue_delayed_items", MetricKind.GAUGE, "Items at rest before another try."),
-    Family("staniel_queue_waiters", MetricKind.GAUGE, "Clients that wait for an item."),
-    Family("staniel_queue_put_items_total", MetricKind.COUNTER, "Items put since the start."),
-    Family("staniel_queue_put_bytes_total", MetricKind.COUNTER, "Payload put since the start."),
-    Family("staniel_queue_delivered_items_total", MetricKind.COUNTER, "Items handed out since the start."),
-    Family("staniel_queue_expired_items_total", MetricKind.COUNTER, "Items expired since the start."),
-    Family("staniel_queue_discarded_items_total", MetricKind.COUNTER, "Items dropped for new ones."),
-    Family("staniel_queue_dead_letters_total", MetricKind.COUNTER, "Items given up to the dead letters."),
-    Family("staniel_queue_timed_out_reads_total", MetricKind.COUNTER, "Open reads ended by time."),
-    Family("staniel_queue_aborted_reads_total", MetricKind.COUNTER, "Open reads given back."),
-    Family("staniel_queue_journal_bytes", MetricKind.GAUGE, "Size of the queue's journal files."),
-    Family("staniel_queue_unsynced_bytes", MetricKind.GAUGE, "Written, and not yet synced to the disk."),
-    Family("staniel_queue_held_bytes", MetricKind.GAUGE, "Segments that only open reads keep."),
-    Family("staniel_queue_held_seconds", MetricKind.GAUGE, "For how long the first of these reads is open.", False),
-)
+_READS = tuple(figure.read for figure in METRICS)
 REASON_QUEUES_MAX = 1_000  # of one reason
 QUEUES_PER_PIECE = 1_000  # of one family: half a millisecond, of ages a whole one
 
@@ -83,37 +48,16 @@ def _label(name: str) -> str:
 
 
 def queue_samples(broker: Broker, queue: Queue, now_ms: int) -> tuple[float, ...]:
-    """Return the values of FAMILIES, in their order. A QueueSnapshot would take three times as long."""
-    queue.sync_counters()
-    line, counters, journal, held = queue.line, queue.counters, queue.journal, held_files(queue, now_ms)
-    return (
-        line.present,
-        line.bytes,
-        0 if line.read_error is not None else ages.ready_ms(queue, now_ms) / 1000,
-        line.memory_bytes,
-        len(queue.open_reads),
-        len(queue.delayed),
-        len(queue.waiters),
-        counters.total_items,
-        counters.put_bytes,
-        counters.get_items_hit,
-        counters.expired_items,
-        counters.discarded,
-        counters.dead_letters,
-        counters.timed_out_transactions,
-        counters.canceled_transactions,
-        total_bytes(journal),
-        unsynced_bytes(broker, queue),
-        held.bytes,
-        held.ms / 1000,
-    )
+    """Return the values of METRICS, in their order. A QueueSnapshot would take longer."""
+    look = QueueLook(queue, now_ms, broker.spool)
+    return tuple([read(look) for read in _READS])
 
 
 class QueueMetrics:
     """A collector of samples, queue by queue, which returns them by family, as the format demands."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[str, tuple[float, ...]]] = []  # a label, the values of FAMILIES
+        self._rows: list[tuple[str, tuple[float, ...]]] = []  # a label, the values of METRICS
         self._others: list[float] | None = None
 
     def add(self, name: str, values: tuple[float, ...]) -> None:
@@ -122,17 +66,17 @@ class QueueMetrics:
 
     def add_to_others(self, values: tuple[float, ...]) -> None:
         """Add a queue to those that share one label."""
-        others = self._others or [0] * len(FAMILIES)
-        for at, (family, value) in enumerate(zip(FAMILIES, values, strict=True)):
-            others[at] = others[at] + value if family.is_sum else max(others[at], value)
+        others = self._others or [0] * len(METRICS)
+        for at, (figure, value) in enumerate(zip(METRICS, values, strict=True)):
+            others[at] = others[at] + value if figure.is_sum else max(others[at], value)
         self._others = others
 
     def families(self) -> Iterator[bytes]:
         """Yield the text of each family, in pieces of a millisecond at most."""
         rows = self._rows
-        for at, family in enumerate(FAMILIES):
-            text = _head(family.name, family.kind, family.help)
-            name = family.name
+        for at, figure in enumerate(METRICS):
+            name = METRIC_PREFIX + figure.metric
+            text = _head(name, MetricKind.COUNTER if figure.is_counter else MetricKind.GAUGE, figure.help)
             for begin in range(0, len(rows), QUEUES_PER_PIECE):
                 part = rows[begin : begin + QUEUES_PER_PIECE]
                 text += "".join([f"{name}{label}{values[at]}\n" for label, values in part])

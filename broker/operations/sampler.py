@@ -21,14 +21,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from staniel.broker.failures import report_failure
+from staniel.broker.figures import QueueLook, QueueRow, queue_row
 from staniel.broker.operations.health import health
 from staniel.broker.operations.history import POINTS, RING_BYTES_MAX, HistoryRing, Point
-from staniel.broker.operations.reasons import Health, ReasonName
-from staniel.broker.operations.views import SYNC_NAMES, unsynced_bytes
+from staniel.broker.operations.reasons import Health
 from staniel.broker.share import Share
-from staniel.broker.stats import pause_name
-from staniel.journal.journals import primary_log, total_bytes
-from staniel.queues.config import UNLIMITED_ITEMS
 from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -47,31 +44,6 @@ LOOK_MAX = 16  # items at the head, of which the oldest counts
 STATE_MS = 500
 DISK_STEP_BYTES = 1 << 20
 GONE_MAX = 1_000  # deleted queues that pages are told of; beyond that they start again
-
-
-class QueueRow(Struct, frozen=True, array_like=True):
-    """A queue's row for pages, as an array. `oldest_at_ms` 0: no item can be handed out. Rates: items a second since
-    the last look. `max_items` -1: no limit. `dead_letters_to` "": nowhere. A deleted queue is its name alone.
-    `reasons`: those of `health` that are about the queue and take time to see.
-    """
-
-    name: str
-    items: int
-    bytes: int
-    oldest_at_ms: int
-    put_rate: float
-    get_rate: float
-    open_reads: int
-    waiters: int
-    unsynced_bytes: int
-    journal_bytes: int
-    paused: str
-    sync: str
-    max_items: int
-    dead_letters_to: str
-    unreadable: bool
-    memory_bytes: int
-    reasons: tuple[ReasonName, ...] = ()
 
 
 class QueueSums(Struct):
@@ -318,24 +290,12 @@ class Sampler:
         put_rate = 0.0 if is_first else max(0, puts - row.puts) * 1000 / passed_ms
         get_rate = 0.0 if is_first else max(0, gets - row.gets) * 1000 / passed_ms
         row.puts, row.gets, row.looked_ms = puts, gets, now_ms
-        config, is_kept = queue.config, primary_log(queue.journal) is not None
-        return QueueRow(
-            name=queue.name,
-            items=queue.line.present,
-            bytes=queue.line.bytes,
+        return queue_row(
+            QueueLook(queue, now_ms, self.broker.spool),
             oldest_at_ms=_oldest_at_ms(queue, now_ms),
             put_rate=round(put_rate, 2),
             get_rate=round(get_rate, 2),
-            open_reads=len(queue.open_reads),
-            waiters=len(queue.waiters),
-            unsynced_bytes=unsynced_bytes(self.broker, queue) if is_kept else 0,
-            journal_bytes=total_bytes(queue.journal),
-            paused=pause_name(queue),
-            sync=SYNC_NAMES.get(config.sync_ms, f"{config.sync_ms}ms") if is_kept else "none",
-            max_items=config.max_items if config.max_items < UNLIMITED_ITEMS else -1,
-            dead_letters_to=config.dead_letter_queue,
             unreadable=queue.line.read_error is not None,
-            memory_bytes=queue.line.memory_bytes,
             reasons=self.broker.watch.reasons.get(queue.name, ()),
         )
 

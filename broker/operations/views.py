@@ -11,14 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, structs
 
-from staniel.broker.access import why_unreadable
-from staniel.broker.operations.held_reads import held_files
-from staniel.broker.stats import pause_name
+from staniel.broker.figures import QueueLook, QueueSnapshot, snapshot
 from staniel.broker.version import VERSION
 from staniel.compiled import BUILD
-from staniel.journal.journals import append_log, primary_log, removal_log, total_bytes
-from staniel.queues import ages
-from staniel.queues.config import SYNC_OS, Format
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 
@@ -29,44 +24,6 @@ if TYPE_CHECKING:
 HOLDS_MAX = 20  # queues of one client
 WALLS = frozenset(("added_at_ms", "expires_at_ms", "put_at_ms", "left_at_ms"))
 View = TypeVar("View", bound=Struct)
-SYNC_NAMES = {0: "always", SYNC_OS: "os"}
-
-
-class QueueSnapshot(Struct, frozen=True):
-    """A queue. `age_ms`: of the oldest item that can be handed out; `oldest_ms`: of all that it holds, open reads
-    included. `unsynced_bytes`: written to its files, and a power cut could take them. `put_items` and
-    `delivered_items`: since the process loaded it. `sync`: "always", "os", or a duration. `unreadable`: why nothing can
-    be read from it; empty if it can. `held_bytes`: of files that open reads alone keep, `held_ms`: for how long.
-    """
-
-    name: str
-    items: int
-    bytes: int
-    age_ms: int
-    oldest_ms: int
-    memory_items: int
-    memory_bytes: int
-    open_reads: int
-    delayed_items: int
-    leaving_items: int
-    waiters: int
-    put_items: int
-    put_bytes: int
-    delivered_items: int
-    expired_items: int
-    discarded_items: int
-    dead_letters: int
-    timed_out_reads: int
-    aborted_reads: int
-    journal_format: str
-    journal_bytes: int
-    unsynced_bytes: int
-    sync: str
-    paused: str
-    children: list[str]
-    unreadable: str
-    held_bytes: int = 0
-    held_ms: int = 0
 
 
 class OpenReadView(Struct, frozen=True):
@@ -153,54 +110,8 @@ class JobsView(Struct, frozen=True):
 
 
 def queue_view(broker: Broker, queue: Queue, now_ms: int) -> QueueSnapshot:
-    """Return a snapshot of one queue. Takes 10 us."""
-    queue.sync_counters()
-    line, counters, config, journal = queue.line, queue.counters, queue.config, queue.journal
-    error, held = line.read_error, held_files(queue, now_ms)
-    is_kept = primary_log(journal) is not None
-    is_stream = is_kept and broker.spool.format_of(queue.name, config) is Format.LIBKESTREL
-    kept_in = (Format.LIBKESTREL if is_stream else Format.KESTREL).value if is_kept else "none"
-    return QueueSnapshot(
-        name=queue.name,
-        items=line.present,
-        bytes=line.bytes,
-        age_ms=0 if error is not None else ages.ready_ms(queue, now_ms),
-        oldest_ms=ages.oldest_ms(queue, now_ms),
-        memory_items=line.memory_items,
-        memory_bytes=line.memory_bytes,
-        open_reads=len(queue.open_reads),
-        delayed_items=len(queue.delayed),
-        leaving_items=len(queue.leaving) + (queue.unrecorded is not None),
-        waiters=len(queue.waiters),
-        put_items=counters.total_items,
-        put_bytes=counters.put_bytes,
-        delivered_items=counters.get_items_hit,
-        expired_items=counters.expired_items,
-        discarded_items=counters.discarded,
-        dead_letters=counters.dead_letters,
-        timed_out_reads=counters.timed_out_transactions,
-        aborted_reads=counters.canceled_transactions,
-        journal_format=kept_in,
-        journal_bytes=total_bytes(journal),
-        unsynced_bytes=unsynced_bytes(broker, queue),
-        sync=SYNC_NAMES.get(config.sync_ms, f"{config.sync_ms}ms") if is_kept else "none",
-        paused=pause_name(queue),
-        children=list(queue.children),
-        unreadable="" if error is None else why_unreadable(error),
-        held_bytes=held.bytes,
-        held_ms=held.ms,
-    )
-
-
-def unsynced_bytes(broker: Broker, queue: Queue) -> int:
-    """Return how many bytes of a queue's files no sync has covered yet. In libkestrel's format: of the file for its
-    items and of the file for its removals together.
-    """
-    fs, added, removed = broker.spool.fs, append_log(queue.journal), removal_log(queue.journal)
-    found = fs.unsynced_bytes(added.path) if added is not None else 0
-    if removed is not None and removed is not added:
-        found += fs.unsynced_bytes(removed.path)
-    return found
+    """Return a snapshot of one queue."""
+    return snapshot(QueueLook(queue, now_ms, broker.spool))
 
 
 def by_the_wall(view: View, ahead_ms: int) -> View:

@@ -128,6 +128,7 @@ function learn(event) {
   isDated = true;
   saidAt = event.at_ms;
   if (event.is_first) generation += 1;
+  if (event.fields) columns = event.fields.map((field) => SHORT[field] || field);
   const isAgain = event.is_first && generation > 1;
   if (event.server) store.isOther = isOther(event.server);
   for (const name of ['server', 'health', 'totals', 'disk']) if (event[name]) store[name] = event[name];
@@ -151,19 +152,26 @@ function isOther({ version: number, build }) {
   return told !== program;
 }
 
-function learnRow(fields) {
-  const [name] = fields;
-  if (fields.length === 1) {
+// What the page calls a field of a row, if that is not the field's own name.
+const SHORT = {
+  oldest_at_ms: 'oldestAt', put_rate: 'in', get_rate: 'out', open_reads: 'open', unsynced_bytes: 'unsynced',
+  journal_bytes: 'journal', max_items: 'max', dead_letters_to: 'deadTo', memory_bytes: 'memory',
+};
+let columns = []; // of each row, in their order, as the first event names them
+
+function learnRow(values) {
+  const [name] = values;
+  if (values.length === 1) {
     store.rows.delete(name);
     return;
   }
-  let row = store.rows.get(name);
-  if (!row) {
-    row = { name, spark: [], inSmooth: fields[4], outSmooth: fields[5] };
+  const row = store.rows.get(name) || { spark: [] };
+  columns.forEach((column, at) => { row[column] = values[at]; });
+  if (!store.rows.has(name)) {
+    row.inSmooth = row.in;
+    row.outSmooth = row.out;
     store.rows.set(name, row);
   }
-  [, row.items, row.bytes, row.oldestAt, row.in, row.out, row.open, row.waiters, row.unsynced, row.journal, row.paused,
-    row.sync, row.max, row.deadTo, row.unreadable, row.memory, row.reasons] = fields;
   row.generation = generation;
   judge(row);
 }

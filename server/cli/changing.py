@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 import click
 from msgspec import Struct
 
+from staniel.broker.figures import QueueSnapshot
 from staniel.broker.operations.browse import Matches
 from staniel.broker.operations.undo import UndoView
-from staniel.broker.operations.views import QueueSnapshot
 from staniel.server.cli.admin_client import AdminError, Answer, Unreachable, queue_path
 from staniel.server.cli.following import carried_out, deleted, moved, purged, returned
 from staniel.server.cli.live import COMMANDS, COUNT, YES, Callback, a_queue, check_queue, echo_table, live, moment

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from staniel.broker.events import Level
+from staniel.broker.figures import METRICS
 from staniel.broker.operations.health import DAY_MS, health
-from staniel.broker.operations.metrics import FAMILIES, queue_samples, server_metrics
+from staniel.broker.operations.metrics import queue_samples, server_metrics
 from staniel.broker.operations.reasons import HealthReason, ReasonName, Severity
 from staniel.broker.operations.views import queue_view, server_view
 from staniel.broker.operations.watch import AT_ONCE_MAX, HELD_MS, MARK_MS, ROUND_MS, UNREAD_MS, Watch
@@ -153,7 +154,7 @@ def held(world: World, name: str = "q") -> tuple[int, int]:
     queue = world.broker.queues.find(name)
     assert queue is not None
     view = queue_view(world.broker, queue, world.now_ms)
-    at = [family.name for family in FAMILIES].index("staniel_queue_held_bytes")
+    at = [figure.metric for figure in METRICS].index("held_bytes")
     assert queue_samples(world.broker, queue, world.now_ms)[at : at + 2] == (view.held_bytes, view.held_ms / 1000)
     reply = world.client().says("stats").hears()
     assert (f"queue_{name}_held_bytes {view.held_bytes}" in reply) == (view.held_bytes > 0)

@@ -15,7 +15,7 @@ def stats(world: World | JobWorld, dialect: Dialect = Dialect.MEMCACHED) -> dict
     broker = world.broker
     found = dict(server_stats(broker, world.now_ms, QueueTotals(broker.queues)))
     for queue in broker.queues:
-        found |= named_stats(queue, world.now_ms, dialect)
+        found |= named_stats(queue, world.broker.spool, world.now_ms, dialect)
     return {**found, **dict(itertools.chain(*other_stats(broker)))}
 
 

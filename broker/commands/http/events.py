@@ -14,9 +14,10 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from staniel.broker.commands.http.exchange import Exchange
+from staniel.broker.figures import QueueRow
 from staniel.broker.operations import views
 from staniel.broker.operations.reasons import Health
-from staniel.broker.operations.sampler import DiskView, LoadView, QueueRow, QueueSums, Sampler, Seen
+from staniel.broker.operations.sampler import DiskView, LoadView, QueueSums, Sampler, Seen
 from staniel.broker.session import PULSE
 from staniel.protocol.http import replies
 
@@ -27,20 +28,23 @@ ALIVE_MS = 3_000  # a page that gets no event for longer than twice this reports
 RETRY_MS = 1_000  # for the browser, when the connection ends
 EVENT_BYTES_MAX = 64 << 10
 FIRST_ROWS = 400  # of one event: they take a millisecond
+_FIELDS = replies.encode(QueueRow.__struct_fields__)
 SPARKS = 100  # queues of one event: the last ten minutes take 20 us each
 
 
 class PageEvent(Struct, frozen=True):
     """An event, as the API's description shows it. `at_ms`: the server's time. `is_first`: forget what earlier events
-    said. `more`: further rows follow at once. `server` comes in the first event; `health`, `totals`, `disk` and `load`
-    there, and when they have changed; `rows` are the queues that have changed. `sparks`: of queues, the largest depth
-    of the last ten minutes, and the depth every 10 s as letters (see `HistoryRing.spark`).
+    said. `more`: further rows follow at once. `server` and `fields` come in the first event; `health`, `totals`,
+    `disk` and `load` there, and when they have changed. `rows` are the queues that have changed, each an array of the
+    values of `fields`, or its name alone once it is deleted. `sparks`: of queues, the largest depth of the last ten
+    minutes, and the depth every 10 s as letters (see `HistoryRing.spark`).
     """
 
     at_ms: int
     is_first: bool | UnsetType = UNSET
     more: bool | UnsetType = UNSET
     server: views.ServerView | UnsetType = UNSET
+    fields: list[str] | UnsetType = UNSET
     health: Health | UnsetType = UNSET
     totals: QueueSums | UnsetType = UNSET
     disk: DiskView | UnsetType = UNSET
@@ -109,7 +113,8 @@ class PageEvents:
         sparks = [] if is_first or more else self._next_sparks()
         pieces = [b'"at_ms":%d' % self._broker.calendar.wall_ms(now_ms)]
         if is_first:
-            pieces.append(b'"is_first":true,"server":' + replies.encode(views.server_view(self._broker, now_ms)))
+            server = replies.encode(views.server_view(self._broker, now_ms))
+            pieces.append(b'"is_first":true,"server":%b,"fields":%b' % (server, _FIELDS))
         if more:
             pieces.append(b'"more":true')
         pieces += self._news(now_ms)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from staniel.broker import stats
+from staniel.broker.broker import Broker
 from staniel.broker.commands.batches import BatchCommand
 from staniel.broker.commands.http.exchange import Exchange
 from staniel.broker.version import VERSION, WIRE_VERSION
@@ -68,12 +69,14 @@ def show_stats(exchange: Exchange, now_ms: int) -> None:
 
     def look(queue: Queue, now_ms: int) -> bool:
         totals.add(queue)
-        values = [(f"q/{queue.name}/{name}", name in QUEUE_COUNTERS, value) for name, value in _of(queue, now_ms)]
+        values = [
+            (f"q/{queue.name}/{name}", name in QUEUE_COUNTERS, value) for name, value in _of(broker, queue, now_ms)
+        ]
         for kind, found in _by_kind(values).items():
             texts[kind].append(show(found))
         return True
 
-    def send() -> None:
+    def send(_: int) -> None:
         values = [(name, name in COUNTERS, value) for name, value in stats.server_stats(broker, now_ms, totals)]
         for kind, found in _by_kind(sorted(values)).items():
             before = [each for each in found if each[0] < "q/"]
@@ -83,11 +86,15 @@ def show_stats(exchange: Exchange, now_ms: int) -> None:
         exchange.add_each(_pieces(texts, JSON_FRAME if is_json else TEXT_FRAME))
 
     queues = sorted(broker.queues, key=lambda queue: f"{queue.name}/")
-    BatchCommand(exchange.session, queues, look, send, QUEUES_PER_TURN).step(now_ms)
+
+    def finish() -> None:
+        exchange.session.yield_turn(exchange.guarded(send))  # the server's part is as long as that of some queues
+
+    BatchCommand(exchange.session, queues, look, finish, QUEUES_PER_TURN).step(now_ms)
 
 
-def _of(queue: Queue, now_ms: int) -> list[tuple[str, object]]:
-    return sorted(stats.queue_stats(queue, now_ms, Dialect.KESTREL))
+def _of(broker: Broker, queue: Queue, now_ms: int) -> list[tuple[str, object]]:
+    return sorted(stats.queue_stats(queue, broker.spool, now_ms, Dialect.KESTREL))
 
 
 def _by_kind(values: list[tuple[str, bool, object]]) -> dict[str, list[tuple[str, object]]]:

@@ -21,7 +21,7 @@ from staniel.broker.rights import Role
 from staniel.protocol.http import replies
 from staniel.queues.queue import Queue
 
-VIEWS_PER_TURN = 100  # 1 ms
+VIEWS_PER_TURN = 50  # 1 ms
 METRICS_PER_TURN = 128  # 1 ms
 RANKED_PER_TURN = 2_000  # 1 ms
 READS_MAX = 1000

@@ -10,6 +10,7 @@ from staniel.broker.commands.http import actions, backup, choosing, kestrel, que
 from staniel.broker.commands.http.events import CONTENT_TYPE as EVENTS
 from staniel.broker.commands.http.events import PageEvent
 from staniel.broker.commands.http.exchange import Exchange
+from staniel.broker.figures import QueueSnapshot
 from staniel.broker.operations.audit import AuditEntry
 from staniel.broker.operations.backup import HeldFiles
 from staniel.broker.operations.browse import Matches, Page
@@ -19,7 +20,7 @@ from staniel.broker.operations.last_backup import BackupMade
 from staniel.broker.operations.reasons import Health
 from staniel.broker.operations.running import OperationView
 from staniel.broker.operations.undo import UndoView
-from staniel.broker.operations.views import ClientView, JobsView, OpenReadView, QueueSnapshot, ServerView, WaiterView
+from staniel.broker.operations.views import ClientView, JobsView, OpenReadView, ServerView, WaiterView
 from staniel.protocol.http import replies
 
 Handler = Callable[[Exchange, int], None]

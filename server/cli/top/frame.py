@@ -10,10 +10,10 @@ from datetime import datetime
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from staniel.broker.figures import QueueRow
 from staniel.broker.operations.reasons import Severity
-from staniel.broker.operations.sampler import QueueRow
 from staniel.server.cli.text import counted, human_duration, human_size, printable
-from staniel.server.cli.top.model import COLUMNS, Column, LinkState, TopModel
+from staniel.server.cli.top.model import COLUMNS, Column, LinkState, TopModel, rate_text
 
 NAME_MIN = 12
 HEADER_LINES, FOOTER_LINES = 4, 1
@@ -92,7 +92,7 @@ def _header(model: TopModel, where: str, now_ms: int, width: int) -> list[Text]:
     uptime = f", up {human_duration(max(0, now_ms - model.server.started_at_ms))}" if model.server else ""
     title = Text.assemble(("staniel  ", "bold"), *_health(model), f"  {printable(where)}{uptime}")
     counts = f"{counted(totals.queues, 'queue')}  {counted(totals.items, 'item')}, {human_size(totals.bytes)}"
-    rates = f"in {_rate(totals.put_rate)}/s  out {_rate(totals.get_rate)}/s"
+    rates = f"in {rate_text(totals.put_rate)}/s  out {rate_text(totals.get_rate)}/s"
     people = [f"{totals.open_reads:,} open", f"{totals.waiters:,} waiting"]
     if load is not None:
         people.append(counted(load.connections, "connection"))
@@ -161,35 +161,8 @@ def _row(row: QueueRow, columns: Sequence[Column], name_width: int, now_ms: int)
     if cell_len(name) > name_width:
         name = set_cell_size(name, name_width - 1) + "…"
     cells = [set_cell_size(name, name_width)]
-    shown = _cells(row, now_ms)
-    cells += [" " + shown[column.title].rjust(column.width) for column in columns[1:]]
+    cells += [" " + column.text(row, now_ms).rjust(column.width) for column in columns[1:]]
     return Text("".join(cells), style="red" if row.unreadable else "yellow" if row.paused != "none" else "")
-
-
-def _cells(row: QueueRow, now_ms: int) -> dict[str, str]:
-    age = human_duration(max(0, now_ms - row.oldest_at_ms)) if row.oldest_at_ms else "-"
-    return {
-        "ITEMS": _count(row.items),
-        "BYTES": human_size(row.bytes),
-        "AGE": age,
-        "IN/s": _rate(row.put_rate),
-        "OUT/s": _rate(row.get_rate),
-        "OPEN": f"{row.open_reads}",
-        "WAIT": f"{row.waiters}",
-        "MEMORY": human_size(row.memory_bytes),
-        "JOURNAL": human_size(row.journal_bytes),
-        "UNSYNCED": human_size(row.unsynced_bytes),
-        "SYNC": printable(row.sync),
-        "PAUSED": "" if row.paused == "none" else printable(row.paused),
-    }
-
-
-def _count(number: int) -> str:
-    return f"{number:,}" if number < 10_000_000 else f"{number / 1e6:,.1f}M"
-
-
-def _rate(rate: float) -> str:
-    return "0" if not rate else f"{rate:.1f}" if rate < 100 else f"{rate:,.0f}"
 
 
 def _footer(model: TopModel, prompt: str | None) -> Text:

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
+from operator import attrgetter
 
 import msgspec
 from msgspec import Struct
 
+from staniel.broker.figures import QueueRow
 from staniel.broker.operations.reasons import Health
-from staniel.broker.operations.sampler import DiskView, LoadView, QueueRow, QueueSums
+from staniel.broker.operations.sampler import DiskView, LoadView, QueueSums
 from staniel.broker.operations.views import ServerView
+from staniel.server.cli.text import human_duration, human_size, printable
 
-ROW_FIELDS = len(QueueRow.__struct_fields__)
+ROW_FIELDS = QueueRow.__struct_fields__
 
 
 class Column(Struct, frozen=True):
-    """A column. On a narrow terminal the column with the highest `rank` is left out first. `width` 0: the
-    remaining width.
+    """A column: `key` sorts its rows, `text` is what it shows at a time of the server's. On a narrow terminal the
+    column with the highest `rank` is left out first. `width` 0: the remaining width.
     """
 
     title: str
     width: int
     rank: int
     key: Callable[[QueueRow], float | str]
+    text: Callable[[QueueRow, int], str]
     help: str
 
 
@@ -31,21 +35,55 @@ def _age_key(row: QueueRow) -> float:
     return -row.oldest_at_ms if row.oldest_at_ms else float("-inf")
 
 
+def _age_text(row: QueueRow, now_ms: int) -> str:
+    return human_duration(max(0, now_ms - row.oldest_at_ms)) if row.oldest_at_ms else "-"
+
+
+def _count_text(number: int) -> str:
+    return f"{number:,}" if number < 10_000_000 else f"{number / 1e6:,.1f}M"
+
+
+def rate_text(rate: float) -> str:
+    return "0" if not rate else f"{rate:.1f}" if rate < 100 else f"{rate:,.0f}"
+
+
+def _counts(title: str, width: int, rank: int, name: str, about: str) -> Column:
+    """Return a column of counts: the field `name` of rows. The same for the functions that follow."""
+    key = attrgetter(name)
+    return Column(title, width, rank, key, lambda row, _: f"{key(row)}", about)
+
+
+def _sizes(title: str, width: int, rank: int, name: str, about: str) -> Column:
+    key = attrgetter(name)
+    return Column(title, width, rank, key, lambda row, _: human_size(key(row)), about)
+
+
+def _rates(title: str, width: int, rank: int, name: str, about: str) -> Column:
+    key = attrgetter(name)
+    return Column(title, width, rank, key, lambda row, _: rate_text(key(row)), about)
+
+
+def _words(title: str, width: int, rank: int, name: str, about: str) -> Column:
+    key = attrgetter(name)
+    return Column(title, width, rank, key, lambda row, _: "" if key(row) == "none" else printable(key(row)), about)
+
+
 COLUMNS = (
-    Column("NAME", 0, 0, lambda row: row.name, "the queue"),
-    Column("ITEMS", 10, 1, lambda row: row.items, "items that wait"),
-    Column("BYTES", 7, 8, lambda row: row.bytes, "of payload"),
-    Column("AGE", 9, 2, _age_key, "of the oldest item that can be handed out"),
-    Column("IN/s", 8, 3, lambda row: row.put_rate, "items put in a second"),
-    Column("OUT/s", 8, 4, lambda row: row.get_rate, "items handed out in a second"),
-    Column("OPEN", 6, 5, lambda row: row.open_reads, "items in clients' hands"),
-    Column("WAIT", 6, 6, lambda row: row.waiters, "clients that wait for an item"),
-    Column("MEMORY", 7, 9, lambda row: row.memory_bytes, "payload kept in memory"),
-    Column("JOURNAL", 7, 10, lambda row: row.journal_bytes, "its files"),
-    Column("UNSYNCED", 8, 7, lambda row: row.unsynced_bytes, "what a power cut could take"),
-    Column("SYNC", 7, 11, lambda row: row.sync, "its sync_journal"),
-    Column("PAUSED", 6, 12, lambda row: row.paused, "what is held back"),
+    _words("NAME", 0, 0, "name", "the queue"),
+    Column("ITEMS", 10, 1, attrgetter("items"), lambda row, _: _count_text(row.items), "items that wait"),
+    _sizes("BYTES", 7, 8, "bytes", "of payload"),
+    Column("AGE", 9, 2, _age_key, _age_text, "of the oldest item that can be handed out"),
+    _rates("IN/s", 8, 3, "put_rate", "items put in a second"),
+    _rates("OUT/s", 8, 4, "get_rate", "items handed out in a second"),
+    _counts("OPEN", 6, 5, "open_reads", "items in clients' hands"),
+    _counts("WAIT", 6, 6, "waiters", "clients that wait for an item"),
+    _sizes("MEMORY", 7, 9, "memory_bytes", "payload kept in memory"),
+    _sizes("JOURNAL", 7, 10, "journal_bytes", "its files"),
+    _sizes("UNSYNCED", 8, 7, "unsynced_bytes", "what a power cut could take"),
+    Column("SYNC", 7, 11, attrgetter("sync"), lambda row, _: printable(row.sync), "its sync_journal"),
+    _words("PAUSED", 6, 12, "paused", "what is held back"),
 )
+"""A new figure of rows that `top` shows is a line here."""
 
 
 class TopEvent(Struct):
@@ -59,7 +97,17 @@ class TopEvent(Struct):
     totals: QueueSums | None = None
     disk: DiskView | None = None
     load: LoadView | None = None
+    fields: list[str] = []
     rows: list[list[object]] = []
+
+
+def _places_of(fields: Sequence[str]) -> list[int]:
+    """Return where the fields of a QueueRow stand in rows of these fields. Raises msgspec.ValidationError: one is
+    missing.
+    """
+    if missing := [name for name in ROW_FIELDS if name not in fields]:
+        raise msgspec.ValidationError(f"the server's rows have no {', '.join(missing)}: is it an older version?")
+    return [fields.index(name) for name in ROW_FIELDS]
 
 
 class LinkState(Enum):
@@ -89,6 +137,7 @@ class TopModel:
         self.is_paused = False
         self._held: list[QueueRow] = []  # the rows shown during a pause
         self._first: dict[str, QueueRow] = {}  # the rows of a new stream, until they are complete
+        self._places = list(range(len(ROW_FIELDS)))  # of the fields of a QueueRow in a row
         self._at_ms = self._heard_ms = self._paused_ms = 0
 
     def learn(self, event: TopEvent, heard_ms: int) -> None:
@@ -97,12 +146,13 @@ class TopModel:
         """
         if event.is_first:
             self.is_whole, self._first = False, {}
+            self._places = _places_of(event.fields or ROW_FIELDS)
         rows = self.rows if self.is_whole else self._first
         for fields in event.rows:
             if len(fields) == 1:
                 rows.pop(str(fields[0]), None)
             else:
-                row = msgspec.convert(fields[:ROW_FIELDS], QueueRow)
+                row = msgspec.convert([fields[at] for at in self._places if at < len(fields)], QueueRow)
                 rows[row.name] = row
         if not self.is_whole and not event.more:
             self.rows, self._first, self.is_whole = self._first, {}, True

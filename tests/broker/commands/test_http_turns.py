@@ -8,8 +8,9 @@ import pytest
 
 from staniel.broker import protocols
 from staniel.broker.commands.http import queries
+from staniel.broker.figures import METRICS
 from staniel.broker.operations import metrics
-from staniel.broker.operations.metrics import FAMILIES, QueueMetrics, queue_samples
+from staniel.broker.operations.metrics import QueueMetrics, queue_samples
 from staniel.broker.operations.purge import DROPPED_PER_TURN
 from staniel.queues.item import Item
 from staniel.queues.queue import COUNTED_PER_TURN
@@ -86,7 +87,7 @@ def test_that_a_queue_is_gone_is_told_once_the_disk_knows(method: str) -> None:
 def test_what_queues_have_together_is_told_to_the_last_digit() -> None:
     world = World()
     fill(world, "q", 1)
-    at = [family.name for family in FAMILIES].index("staniel_queue_bytes")
+    at = [figure.metric for figure in METRICS].index("bytes")
     values = list(queue_samples(world.broker, world.broker.queues.by_name["q"], world.now_ms))
     assert values[at] == 1
     values[at] = 12_345_678

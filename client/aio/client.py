@@ -210,14 +210,15 @@ class Client:
     async def next_items(self, queue: str, max_items: int, *, wait_s: float = 0, confirm: Sequence[Item] = ()) -> Batch:
         """Confirm items and open the next ones, at most `max_items`, in one round trip: for workers.
 
-        It waits for the first item alone, up to `wait_s`. The `not_open` of the result are those of `confirm` that were
-        not open any more. If ConnectionLost is raised, each of `confirm` is done or will be delivered again. Raises
-        Refused if nothing could be opened; then no item of `confirm` is left open but those that were refused.
+        It waits for the first item alone, up to `wait_s`. The `not_open` of the result are those of `confirm` that are
+        not open on this client any more. If ConnectionLost is raised, each of `confirm` is done or will be delivered
+        again. Raises Refused if nothing could be opened; then no item of `confirm` is left open but those that were
+        refused.
         """
         if any(number is None for name, number in self._open if name == queue):
             raise RuntimeError(f"several items of {queue} cannot be open, {NO_IDS}")
-        for item in confirm:
-            self._must_hold(item)
+        batch, error = Batch([], [item for item in confirm if not self._holds(item)]), None
+        confirm = [item for item in confirm if item not in batch.not_open]
         waiting = read(queue, milliseconds(wait_s), open=True, with_id=True)
         further = read(queue, open=True, with_id=True)
         requests = [_confirmation(item) for item in confirm]
@@ -225,7 +226,6 @@ class Client:
             requests += [waiting, *[further] * (max_items - 1)]
         if self._connection.state is ConnectionState.NEW:
             await self.connect()
-        batch, error = Batch([], []), None
         async with self._connection.exchange():
             await self._connection.send(requests)
             for item in confirm:
@@ -337,10 +337,13 @@ class Client:
         expect(reply, Answer.END)
         return None
 
+    def _holds(self, item: Item) -> bool:
+        held = self._open.get(_name_of(item))
+        return held is item or held == item
+
     def _must_hold(self, item: Item) -> None:
         name = _name_of(item)
-        held = self._open.get(name)
-        if held is not item and held != item:
+        if not self._holds(item):
             raise NotOpen(f"this client has no item {name[1]} of {name[0]} open", item)
 
     async def _end(self, item: Item, request: Request) -> None:

@@ -78,21 +78,26 @@ def test_items_are_confirmed_and_the_next_ones_opened_together(server: Server, k
             assert ([item.data for item in items], not_open) == ([b"d"], [])
             assert await client.next_items("jobs", 1, wait_s=0.01) == ([], [])
             assert await client.next_items("jobs", 0, confirm=items) == ([], [])
-            with pytest.raises(NotOpen, match="this client has no item"):
-                await client.next_items("jobs", 1, confirm=items)
+            assert await client.next_items("jobs", 1, confirm=items) == ([], items)
 
     play(kind, body)
     assert drain(server.address, "jobs") == [b"b"]
 
 
 @each_kind
-def test_a_confirm_of_an_item_that_timed_out_is_told_beside_the_next_items(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_confirm_of_an_item_that_timed_out_is_told_beside_the_next_items(
+    tmp_path: Path, kind: str, is_known: bool
+) -> None:
     async def body(make: Make) -> None:
         async with make(*server.address) as client, make(*server.address) as other:
             await client.put_many("jobs", [b"a", b"b"])
             (item,), _ = await client.next_items("jobs", 1)
             assert (await other.get("jobs")).data == b"b"
             assert await other.get("jobs", wait_s=20) is not None
+            if is_known:
+                with pytest.raises(NotOpen):
+                    await client.extend(item)
             assert await client.next_items("jobs", 1, confirm=[item]) == ([], [item])
 
     with running(tmp_path, config='[queues.jobs]\nopen_transaction_timeout = "100ms"\n') as server:

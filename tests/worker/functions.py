@@ -45,6 +45,13 @@ def hang(data: bytes) -> None:
     time.sleep(600)
 
 
+def forks(data: bytes) -> None:
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        note(b"%d" % os.waitstatus_to_exitcode(status))
+
+
 async def waits(data: bytes) -> None:
     import anyio
 

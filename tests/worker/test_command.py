@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import ssl
 import subprocess
 import urllib.request
 from collections import Counter
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from staniel.client import Client
+from tests.support.guarded import PASSWORD, guarded
 from tests.support.process import STANIEL, Server, die_with_the_tests, run_staniel, running, until
 from tests.support.wire import drain
 from tests.worker.functions import DONE
@@ -107,6 +109,29 @@ def test_a_second_signal_ends_a_worker_whose_function_hangs(server: Server, mode
         one.child.send_signal(signal.SIGTERM)
         assert one.child.wait(30) == (1 if mode == "threads" else 0), one.log
     assert drain(server.address, "jobs") == [b"0", b"1", b"2"]
+
+
+def test_a_function_that_forks_and_returns_twice_is_no_second_worker(server: Server) -> None:
+    put(server, 3)
+    with worker(server, "forks", "-c", "1") as one:
+        assert until(lambda: len(one.done) == 3, 20)
+        one.child.send_signal(signal.SIGTERM)
+        assert one.child.wait(30) == 0, one.log
+    assert one.done == [b"70"] * 3
+    assert drain(server.address, "jobs") == []
+
+
+def test_a_worker_logs_in_under_tls(tmp_path: Path) -> None:
+    with guarded(tmp_path) as place:
+        trusted = ssl.create_default_context(cafile=str(place.ca))
+        with Client("127.0.0.1", place.server.second_port, tls=trusted, user="analyst", secret=PASSWORD) as client:
+            client.put("jobs", b"1")
+        options = ("--ca", str(place.ca), "--user", "analyst", "--secret-file", str(place.password_file))
+        place.server.port = place.server.second_port
+        with worker(place.server, "slow", "--host", "localhost", *options) as one:
+            assert until(lambda: one.done == [b"1"], 20), one.log
+            one.child.send_signal(signal.SIGTERM)
+            assert one.child.wait(30) == 0, one.log
 
 
 def test_a_stop_waits_for_the_grace_time_alone(server: Server) -> None:

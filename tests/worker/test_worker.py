@@ -184,14 +184,33 @@ def test_a_long_item_is_extended_and_not_done_by_others(tmp_path: Path) -> None:
         seen(data)
         release.wait(30)
 
-    with running(tmp_path, config='[queues.jobs]\nopen_transaction_timeout = "400ms"\n') as server:
+    with running(tmp_path, config='[queues.jobs]\nopen_transaction_timeout = "2s"\n') as server:
         put(server, b"a")
         with working(server, function, concurrency=2, extend_s=0.05):
             assert until(lambda: seen.calls)
             with Client(*server.address) as other:
-                assert other.get("jobs", wait_s=1.5) is None
+                assert other.get("jobs", wait_s=2.5) is None
             release.set()
         assert (drain(server.address, "jobs"), seen.calls) == ([], {b"a": 1})
+
+
+def test_an_item_that_an_operator_gave_back_meanwhile_is_told_and_not_done_twice(server: process.Server) -> None:
+    release, seen = threading.Event(), Seen()
+
+    def function(data: bytes) -> None:
+        seen(data)
+        release.wait(30)
+
+    put(server, b"a")
+    with working(server, function, concurrency=1, extend_s=0.02) as work:
+        assert until(lambda: seen.calls)
+        aborted = process.run_staniel("abort", "jobs", "--all", "--yes", "--spool", str(server.spool))
+        assert aborted.returncode == 0, aborted.stderr
+        assert until(lambda: not work.worker._lanes[0].client._open)  # an extension has noticed it
+        release.set()
+        assert until(lambda: (work.counts["timed_out"], work.counts["repeated"]) == (1, 1), 20)
+    assert (drain(server.address, "jobs"), seen.calls) == ([], {b"a": 1})
+    assert work.logged("connection.lost") == []
 
 
 def test_an_item_that_timed_out_meanwhile_is_not_done_twice_by_this_worker(tmp_path: Path) -> None:

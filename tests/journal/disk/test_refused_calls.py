@@ -6,6 +6,8 @@ import ctypes
 import errno
 import os
 import re
+import resource
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,8 +18,11 @@ from staniel.journal.disk import os_fs
 from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, JournalFailure, SyncFailed
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.spool import SpoolError
+from staniel.server.machine import file_bytes_max, raise_file_limit
 from staniel.sim.disk.disk import Disk
+from tests.faults.refused_calls import GROUPS, OTHERS
 from tests.journal.disk.test_refusals import ALWAYS, SMALL, drained
+from tests.support.spool import put_file
 from tests.support.streams import asks
 from tests.support.world import World
 
@@ -27,6 +32,10 @@ READ = "EACCES EPERM EIO ESTALE ENOMEM EMFILE ENFILE ELOOP ENODEV"
 NAMES = "EACCES EPERM EROFS EXDEV ENAMETOOLONG EBUSY ENOSYS EDQUOT ENOSPC EMLINK ENOMEM ESTALE EIO ELOOP"
 SPACE = "EFBIG EPERM ENOSYS EOPNOTSUPP EACCES EIO EINTR ENODEV ETXTBSY ENOSPC EDQUOT"
 STATFS = "EACCES EIO ENOMEM ENOSYS EPERM EOVERFLOW ELOOP ENAMETOOLONG"
+LOCK = "EACCES EPERM ENOLCK ENOSYS EOPNOTSUPP EMFILE ENFILE ENOMEM EROFS EIO ESTALE"
+WRITE = "EFBIG EPERM EACCES EBUSY EAGAIN ENOMEM EIO EROFS ESTALE"
+ERRNOS = "EACCES EPERM EROFS EXDEV ENAMETOOLONG EFBIG ESTALE EBUSY ENOSYS ENOLCK EDQUOT EMFILE ENOMEM EAGAIN"
+"""Those that are walked, here and where real servers are refused calls."""
 
 
 class Row(Struct, frozen=True):
@@ -49,6 +58,8 @@ TABLE = {
     "read `paused`": Row("read", "s/.staniel/paused", READ, "the start", "", True),
     "read `status`": Row("read", "s/.staniel/status", READ, "the start", "", True),
     "read `version`": Row("read", "s/.staniel/version", READ, "the start", "", True),
+    "read `last_backup`": Row("read", "s/.staniel/last_backup", READ, "the start", "", True),
+    "lock the spool": Row("lock", "s/.staniel/lock", LOCK, "the start", "", True),
     "list `.staniel/undo`": Row("list", "s/.staniel/undo", READ, "the start", "", True),
     "list the spool": Row("list", "s", READ, "the start", "", True),
     "make a folder in `.staniel`": Row("make_folder", "s/.staniel/segments", NAMES, "sidecars", "", False),
@@ -66,6 +77,67 @@ TABLE = {
         "remove", "s/gone.", NAMES, "its name", "queue.unremoved", False
     ),
 }
+
+
+REFUSALS, LEFT_OVER = "tests.journal.disk.test_refusals", "tests.broker.test_leftover_files"
+JOBS = "tests.journal.workq.test_recovery"
+UNREMOVED = "tests.broker.maintenance.test_unremoved_files"
+HERE = "tests.journal.disk.test_refused_calls"
+ELSEWHERE = {
+    "sync the file system": (HERE, "test_without_syncfs_each_file_is_synced"),
+    "set a thread's priority": (
+        "tests.server.test_system_calls",
+        "test_a_thread_whose_priority_may_not_be_changed_runs_its_tasks",
+    ),
+    "raise a limit": (HERE, "test_a_limit_that_may_not_be_raised_is_what_it_was"),
+    "start one of the two threads, for syncs and for what is done in the background": (
+        "tests.server.test_thread_limit",
+        "test_a_thread_that_may_not_be_started_ends_the_start_with_one_line_that_says_what_to_raise",
+    ),
+    "write to a journal": (HERE, "test_a_refused_write_to_a_journal_ends_the_process_without_a_mark"),
+    "sync a file, a folder or the file system": ("tests.journal.disk.test_failed_syncs", "test_at_a_rotation"),
+    "open a journal again whose file was closed for others": (
+        "tests.journal.disk.test_reopened_files",
+        "test_what_is_refused_for_a_while_is_written_once_that_is_let_and_answered_then",
+    ),
+    "create the next segment of the command log": (
+        JOBS,
+        "test_a_log_whose_next_segment_is_refused_grows_on_in_the_present_one",
+    ),
+    "remove an empty segment of the command log at a start": (
+        JOBS,
+        "test_empty_segments_that_stay_take_the_next_records",
+    ),
+    "create the next segment of a libkestrel queue": (
+        REFUSALS,
+        "test_a_libkestrel_segment_that_is_refused_lets_the_one_before_it_grow",
+    ),
+    "remove a file that a pack has replaced, or give the pack its archive's name": (
+        UNREMOVED,
+        "test_files_that_a_pack_has_replaced_and_that_stay_cost_a_warning_and_go_later",
+    ),
+    "remove a temporary file at a start, or move an empty pack away": (
+        LEFT_OVER,
+        "test_temporary_files_that_stay_cost_a_warning_each",
+    ),
+    "remove a libkestrel segment without items at a start": (
+        LEFT_OVER,
+        "test_a_segment_without_items_that_stays_gives_its_number_to_no_other",
+    ),
+    "remove a default reader that a crash has left beside named ones": (
+        LEFT_OVER,
+        "test_a_default_reader_beside_named_ones_that_cannot_be_removed_costs_the_queue",
+    ),
+    "remove or archive a libkestrel segment that has been read": (
+        UNREMOVED,
+        "test_segments_that_have_been_read_and_stay_are_named_and_removed_once_that_is_let",
+    ),
+    "rewrite or remove a segment of the command log": (
+        JOBS,
+        "test_a_segment_that_cannot_be_removed_stays_and_the_others_are_cleaned",
+    ),
+}
+"""The tests of rows that are not walked here: module and function."""
 
 
 def spool() -> Disk:
@@ -106,6 +178,8 @@ def test_each_refusal_costs_what_the_table_says(name: str) -> None:
     row = TABLE[name]
     for word in row.errnos.split():
         number, disk = getattr(errno, word), spool()
+        if row.path.endswith("last_backup"):
+            put_file(disk, ".staniel/last_backup", b"{}")
         if row.at_start:
             disk.fail(row.verb, row.path, number, times=ALWAYS)
         if row.costs == "the start":
@@ -146,6 +220,38 @@ def test_the_docs_have_each_row_of_the_table_with_what_it_costs() -> None:
     rows = dict(re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \|", section, re.MULTILINE))
     for name, row in TABLE.items():
         assert rows[name].startswith(row.costs), name
+    walked = {*TABLE, *ELSEWHERE}
+    assert {*rows} - {"call", "---"} == walked, {*rows} ^ walked
+    for module, function in ELSEWHERE.values():
+        assert callable(getattr(import_module(module), function)), function
+
+
+def test_each_errno_is_walked_on_the_simulated_disk_and_on_real_servers() -> None:
+    here = {word for row in TABLE.values() for word in row.errnos.split()} | {*WRITE.split()}
+    real = {word for groups in [*GROUPS.values(), OTHERS] for group in groups for word in group.split()}
+    assert {*ERRNOS.split()} <= here & real
+
+
+@pytest.mark.parametrize("word", WRITE.split())
+def test_a_refused_write_to_a_journal_ends_the_process_without_a_mark(word: str) -> None:
+    world = World(SMALL, spool())
+    world.disk.fail("write", "s/q", getattr(errno, word), times=ALWAYS)
+    with pytest.raises(JournalFailure, match="cannot write s/q: "):
+        asks(world, "set q 0 0 1", "x")
+    again = World(SMALL, world.disk.kill(), world.now_ms)
+    assert not again.reported("spool.renewed") and again.items("q") == [b"0"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EPERM, "refused"), OSError(errno.ENOSYS, "refused"), ValueError()])
+def test_a_limit_that_may_not_be_raised_is_what_it_was(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(which: int, limits: tuple[int, int]) -> None:
+        raise error
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (4000, 8000))
+    assert file_bytes_max() == 4000
+    journals, clients = raise_file_limit()
+    assert journals == 1000 and 0 < clients < 3000
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])

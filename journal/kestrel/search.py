@@ -12,7 +12,8 @@ from staniel.journal.kestrel.records import ADDX, FIXED_BYTES, decode
 from staniel.journal.transfer_log import FilePosition
 from staniel.queues.item import Item
 
-CURRENT = 2**63 - 1
+CURRENT = 10**255
+"""The number that the current file counts as. A file name is shorter than 255 digits, so no archive has this number."""
 
 
 class Search:

@@ -103,6 +103,9 @@ class Checker:
         self.left.update((queue.name, record.data) for record in model.now.ready)
         model.end()
 
+    def removes(self, queue: Queue, *, is_under_way: bool) -> None:
+        self.model(queue.name).is_being_removed = is_under_way
+
     def states(self, queue: Queue, change: Change) -> None:
         model = self.model(queue.name)
         if model.queue is not queue:

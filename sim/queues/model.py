@@ -157,6 +157,7 @@ class QueueModel:
         self.readings: dict[int, Reading] = {}
         self.is_journaled = True
         self.is_reader = False  # it shares a journal, see promises.py
+        self.is_being_removed = False  # its files are on their way out, and no fact says so yet
         self.was_lax = False  # facts were recorded under another policy than "always"
         self.journaled_facts = 0  # how many facts the last commit has written
         self.expired: set[int] = set()  # numbers of facts that only time has caused

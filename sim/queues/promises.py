@@ -140,7 +140,7 @@ def _disagreement(models: dict[str, QueueModel], fits: dict[str, list[Fit]], nam
         target = models[move.target]
         if not target.is_journaled or not models[name].is_journaled:
             continue
-        deleted = any(fact.verb is Verb.END for fact in target.facts[move.at :])
+        deleted = target.is_being_removed or any(fact.verb is Verb.END for fact in target.facts[move.at :])
         if not deleted and all(each.count > move.at for each in fits[move.target]):
             why = f"{shown(record.data)} has arrived in {move.target}, and is still in {name}"
             return Violation(Kind.DUPLICATED, why)
@@ -168,6 +168,8 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident, may_have_ho
     else:
         states = model.states(since)
         fits = [fit for count, state in states if (fit := matched(state, found, count, now_ms)) is not None]
+    if model.is_being_removed and not found:
+        fits.append(Fit(len(model.facts), [], [], []))
     if not fits:
         raise _explained(model, found, since, accident)
     return fits
@@ -221,8 +223,8 @@ class Fit(Struct, eq=False):
 
 
 def matched(state: State, found: list[bytes], count: int, now_ms: int = 0) -> Fit | None:
-    """Tell whether `found` is this state, except for items whose copy may have arrived elsewhere, and for the payload
-    of those that had expired: a rewrite may have kept their places alone.
+    """Tell whether `found` is this state, except for items whose copy may have arrived elsewhere, and for those that
+    had expired: a rewrite may have kept their places alone, and an undo under way may have removed these.
     """
     records = state.recovered()
     if len(records) < len(found):
@@ -237,7 +239,7 @@ def matched(state: State, found: list[bytes], count: int, now_ms: int = 0) -> Fi
                 fit.stayed.append((record, record.moved_to))
         elif record.moved_to is not None:
             fit.left.append((record, record.moved_to))
-        else:
+        elif not record.is_over(now_ms):
             return None
     return fit if at == len(found) else None
 

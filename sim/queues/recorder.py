@@ -31,6 +31,9 @@ class Listener(Protocol):
     def ends(self, queue: Queue) -> None:
         """Note that `queue` is deleted; nothing that its journal may still record counts."""
 
+    def removes(self, queue: Queue, *, is_under_way: bool) -> None:
+        """Note that the files of `queue` are about to be removed, or that the attempt has ended."""
+
 
 def watch(broker: Broker, listener: Listener) -> None:
     """Tell `listener` of every queue of `broker` and of each of its changes from now on."""
@@ -41,25 +44,30 @@ def watch(broker: Broker, listener: Listener) -> None:
         _observe(queue, listener)
         return enter(queue)
 
-    def removed(queue: Queue) -> None:
+    def left(queue: Queue) -> None:
         remove(queue)
         listener.ends(queue)
 
     erase = broker.spool.erase
 
     def erased(log: Log | ReaderLog, now_ms: int) -> Any:
+        removed = [queue for queue in queues.all() if queue.journal is log]
+        for queue in removed:
+            listener.removes(queue, is_under_way=True)
         try:
             return erase(log, now_ms)
         except OSError:
             raise  # the system refused, and nothing has changed
         except BaseException:  # an accident during the removal of its files: the queue is whole, or gone
-            for queue in queues.all():
-                if queue.journal is log:
-                    listener.ends(queue)
+            for queue in removed:
+                listener.ends(queue)
             raise
+        finally:
+            for queue in removed:
+                listener.removes(queue, is_under_way=False)
 
     queues._enter = entered  # type: ignore[method-assign]
-    queues.remove = removed  # type: ignore[method-assign]
+    queues.remove = left  # type: ignore[method-assign]
     broker.spool.erase = erased  # type: ignore[method-assign]
     for queue in [*queues, *queues.hidden_by_alias.values()]:
         _observe(queue, listener)

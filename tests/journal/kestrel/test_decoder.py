@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
@@ -137,6 +138,17 @@ def test_a_search_finds_the_items_of_the_decoder_as_long_as_records_are_our_own(
         at = record.stop
     search = Search(disk, "spool", "q")
     assert [(place.at, item.data) for place, item in search.added_since(FilePosition(0, 0))] == expected
+
+
+@pytest.mark.parametrize("number", [1, 2**63 - 1, 2**63, 2**64, 10**200])
+def test_a_search_takes_the_current_file_last_whatever_the_numbers_of_archives(number: int) -> None:
+    disk = Disk()
+    disk.make_folder("spool")
+    for name, payload in ((f"q.{number}", b"older"), ("q", b"newer")):
+        disk.append(f"spool/{name}").write(addx(payload))
+    search = Search(disk, "spool", "q")
+    assert [item.data for _, item in search.added_since(search.place(number - 1, 0))] == [b"older", b"newer"]
+    assert [item.data for _, item in search.added_since(search.place(number, 0))] == [b"newer"]
 
 
 def test_the_decoder_tells_both_meanings_of_opcode_8_apart() -> None:

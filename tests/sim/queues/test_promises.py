@@ -7,9 +7,13 @@ import pytest
 from staniel.queues.config import SYNC_OS, QueueConfig
 from staniel.queues.interfaces import NoJournal
 from staniel.queues.queue import Queue
+from staniel.sim.disk.disk import Disk
+from staniel.sim.queues.checker import Checker
 from staniel.sim.queues.model import Fact, Move, QueueModel, Record, Verb
 from staniel.sim.queues.promises import Accident, acknowledged, acknowledgement_of, check, committed, synced
+from staniel.sim.queues.recorder import watch
 from staniel.sim.violations import Kind, Violation
+from staniel.sim.world import START_MS, World
 
 
 def record(data: str) -> Record:
@@ -103,6 +107,38 @@ def test_a_duration_that_is_over_is_a_promise() -> None:
 
 def test_a_clean_stop_loses_nothing_whatever_the_policy() -> None:
     assert verdict(model("+a", sync_ms=SYNC_OS), "", Accident.STOP) is Kind.LOST
+
+
+def test_a_queue_whose_files_are_being_removed_is_whole_or_gone() -> None:
+    history = answered(model("+a", "+b"))
+    assert verdict(history, "") is Kind.LOST
+    history.is_being_removed = True
+    assert [verdict(history, found) for found in ("a b", "", "b")] == [None, None, Kind.LOST]
+
+
+def test_a_removal_says_that_it_is_under_way_while_files_go() -> None:
+    disk = Disk()
+    disk.make_folder("s")
+    world = World('default.sync_journal = "always"', disk, START_MS)
+    checker = Checker({}, {})
+    watch(world.broker, checker)
+    queue = world.broker.queues.make("q", START_MS)
+    seen: list[tuple[str, bool]] = []
+    disk.before_step = lambda: seen.append((disk.log[-1].verb, checker.model("q").is_being_removed))
+    world.broker.spool.erase(queue.journal, START_MS)
+    assert seen and all(is_under_way for _, is_under_way in seen)
+    assert not checker.model("q").is_being_removed
+
+
+def test_of_an_item_whose_life_has_ended_not_even_its_place_must_be_left() -> None:
+    history = QueueModel("q", [Record(b"old", 1, 50), Record(b"new", 1, 500)])
+    history.begin(Queue("q", QueueConfig(sync_ms=0), NoJournal(), 1))
+    for found, is_allowed in (([b"old", b"new"], True), ([b"new"], True), ([b"old"], False)):
+        if is_allowed:
+            check({"q": history}, {"q": found}, Accident.POWER, now_ms=100)
+        else:
+            with pytest.raises(Violation):
+                check({"q": history}, {"q": found}, Accident.POWER, now_ms=100)
 
 
 def test_a_queue_without_a_journal_comes_back_empty() -> None:

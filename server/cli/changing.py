@@ -72,7 +72,8 @@ def resolve(live: Live, names: tuple[str, ...], besides: str = "") -> dict[str, 
             continue
         fitting = [each for each in there if fnmatchcase(each, name) and each != besides]
         if not fitting:
-            raise AdminError(f"no queue's name fits {printable(name)}; `staniel queues` lists them")
+            others = "no other queue's name" if besides and fnmatchcase(besides, name) else "no queue's name"
+            raise AdminError(f"{others} fits {printable(name)}; `staniel queues` lists them")
         found.update({each: there[each] for each in sorted(fitting)})
     return found
 

@@ -322,10 +322,10 @@ def audit(live: Live, count: int) -> None:
 def _about(entry: AuditEntry) -> str:
     """Return "jobs > other" of a move, "jobs: gets" of a pause, "jobs, operation 7" of an undo or a cancel."""
     queue, target = printable(entry.queue), printable(entry.target)
+    if entry.operation in ABOUT_OPERATIONS:  # a refused one may have the number alone
+        return f"{queue}, operation {target}" if target else f"operation {queue}"
     if not (queue and target):
         return queue or target
-    if entry.operation in ABOUT_OPERATIONS:
-        return f"{queue}, operation {target}"
     return f"{queue} > {target}" if entry.operation in TO_QUEUES else f"{queue}: {target}"
 
 

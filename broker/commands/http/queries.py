@@ -243,7 +243,7 @@ def find_operation(exchange: Exchange) -> Operation | None:
     is_number = text.isascii() and text.isdigit() and len(text) < 19
     found = exchange.broker.operations.find(int(text)) if is_number else None
     if found is None:
-        exchange.error(404, f"there is no operation {text}: GET /api/operations lists them")
+        exchange.error(404, f"there is no operation {text}: `staniel operations` lists them")
     elif exchange.rights is not None and (why := exchange.rights.refusal(Role.OPERATE, found.queue_name)):
         exchange.forbid(why)
         return None

@@ -669,6 +669,8 @@ def test_the_audit_log_says_what_an_operation_was_about(server: Server) -> None:
     number = say(server, "move", "q", "r", "--yes").split()[-1]
     say(server, "undo", number)
     say(server, "status", "readonly")
+    refused = run(server, "undo", "99"), run(server, "operations", "99", "--cancel")
+    assert [each.returncode for each in refused] == [1, 1] and "/api" not in refused[1].stderr
     lines = [re.sub(" {2,}", "|", line).split("|")[2:4] for line in say(server, "audit").splitlines()[1:]]
     assert lines == [
         ["pause", "q: gets"],
@@ -676,6 +678,8 @@ def test_the_audit_log_says_what_an_operation_was_about(server: Server) -> None:
         *2 * [["move", "q > r"]],
         *2 * [["undo", f"r, operation {number}"]],
         ["status", "readonly"],
+        ["undo", "operation 99"],
+        ["cancel", "operation 99"],
     ]
 
 

@@ -144,6 +144,7 @@ def test_items_are_found_in_several_queues(mails: Server) -> None:
     assert partly.returncode == 1 and len(partly.stdout.splitlines()) == 2
     assert partly.stderr.splitlines()[-1] == "Error: none: there is no queue none"
     assert refuses(run(mails, "find", "nothing*"), 1, "no queue's name fits nothing*")
+    assert refuses(run(mails, "move", "we*", "web", "-y"), 1, "no other queue's name fits we*")
 
 
 def test_the_limits_of_find_are_told_by_its_options(mails: Server) -> None:

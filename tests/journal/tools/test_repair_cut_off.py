@@ -17,8 +17,7 @@ from tests.journal.disk.errno_walk import failing
 from tests.support.world import World
 
 
-@pytest.fixture(scope="module")
-def spool() -> Disk:
+def rich_spool() -> Disk:
     world = World(CONFIG)
     _puts(world, "big", 30, 1000)
     _asks(world, *["get big"] * 5)
@@ -26,6 +25,11 @@ def spool() -> Disk:
     _asks(world, "get mail+a")
     _transfers(world)
     return world.disk.copy()
+
+
+@pytest.fixture(scope="module")
+def spool() -> Disk:
+    return rich_spool()
 
 
 def repair(disk: Disk) -> list[Repaired]:

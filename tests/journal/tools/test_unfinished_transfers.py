@@ -49,9 +49,7 @@ def served(disk: Disk) -> dict[str, list[bytes]]:
     return {name: items for name, items in found.content.items() if items}
 
 
-@pytest.fixture(params=FORMS, ids=NAMES)
-def killed(request: pytest.FixtureRequest) -> Disk:
-    old, late = request.param
+def killed_amid_transfers(old: Format, late: Format) -> Disk:
     world = World(CONFIG.format(old=old.value, late=late.value))
     _puts(world, "other", 5, 30)
     _asks(world, "get other")
@@ -59,6 +57,11 @@ def killed(request: pytest.FixtureRequest) -> Disk:
     disk = world.disk.copy()
     assert [each.work for each in unfinished_work(disk.copy(), "s")] == [Work.TRANSFERS] * 2
     return disk
+
+
+@pytest.fixture(params=FORMS, ids=NAMES)
+def killed(request: pytest.FixtureRequest) -> Disk:
+    return killed_amid_transfers(*request.param)
 
 
 def check(disk: Disk, killed: Disk) -> None:

@@ -16,8 +16,7 @@ queues.news.journal_format = "libkestrel"
 """
 
 
-@pytest.fixture
-def disk() -> Disk:
+def segments_alone() -> Disk:
     """A queue of which there are segments alone: no client has read it."""
     world = World(CONFIG)
     _puts(world, "news", 5, 20)
@@ -27,6 +26,11 @@ def disk() -> Disk:
             left.remove(path)
     left.sync_folder("s")
     return left
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return segments_alone()
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ENOMEM, errno.ESTALE])

@@ -16,6 +16,7 @@ import pytest
 from staniel.broker.operations.move import RunningMove
 from staniel.broker.operations.transfer import TransferOperation
 from staniel.broker.undo_recovery import UndoRecovery
+from staniel.journal import spool_listing
 from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.tools import convert, repair, unfinished
 from staniel.pipeline.tasks import pack
@@ -23,13 +24,15 @@ from staniel.queues.config import Format
 from staniel.server.backup import restore, source
 from staniel.sim.disk.durable import Crash
 from staniel.sim.mutants.queues import replaced
+from tests.broker.streams import test_unknown_format
 from tests.broker.test_equal_items import (
     test_an_item_that_finds_no_room_is_not_taken_for_one_that_has_arrived as no_room,
 )
 from tests.journal import test_copy_mark as marks
 from tests.journal.tools import test_repair_cut_off as cut_off
 from tests.journal.tools import test_unfinished_transfers as transfers
-from tests.journal.tools.errno_tools import Lasts, sound, trials, tried
+from tests.journal.tools.errno_tools import sound, trials, tried
+from tests.journal.tools.refused_os import Lasts
 
 pytestmark = [
     pytest.mark.pure,
@@ -80,6 +83,16 @@ def marked_copy(folder: Path) -> Path:
     (folder / "new/orders").write_bytes(b"")
     spool.close()
     return folder / "new"
+
+
+def swallowing(right: Any) -> Any:
+    def is_stream(*args: Any) -> bool:
+        try:
+            return bool(right(*args))
+        except OSError:
+            return False
+
+    return is_stream
 
 
 def sources_alone(right: Any) -> Any:
@@ -148,6 +161,12 @@ RULES: dict[str, tuple[Mutant, Test]] = {
         ),
         lambda folder, patch: marks.test_every_tool_refuses_a_marked_copy_and_says_what_to_do(
             marked_copy(folder), folder
+        ),
+    ),
+    "a segment that cannot be read is none": (
+        lambda: replaced(spool_listing, "_is_stream", swallowing),
+        lambda folder, patch: test_unknown_format.test_a_segment_that_cannot_be_read_for_a_moment_is_no_damaged_archive(
+            test_unknown_format.segments_alone(), errno.EIO
         ),
     ),
     "names that a killed restore has made count as durable": (

@@ -15,7 +15,6 @@ from staniel.server.backup.restore import is_unfinished
 from staniel.server.cli.main import main as staniel
 from tests.journal.tools.errno_tools import fixed_time, template, tree
 
-botocore = pytest.importorskip("botocore")
 PLACE = "s3://store/here"
 NOW_MS = 1_800_000_000_000
 COMMANDS = {

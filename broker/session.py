@@ -514,7 +514,9 @@ class Session:
         return any(held is taken for _, held in self.reads.get(queue.name, ()))
 
     def depend_on(self, queue: Queue) -> None:
-        """Hold the reply back until `queue`'s last change, which it shows, is as durable as promised."""
+        """Hold the reply back until `queue`'s last change, which it shows, is as durable as promised. Every reply that
+        shows an item, or that one is there, gone or absent, waits so; figures of `stats` and /metrics do not.
+        """
         batch = queue.journal.reply_batch()
         if batch > self.batch:
             self.batch = batch

@@ -193,7 +193,9 @@ class Queue:
         return len(self.waiters)
 
     def configure(self, config: QueueConfig) -> None:
-        """Take over changed settings; they apply from the next operation on."""
+        """Take over changed settings; they apply from the next operation on. It may recompute what depends on them and
+        set timers; it has no time, so it records no change and serves no waiter: a timer does.
+        """
         self._may_rest_too_long = bool(self.delayed)
         self.config = config
         self.max_open_reads = config.max_open_reads

@@ -1,5 +1,9 @@
 """All queues of a server by name: made on demand, found, removed; fan-out children, aliases, and names that are not
 served. Journals of new queues come from a factory.
+
+Each kind of caller has its way to get a queue: a put of a client asks `make_for_client`, a read `to_read`; what an
+operator names is there or not: `find`; recovery and reload also mean what an alias hides: `known`; the server itself
+asks `make`.
 """
 
 from __future__ import annotations

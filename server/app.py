@@ -27,7 +27,7 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import LOCK, SpoolError
-from staniel.journal.workq.log import SEGMENT_BYTES
+from staniel.journal.workq.files import SEGMENT_BYTES
 from staniel.server import heap, signals
 from staniel.server.cli.progress import Display, megabytes
 from staniel.server.clock import ServerClock, steady_ms

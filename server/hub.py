@@ -342,6 +342,7 @@ class Hub:
         for connection in list(self._connections.values()):
             self._send_last(connection)
         self._close_dropped()
+        self._connections.clear()
         self._sync_thread.close()
         self._task_thread.close()
         self._poller.close()

@@ -48,10 +48,11 @@ class OpenFiles:
         """Allow `most` open journals."""
         self.limit, self.most = min(LIMIT, most), most
 
-    def reopen(self, fs: Fs, path: str) -> File:
-        """Open the file of a journal, whose changes must be written. Where the process or the machine has no more
-        descriptors, journals that need theirs less give them back. After another refusal it is tried again, and all
-        replies wait for that: some of them may rest on those changes. Raises OSError, JournalFailure.
+    def open(self, fs: Fs, path: str, *, must_write: bool) -> File:
+        """Open the file of a journal. Where the process or the machine has no more descriptors, journals that need
+        theirs less give them back. `must_write`: it has changes that are not written. Then another refusal is not
+        final: it is tried again, and all replies wait for that, because some may rest on those changes. Raises OSError,
+        JournalFailure.
         """
         tries = 0
         while True:
@@ -60,7 +61,7 @@ class OpenFiles:
             except OSError as error:
                 if error.errno in NO_DESCRIPTORS and self._close_one():
                     continue
-                if error.errno in FINAL_ERRNOS or not self.wait(path, error, tries):
+                if not must_write or error.errno in FINAL_ERRNOS or not self.wait(path, error, tries):
                     raise
                 tries += 1
 

@@ -160,7 +160,7 @@ class Log(Journal):
     @property
     def file(self) -> File:
         if self._file is None:
-            self._file = self.group.open_files.reopen(self.fs, self.path)
+            self._file = self.group.open_files.open(self.fs, self.path, must_write=bool(self._unwritten))
             self._size = self._file.size
             self.group.open_files.opened(self)
         return self._file

@@ -21,6 +21,7 @@ READ_LOCK = "read.lock"
 REWRITE_SUFFIX = ".rw"
 ASIDE_SUFFIX = ".damaged"
 NUMBER_MAX = 999_999_999
+SEGMENT_BYTES = 64 << 20  # of a segment, unless configured
 _SEGMENT = re.compile(r"([0-9]{9})\.log")
 
 

@@ -35,7 +35,6 @@ from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.journal import JobJournal
 from staniel.queues.jobs.times import NS_A_MS
 
-SEGMENT_BYTES = 64 << 20
 NOTHING_YET = 2**62  # larger than any segment, so the first record begins one
 BEFORE_ALL = -(2**63)  # earlier than any clock shows, so the first record has a time of its own
 
@@ -124,7 +123,7 @@ class CmdLog(JobJournal):
         self.aheads_ns = {0}  # the values of ahead_ns in all eras of which there are records
         self.segment = CmdLogSegment(0)
         self.records = 0
-        self._segment_bytes = self._usual_bytes = segment_bytes or SEGMENT_BYTES
+        self._segment_bytes = self._usual_bytes = segment_bytes or workq_files.SEGMENT_BYTES
         self._planned_bytes = NOTHING_YET
         self._touched = False
         self._pending: list[bytes] = []

@@ -92,3 +92,15 @@ def test_after_ten_seconds_and_on_a_broken_disk_at_once_the_process_ends(number:
         again = World("", disk, world.now_ms)
         assert asks(again, "get q0").startswith("SERVER_ERROR queue q0 is not available: ")
         assert asks(again, "get q1").startswith("VALUE")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("number", [errno.EISDIR, *REFUSALS])
+def test_no_reply_waits_for_a_journal_that_cannot_be_created(text: str, number: int) -> None:
+    world = closed(text)
+    waits: list[float] = []
+    world.broker.group.open_files.wait = ReopenWait(lambda level, event, /, **fields: None, waits.append)
+    world.disk.fail("open", "/s/new", number, times=ALWAYS)
+    assert asks(world, "set new 0 0 1", "x").startswith("SERVER_ERROR cannot create the journal of queue new: ")
+    assert not waits
+    assert asks(world, "set q0 0 0 1", "x") == "STORED"

@@ -5,7 +5,7 @@ RUN command -v cc || (apt-get update && apt-get install -y --no-install-recommen
 ENV HATCH_BUILD_HOOK_ENABLE_CUSTOM=1
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
-COPY src/staniel/__init__.py src/staniel/__main__.py src/staniel/compiled.py src/staniel/values.py src/staniel/py.typed ./src/staniel/
+COPY src/staniel/__init__.py src/staniel/__main__.py src/staniel/compiled.py src/staniel/kombu.py src/staniel/values.py src/staniel/py.typed ./src/staniel/
 COPY packaging ./packaging
 COPY protocol ./protocol
 COPY queues ./queues
@@ -14,6 +14,7 @@ COPY broker ./broker
 COPY server ./server
 COPY client ./client
 COPY pipeline ./pipeline
+COPY worker ./worker
 COPY docs/man ./docs/man
 COPY pyspark_staniel.py pyspark_staniel_journal.py ./
 RUN python -m venv /opt/build \

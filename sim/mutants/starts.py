@@ -10,10 +10,9 @@ from typing import Any
 from msgspec import structs
 
 from staniel.broker import undo_recovery
-from staniel.broker.operations import transfer
 from staniel.journal.disk.fs import MISSING, Fs
 from staniel.journal.kestrel import files as kestrel_files
-from staniel.journal.kestrel import install
+from staniel.journal.kestrel import install, search
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.replay import Replay
 from staniel.journal.libkestrel import files as libkestrel_files
@@ -58,9 +57,9 @@ def long_numbers_are_foreign() -> Any:
     return replaced(libkestrel_files, "PATTERN", lambda right: re.compile(short, re.DOTALL))
 
 
-@mutant("a move notes the number of a file as 64 bits", "last-files")
-def file_numbers_are_cut() -> Any:
-    return replaced(transfer, "file_number", lambda right: lambda number: number & (1 << 64) - 1)
+@mutant("a search takes archives above 2**63 for newer than the current file", "last-files")
+def the_current_file_is_not_last() -> Any:
+    return replaced(search, "CURRENT", lambda right: 2**63 - 1)
 
 
 @mutant("a rewritten journal has expiries in seconds of 31 bits", "borders-of-time")

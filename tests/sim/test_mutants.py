@@ -64,7 +64,7 @@ FROM = {
     "what has arrived under TLS is decrypted a record at a time": 70,
     "flags whose item is cut off are taken for the number of a transaction": 429,
     "an empty journal that is written anew forgets the number of the last transaction": 90,
-    "a move notes the number of a file as 64 bits": 317,
+    "a search takes archives above 2**63 for newer than the current file": 7825,
     "a redo log that has run out of numbers gives them to other files": 67,
     "a start reads the numbers of the redo log's batches as 64 bits with a sign": 26,
     "a purge is over before the disk has its removals": 76,

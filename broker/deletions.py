@@ -16,7 +16,7 @@ from staniel.broker.events import Level
 from staniel.broker.operations.audit import Result
 from staniel.broker.session import SUSPENDED, Session
 from staniel.broker.share import Share
-from staniel.journal.disk.refusals import described, remedy
+from staniel.journal.disk.refusals import described, remedy_in_service
 from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -157,4 +157,4 @@ class Deletions:
 
 
 def _remedy(error: OSError) -> str:
-    return remedy(error, "see to it that its file can be removed").removesuffix(", then start again")
+    return remedy_in_service(error, "see to it that its file can be removed")

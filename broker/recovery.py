@@ -18,7 +18,7 @@ from staniel.broker.session import LAST_TIME, dead_letter
 from staniel.broker.status import ServerStatus
 from staniel.broker.undo_recovery import UndoRecovery
 from staniel.journal.disk.fs import UNKNOWN_BYTES
-from staniel.journal.disk.refusals import described, remedy
+from staniel.journal.disk.refusals import described, remedy_in_service
 from staniel.journal.errors import Damage
 from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.log import Log
@@ -355,7 +355,7 @@ def report_damages(broker: Broker, name: str, damages: list[Damage]) -> None:
 def report_left(broker: Broker, name: str, refused: list[OSError]) -> None:
     """Report temporary files and empty packs that the system refuses to remove."""
     for error in refused:
-        todo = remedy(error, "see to it that it can be removed").removesuffix(", then start again")
+        todo = remedy_in_service(error, "see to it that it can be removed")
         hint = f"the file is left over, and nothing depends on it; {todo}; each start tries to remove it"
         broker.report(Level.WARNING, "journal.unremoved", queue=name, why=described(error), hint=hint)
 

@@ -9,7 +9,7 @@ from staniel.broker.access import why_unreadable
 from staniel.broker.config.checks import stream_name_error
 from staniel.broker.events import Level
 from staniel.broker.recovery import report_damages, report_left, set_aside
-from staniel.journal.disk.refusals import described, remedy
+from staniel.journal.disk.refusals import described, remedy_in_service
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.libkestrel.appender import Appender
@@ -221,7 +221,7 @@ class StreamQueues:
 
     def _report_stuck(self, name: str, error: OSError, now_ms: int) -> None:
         self._stuck[parse(name).queue] = None
-        todo = remedy(error, "see to it that it can be removed").removesuffix(", then start again")
+        todo = remedy_in_service(error, "see to it that it can be removed")
         hint = f"nothing in it is needed, and it stays until it can be removed; {todo}; it is tried again each second"
         why = described(error, name)
         kind = parse(name).queue, error.errno  # `why` names the file, and there may be thousands of them

@@ -11,7 +11,7 @@ from staniel.broker.events import EventSink, Level
 from staniel.broker.maintenance.damage_events import report_unreadable
 from staniel.broker.maintenance.retries import Retries
 from staniel.journal.background import TaskQueue
-from staniel.journal.disk.refusals import described, remedy
+from staniel.journal.disk.refusals import described, remedy_in_service
 from staniel.journal.kestrel.install import FinishPack
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.pack import Pack, Stage
@@ -148,7 +148,7 @@ class PackScheduler:
         self._refused.fail(log, now_ms)
         self.is_quiet = False
         why = described(error)
-        todo = remedy(error, "see to it that it can be removed or renamed").removesuffix(", then start again")
+        todo = remedy_in_service(error, "see to it that it can be removed or renamed")
         assert log.unfinished is not None
         if log.unfinished.pack in f"{error.filename} {error.filename2}":
             file = f"{log.unfinished.pack} holds the items of the queue, do not remove it: it only lacks its last name"

@@ -71,3 +71,8 @@ def remedy(error: BaseException | None, otherwise: str) -> str:
     """Return what an operator can do about the error; `otherwise` if that depends on more than the errno."""
     number = error.errno if isinstance(error, OSError) else None
     return REMEDIES.get(number or 0, otherwise)
+
+
+def remedy_in_service(error: OSError, otherwise: str) -> str:
+    """Return the remedy for a refusal that a running server bears: it need not be started again."""
+    return remedy(error, otherwise).removesuffix(", then start again")

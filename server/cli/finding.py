@@ -7,7 +7,7 @@ import click
 from staniel.broker.operations.browse import BYTES_MAX, LIMIT_MAX, Matches
 from staniel.server.cli.admin_client import AdminError, Answer, Unreachable, queue_path
 from staniel.server.cli.changing import BAD_REQUEST, fail_with, queues_named, resolve
-from staniel.server.cli.live import HEX, SHOWN_BYTES, TEXT, echo_table, item_row, live, past_line
+from staniel.server.cli.live import HEX, TEXT, echo_table, item_row, live, past_line, shown_bytes_option
 from staniel.server.cli.live_command import Live, convert
 from staniel.server.cli.text import counted, printable
 
@@ -27,14 +27,7 @@ HEADS = ("OFFSET", "ID", "AGE", "BYTES", "TRIES", "DATA")
     help="How many of each queue to show.",
 )
 @click.option("--format", "form", type=click.Choice([TEXT, HEX]), default=TEXT, show_default=True)
-@click.option(
-    "--bytes",
-    "shown_bytes",
-    default=SHOWN_BYTES,
-    show_default=True,
-    type=click.IntRange(0, BYTES_MAX),
-    help="How much of each item.",
-)
+@shown_bytes_option
 def find(live: Live, queues: tuple[str, ...], where: tuple[str, ...], count: int, form: str, shown_bytes: int) -> None:
     """Find the items of QUEUE that match each TERM; nothing is taken.
 

@@ -113,12 +113,7 @@ def echo_table(heads: tuple[str, ...], rows: list[list[str]], *left: str) -> Non
         click.echo(line)
 
 
-@live("peek")
-@a_queue()
-@click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(1), help="How many items.")
-@click.option("--offset", default=0, show_default=True, type=click.IntRange(0), help="How many to skip.")
-@click.option("--format", "form", type=click.Choice([TEXT, HEX, "json"]), default=TEXT, show_default=True)
-@click.option(
+shown_bytes_option = click.option(
     "--bytes",
     "shown_bytes",
     default=SHOWN_BYTES,
@@ -126,6 +121,14 @@ def echo_table(heads: tuple[str, ...], rows: list[list[str]], *left: str) -> Non
     type=click.IntRange(0, BYTES_MAX),
     help="How much of each item.",
 )
+
+
+@live("peek")
+@a_queue()
+@click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(1), help="How many items.")
+@click.option("--offset", default=0, show_default=True, type=click.IntRange(0), help="How many to skip.")
+@click.option("--format", "form", type=click.Choice([TEXT, HEX, "json"]), default=TEXT, show_default=True)
+@shown_bytes_option
 def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes: int) -> None:
     """Show the items of QUEUE from its head on; nothing is taken.
 

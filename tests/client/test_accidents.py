@@ -17,6 +17,7 @@ import trio
 
 import staniel.client.aio
 from staniel.client import Busy, Client, ConnectionLost, Outcome
+from tests.client.cancelling import cancel_on_asyncio, cancel_on_trio
 from tests.client.fake_server import HANG_UP, item, playing
 from tests.client.kinds import each_kind, each_loop, play
 from tests.support.process import Server, until
@@ -236,18 +237,7 @@ async def one_cancellation(server: Server, how: str, steps: int, native: bool) -
     queue = f"{how.replace(' ', '-')}-{native}-{steps}"
     async with staniel.client.aio.Client(*server.address) as client:
         await client.put(queue, b"a")
-        scope = anyio.CancelScope()
-
-        async def work() -> None:
-            with scope:
-                await worked(client, how, queue)
-
-        task = asyncio.ensure_future(work())
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        task.cancel() if native else scope.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled() or task.exception() is None or isinstance(task.exception(), ConnectionLost)
+        await cancel_on_asyncio(lambda: worked(client, how, queue), steps, native)
         await is_in_step(client)
     found = drain(server.address, queue)
     assert found in ([], [b"a"]) if how != "put" else found in ([b"a"], [b"a", b"b"])
@@ -290,16 +280,7 @@ def test_trio_may_cancel_at_any_checkpoint(server: Server, how: str) -> None:
 async def one_cancellation_of_trio(server: Server, queue: str, how: str, steps: int) -> None:
     async with staniel.client.aio.Client(*server.address) as client:
         await client.put(queue, b"a")
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(cancel_after, scope, steps)
-                await worked(client, how, queue)
+        await cancel_on_trio(lambda: worked(client, how, queue), steps)
         await is_in_step(client)
     found = drain(server.address, queue)
     assert found in ([], [b"a"]) if how != "put" else found in ([b"a"], [b"a", b"b"])
-
-
-async def cancel_after(scope: trio.CancelScope, steps: int) -> None:
-    for _ in range(steps):
-        await trio.lowlevel.checkpoint()
-    scope.cancel()

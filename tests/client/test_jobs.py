@@ -26,6 +26,7 @@ from staniel.client import (
     Refused,
     id_for,
 )
+from tests.client.cancelling import cancel_on_asyncio, cancel_on_trio
 from tests.client.fake_server import HANG_UP, playing
 from tests.client.kinds import each_kind, each_loop, play
 from tests.support.certificates import Authority
@@ -361,18 +362,7 @@ def test_asyncio_may_cancel_at_any_step(server: Server, how: str, native: bool) 
         name = f"{how.replace(' ', '-')}-{steps}"
         async with staniel.client.aio.Jobs(*server.workq_address) as jobs:
             await jobs.add(name, b"a")
-            scope = anyio.CancelScope()
-
-            async def work() -> None:
-                with scope:
-                    await worked(jobs, how, name)
-
-            task = asyncio.ensure_future(work())
-            for _ in range(steps):
-                await asyncio.sleep(0)
-            task.cancel() if native else scope.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled() or task.exception() is None or isinstance(task.exception(), ConnectionLost)
+            await cancel_on_asyncio(lambda: worked(jobs, how, name), steps, native)
             await is_in_step(jobs, server)
 
     async def whole() -> None:
@@ -388,16 +378,8 @@ def test_trio_may_cancel_at_any_checkpoint(server: Server, how: str) -> None:
         name = f"{how.replace(' ', '-')}-{steps}"
         async with staniel.client.aio.Jobs(*server.workq_address) as jobs:
             await jobs.add(name, b"a")
-            with trio.CancelScope() as scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(cancel_after, scope, steps)
-                    await worked(jobs, how, name)
+            await cancel_on_trio(lambda: worked(jobs, how, name), steps)
             await is_in_step(jobs, server)
-
-    async def cancel_after(scope: trio.CancelScope, steps: int) -> None:
-        for _ in range(steps):
-            await trio.lowlevel.checkpoint()
-        scope.cancel()
 
     async def whole() -> None:
         for steps in range(STEPS):

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.process import Server, running
+from staniel.client import Client
+from tests.support.process import Server, running, until
 
+LONG_S = 60.0  # a busy machine's patience: nothing here is about time
 CONFIG = """
 [server]
 max_open_transactions = 10
@@ -49,3 +51,23 @@ def connected(kombu: Any) -> Iterator[Callable[..., Any]]:
 
 def url(server: Server) -> str:
     return f"staniel://127.0.0.1:{server.port}//"
+
+
+def eventually(condition: Callable[[], object]) -> bool:
+    """Wait for a condition, longer than any machine takes."""
+    return until(condition, LONG_S)
+
+
+def stored(server: Server) -> dict[str, int]:
+    """The names of the server's queues with their numbers of items, without those that are open."""
+    with Client(*server.address) as client:
+        stats = client.stats()
+    ending = "_items"
+    names = [key.removeprefix("queue_").removesuffix(ending) for key in stats if key.endswith(ending)]
+    return {name: int(stats[f"queue_{name}_items"]) for name in names if f"queue_{name}_waiters" in stats}
+
+
+def held(server: Server, queue: str) -> int:
+    """The number of a queue's items that are open."""
+    with Client(*server.address) as client:
+        return int(client.stats()[f"queue_{queue}_open_transactions"])

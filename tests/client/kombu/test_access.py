@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.client.kombu.conftest import LONG_S
 from tests.support.guarded import PASSWORD, TOKEN, guarded
 
 pytestmark = pytest.mark.programs("python:kombu")
@@ -23,7 +24,7 @@ def test_a_user_of_the_url_logs_in_under_tls(kombu: Any, tmp_path: Path, secret:
             producer.publish(large, routing_key="jobs", content_type="data", content_encoding="binary")
             got: list[Any] = []
             with kombu.Consumer(connection, [kombu.Queue("jobs")], on_message=got.append):
-                connection.drain_events(timeout=10)
+                connection.drain_events(timeout=LONG_S)
             assert got[0].body == large
             got[0].ack()
             with pytest.raises(connection.channel_errors, match="may not write to other"):

@@ -7,34 +7,23 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from staniel.client import Client
-from tests.client.kombu.conftest import url
-from tests.support.process import Server, until
+from tests.client.kombu.conftest import LONG_S, eventually, stored, url
+from tests.support.process import Server
 
 pytestmark = pytest.mark.programs("python:kombu")
 Connect = Callable[..., Any]
 
 
-def stored(server: Server) -> dict[str, int]:
-    """The names of the server's queues with their numbers of items."""
-    with Client(*server.address) as client:
-        stats = client.stats()
-    ending = "_items"
-    names = [key.removeprefix("queue_").removesuffix(ending) for key in stats if key.endswith(ending)]
-    return {name: int(stats[f"queue_{name}_items"]) for name in names if f"queue_{name}_waiters" in stats}
-
-
 def drained(connection: Any, messages: int, into: list[Any]) -> list[Any]:
     """Drain events until so many messages have come."""
-    give_up = time.monotonic() + 10
-    while len(into) < messages and time.monotonic() < give_up:
-        connection.drain_events(timeout=10)
+    while len(into) < messages:
+        connection.drain_events(timeout=LONG_S)
     return into
 
 
@@ -119,7 +108,7 @@ def test_a_killed_connection_gives_back_the_messages_and_no_copies(
     for holder in got[0].channel.reader.holders:
         holder.wire._sock.shutdown(socket.SHUT_RDWR)
     with pytest.raises(consumer.connection_errors):
-        consumer.drain_events(timeout=5)
+        consumer.drain_events(timeout=LONG_S)
     for message in got:  # their deliveries are over: nothing is confirmed, and nothing is raised
         message.ack()
     consumer.release()
@@ -232,7 +221,7 @@ def test_sizes_purges_and_passive_declarations(kombu: Any, connected: Connect, s
 def test_a_message_past_its_expiration_is_not_delivered(connected: Connect, shared: Server) -> None:
     connection = connected(shared)
     publish(connection, "expiring", "x", expiration=0.001)
-    assert until(lambda: stored(shared)["expiring"] == 0)
+    assert eventually(lambda: stored(shared)["expiring"] == 0)
 
 
 def test_a_child_process_uses_connections_of_its_own(kombu: Any, connected: Connect, shared: Server) -> None:
@@ -274,14 +263,15 @@ def test_a_killed_program_gives_back_its_messages_though_its_child_lives(connect
             assert program.stdout is not None and program.stdout.readline()
             assert stored(shared)["inherited"] == 0
             program.kill()
-            assert until(lambda: stored(shared)["inherited"] == 1)
+            assert eventually(lambda: stored(shared)["inherited"] == 1)
         finally:
             os.killpg(program.pid, signal.SIGKILL)
 
 
 def test_a_silent_server_does_not_hold_up_a_publisher(kombu: Any, connected: Connect, server: Server) -> None:
+    publish(connected(server), "silent", 1)
     connection = connected(server, transport_options={"answer_timeout_s": 0.2})
-    publish(connection, "silent", 1)
+    connection.connect()
     server.signal(signal.SIGSTOP)
     try:
         with pytest.raises(connection.recoverable_connection_errors, match="did not reply"):

@@ -32,6 +32,10 @@ def note(number, seconds=0.0):
     with open("done", "a") as file:
         file.write(f"{number}\\n")
     return number
+@app.task(name="wait_for")
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
 """
 HELD_MAX = 8  # two processes or threads, four times as many messages ahead
 

@@ -18,7 +18,7 @@ BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help serve compiled sanitized test quick check format sim bench fuzz soak wheel man blocking lock licenses release audit clean
+.PHONY: help serve compiled sanitized test quick check format sim bench fuzz soak wheel man blocking lock licenses release audit docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -72,6 +72,10 @@ soak: $(DEV) ## everything at once for HOURS, with accidents, and a report: make
 
 man: $(BASE) ## make the manual pages in docs/man from the help of the commands
 	$(VENV)/bin/python packaging/man_pages.py docs/man
+
+docs: $(DEV) ## the documents as a site in build/docs, with a search that needs no network: open index.html
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict $(ARGS)
+	@echo build/docs/index.html
 
 blocking: $(DEV) ## make the blocking client in client/blocking of the one in client/aio
 	$(VENV)/bin/python packaging/blocking_client.py

@@ -166,7 +166,7 @@ def sbom() -> dict[str, Any]:
     found = pins()
     refs = {name: f"pkg:pypi/{name}@{pin.version}" for name, pin in found.items()}
     own = f"pkg:pypi/{about['name']}@{about['version']}"
-    extras = {name: each for name, each in about["optional-dependencies"].items() if name != "dev"}
+    extras = {name: each for name, each in about["optional-dependencies"].items() if name not in ("dev", "docs")}
     roots = {canonicalize_name(Requirement(each).name) for each in sum(extras.values(), about["dependencies"])}
     components = [
         {

@@ -18,7 +18,7 @@ from tests.support.process import STANIEL, running, until
 from tests.support.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "monitoring" / "prometheus-alerts.yml"]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "monitoring" / "prometheus-alerts.yml"]
 END = re.compile(r" [|>&;#] ?|[;|]|  +#")  # of one command of a line
 DISK_BYTES = 64 << 20
 FULL = b"SERVER_ERROR disk full, nothing can be stored until there is space"
@@ -54,7 +54,7 @@ def why_wrong(command: str) -> str:
     return f"it has no {', '.join(sorted(asked - known))}" if asked - known else ""
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.name))
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_and_option_that_a_document_names_is_there(path: Path) -> None:
     found = [each for each in commands(path) if not re.match(r"(staniel|import)\b", each)]
     whole = [each for each in found if "[" not in each and "…" not in each]

@@ -60,3 +60,9 @@ def test_a_link_to_nowhere_is_found() -> None:
         "durability.md#nowhere",
     ]
     assert sum(len(LINK.findall(prose(path))) for path in documents()) > 30
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text("utf-8")
+    assert [path.name for path in folder.glob("0*.md") if f"]({path.name})" not in index] == []

@@ -14,7 +14,7 @@ WIDTH = 100
 
 
 def documents() -> list[str]:
-    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/decisions/*.md")]
+    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
     return sorted(str(each.relative_to(ROOT)) for each in found)
 
 

@@ -265,7 +265,13 @@ def content(
     check, and it has no limits. `memory_queues` keep no journal, whatever else of their `families` does.
     """
     text = "\n".join(
-        ['default.sync_journal = "os"', 'server.redo_log = "none"', *journals_kept(memory_queues, families)]
+        [
+            'default.sync_journal = "os"',
+            'server.redo_log = "none"',
+            # Remnants are over at any time: turns that end operations would drop those at the head, uncounted.
+            'server.expiration_timer_frequency = "none"',
+            *journals_kept(memory_queues, families),
+        ]
     )
     copy = disk.copy()
     copy.capacity_bytes = 1 << 40

@@ -7,14 +7,16 @@ import errno
 import pytest
 
 from staniel.journal.group_commit import JournalFailure
+from staniel.queues.item import REMNANT_MS, Item
 from staniel.sim.disk.durable import Crash
 from staniel.sim.jobs.conversation import job_id
+from staniel.sim.queues.model import SWEPT
 from staniel.sim.world import World as WorldWithThreads
 from staniel.sim.world import content
 from tests.support.job_world import JobWorld
 from tests.support.spool import crashes
 from tests.support.streams import LIB, SMALL, all_of, asks, fill
-from tests.support.world import World
+from tests.support.world import START_MS, World, send_copies
 
 EXPIRING = """
 server.expiration_timer_frequency = "10ms"
@@ -322,3 +324,16 @@ def test_a_queue_that_cannot_be_removed_is_whole_or_gone(verb: str, number: int)
         assert "SERVER_ERROR queue q is not deleted: cannot " in client.says("delete q").hears()
         assert world.broker.queues.find("q") is not None
     assert before and world.crash(Crash.DROP).items("q") in (before, [])
+
+
+def test_remnants_at_the_head_are_found_also_when_a_move_was_cut_off() -> None:
+    world = World()
+    world.client().puts("x", "from").puts("head")
+    queue = world.broker.queues.find("q")
+    assert queue is not None
+    for item in (Item(b"", START_MS, REMNANT_MS), Item(b"", START_MS, REMNANT_MS), Item(b"live", START_MS)):
+        assert queue.add(item, world.now_ms)
+    send_copies(world, "move from to")
+    world.client().says("get q")
+    assert world.broker.operations.running
+    assert content(world.disk.crash(Crash.KEEP))["q"] == [SWEPT, SWEPT, b"live"]

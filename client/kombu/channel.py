@@ -350,10 +350,10 @@ class Channel(virtual.Channel):
         """Close: what was acknowledged is acknowledged, all else goes back. Never raises for a server that is gone."""
         if self.closed:
             return
+        self.reader.close()  # before the consumers are cancelled, which would hand back item by item
         for tag in list(self._by_tag):
             self.basic_cancel(tag)
         self.closed = True
-        self.reader.close()
         if self.connection is not None:
             for queue in list(self._own):
                 self._end_transient(queue)

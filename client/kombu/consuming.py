@@ -112,19 +112,32 @@ class Reader:
         self.lanes.append(Lane(name, consumer))
 
     def cancel(self, consumer: Consumer) -> None:
-        """Stop reading for a consumer, and hand back what it has not been given."""
-        for lane in [each for each in self.lanes if each.consumer is consumer]:
-            lane.is_cancelled = True
+        """Stop reading for a consumer, and hand back what it has not been given, in its order."""
+        lanes = [each for each in self.lanes if each.consumer is consumer]
+        for lane in lanes:
             self.lanes.remove(lane)
             if lane.watch is not None:
                 self._drop_wire(lane.watch)
                 lane.watch = None
+        self._receive_what_was_asked(lanes)
+        for lane in lanes:
+            lane.is_cancelled = True  # what comes only now is handed back at once
         kept = [each for each in self.inbox if each.lane.consumer is not consumer]
         for delivery in reversed(self.inbox):  # the newest first, so that their order is restored
             if delivery.lane.consumer is consumer:
                 delivery.holder.abort(delivery.lane.name, delivery.item_id)
         self.inbox.clear()
         self.inbox.extend(kept)
+
+    def _receive_what_was_asked(self, lanes: list[Lane]) -> None:
+        """Wait for the items that are on the way: one that came later would be handed back before older ones."""
+        until = time.monotonic() + CLOSE_S
+        for holder in self.holders:
+            try:
+                while holder.wire.owed and any(lane.asked for lane in lanes) and time.monotonic() < until:
+                    holder.wire.wait_and_receive(until)
+            except (ConnectionLost, RequestRefused) as error:  # the server gives back what the connection held
+                logger.warning("while a consumer was cancelled: %s", error)
 
     def refill(self, credit: int | None) -> None:
         """Ask for up to `credit` items (None: any number), each ready lane for its share, and watch the empty ones."""
@@ -138,12 +151,11 @@ class Reader:
         ready = [lane for lane in lanes if lane.state is LaneState.READY]
         if not ready:
             return
-        self._next += 1
         at = self._next % len(ready)
         if credit is not None:
             waiting = sum(not each.lane.consumer.no_ack for each in self.inbox)
             credit -= waiting + sum(lane.asked for lane in lanes if not lane.consumer.no_ack)
-        left = len(ready)
+        left, is_asked = len(ready), False
         for lane in ready[at:] + ready[:at]:
             room = BURST - lane.asked - (len(self.inbox) if lane.consumer.no_ack or credit is None else 0)
             if credit is not None and not lane.consumer.no_ack:
@@ -151,6 +163,8 @@ class Reader:
                 credit -= max(0, room)
             left -= 1
             if room > 0:
+                self._next += not is_asked  # another lane comes first the next time that there is credit
+                is_asked = True
                 self._ask(lane, room)
 
     def take(self, name: str, consumer: Consumer) -> Delivery | None:
@@ -232,7 +246,7 @@ class Reader:
         for holder in self.holders:
             try:
                 while holder.wire.owed and not holder.wire.is_closed and time.monotonic() < until:
-                    holder.wire.wait_and_receive()
+                    holder.wire.wait_and_receive(until)
             except (ConnectionLost, RequestRefused):
                 pass
             self._drop_wire(holder.wire)

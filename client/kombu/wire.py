@@ -5,6 +5,7 @@ Requests may be sent by any thread. Replies are received by one thread at a time
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
@@ -99,9 +100,9 @@ class Wire:
             self.wait_and_receive()
         return replies
 
-    def wait_and_receive(self) -> None:
-        """Wait for more bytes, until the oldest reply is late."""
-        left_s = self._late_at - time.monotonic()
+    def wait_and_receive(self, until: float = math.inf) -> None:
+        """Wait for more bytes, until the oldest reply is late or the monotonic clock shows `until`."""
+        left_s = min(self._late_at, until) - time.monotonic()
         if left_s > 0:
             self._sock.settimeout(left_s)
             try:

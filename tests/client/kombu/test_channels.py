@@ -87,6 +87,20 @@ def test_several_queues_take_turns(kombu: Any, connected: Connect, shared: Serve
     assert [message.payload for message in got].count("b") == 4
 
 
+def test_queues_take_turns_however_often_the_loop_looks_for_more(
+    kombu: Any, connected: Connect, shared: Server
+) -> None:
+    connection = connected(shared)
+    publish(connection, "looked.a", *["a"] * 8)
+    publish(connection, "looked.b", *["b"] * 8)
+    got = consume(kombu, connection, "looked.a", "looked.b", prefetch=1)
+    for number in range(1, 9):
+        message = drained(connection, number, got)[-1]
+        message.channel.refill()
+        message.ack()
+    assert [message.payload for message in got].count("b") == 4
+
+
 def test_a_requeued_message_comes_again_and_says_so(kombu: Any, connected: Connect, shared: Server) -> None:
     connection = connected(shared)
     publish(connection, "requeued", "x")
@@ -138,6 +152,18 @@ def test_a_cancelled_consumer_leaves_what_it_was_not_given(kombu: Any, connected
     consumer.cancel()
     back = drained(connection, 5, consume(kombu, connection, "cancelled"))
     assert [message.payload for message in back] == [1, 2, 3, 4, 5]
+
+
+def test_a_consumer_that_is_cancelled_at_once_holds_nothing_back(
+    kombu: Any, connected: Connect, shared: Server
+) -> None:
+    connection, other = connected(shared), connected(shared)
+    publish(connection, "not.wanted", *range(6))
+    consumer = kombu.Consumer(connection.channel(), [kombu.Queue("not.wanted")], on_message=print)
+    consumer.consume()  # six items are on the way
+    consumer.cancel()
+    back = drained(other, 6, consume(kombu, other, "not.wanted"))
+    assert [message.payload for message in back] == list(range(6))
 
 
 def test_a_full_queue_raises_an_error_that_may_be_retried(connected: Connect, shared: Server) -> None:

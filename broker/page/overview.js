@@ -5,7 +5,7 @@ import { command, fill, figure, h, icon, refill, say, setAttribute, setClass, se
 import * as f from './format.js';
 import { ask, move, pause, purge } from './ask.js';
 import { openPalette } from './palette.js';
-import { get, isDeadLetters, now, store } from './store.js';
+import { get, isDeadLetters, needsYou, now, store } from './store.js';
 import { go } from './main.js';
 
 const SETTLE_MS = 4000; // between changes of the rows' order
@@ -13,7 +13,7 @@ const SPARE_ROWS = 6;
 const SHOWN_REASONS = 8;
 const FILTERS = {
   all: ['All', () => true],
-  attention: ['Attention', (row) => row.level > 0],
+  attention: ['Attention', needsYou],
   grows: ['Growing', (row) => row.trend === 'grows'],
   unread: ['No reader', (row) => row.isUnread],
   paused: ['Paused', (row) => row.paused !== 'none'],
@@ -47,7 +47,7 @@ const SOON_MS = 30 * 864e5;
 export const fullInMs = (row) => (row.max > 0 && row.net > 0 ? (Math.max(0, row.max - row.items) / row.net) * 1000 : Infinity);
 export const isSoon = (ms) => ms < SOON_MS;
 
-const attention = (row) => row.level * 1e15 + (row.paused !== 'none' ? 1e14 : 0) + Math.min(row.items, 1e13);
+const attention = (row) => row.level * 1e15 + (needsYou(row) ? 1e14 : 0) + Math.min(row.items, 1e13);
 const shownBytes = (n) => (n ? f.bytes(n) : '0');
 
 // Whether that reason (docs/operating.md#reasons) applies to the queue.
@@ -333,6 +333,17 @@ export class HealthBox {
     return found.filter(isWanted).map((reason) => (reason.queues.length ? ofQueue(reason, row) : reason));
   }
 
+  // How much needs an operator: queues as the filter counts them, and reasons about no queue in the table.
+  needs(found) {
+    if (this.queue !== null) return f.many(found.length, 'thing needs', 'things need');
+    let queues = 0;
+    for (const row of store.rows.values()) queues += needsYou(row) ? 1 : 0;
+    const others = found.filter((reason) => !reason.queues.some((name) => store.rows.has(name))).length;
+    if (!queues && others) return f.many(others, 'thing beside the queues needs', 'things beside the queues need');
+    if (!queues) return f.many(found.length, 'thing needs', 'things need'); // the rows come with the next event
+    return others ? `${f.many(queues, 'queue')} and ${f.many(others, 'other thing')} need` : f.many(queues, 'queue needs', 'queues need');
+  }
+
   tick() {
     const isLost = store.state !== 'live';
     const found = store.health ? this.reasons() : [];
@@ -341,7 +352,7 @@ export class HealthBox {
     const shown = found.slice(0, SHOWN_REASONS);
     const { ready, ready_for_puts: isWhole } = store.health;
     const worst = !isWhole ? 2 : found.length ? 1 : 0;
-    const title = (isLost ? 'Last known: ' : '') + (!ready ? 'Not ready' : !isWhole ? 'Some requests are refused' : found.length ? `Ready. ${f.many(found.length, 'thing needs', 'things need')} you` : 'Ready');
+    const title = (isLost ? 'Last known: ' : '') + (!ready ? 'Not ready' : !isWhole ? 'Some requests are refused' : found.length ? `Ready. ${this.needs(found)} you` : 'Ready');
     const unsynced = store.totals?.unsynced_bytes || 0;
     const more = worst ? '' : !store.rows.size ? 'Nothing is stored yet.' : unsynced ? `${f.bytes(unsynced)} is not on the disk yet, all of it in queues whose sync_journal allows that, or not acknowledged yet.` : 'Everything acknowledged is on the disk.';
     const key = JSON.stringify([shown, title, more, this.isOpen]);

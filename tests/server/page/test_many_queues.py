@@ -140,6 +140,27 @@ def test_equal_warnings_are_one_line_with_a_count_and_the_command_that_mends_the
     page.wait_for_selector(".health:has-text('small1 holds 2 items, is full and refuses puts')")
 
 
+def test_the_filter_the_heading_and_the_order_count_the_same_queues(few: Server, page_of_few: Opened) -> None:
+    put(few, "busy", 9)
+    page = page_of_few.go()
+    page.wait_for_selector(f"{ROW}:has-text('busy')")
+    put(few, "dead", 3)
+    page.wait_for_selector(".health b:text-is('Ready. 1 queue needs you')")
+    assert page.inner_text("[data-filter=attention] .n") == "1"
+    with Wire(few.address) as wire:
+        assert wire.ask(b"pause busy") == b"OK"
+        page.wait_for_selector(".health b:text-is('Ready. 2 queues need you')")
+        assert page.inner_text("[data-filter=attention] .n") == "2"
+        page.click("[data-filter=attention]")
+        assert page_of_few.names() == ["dead", "busy"]
+        assert wire.ask(b"status writeavoid") == b"END"
+        page.wait_for_selector(".health b:text-is('Ready. 2 queues and 1 other thing need you')")
+        assert wire.ask(b"resume busy") == b"OK"
+        assert wire.ask(b"flush dead") == b"END"
+    page.wait_for_selector(".health b:text-is('Ready. 1 thing beside the queues needs you')")
+    assert page.inner_text("[data-filter=attention] .n") == "0"
+
+
 def test_growing_is_what_the_trend_says_and_ends_when_nothing_is_put_any_more(few: Server, page_of_few: Opened) -> None:
     page = page_of_few.go()
     put(few, "grows")

@@ -37,7 +37,8 @@ def test_queues_are_found_sorted_and_opened(server: Server, opened: Opened) -> N
     fill(server, mails=3, mails_dead=1, orders=12, other=5)
     page = opened.go()
     page.wait_for_selector("text=4 of 4")
-    assert opened.names() == ["orders", "other", "mails", "mails_dead"]
+    page.wait_for_selector("#queues tr.r:not([hidden]) >> nth=0 >> text=mails_dead")  # with its reason
+    assert opened.names() == ["mails_dead", "orders", "other", "mails"]
     page.click("[data-sort=name]")
     assert opened.names() == ["mails", "mails_dead", "orders", "other"]
     page.click("[data-sort=items]")

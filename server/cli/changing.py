@@ -20,6 +20,7 @@ from staniel.server.cli.live_command import Live, complete_queue, confirm, conve
 from staniel.server.cli.text import counted, human_size, printable
 
 CONFLICT = 409  # the reply's status if there are more items than were shown
+NOT_FOUND = 404
 BAD_REQUEST = 400  # its status for a request that is wrong for every queue
 WILD = "*?["
 HOME = "the queues that they came from"
@@ -59,9 +60,11 @@ def queues_named(name: str = "queues", metavar: str = "QUEUE...") -> Callable[[C
 def resolve(live: Live, names: tuple[str, ...], besides: str = "") -> dict[str, QueueSnapshot | None]:
     """Return the queues of these names and patterns, each once, with its snapshot if known.
 
-    A queue whose name equals the pattern is that one alone. `besides` is a queue that no pattern matches. Raises
-    AdminError.
+    A queue whose name equals the pattern is that one alone. `besides` is a queue that no pattern matches, and that may
+    not be named: the target of a move. Raises AdminError.
     """
+    if besides in names and len(names) > 1:
+        raise AdminError(f"{printable(besides)} is a source and the target: leave it out of the sources")
     if not _is_wild(names):
         return dict.fromkeys(names)
     there = {each.name: each for each in convert(live.client.get("/api/queues"), list[QueueSnapshot])}
@@ -72,14 +75,29 @@ def resolve(live: Live, names: tuple[str, ...], besides: str = "") -> dict[str, 
             continue
         fitting = [each for each in there if fnmatchcase(each, name) and each != besides]
         if not fitting:
-            others = "no other queue's name" if besides and fnmatchcase(besides, name) else "no queue's name"
-            raise AdminError(f"{others} fits {printable(name)}; `staniel queues` lists them")
+            is_target = besides in there and fnmatchcase(besides, name)
+            none = f"no queue but the target {printable(besides)}" if is_target else "no queue's name"
+            raise AdminError(f"{none} fits {printable(name)}; `staniel queues` lists them")
         found.update({each: there[each] for each in sorted(fitting)})
     return found
 
 
 def _is_wild(names: tuple[str, ...]) -> bool:
     return any(sign in name for name in names for sign in WILD)
+
+
+def _target(live: Live, names: tuple[str, ...], target: str) -> str:
+    """Return "to a"; if a pattern matches the target, too: "to a, whose own 3 items stay". Raises AdminError."""
+    to = f"to {printable(target)}"
+    if not any(_is_wild((name,)) and fnmatchcase(target, name) for name in names):
+        return to
+    try:
+        items = _snapshot(live, target).items
+    except AdminError as error:
+        if error.status == NOT_FOUND:
+            return to
+        raise
+    return f"{to}, whose own {counted(items, 'item')} {'stays' if items == 1 else 'stay'}" if items else to
 
 
 def _uncounted(names: tuple[str, ...]) -> list[QueuePart]:
@@ -290,11 +308,11 @@ def move(
 ) -> None:
     """Move items from the head of one queue to the end of another.
 
-    FROM may be several queues, and patterns such as 'mail*', which do not match TO. No crash loses or duplicates an
-    item on its way.
+    FROM may be several queues, and patterns such as 'mail*'; a pattern that matches TO leaves TO out. No crash loses or
+    duplicates an item on its way.
     """
     parts = _parts(live, from_queues, where, besides=to_queue)
-    _move(live, parts, "move", {"to": to_queue}, where, f"to {printable(to_queue)}", count, is_sure)
+    _move(live, parts, "move", {"to": to_queue}, where, _target(live, from_queues, to_queue), count, is_sure)
 
 
 @live("redrive")
@@ -312,8 +330,8 @@ def redrive(
     the queue that it left. An item that does not name that queue ends the operation. QUEUE may be a pattern such as
     'dead-*'.
     """
-    to = f"to {printable(to_queue)}" if to_queue else "back to where they came from"
     parts = _parts(live, queues, where, besides=to_queue)
+    to = _target(live, queues, to_queue) if to_queue else "back to where they came from"
     _move(live, parts, "redrive", {"to": to_queue}, where, to, count, is_sure)
 
 

@@ -144,7 +144,25 @@ def test_items_are_found_in_several_queues(mails: Server) -> None:
     assert partly.returncode == 1 and len(partly.stdout.splitlines()) == 2
     assert partly.stderr.splitlines()[-1] == "Error: none: there is no queue none"
     assert refuses(run(mails, "find", "nothing*"), 1, "no queue's name fits nothing*")
-    assert refuses(run(mails, "move", "we*", "web", "-y"), 1, "no other queue's name fits we*")
+
+
+def test_a_pattern_that_matches_the_target_leaves_it_out_and_says_so(mails: Server) -> None:
+    what = "move 6 items of 2 queues (mail-b 2, web 4) to mail-a, whose own 3 items stay"
+    for command in (["move", "mail*", "web", "mail-a"], ["redrive", "mail*", "web", "--to", "mail-a"]):
+        assert refuses(run(mails, *command), 2, f"this would {what}")
+    code, seen = on_terminal(mails, b"y\n", "move", "mail*", "web", "mail-a")
+    assert code == 0 and f"This will {what}. Go on?" in " ".join(seen.split())
+    assert items(mails, "mail-a") == 9
+    assert refuses(run(mails, "move", "*", "mail-new"), 2, "to mail-new: say --yes")
+
+
+def test_a_target_among_the_sources_is_refused_before_anything_moves(mails: Server) -> None:
+    assert refuses(run(mails, "move", "we*", "web", "-y"), 1, "no queue but the target web fits we*")
+    assert refuses(run(mails, "move", "nothing*", "web", "-y"), 1, "no queue's name fits nothing*")
+    wanted = "mail-a is a source and the target: leave it out of the sources"
+    for sources in (("mail-b", "mail-a"), ("mail*", "mail-a")):
+        assert refuses(run(mails, "move", *sources, "mail-a", "-y"), 1, wanted)
+    assert [items(mails, queue) for queue in ("mail-a", "mail-b", "web")] == [3, 2, 4]
 
 
 def test_the_limits_of_find_are_told_by_its_options(mails: Server) -> None:

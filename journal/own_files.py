@@ -1,6 +1,6 @@
 """The server's own files in `.staniel`: what a running server does when another program removes or cuts one.
 
-docs/operating.md has the same table for operators; tests/broker/test_lost_own_files.py takes each file away.
+docs/spool.md has the same table for operators; tests/broker/test_lost_own_files.py takes each file away.
 """
 
 from __future__ import annotations

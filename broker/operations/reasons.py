@@ -1,7 +1,7 @@
 """Every reason for which an operator should look at a server, by name.
 
 `health`, `/health/ready`, /metrics, the alerts, the log and the operator's page all use this list; a table in
-docs/operating.md explains each.
+docs/alerts/README.md explains each.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ export const isSoon = (ms) => ms < SOON_MS;
 const attention = (row) => row.level * 1e15 + (needsYou(row) ? 1e14 : 0) + Math.min(row.items, 1e13);
 const shownBytes = (n) => (n ? f.bytes(n) : '0');
 
-// Whether that reason (docs/operating.md#reasons) applies to the queue.
+// Whether that reason (docs/alerts/README.md#reasons) applies to the queue.
 export const isAbout = (row, reason) => (reason === 'queues_paused' ? row.paused !== 'none' : reason === 'queues_unreadable' ? row.unreadable : row.reasons.includes(reason));
 
 // A word is a part of the name, a reason (is:queue_full), or a comparison: age>5m items>1k waiters=0. 5m are five minutes of an age, five million

@@ -10,7 +10,7 @@ from staniel.broker.operations.views import queue_view
 from staniel.server.cli.top.model import COLUMNS, TopEvent, TopModel
 from tests.broker import figures_state
 
-DOCS = Path(__file__).parents[2] / "docs" / "operating.md"
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 OTHER_ROWS = {  # one figure each in `stats` and in /metrics, which the docs tell together
     "mem_items": "memory_bytes",
     "total_items": "put_items_total",

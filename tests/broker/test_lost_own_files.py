@@ -25,7 +25,7 @@ from tests.support.streams import asks, settle
 from tests.support.world import Client, World
 
 OWN = "s/.staniel"
-OPERATING = Path(__file__).parents[2] / "docs" / "operating.md"
+SPOOL_PAGE = Path(__file__).parents[2] / "docs" / "spool.md"
 CONFIG = """
 server.redo_log = "1MB"
 admin.port = 0
@@ -114,7 +114,7 @@ def test_the_table_has_every_name_of_the_code_and_the_docs_have_every_name_of_th
     assert set(OWN_FILES) <= set(LOSSES)
     own = {path.removeprefix(f"{OWN}/").partition("/")[0] for path in files(served().disk, OWN)}
     assert own <= set(LOSSES)
-    section = OPERATING.read_text().partition("### Files in `.staniel`")[2].partition("\n## ")[0]
+    section = SPOOL_PAGE.read_text().partition("## Files in `.staniel`")[2]
     rows = {row[0]: row[1] for row in re.findall(r"^\| `([^`]+)` \| [^|]+ \| ([^|]+) \|", section, re.MULTILINE)}
     assert {name.removesuffix("/") for name in rows} == set(LOSSES)
     for name, said in rows.items():

@@ -108,5 +108,5 @@ def test_the_runbook_of_a_full_disk_makes_room_while_gets_go_on(tmp_path: Path, 
             assert purged.returncode == 0, purged.stderr
             assert until(lambda: wire.put("jobs", b"x") == b"STORED"), "there is room again"
             assert run("health").returncode == 0
-    runbook = (ROOT / "docs" / "operating.md").read_text("utf-8").partition("#### StanielDiskFull\n")[2]
-    assert "staniel purge QUEUE --no-undo" in " ".join(runbook.partition("####")[0].split())
+    runbook = (ROOT / "docs" / "alerts" / "StanielDiskFull.md").read_text("utf-8")
+    assert "\n    staniel queues" in runbook and "\n    staniel purge QUEUE --no-undo\n" in runbook

@@ -1,4 +1,4 @@
-"""monitoring/ and the tables of docs/operating.md against what a real server says of itself."""
+"""monitoring/, docs/alerts and docs/metrics.md against what a real server says of itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from staniel.broker.operations.reasons import ReasonName
-from tests.docs.test_links import anchors
 from tests.support.certificates import Authority
 from tests.support.process import running
 from tests.support.wire import Wire, stats
@@ -21,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MONITORING = ROOT / "monitoring"
 ALERTS = MONITORING / "prometheus-alerts.yml"
 ALERT_TESTS = MONITORING / "prometheus-alerts.test.yml"
-OPERATING = ROOT / "docs" / "operating.md"
+ALERT_PAGES = ROOT / "docs" / "alerts"
+METRICS = ROOT / "docs" / "metrics.md"
 NAME = re.compile(r"\bstaniel_\w+")
 CONFIG = """
 tls.certificate = "{certificate}"
@@ -93,14 +93,19 @@ def test_promtool_accepts_the_alerts_and_their_tests_pass(command: tuple[str, Pa
     assert ran.returncode == 0 and "SUCCESS" in ran.stdout, ran.stdout + ran.stderr
 
 
-def test_each_alert_has_a_test_and_a_paragraph_that_its_link_leads_to() -> None:
-    known, tested = anchors(OPERATING), ALERT_TESTS.read_text("utf-8")
-    links = re.findall(r"runbook: docs/operating\.md#(\w+)", ALERTS.read_text("utf-8"))
-    assert len(alerts()) >= 15 and links == [name.lower() for name in alerts()]
-    assert [link for link in links if link not in known] == []
+def test_each_alert_has_a_test_and_a_page_that_its_annotation_names() -> None:
+    tested, rules = ALERT_TESTS.read_text("utf-8"), ALERTS.read_text("utf-8")
+    assert len(alerts()) >= 15
+    assert re.findall(r"runbook: docs/alerts/(\w+)\.md", rules) == alerts()
     assert [name for name in alerts() if name.removeprefix("Staniel") not in tested] == []
-    headings = re.findall(r"^#### (Staniel\w+)$", OPERATING.read_text("utf-8"), re.MULTILINE)
-    assert headings == alerts(), "in the same order, and none without an alert"
+    pages = {path.stem: path.read_text("utf-8") for path in ALERT_PAGES.glob("Staniel*.md")}
+    assert set(pages) == set(alerts()), "a page for each alert, and none without an alert"
+    severity = dict(re.findall(r"- alert: (\w+)\n(?:.*\n)*?.*severity: (\w+)", rules))
+    index = (ALERT_PAGES / "README.md").read_text("utf-8")
+    for name, text in pages.items():
+        assert text.startswith(f"# {name}\n\nSeverity: {severity[name]}.\n")
+        assert "\n## Look\n" in text and "\n## Do\n" in text and len(text.split()) < 200, "one screen"
+        assert f"| [{name}]({name}.md) | {severity[name]} |" in index
 
 
 @pytest.mark.parametrize("name", ["prometheus-alerts.yml", "prometheus-alerts.test.yml", "grafana-dashboard.json"])
@@ -112,7 +117,7 @@ def test_every_metric_that_is_named_is_there(said: Said, name: str) -> None:
 
 
 def test_every_reason_of_the_list_has_a_row_in_the_docs_and_an_alert() -> None:
-    section = OPERATING.read_text("utf-8").partition("\n#### Reasons\n")[2].partition("\n#### ")[0]
+    section = (ALERT_PAGES / "README.md").read_text("utf-8").partition("\n## Reasons\n")[2].partition("\n## ")[0]
     rows = [line.split("|") for line in section.splitlines() if line.startswith("| `")]
     told = {name: row[4] for row in rows for name in re.findall(r"`(\w+)`", row[1])}
     assert set(told) == {reason.value for reason in ReasonName}
@@ -140,8 +145,7 @@ def test_every_panel_of_the_dashboard_asks_for_something_and_none_covers_another
 
 def cells_of_the_table(column: int) -> set[str]:
     """All names in one column of the tables of statistics."""
-    section = OPERATING.read_text("utf-8").partition("\n## Every statistic\n")[2].partition("\n## ")[0]
-    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("|")]
+    rows = [line.split("|")[1:-1] for line in METRICS.read_text("utf-8").splitlines() if line.startswith("|")]
     return {name for row in rows for name in re.findall(r"`([\w.…]+)`", row[column])} - {"stats"}
 
 

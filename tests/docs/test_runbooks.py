@@ -1,4 +1,4 @@
-"""The runbook of each alert, run as it stands in docs/operating.md against a real server that has the trouble: every
+"""The runbook of each alert, run as it stands in docs/alerts against a real server that has the trouble: every
 command works, and where commands are said to end a reason, `staniel health` does not name it afterwards.
 """
 
@@ -16,7 +16,7 @@ from tests.support.process import STANIEL, Server, running
 from tests.support.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
-OPERATING = (ROOT / "docs" / "operating.md").read_text("utf-8")
+ALERTS = ROOT / "docs" / "alerts"
 ASKS = ("purge", "move", "redrive", "abort", "delete", "stop")  # on a terminal; here --yes stands for the answer
 CONFIG = """
 [server]
@@ -31,12 +31,14 @@ dead_letter_queue = "dead"
 """
 
 
+def page(alert: str) -> str:
+    return (ALERTS / f"{alert}.md").read_text("utf-8")
+
+
 def runbook(alert: str) -> list[list[str]]:
-    """The commands of ours in its paragraph, in their order, each once."""
-    text = " ".join(OPERATING.partition(f"\n#### {alert}\n")[2].partition("\n#")[0].split())
-    return [
-        list(words) for words in dict.fromkeys(tuple(each.split()) for each in re.findall(r"`staniel ([^`]+)`", text))
-    ]
+    """The commands of ours on its page, in their order, each once."""
+    found = re.findall(r"^    staniel (.+?)(?:  +#.*)?$|`staniel\s([^`]+)`", page(alert), re.MULTILINE)
+    return [list(words) for words in dict.fromkeys(tuple((block or inline).split()) for block, inline in found)]
 
 
 class Stage:
@@ -110,6 +112,7 @@ TROUBLES: dict[str, tuple[Callable[[Stage, Wire], None], str]] = {
     "StanielBackupOld": (not_backed_up, "backup_old"),
     "StanielQueuesPaused": (paused, "queues_paused"),
     "StanielQueueFull": (filled, "queue_full"),
+    "StanielQueueFills": (filled, ""),
     "StanielQueueNotRead": (held, ""),
     "StanielQueueOld": (held, ""),
     "StanielQueueGrows": (held, ""),
@@ -123,8 +126,7 @@ StanielDiskFull has a test with a disk of its own, in test_commands.py.
 
 
 def test_every_alert_whose_runbook_has_commands_is_run() -> None:
-    alerts = re.findall(r"^#### (Staniel\w+)$", OPERATING, re.MULTILINE)
-    with_commands = {alert for alert in alerts if runbook(alert)}
+    with_commands = {path.stem for path in ALERTS.glob("Staniel*.md") if runbook(path.stem)}
     assert with_commands == set(TROUBLES) | {"StanielDiskFull"}
 
 

@@ -67,7 +67,7 @@ def test_every_key_has_a_meaning_on_one_line_and_stands_once(title: str) -> None
 
 
 def test_what_a_reload_takes_over_is_told() -> None:
-    document = " ".join((ROOT / "docs" / "operating.md").read_text().split())
+    document = " ".join(DOCUMENT.split())
     told = document.split(" A reload takes over ")[1].split(". But for the last, they hold for connected clients")[0]
     of_server = re.sub(r"\([^)]*\)", "", told.split("and of `[server]`: ")[1])
     assert set(re.findall(r"`(\w+)`", of_server)) == RELOADED <= set(keys_of(ServerSettings))

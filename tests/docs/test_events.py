@@ -1,0 +1,52 @@
+"""docs/events.md names every event that the server may log, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "events.md").read_text("utf-8")
+DOTTED = re.compile(r"[a-z_]+\.[a-z_]+")
+SETTINGS = re.compile(r"(?:admin|default|memcache|server|terms|text|thrift|tls|workq|memory|line|counters|held)\.\w+")
+EVENTS_LIKE_SETTINGS = {"admin.no_socket", "admin.refused", "tls.refused", "tls.certificate_expires"} | {
+    "server.failed",
+    "server.stopped",
+}
+OTHER = {"queue.name", "queue.had_children", "queue.blocked", "failed_sync.room", "convert.plan", "_file.size"}
+"""Attributes, names of files, and an event of a journal that only `staniel adopt` looks for."""
+
+
+def dotted_texts() -> Iterator[str]:
+    """Every text of the server's code that has the form of an event's name."""
+    for package in ("broker", "server", "journal", "queues"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and DOTTED.fullmatch(node.value):
+                    yield node.value
+
+
+def events() -> set[str]:
+    files = re.compile(r".*\.(?:css|csv|html|js|json|lock|py|pyx|pxd|sock|svg|toml|txt)")
+    found = {each for each in dotted_texts() if each not in OTHER and not files.fullmatch(each)}
+    return {each for each in found if each in EVENTS_LIKE_SETTINGS or not SETTINGS.fullmatch(each)}
+
+
+def told() -> set[str]:
+    """The events in the first column of the tables."""
+    section = PAGE.partition("\n## The log\n")[2]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+
+
+def test_every_event_of_the_code_has_a_row_and_every_row_an_event() -> None:
+    missing, invented = events() - told(), told() - events()
+    assert not missing, f"docs/events.md lacks {sorted(missing)}: add a row, or name it in OTHER here if it is no event"
+    assert not invented, f"docs/events.md names {sorted(invented)}, which nothing logs: remove the row"
+
+
+def test_every_row_says_what_it_means_and_what_to_do() -> None:
+    rows = [line.strip("|").split(" | ") for line in PAGE.splitlines() if line.startswith("| `")]
+    assert len(rows) > 80 and [row for row in rows if len(row) != 3 or not all(cell.strip() for cell in row)] == []

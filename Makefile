@@ -74,7 +74,7 @@ man: $(BASE) ## make the manual pages in docs/man from the help of the commands
 	$(VENV)/bin/python packaging/man_pages.py docs/man
 
 docs: $(DEV) ## the documents as a site in build/docs, with a search that needs no network: open index.html
-	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict $(ARGS)
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict $(ARGS)
 	@echo build/docs/index.html
 
 blocking: $(DEV) ## make the blocking client in client/blocking of the one in client/aio

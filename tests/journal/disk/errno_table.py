@@ -1,4 +1,4 @@
-"""The table of docs/durability.md of what comes of each errno, amid each operation.
+"""The table of errno_table.md of what comes of each errno, amid each operation.
 
 `python -m tests.journal.disk.errno_table --write` tries every call of every operation with every errno, which takes one
 to two hours of one core, and writes the table; without `--write` it says whether the table is right. The suite tries
@@ -20,7 +20,7 @@ import click
 from tests.journal.disk.errno_operations import OPERATIONS
 from tests.journal.disk.errno_walk import CLASS_OF, CLASSES, Outcome, Result, Trial, base, pairs, trials, tried
 
-DURABILITY = Path(__file__).parents[3] / "docs" / "durability.md"
+DOCUMENT = Path(__file__).with_suffix(".md")
 TABLE = re.compile(r"^\| operation \|.*?(?=^\s*$)", re.MULTILINE | re.DOTALL)
 GROUPS = {
     "read": ("read", "reader", "size", "list"),
@@ -109,7 +109,7 @@ def sample(form: str, name: str, count: int, random: Random) -> Iterator[Trial]:
 
 
 @click.command()
-@click.option("--write", is_flag=True, help="Write the table into docs/durability.md.")
+@click.option("--write", is_flag=True, help="Write the table into errno_table.md.")
 @click.option("--processes", default=2, show_default=True)
 @click.option("--share", default=1.0, show_default=True, help="Try so many of them, drawn by lot; writes nothing.")
 @click.option("--seed", default=1, show_default=True, help="Of the lot.")
@@ -136,14 +136,14 @@ def main(write: bool, processes: int, share: float, seed: int, only: str) -> Non
         ", ".join(f"{each.value}: {count}" for each, count in Counter(each.outcome for each in results).most_common())
     )
     print(f"{bad} with something wrong")
-    document = DURABILITY.read_text("utf-8")
+    document = DOCUMENT.read_text("utf-8")
     table = rendered(cells_of(results))
     if only or share < 1:
         sys.exit(1 if bad else 0)
     if write and not bad:
-        DURABILITY.write_text(document.replace(written(document), table), "utf-8")
+        DOCUMENT.write_text(document.replace(written(document), table), "utf-8")
     elif table != written(document):
-        print("the table of docs/durability.md is another one: --write")
+        print("the table of errno_table.md is another one: --write")
         bad += 1
     sys.exit(1 if bad else 0)
 

@@ -23,13 +23,13 @@ from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.undo_file import AppendFrames
 from staniel.sim.mutants.queues import replaced
 from tests.journal.disk.errno_operations import OPERATIONS, STREAMS
-from tests.journal.disk.errno_table import DURABILITY, GROUPS, cells_of, read, rendered, sample, written
+from tests.journal.disk.errno_table import DOCUMENT, GROUPS, cells_of, read, rendered, sample, written
 from tests.journal.disk.errno_walk import CLASSES, Result, base, pairs, trials, tried
 
 SEED = Random().randrange(1 << 30) if os.environ.get("STANIEL_SEEK") else 1
 EACH = 22
 PAIRS = pairs()
-TOLD = read(written(DURABILITY.read_text("utf-8")))
+TOLD = read(written(DOCUMENT.read_text("utf-8")))
 
 
 @pytest.mark.parametrize(("form", "name"), PAIRS, ids=[f"{form}-{name}" for form, name in PAIRS])
@@ -41,7 +41,7 @@ def test_a_failing_call_costs_what_the_table_says_and_no_item(form: str, name: s
 
 
 def test_the_table_of_the_docs_is_as_it_is_generated() -> None:
-    table = written(DURABILITY.read_text("utf-8"))
+    table = written(DOCUMENT.read_text("utf-8"))
     assert rendered(TOLD) == table
     assert all(any(TOLD[name, group, kind] for group in GROUPS) for name in OPERATIONS for kind in CLASSES)
 

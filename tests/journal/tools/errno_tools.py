@@ -1,4 +1,4 @@
-"""The table of docs/durability.md of what comes of each errno, in each call that a tool makes.
+"""The table of errno_tools.md of what comes of each errno, in each call that a tool makes.
 
 `python -m tests.journal.tools.errno_tools --write` runs each tool once for each call of `os` on its files and each
 errno, once and from then on, and once killed there, and writes the table; without `--write` it says whether the table
@@ -41,7 +41,7 @@ from tests.faults.rich import _asks, _jobs, _puts, files
 from tests.journal.tools.refused_os import GROUP_OF, GROUPS, Call, Killed, Lasts, Refusal, watched
 from tests.support.world import START_MS, World
 
-DURABILITY = Path(__file__).parents[3] / "docs" / "durability.md"
+DOCUMENT = Path(__file__).with_suffix(".md")
 TABLE = re.compile(r"^\| tool \|.*?(?=^\s*$)", re.MULTILINE | re.DOTALL)
 NAMES = ("EIO", "EROFS", "ESTALE", "ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOMEM", "EACCES", "EPERM", "EINTR")
 ERRNOS = {name: getattr(errno, name) for name in NAMES}
@@ -441,7 +441,7 @@ def sample(name: str, count: int, random: Random) -> list[Trial]:
 
 
 @click.command()
-@click.option("--write", is_flag=True, help="Write the table into docs/durability.md.")
+@click.option("--write", is_flag=True, help="Write the table into errno_tools.md.")
 @click.option("--processes", default=2, show_default=True)
 @click.option("--share", default=1.0, show_default=True, help="Try so many of them, drawn by lot; writes nothing.")
 @click.option("--seed", default=1, show_default=True, help="Of the lot.")
@@ -467,11 +467,11 @@ def main(write: bool, processes: int, share: float, seed: int, only: str) -> Non
     )
     print(f"{bad} with something wrong")
     if not only and share >= 1:
-        document, table = DURABILITY.read_text("utf-8"), rendered(results)
+        document, table = DOCUMENT.read_text("utf-8"), rendered(results)
         if write and not bad:
-            DURABILITY.write_text(document.replace(written(document), table), "utf-8")
+            DOCUMENT.write_text(document.replace(written(document), table), "utf-8")
         elif table != written(document):
-            print("the table of docs/durability.md is another one: --write")
+            print("the table of errno_tools.md is another one: --write")
             bad += 1
     sys.exit(1 if bad else 0)
 

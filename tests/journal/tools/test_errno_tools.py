@@ -1,5 +1,5 @@
 """A call that the system refuses to a tool is never taken for absence, damage or success, and what comes of it is what
-docs/durability.md says.
+errno_tools.md says.
 
 These are samples; `python -m tests.journal.tools.errno_tools` tries each call with each errno.
 """
@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from tests.journal.tools.errno_tools import DURABILITY, TOOLS, read, sample, tried, written
+from tests.journal.tools.errno_tools import DOCUMENT, TOOLS, read, sample, tried, written
 
 SEED = Random().randrange(1 << 30) if os.environ.get("STANIEL_SEEK") else 1
 EACH = 50
-TOLD = read(written(DURABILITY.read_text("utf-8")))
+TOLD = read(written(DOCUMENT.read_text("utf-8")))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a killed tool does not clean up

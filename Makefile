@@ -4,8 +4,9 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 CONSTRAINTS ?= constraints.txt
-# Each file of tests runs in one of them; more ask for more memory, because some bring a Spark.
-TEST_PROCESSES ?= 2
+# Each file of tests runs in one of them. Three for two cores: a third of the time, tests wait for disks, clocks and the
+# end of processes. More ask for more memory, because some bring a Spark.
+TEST_PROCESSES ?= 3
 # Where the environment forbids bytecode files, as many images do, each process would compile every module again, which
 # takes longer than the rest of a start. .gitignore covers the files.
 WITH_BYTECODE := PYTHONDONTWRITEBYTECODE=

@@ -50,16 +50,25 @@ REQUIRED = os.environ.get("STANIEL_REQUIRE_PROGRAMS") == "1"
 settings.register_profile("repeat", derandomize=True, database=None, deadline=None)
 settings.register_profile("seek", print_blob=True, deadline=None)
 SLOWEST_FIRST = (
-    *("pipeline/test_where_it_runs.py", "pipeline/test_kills.py", "conformance/test_protocol.py"),
-    *("pipeline/test_walk_through.py", "fuzz/test_fuzz.py", "crash/test_kill_loop.py", "pipeline/test_jobs.py"),
-    *("conformance/test_protocol_libkestrel.py", "pipeline/test_names.py", "conformance/test_memcached.py"),
-    *("sim/test_mutants.py", "pipeline/test_journal_source.py", "sim/test_seeds.py", "examples/test_examples.py"),
-    *("conformance/test_journal.py", "faults/test_sweep.py", "broker/test_transfers.py"),
-    "server/page/test_page.py",
+    *("bench/test_soak.py", "pipeline/test_where_it_runs.py", "pipeline/test_kills.py", "sim/test_mutants.py"),
+    *("conformance/test_protocol.py", "pipeline/test_walk_through.py", "fuzz/test_fuzz.py", "crash/test_kill_loop.py"),
+    *("server/page/test_page.py", "pipeline/test_queries.py", "sim/test_seeds.py", "pipeline/test_jobs.py"),
+    *("conformance/test_protocol_libkestrel.py", "pipeline/test_races.py", "pipeline/test_archive_state.py"),
+    *("pipeline/test_names.py", "conformance/test_memcached.py", "pipeline/test_journal_source.py"),
+    *("examples/test_examples.py", "conformance/test_journal.py", "faults/test_sweep.py", "broker/test_transfers.py"),
+    *("server/backup/test_refused_by_s3.py", "server/backup/test_interrupted.py", "server/test_installed.py"),
 )
-"""Files that take more than half a minute. `make test` gives each file to one process: a long one that begins last is
-waited for by all the others.
+"""Files that take more than half a minute, each test of which counts as slow. `make test` gives each file to one
+process: a long one that begins last is waited for by all the others.
 """
+MANY_TESTS_NEXT = (
+    *("server/page/test_many_queues.py", "server/cli/test_live.py", "server/selftest/test_selftest.py"),
+    *("broker/maintenance/test_unremoved_files.py", "server/test_users.py", "client/test_jobs.py"),
+    *("journal/disk/test_errno_table.py", "client/test_every_kind.py", "server/backup/test_places.py"),
+    *("pipeline/test_sidecars.py", "server/cli/test_several.py", "server/cli/test_top.py", "server/test_hub.py"),
+    *("worker/test_command.py", "client/test_accidents.py", "client/kombu/test_celery.py"),
+)
+"""Files of quick tests that together take more than twenty seconds on a busy machine. They begin after those above."""
 CLOSING_LINES = pytest.StashKey[list[str]]()
 
 
@@ -126,7 +135,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--quick"):  # it has put them in order
-        slowest = {TESTS / name: at for at, name in enumerate(SLOWEST_FIRST)}
+        slowest = {TESTS / name: at for at, name in enumerate(SLOWEST_FIRST + MANY_TESTS_NEXT)}
         items.sort(key=lambda item: slowest.get(item.path, len(slowest)))
     leave_out_other_build(config, items)
     left_out = [item for item in items if missing_programs(item) and not (REQUIRED and may_be_installed(item))]

@@ -1,5 +1,5 @@
-"""The rights of clients: roles, and the queues that they are for. commands/authorized.py lists the role that each
-request needs.
+"""The rights of clients: roles, and the queues that they are for. the tables COMMANDS of commands/ have
+the role that each request needs.
 """
 
 from __future__ import annotations

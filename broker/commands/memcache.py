@@ -7,15 +7,17 @@ from functools import partial
 from typing import Any
 
 from staniel.broker import access
-from staniel.broker.commands import admin, by_id, gets
+from staniel.broker.commands import admin, by_id, gets, rules
 from staniel.broker.commands.batches import BatchCommand, PieceCommand
 from staniel.broker.commands.gets import get
 from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.commands.puts import STORED, PutResult, store
+from staniel.broker.commands.rules import Commands, handlers_of
 from staniel.broker.events import Level
 from staniel.broker.failures import guarded
 from staniel.broker.operations import changes
 from staniel.broker.operations.audit import Result
+from staniel.broker.rights import Role
 from staniel.broker.session import FrequentCommands, Session
 from staniel.broker.version import WIRE_VERSION
 from staniel.protocol.memcache import requests as memcache
@@ -252,34 +254,38 @@ class MemcacheCommands(FrequentCommands):
             session.handlers[kind](session, request, now_ms)
 
 
-HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
-    memcache.Set: set_item,
-    memcache.Get: gets.get,
-    memcache.GetMany: gets.get_many,
-    memcache.GetKeys: gets.get_keys,
-    More: more,
-    memcache.GetSome: gets.get_some,
-    memcache.Touch: touch,
-    memcache.ConfirmItem: by_id.confirm_item,
-    memcache.AbortItem: by_id.abort_item,
-    memcache.ExtendItem: by_id.extend_item,
-    memcache.Monitor: monitor,
-    memcache.Confirm: confirm_many,
-    memcache.Delete: delete,
-    memcache.Flush: flush,
-    memcache.FlushAll: flush_all,
-    memcache.FlushExpired: admin.flush_expired,
-    memcache.FlushAllExpired: admin.flush_all_expired,
-    memcache.Move: admin.move,
-    memcache.Pause: guarded(admin.pause),
-    memcache.Stats: guarded(admin.show_stats),
-    memcache.DumpStats: guarded(admin.dump_stats),
-    memcache.DumpConfig: guarded(admin.dump_config),
-    memcache.Status: guarded(admin.status),
-    memcache.Reload: guarded(admin.reload),
-    memcache.Version: version,
-    memcache.Verbosity: verbosity,
-    memcache.Quit: quit_session,
-    memcache.Shutdown: admin.shutdown,
-    Invalid: invalid,
+COMMANDS: Commands = {
+    memcache.Set: (set_item, rules.WRITE),  # set <queue> <flags> <expiry> <length> [noreply]
+    memcache.Get: (gets.get, rules.READ),  # get <key> [<key>…]
+    memcache.GetMany: (gets.get_many, rules.read_each_get),  # get <key> [<key>…]
+    memcache.GetKeys: (gets.get_keys, rules.read_each_key),  # get <key> [<key>…]
+    memcache.GetSome: (gets.get_some, rules.on_part(Role.READ, "get")),  # get <queue>/n=<count>…
+    memcache.Touch: (touch, rules.READ),  # touch <queue> <expiry> [noreply]
+    memcache.ConfirmItem: (by_id.confirm_item, rules.READ),  # delete <queue>/id=<id> [noreply]
+    memcache.AbortItem: (by_id.abort_item, rules.READ),  # touch <queue>/id=<id>/abort <expiry> [noreply]
+    memcache.ExtendItem: (by_id.extend_item, rules.READ),  # touch <queue>/id=<id> <expiry> [noreply]
+    memcache.Monitor: (monitor, rules.READ),  # monitor <key> <seconds> [<count>]
+    memcache.Confirm: (confirm_many, rules.READ),  # confirm <queue> <count>
+    memcache.Delete: (delete, rules.OPERATE),  # delete <queue> [0] [noreply]
+    memcache.Flush: (flush, rules.OPERATE),  # flush <queue>
+    memcache.FlushAll: (flush_all, rules.OPERATE_ALL),  # flush_all [0] [noreply]
+    memcache.FlushExpired: (admin.flush_expired, rules.OPERATE),  # flush_expired <queue>
+    memcache.FlushAllExpired: (admin.flush_all_expired, rules.OPERATE_ALL),  # flush_all_expired
+    memcache.Move: (admin.move, rules.operate_both),  # move <from> <to> [<count>]
+    memcache.Pause: (guarded(admin.pause), rules.OPERATE),  # pause <queue> [gets|puts|all]
+    memcache.Stats: (guarded(admin.show_stats), rules.look_at_all),  # stats <topic>
+    memcache.DumpStats: (guarded(admin.dump_stats), rules.read_named),  # dump_stats [<queue>…]
+    memcache.DumpConfig: (guarded(admin.dump_config), rules.read_named),  # dump_config [<queue>…]
+    memcache.Status: (guarded(admin.status), rules.known_or_admin),  # status <name>
+    memcache.Reload: (guarded(admin.reload), rules.ADMIN),  # reload
+    memcache.Version: (version, rules.known),  # version
+    memcache.Verbosity: (verbosity, rules.known),  # verbosity <level> [noreply]
+    memcache.Quit: (quit_session, rules.always),  # quit
+    memcache.Shutdown: (admin.shutdown, rules.ADMIN),  # shutdown
+    Invalid: (invalid, rules.always),
+    More: (more, rules.always),
 }
+"""For each type of request the function that serves it, the right that it needs, and its line as docs/protocol.md has
+it; the grammar is in protocol/memcache/commands.py.
+"""
+HANDLERS = handlers_of(COMMANDS)

@@ -4,16 +4,16 @@ exceptional replies only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from msgspec import structs
 
 from staniel.broker import access
-from staniel.broker.commands import gets, puts
+from staniel.broker.commands import gets, puts, rules
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands.puts import PutResult
+from staniel.broker.commands.rules import Commands, handlers_of
+from staniel.broker.rights import Role
 from staniel.broker.session import Session
 from staniel.protocol.limits import LONG_ITEM_BYTES
 from staniel.protocol.memcache import requests as memcache
@@ -144,10 +144,11 @@ def debug(session: Session, request: memcache.MetaDebug, now_ms: int) -> None:
     session.out.append(session.replies.meta_miss)
 
 
-HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
-    memcache.MetaSet: put,
-    memcache.MetaGet: get,
-    memcache.MetaDelete: delete,
-    memcache.MetaNoop: noop,
-    memcache.MetaDebug: debug,
+COMMANDS: Commands = {
+    memcache.MetaSet: (put, rules.on_part(Role.WRITE, "set")),  # ms
+    memcache.MetaGet: (get, rules.on_part(Role.READ, "get")),  # mg
+    memcache.MetaDelete: (delete, rules.OPERATE),  # md
+    memcache.MetaNoop: (noop, rules.known),  # mn
+    memcache.MetaDebug: (debug, rules.known),  # me
 }
+HANDLERS = handlers_of(COMMANDS)

@@ -6,15 +6,14 @@ Source: the text protocol of Kestrel 2.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from staniel.broker import access
-from staniel.broker.commands import gets, puts
+from staniel.broker.commands import gets, puts, rules
 from staniel.broker.commands.admin import change_status
 from staniel.broker.commands.memcache import invalid, more, quit_session
 from staniel.broker.commands.monitor import MonitorCommand, confirm
+from staniel.broker.commands.rules import Commands, handlers_of
 from staniel.broker.failures import guarded
 from staniel.broker.operations import changes
 from staniel.broker.session import Session
@@ -222,18 +221,19 @@ def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:
     session.hang_up(replies.done)
 
 
-HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
-    text.TextPut: put,
-    text.TextGet: get,
-    text.TextPeek: peek,
-    text.TextMonitor: monitor,
-    text.TextConfirm: confirm_some,
-    memcache.Flush: flush,
-    memcache.Delete: delete,
-    memcache.Status: guarded(status),
-    memcache.Version: version,
-    memcache.Quit: quit_session,
-    memcache.Shutdown: shutdown,
-    Invalid: invalid,
-    More: more,
+COMMANDS: Commands = {
+    text.TextPut: (put, rules.WRITE),
+    text.TextGet: (get, rules.READ),
+    text.TextPeek: (peek, rules.READ),
+    text.TextMonitor: (monitor, rules.READ),
+    text.TextConfirm: (confirm_some, rules.READ),
+    memcache.Flush: (flush, rules.OPERATE),
+    memcache.Delete: (delete, rules.OPERATE),
+    memcache.Status: (guarded(status), rules.known_or_admin),
+    memcache.Version: (version, rules.known),
+    memcache.Quit: (quit_session, rules.always),
+    memcache.Shutdown: (shutdown, rules.ADMIN),
+    Invalid: (invalid, rules.always),
+    More: (more, rules.always),
 }
+HANDLERS = handlers_of(COMMANDS)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from staniel.broker import access
-from staniel.broker.commands import gets, puts
+from staniel.broker.commands import gets, puts, rules
 from staniel.broker.commands.admin import change_status
 from staniel.broker.commands.memcache import flush_each, invalid, more
+from staniel.broker.commands.rules import Commands, handlers_of
 from staniel.broker.failures import guarded
 from staniel.broker.leases import Lease
 from staniel.broker.operations import changes
@@ -351,19 +351,20 @@ def upgrade(session: Session, call: thrift.ThriftUpgrade, now_ms: int) -> None:
     session.out.append(replies.upgrade)
 
 
-HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
-    thrift.ThriftPut: put,
-    thrift.ThriftGet: get,
-    thrift.ThriftConfirm: confirm,
-    thrift.ThriftAbort: abort,
-    thrift.ThriftPeek: peek,
-    thrift.ThriftFlush: flush,
-    thrift.ThriftFlushAll: flush_all,
-    thrift.ThriftDelete: delete,
-    thrift.ThriftCurrentStatus: guarded(current_status),
-    thrift.ThriftSetStatus: guarded(set_status),
-    thrift.ThriftVersion: version,
-    thrift.ThriftUpgrade: upgrade,
-    Invalid: invalid,
-    More: more,
+COMMANDS: Commands = {
+    thrift.ThriftPut: (put, rules.WRITE),
+    thrift.ThriftGet: (get, rules.READ),
+    thrift.ThriftConfirm: (confirm, rules.READ),
+    thrift.ThriftAbort: (abort, rules.READ),
+    thrift.ThriftPeek: (peek, rules.READ),
+    thrift.ThriftFlush: (flush, rules.OPERATE),
+    thrift.ThriftFlushAll: (flush_all, rules.OPERATE_ALL),
+    thrift.ThriftDelete: (delete, rules.OPERATE),
+    thrift.ThriftCurrentStatus: (guarded(current_status), rules.known),
+    thrift.ThriftSetStatus: (guarded(set_status), rules.ADMIN),
+    thrift.ThriftVersion: (version, rules.known),
+    thrift.ThriftUpgrade: (upgrade, rules.always),
+    Invalid: (invalid, rules.always),
+    More: (more, rules.always),
 }
+HANDLERS = handlers_of(COMMANDS)

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from staniel.broker import access
-from staniel.broker.commands import workq_inspect
+from staniel.broker.commands import rules, workq_inspect
 from staniel.broker.commands.memcache import invalid, more
+from staniel.broker.commands.rules import Commands, Rule, handlers_of, refusal_of_each, rights_of
 from staniel.broker.failures import guarded
+from staniel.broker.rights import Role
 from staniel.broker.session import ITEMS_AT_ONCE, FrequentCommands, Session
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.requests import Invalid, More
@@ -309,22 +311,48 @@ class RunWait:
         self._session.dismiss()
 
 
-HANDLERS: dict[type, Callable[[Session, Any, int], None]] = {
-    workq.AddJob: add,
-    workq.ScheduleJob: schedule,
-    workq.RunJob: run,
-    workq.LeaseJob: lease,
-    workq.FinishJob: finish,
-    workq.DeleteJob: delete,
-    workq.AwaitResult: result,
-    workq.InspectJob: guarded(workq_inspect.job),
-    workq.InspectJobs: guarded(workq_inspect.jobs),
-    workq.InspectQueue: guarded(workq_inspect.queue),
-    workq.InspectQueues: guarded(workq_inspect.queues),
-    workq.InspectServer: guarded(workq_inspect.server),
-    Invalid: invalid,
-    More: more,
+def write_terms(session: Session, request: workq.AddJob | workq.ScheduleJob | workq.RunJob, now_ms: int) -> str:
+    """Ask for the right to write to the job's name: jobs have names as queues do."""
+    return rights_of(session).refusal(Role.WRITE, request.terms.name.decode("latin-1"))
+
+
+def read_each_name(session: Session, request: workq.LeaseJob, now_ms: int) -> str:
+    return refusal_of_each(session, Role.READ, {name.decode("latin-1") for name in request.names})
+
+
+def read_name(session: Session, request: workq.InspectJobs | workq.InspectQueue, now_ms: int) -> str:
+    return rights_of(session).refusal(Role.READ, request.name.decode("latin-1"))
+
+
+def on_job(role: Role) -> Rule:
+    """Return a rule for requests with the id of a job; the right is that of its name."""
+
+    def rule(session: Session, request: Any, now_ms: int) -> str:
+        job = session.workq.jobs.find(request.id, now_ms)
+        if job is None:
+            return rules.known(session, request, now_ms)
+        return rights_of(session).refusal(role, job.terms.queue.name.decode("latin-1"))
+
+    return rule
+
+
+COMMANDS: Commands = {
+    workq.AddJob: (add, write_terms),
+    workq.ScheduleJob: (schedule, write_terms),
+    workq.RunJob: (run, write_terms),
+    workq.LeaseJob: (lease, read_each_name),
+    workq.FinishJob: (finish, on_job(Role.READ)),
+    workq.DeleteJob: (delete, on_job(Role.WRITE)),
+    workq.AwaitResult: (result, on_job(Role.WRITE)),
+    workq.InspectJob: (guarded(workq_inspect.job), on_job(Role.READ)),
+    workq.InspectJobs: (guarded(workq_inspect.jobs), read_name),
+    workq.InspectQueue: (guarded(workq_inspect.queue), read_name),
+    workq.InspectQueues: (guarded(workq_inspect.queues), rules.look_at_all),
+    workq.InspectServer: (guarded(workq_inspect.server), rules.known),
+    Invalid: (invalid, rules.always),
+    More: (more, rules.always),
 }
+HANDLERS = handlers_of(COMMANDS)
 
 
 def refuse(session: Session, request: Any, now_ms: int) -> None:

@@ -21,7 +21,6 @@ from collections import deque
 from enum import Enum
 
 from staniel.protocol.client.replies import (
-    FINALS,
     Dump,
     Error,
     Item,
@@ -34,7 +33,7 @@ from staniel.protocol.client.replies import (
     parse_head,
     parse_line,
 )
-from staniel.protocol.client.requests import encode, read, writer
+from staniel.protocol.client.requests import FINALS, encode, read, writer
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.requests import Request
 

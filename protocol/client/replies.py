@@ -93,32 +93,6 @@ class ProtocolViolation(Struct, frozen=True, gc=False):
 
 Reply = Answer | Item | Items | Number | Text | StatsReply | Dump | Error | ProtocolViolation
 
-_END = {b"END\r": Answer.END}
-
-FINALS: dict[type[Request], dict[bytes, Answer]] = {
-    memcache.Set: {b"STORED\r": Answer.STORED, b"NOT_STORED\r": Answer.NOT_STORED},
-    memcache.Get: _END,
-    memcache.GetMany: _END,
-    memcache.Monitor: _END,
-    memcache.Confirm: _END,
-    memcache.ConfirmItem: {b"DELETED\r": Answer.DELETED, b"NOT_FOUND\r": Answer.NOT_FOUND},
-    memcache.AbortItem: {b"TOUCHED\r": Answer.TOUCHED, b"NOT_FOUND\r": Answer.NOT_FOUND},
-    memcache.ExtendItem: {b"TOUCHED\r": Answer.TOUCHED, b"NOT_FOUND\r": Answer.NOT_FOUND},
-    memcache.Delete: {b"DELETED\r": Answer.DELETED, b"NOT_FOUND\r": Answer.NOT_FOUND},
-    memcache.Flush: _END,
-    memcache.FlushAll: {b"OK\r": Answer.OK, b"Flushed all queues.\r": Answer.OK},
-    memcache.FlushExpired: {},
-    memcache.FlushAllExpired: {},
-    memcache.Stats: _END,
-    memcache.DumpStats: _END,
-    memcache.DumpConfig: _END,
-    memcache.Status: _END,
-    memcache.Reload: {b"Reloaded config.\r": Answer.OK},
-    memcache.Version: {},
-    memcache.Verbosity: {b"OK\r": Answer.OK},
-}
-"""The lines, with their CR, that end a reply. The server replies to Quit and Shutdown by closing the connection."""
-
 
 class ValueHead(Struct, frozen=True, gc=False):
     """A VALUE line, whose block of `length` bytes follows."""

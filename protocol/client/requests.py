@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from staniel.protocol.client.replies import Answer
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.fields import DATE_S_MIN
 from staniel.protocol.memcache.item_requests import Get
@@ -160,27 +161,42 @@ def _names(command: bytes, names: tuple[str, ...]) -> bytes:
     return b" ".join((command, *map(_word, names))) + b"\r\n"
 
 
-WRITERS: dict[type[Request], Callable[[Any], bytes]] = {
-    memcache.Set: _set,
-    memcache.Get: _get,
-    memcache.GetMany: _get_many,
-    memcache.Monitor: _monitor,
-    memcache.Confirm: _confirm,
-    memcache.ConfirmItem: lambda request: b"delete %b\r\n" % _open_item(request),
-    memcache.AbortItem: lambda request: b"touch %b/abort 0\r\n" % _open_item(request),
-    memcache.ExtendItem: lambda request: b"touch %b 0\r\n" % _open_item(request),
-    memcache.Delete: _delete,
-    memcache.Flush: lambda request: b"flush %b\r\n" % _queue(request.queue),
-    memcache.FlushAll: lambda request: b"flush_all noreply\r\n" if request.noreply else b"flush_all\r\n",
-    memcache.FlushExpired: lambda request: b"flush_expired %b\r\n" % _queue(request.queue),
-    memcache.FlushAllExpired: lambda request: b"flush_all_expired\r\n",
-    memcache.Stats: lambda request: _names(b"stats", (request.topic,) if request.topic else ()),
-    memcache.DumpStats: lambda request: _names(b"dump_stats", request.queues),
-    memcache.DumpConfig: lambda request: _names(b"dump_config", request.queues),
-    memcache.Status: lambda request: _names(b"status", () if request.name is None else (request.name,)),
-    memcache.Reload: lambda request: b"reload\r\n",
-    memcache.Version: lambda request: b"version\r\n",
-    memcache.Verbosity: lambda request: b"verbosity 1 noreply\r\n" if request.noreply else b"verbosity 1\r\n",
-    memcache.Quit: lambda request: b"quit\r\n",
-    memcache.Shutdown: lambda request: b"shutdown\r\n",
+_END = {b"END\r": Answer.END}
+_DELETED = {b"DELETED\r": Answer.DELETED, b"NOT_FOUND\r": Answer.NOT_FOUND}
+_TOUCHED = {b"TOUCHED\r": Answer.TOUCHED, b"NOT_FOUND\r": Answer.NOT_FOUND}
+
+REQUESTS: dict[type[Request], tuple[Callable[[Any], bytes], dict[bytes, Answer] | None]] = {
+    memcache.Set: (_set, {b"STORED\r": Answer.STORED, b"NOT_STORED\r": Answer.NOT_STORED}),
+    memcache.Get: (_get, _END),
+    memcache.GetMany: (_get_many, _END),
+    memcache.Monitor: (_monitor, _END),
+    memcache.Confirm: (_confirm, _END),
+    memcache.ConfirmItem: (lambda request: b"delete %b\r\n" % _open_item(request), _DELETED),
+    memcache.AbortItem: (lambda request: b"touch %b/abort 0\r\n" % _open_item(request), _TOUCHED),
+    memcache.ExtendItem: (lambda request: b"touch %b 0\r\n" % _open_item(request), _TOUCHED),
+    memcache.Delete: (_delete, _DELETED),
+    memcache.Flush: (lambda request: b"flush %b\r\n" % _queue(request.queue), _END),
+    memcache.FlushAll: (
+        lambda request: b"flush_all noreply\r\n" if request.noreply else b"flush_all\r\n",
+        {b"OK\r": Answer.OK, b"Flushed all queues.\r": Answer.OK},
+    ),
+    memcache.FlushExpired: (lambda request: b"flush_expired %b\r\n" % _queue(request.queue), {}),
+    memcache.FlushAllExpired: (lambda request: b"flush_all_expired\r\n", {}),
+    memcache.Stats: (lambda request: _names(b"stats", (request.topic,) if request.topic else ()), _END),
+    memcache.DumpStats: (lambda request: _names(b"dump_stats", request.queues), _END),
+    memcache.DumpConfig: (lambda request: _names(b"dump_config", request.queues), _END),
+    memcache.Status: (lambda request: _names(b"status", () if request.name is None else (request.name,)), _END),
+    memcache.Reload: (lambda request: b"reload\r\n", {b"Reloaded config.\r": Answer.OK}),
+    memcache.Version: (lambda request: b"version\r\n", {}),
+    memcache.Verbosity: (
+        lambda request: b"verbosity 1 noreply\r\n" if request.noreply else b"verbosity 1\r\n",
+        {b"OK\r": Answer.OK},
+    ),
+    memcache.Quit: (lambda request: b"quit\r\n", None),
+    memcache.Shutdown: (lambda request: b"shutdown\r\n", None),
 }
+"""The writer of each request, and the lines, with their CR, that end its reply. `{}`: a line that
+`replies.parse_line` reads ends it; None: the server replies by closing the connection.
+"""
+WRITERS = {kind: write for kind, (write, _) in REQUESTS.items()}
+FINALS = {kind: finals for kind, (_, finals) in REQUESTS.items() if finals is not None}

@@ -24,20 +24,24 @@ class Dialect(Enum):
     KESTREL = "kestrel"
 
 
-class GetMany(Struct, frozen=True, gc=False):
+class RareRequest(Struct, frozen=True, gc=False):
+    """The base class of every request but Set and Get, which are compiled (item_requests.py)."""
+
+
+class GetMany(RareRequest, frozen=True, gc=False):
     """Get several keys of one line: one item from each queue that has one, then a single END. It never waits."""
 
     gets: tuple[Get, ...]
 
 
-class GetKeys(Struct, frozen=True, gc=False):
+class GetKeys(RareRequest, frozen=True, gc=False):
     """A GetMany of too many keys to parse at once: the keys as they stand in the line."""
 
     keys: tuple[bytes, ...]
     with_id: bool = False
 
 
-class GetSome(Struct, frozen=True, gc=False):
+class GetSome(RareRequest, frozen=True, gc=False):
     """Get up to `count` items of one queue, each read as `get` says, then a single END. Only the first is
     waited for.
     """
@@ -46,14 +50,14 @@ class GetSome(Struct, frozen=True, gc=False):
     count: int
 
 
-class Touch(Struct, frozen=True, gc=False):
+class Touch(RareRequest, frozen=True, gc=False):
     """Restart the time-out of every open read of this connection on a queue."""
 
     queue: str
     noreply: bool = False
 
 
-class ConfirmItem(Struct, frozen=True, gc=False):
+class ConfirmItem(RareRequest, frozen=True, gc=False):
     """Close the open read of this connection whose item has this id."""
 
     queue: str
@@ -61,7 +65,7 @@ class ConfirmItem(Struct, frozen=True, gc=False):
     noreply: bool = False
 
 
-class AbortItem(Struct, frozen=True, gc=False):
+class AbortItem(RareRequest, frozen=True, gc=False):
     """Hand back the item with this id, which this connection has open."""
 
     queue: str
@@ -69,7 +73,7 @@ class AbortItem(Struct, frozen=True, gc=False):
     noreply: bool = False
 
 
-class ExtendItem(Struct, frozen=True, gc=False):
+class ExtendItem(RareRequest, frozen=True, gc=False):
     """Restart the time-out of the open read of this connection whose item has this id."""
 
     queue: str
@@ -77,7 +81,7 @@ class ExtendItem(Struct, frozen=True, gc=False):
     noreply: bool = False
 
 
-class Monitor(Struct, frozen=True, gc=False):
+class Monitor(RareRequest, frozen=True, gc=False):
     """Open reads as items come, for `wait_ms`, at most `max_items` (None: the connection's limit of open reads)."""
 
     key: bytes
@@ -86,35 +90,35 @@ class Monitor(Struct, frozen=True, gc=False):
     max_items: int | None = None
 
 
-class Confirm(Struct, frozen=True, gc=False):
+class Confirm(RareRequest, frozen=True, gc=False):
     """Close the `count` oldest open reads of this connection on a queue."""
 
     queue: str
     count: int
 
 
-class Delete(Struct, frozen=True, gc=False):
+class Delete(RareRequest, frozen=True, gc=False):
     queue: str
     noreply: bool = False
 
 
-class Flush(Struct, frozen=True, gc=False):
+class Flush(RareRequest, frozen=True, gc=False):
     queue: str
 
 
-class FlushAll(Struct, frozen=True, gc=False):
+class FlushAll(RareRequest, frozen=True, gc=False):
     noreply: bool = False
 
 
-class FlushExpired(Struct, frozen=True, gc=False):
+class FlushExpired(RareRequest, frozen=True, gc=False):
     queue: str
 
 
-class FlushAllExpired(Struct, frozen=True, gc=False):
+class FlushAllExpired(RareRequest, frozen=True, gc=False):
     pass
 
 
-class Move(Struct, frozen=True, gc=False):
+class Move(RareRequest, frozen=True, gc=False):
     """Send items from the head of one queue to the end of another; `count` None: as many as there are now."""
 
     source: str
@@ -122,7 +126,7 @@ class Move(Struct, frozen=True, gc=False):
     count: int | None = None
 
 
-class Pause(Struct, frozen=True, gc=False):
+class Pause(RareRequest, frozen=True, gc=False):
     """Pause, or with `paused` False resume, the gets and/or the puts of a queue; the others stay as they are."""
 
     queue: str
@@ -131,29 +135,29 @@ class Pause(Struct, frozen=True, gc=False):
     paused: bool
 
 
-class Stats(Struct, frozen=True, gc=False):
+class Stats(RareRequest, frozen=True, gc=False):
     """Statistics. `topic` is memcached's sub-command (`items`, `slabs`, …), empty for the plain `stats`."""
 
     topic: str = ""
 
 
-class DumpStats(Struct, frozen=True, gc=False):
+class DumpStats(RareRequest, frozen=True, gc=False):
     """Statistics by queue; no names: all queues."""
 
     queues: tuple[str, ...] = ()
 
 
-class DumpConfig(Struct, frozen=True, gc=False):
+class DumpConfig(RareRequest, frozen=True, gc=False):
     queues: tuple[str, ...] = ()
 
 
-class Status(Struct, frozen=True, gc=False):
+class Status(RareRequest, frozen=True, gc=False):
     """Ask for the status (`name` None) or set it. `name` is as written; the broker knows the valid ones."""
 
     name: str | None = None
 
 
-class Reload(Struct, frozen=True, gc=False):
+class Reload(RareRequest, frozen=True, gc=False):
     pass
 
 
@@ -170,12 +174,12 @@ class Meta(Struct, frozen=True, gc=False):
     shown: tuple[bytes, ...] = ()
 
 
-class MetaSet(Struct, frozen=True, gc=False):
+class MetaSet(RareRequest, frozen=True, gc=False):
     set: Set
     meta: Meta
 
 
-class MetaGet(Struct, frozen=True, gc=False):
+class MetaGet(RareRequest, frozen=True, gc=False):
     """A meta get. `get` is as in memcache; `value`: the reply shows the item, else only the requested figures."""
 
     get: Get
@@ -183,71 +187,39 @@ class MetaGet(Struct, frozen=True, gc=False):
     value: bool
 
 
-class MetaDelete(Struct, frozen=True, gc=False):
+class MetaDelete(RareRequest, frozen=True, gc=False):
     queue: str
     meta: Meta
 
 
-class MetaNoop(Struct, frozen=True, gc=False):
+class MetaNoop(RareRequest, frozen=True, gc=False):
     """A no-op with a reply: a client that sends quiet commands learns from it that they are done."""
 
 
-class MetaDebug(Struct, frozen=True, gc=False):
+class MetaDebug(RareRequest, frozen=True, gc=False):
     pass
 
 
-class Version(Struct, frozen=True, gc=False):
+class Version(RareRequest, frozen=True, gc=False):
     pass
 
 
-class Verbosity(Struct, frozen=True, gc=False):
+class Verbosity(RareRequest, frozen=True, gc=False):
     noreply: bool = False
 
 
-class Quit(Struct, frozen=True, gc=False):
+class Quit(RareRequest, frozen=True, gc=False):
     pass
 
 
-class Shutdown(Struct, frozen=True, gc=False):
+class Shutdown(RareRequest, frozen=True, gc=False):
     pass
 
 
-Request = (
-    Set
-    | Get
-    | GetMany
-    | GetKeys
-    | GetSome
-    | Touch
-    | ConfirmItem
-    | AbortItem
-    | ExtendItem
-    | Monitor
-    | Confirm
-    | Delete
-    | Flush
-    | FlushAll
-    | FlushExpired
-    | FlushAllExpired
-    | Move
-    | Pause
-    | MetaSet
-    | MetaGet
-    | MetaDelete
-    | MetaNoop
-    | MetaDebug
-    | Stats
-    | DumpStats
-    | DumpConfig
-    | Status
-    | Reload
-    | Version
-    | Verbosity
-    | Quit
-    | Shutdown
-    | Invalid
-    | More
-)
+Request = Set | Get | RareRequest | Invalid | More
+"""Every request, and what parsers make of other bytes. tests/client/test_requests_known.py holds the table of handlers
+and rights (broker/commands/memcache.py), and that of what the client library writes, against these classes.
+"""
 
 
 @final

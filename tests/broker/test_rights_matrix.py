@@ -264,7 +264,7 @@ def test_every_request_that_is_served_has_a_rule_and_a_row(served: str) -> None:
                 parser = SPOKEN[protocol]().parser(Limits())
                 said |= {type(request) for request in parser.feed(stage.spelled(protocol, name, row.said, "other"))}
     handlers = SPOKEN[served]().handlers
-    assert set(handlers) == set(authorized.RULES[served]())
+    assert set(handlers) == set(authorized.commands_of(served))
     assert set(handlers) - said <= {Invalid, More, ThriftUpgrade}
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 
 from staniel.broker import protocols, stats
-from staniel.broker.commands.http import dispatch
+from staniel.broker.commands.http import dispatch, rights
 from staniel.broker.commands.http.events import PageEvents
 from staniel.broker.commands.http.exchange import Exchange
 from staniel.broker.commands.http.routes import ROUTES, Route
@@ -97,7 +97,7 @@ def test_every_page_of_the_operators_that_raises_is_a_500(admin: Admin, monkeypa
         fail()
 
     for route in [each for each in ROUTES if each.method == "GET"]:
-        made = Route(route.method, route.path, serve, "")
+        made = Route(route.method, route.path, serve, route.right, "")
         monkeypatch.setattr(dispatch, "find", lambda *_, made=made: (made, ("q",), []))
         assert admin.get(route.path.replace("{queue}", "q")).startswith(b"HTTP/1.1 500 "), route.path
     assert admin.why() and admin.ask(b"get q\r\n").startswith(b"VALUE")
@@ -151,7 +151,7 @@ def test_a_post_that_raises_is_a_500_unless_a_promise_is_broken_within(
     def serve(exchange: Exchange, now_ms: int) -> None:
         raise AssertionError if broken else KeyError("name")
 
-    monkeypatch.setattr(dispatch, "find", lambda *_: (Route("POST", "/api/reload", serve, ""), (), []))
+    monkeypatch.setattr(dispatch, "find", lambda *_: (Route("POST", "/api/reload", serve, rights.admin, ""), (), []))
     broken = False
     assert admin.get("/api/reload", "POST").startswith(b"HTTP/1.1 500 ")
     broken = True

@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import Struct
 
 from staniel.broker.admin_access import bearer
-from staniel.broker.commands.authorized import path_refusal
 from staniel.broker.commands.http import page
 from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.openapi import document
@@ -102,7 +101,7 @@ def _is_allowed(exchange: Exchange, route: Route) -> bool:
     rights = exchange.rights
     if rights is None:
         return True
-    why = path_refusal(rights, exchange.broker.queues, route.method, route.path, exchange.names)
+    why = route.right(rights, exchange.broker.queues, exchange.names)
     if why:
         exchange.forbid(why)
     return not why

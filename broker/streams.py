@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from staniel.broker.access import why_unreadable
-from staniel.broker.config.checks import stream_name_error
+from staniel.broker.config.queue_settings import stream_name_error
 from staniel.broker.events import Level
 from staniel.broker.recovery import report_damages, report_left, set_aside
 from staniel.journal.disk.refusals import described, remedy_in_service

@@ -8,29 +8,44 @@ import codecs
 import os
 import re
 from collections.abc import Iterator
-from enum import Enum
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct, structs
+from msgspec import Struct, structs
 
 from staniel.broker.config import values
 from staniel.broker.config.addresses import Address, TcpAddress, UnixAddress, format_address, is_loopback
-from staniel.broker.config.checks import check_formats
+from staniel.broker.config.queue_settings import (
+    ANY,
+    Given,
+    anchored,
+    check_expiry,
+    check_queues,
+    describe,
+    resolve_all,
+    worded,
+)
 from staniel.broker.config.schema import (
-    RELOADED,
     SECTIONS,
     AdminSettings,
     KestrelListenerSettings,
     ListenerSettings,
     MemcacheSettings,
-    QueueSettings,
     ServerSettings,
     TlsSettings,
     UserSettings,
     WorkqSettings,
 )
-from staniel.broker.config.toml import ConfigError, joined, keys_of, read_struct, read_table, read_value, unknown_key
+from staniel.broker.config.toml import (
+    ConfigError,
+    joined,
+    keys_of,
+    read_given,
+    read_struct,
+    read_table,
+    read_value,
+    unknown_key,
+)
 from staniel.broker.rights import Role
 from staniel.journal.disk.os_fs import OsFs
 from staniel.queues.config import QueueConfig
@@ -39,10 +54,6 @@ from staniel.queues.names import parent_of
 __all__ = ["Config", "ConfigError", "ReloadError", "defaults", "load", "parse"]
 
 LISTENERS = ("memcache", "text", "thrift", "workq", "admin")
-WORDS = (values.NONE, "always", "os")  # shown in the place of some numbers
-BLOCK_BYTES = 4096  # of a file system
-# No queue has the empty name, so it stands for all queues that the file does not name.
-_ANY = ""
 S = TypeVar("S", bound=Struct)
 
 
@@ -63,8 +74,8 @@ class Config(Struct, frozen=True, kw_only=True):
     admin: AdminSettings
     tls: TlsSettings
     users: dict[str, UserSettings]
-    default: QueueSettings
-    queues: dict[str, QueueSettings]
+    default: Given
+    queues: dict[str, Given]
     aliases: dict[str, tuple[str, ...]]
     resolved: dict[str, QueueConfig]
     file: str = ""
@@ -73,30 +84,15 @@ class Config(Struct, frozen=True, kw_only=True):
         """Return the settings of any queue, configured or not: its own, its fan-out parent's, [default]'s, the built-in
         ones.
         """
-        return self.resolved.get(name) or self.resolved.get(parent_of(name)) or self.resolved[_ANY]
+        return self.resolved.get(name) or self.resolved.get(parent_of(name)) or self.resolved[ANY]
 
     def describe(self, name: str) -> Iterator[tuple[str, object]]:
-        """Yield (key, value) of each resolved setting of a queue, under the keys of the file; in bytes and
-        milliseconds.
-        """
-        resolved = self.queue(name)
-        for spelled, key in keys_of(QueueSettings).items():
-            value = getattr(resolved, key.attribute)
-            if key.kind is values.OPPOSITE_FLAG:
-                value = not value
-            yield spelled, value.value if isinstance(value, Enum) else value
+        """Yield (key, value) of each resolved setting of a queue, as `queue_settings.describe` does."""
+        return describe(self.queue(name))
 
     def worded(self, name: str) -> Iterator[tuple[str, object]]:
-        """Yield the same with the file's words in the place of some numbers: "none", "always", "os"."""
-        keys = keys_of(QueueSettings)
-        words = {values.shown(word): word for word in WORDS}  # here: quoting loads json, which startup can do without
-        for spelled, value in self.describe(name):
-            if isinstance(value, tuple):
-                yield spelled, (value[0] if len(value) == 1 else list(value)) if value else values.NONE
-            elif type(value) is int:
-                yield spelled, words.get(keys[spelled].kind.show(value), value)
-            else:
-                yield spelled, values.NONE if value == "" else value
+        """Yield the same with the file's words in the place of some numbers."""
+        return worded(self.queue(name))
 
     @property
     def item_bytes_max(self) -> int:
@@ -130,7 +126,7 @@ class Config(Struct, frozen=True, kw_only=True):
         for section in ("server", *LISTENERS):
             ours, theirs = getattr(self, section), getattr(started, section)
             for spelled, key in keys_of(SECTIONS[section]).items():
-                if section == "server" and spelled in RELOADED:
+                if key.is_reloaded:
                     continue
                 if getattr(ours, key.attribute) != getattr(theirs, key.attribute):
                     found.append(joined(section, spelled))
@@ -176,12 +172,12 @@ class Config(Struct, frozen=True, kw_only=True):
         memcache = _with_options(self.memcache, {"port": port})
         if port is not None:
             memcache = structs.replace(memcache, listen=())
-        default = _with_options(self.default, {"sync_journal": sync}, "--sync")
+        default = self.default | _read_options(QueueConfig, {"sync_journal": sync}, "--sync")
         workq = self._workq_with({name: value for name, value in (cmdlog or {}).items() if value is not None})
         changed = structs.replace(self, server=server, memcache=memcache, default=default, workq=workq)
         _check_ports(changed)
         check_admin(changed)
-        return structs.replace(changed, resolved=_resolve_all(default, self.queues))
+        return structs.replace(changed, resolved=resolve_all(default, self.queues))
 
     def absolute(self) -> Config:
         """Return this configuration with absolute paths of its folders, for programs that run in another directory."""
@@ -224,8 +220,9 @@ def parse(text: bytes, folder: str) -> Config:
     sections: dict[str, Any] = {
         name: read_struct(kind, name, document.get(name, {}))
         for name, kind in SECTIONS.items()
-        if name not in ("queues", "users")
+        if name not in ("default", "queues", "users")
     }
+    sections["default"] = read_given(QueueConfig, "default", document.get("default", {}))
     if "workq" not in document:
         sections["workq"] = WorkqSettings(port=None)
     queues = _read_queues(document.get("queues", {}))
@@ -233,13 +230,11 @@ def parse(text: bytes, folder: str) -> Config:
     users = _read_users(document.get("users", {}))
     _check_listeners(document)
     _check_cmdlog(sections["workq"], "workq.cmdlog_sync_int")
-    _check_expiry(queues)
+    check_expiry(queues)
     _check_aliases(aliases, queues)
     sections |= {"queues": queues, "aliases": aliases, "users": users}
-    resolved = _resolve_all(sections["default"], queues)
-    _check_dead_letters(resolved)
-    _check_targets(resolved, aliases)
-    check_formats(resolved, sections["default"], queues)
+    resolved = resolve_all(sections["default"], queues)
+    check_queues(resolved, queues, aliases)
     config = Config(**sections, resolved=resolved)
     _check_tls(config)
     _check_ports(config)
@@ -269,12 +264,12 @@ def _syntax_error(why: str, text: bytes) -> ConfigError:
     return ConfigError("", why)
 
 
-def _read_queues(table: object) -> dict[str, QueueSettings]:
+def _read_queues(table: object) -> dict[str, Given]:
     queues = {}
     for name, settings in read_table("queues", table).items():
         path = joined("queues", name)
         read_value(path, values.QUEUE_NAME, name)
-        queues[name] = read_struct(QueueSettings, path, settings)
+        queues[name] = read_given(QueueConfig, path, settings)
     return queues
 
 
@@ -357,38 +352,7 @@ def check_admin(config: Config) -> None:
             raise ConfigError("admin.token_file", why)
 
 
-def _check_expiry(queues: dict[str, QueueSettings]) -> None:
-    for name, settings in queues.items():
-        if settings.expire_to_queue == name:
-            path = joined(joined("queues", name), "expire_to_queue")
-            raise ConfigError(path, f"expected another queue, got {values.shown(name)}")
-        if settings.dead_letter_queue == name:
-            path = joined(joined("queues", name), "dead_letter_queue")
-            raise ConfigError(path, f"expected another queue, got {values.shown(name)}")
-
-
-def _check_dead_letters(resolved: dict[str, QueueConfig]) -> None:
-    for name, settings in resolved.items():
-        if settings.max_deliveries and not settings.dead_letter_queue:
-            path = joined(joined("queues", name), "max_deliveries") if name else "default.max_deliveries"
-            raise ConfigError(path, "expected a dead_letter_queue beside it, for the items that it gives up")
-
-
-def _check_targets(resolved: dict[str, QueueConfig], aliases: dict[str, tuple[str, ...]]) -> None:
-    """Check that expired and dead items go to a queue and not to an alias, which cannot take them. Raises
-    ConfigError.
-    """
-    for name, settings in resolved.items():
-        for key, target in (
-            ("expire_to_queue", settings.expire_to_queue),
-            ("dead_letter_queue", settings.dead_letter_queue),
-        ):
-            if target in aliases:
-                path = joined(joined("queues", name), key) if name else f"default.{key}"
-                raise ConfigError(path, f"expected a queue, got the alias {values.shown(target)}")
-
-
-def _check_aliases(aliases: dict[str, tuple[str, ...]], queues: dict[str, QueueSettings]) -> None:
+def _check_aliases(aliases: dict[str, tuple[str, ...]], queues: dict[str, Given]) -> None:
     for name in aliases:
         if name in queues:
             table = f"[{joined('queues', name)}]"
@@ -427,46 +391,15 @@ def _reachable(name: str, aliases: dict[str, tuple[str, ...]]) -> set[str]:
     return found
 
 
-def _resolve_all(default: QueueSettings, queues: dict[str, QueueSettings]) -> dict[str, QueueConfig]:
-    """Resolve the settings of every name that has some unlike [default]. The file limits their number, not the names
-    that clients use.
-    """
-    names = {_ANY, *queues}
-    for settings in (default, *queues.values()):
-        names |= {name for name in (settings.expire_to_queue, settings.dead_letter_queue) if name is not UNSET}
-    return {name: _resolve(name, default, queues) for name in names}
-
-
-def _resolve(name: str, default: QueueSettings, queues: dict[str, QueueSettings]) -> QueueConfig:
-    merged = _given(default)
-    for layer in (parent_of(name), name):
-        if layer in queues:
-            merged |= _given(queues[layer])
-    if merged.get("expire_to_queue") == name:
-        # [default] may name the queue for the expired items of all queues; the items of that queue must not go back to
-        # it.
-        merged["expire_to_queue"] = ""
-    # A smaller file takes a block of the disk, too: rewriting it would cost two syncs and save nothing.
-    if merged.get("default_journal_bytes") == 0:
-        merged["default_journal_bytes"] = BLOCK_BYTES
-    if merged.get("dead_letter_queue") == name:
-        merged |= {"dead_letter_queue": "", "max_deliveries": 0}
-    return QueueConfig(**merged)
-
-
-def _given(settings: QueueSettings) -> dict[str, Any]:
-    return {name: value for name, value in structs.asdict(settings).items() if value is not UNSET}
-
-
 def _anchored(config: Config, folder: str) -> Config:
     server = config.server
     spool = os.path.join(folder, server.spool)
     status_file = os.path.join(folder, server.status_file) if server.status_file else ""
     listeners = {name: _anchored_listener(getattr(config, name), folder) for name in LISTENERS}
     server = structs.replace(server, spool=spool, status_file=status_file)
-    default = _anchored_queue(config.default, folder)
-    queues = {name: _anchored_queue(settings, folder) for name, settings in config.queues.items()}
-    resolved = _resolve_all(default, queues)
+    default = anchored(config.default, folder)
+    queues = {name: anchored(settings, folder) for name, settings in config.queues.items()}
+    resolved = resolve_all(default, queues)
     if config.admin.token_file:
         path = os.path.join(folder, config.admin.token_file)
         listeners["admin"] = structs.replace(listeners["admin"], token_file=path)
@@ -498,12 +431,6 @@ def _tls_files(tls: TlsSettings) -> list[tuple[str, str]]:
     return [("certificate", tls.certificate), ("key", tls.key), ("client_ca", tls.client_ca)]
 
 
-def _anchored_queue(settings: QueueSettings, folder: str) -> QueueSettings:
-    if settings.archive_path is UNSET or not settings.archive_path:
-        return settings
-    return structs.replace(settings, archive_path=os.path.join(folder, settings.archive_path))
-
-
 def _anchored_listener(settings: ListenerSettings, folder: str) -> ListenerSettings:
     listen = tuple(
         UnixAddress(os.path.join(folder, address.path)) if isinstance(address, UnixAddress) else address
@@ -512,11 +439,18 @@ def _anchored_listener(settings: ListenerSettings, folder: str) -> ListenerSetti
     return structs.replace(settings, listen=listen)
 
 
-def _with_options(settings: S, options: dict[str, object], option: str = "") -> S:
-    keys = keys_of(type(settings))
-    changed = {}
+def _with_options(settings: S, options: dict[str, object]) -> S:
+    return structs.replace(settings, **_read_options(type(settings), options))
+
+
+def _read_options(section: type[Struct], options: dict[str, object], option: str = "") -> dict[str, Any]:
+    """Return the values of command-line options, by the attributes of `section`; those that are None are not given.
+    `option` names the option in an error. Raises ConfigError.
+    """
+    keys = keys_of(section)
+    given = {}
     for name, value in options.items():
         if value is not None:
             shown_as = option or "--" + name.replace("_", "-")
-            changed[keys[name].attribute] = read_value(shown_as, keys[name].kind, value)
-    return structs.replace(settings, **changed)
+            given[keys[name].attribute] = read_value(shown_as, keys[name].kind, value)
+    return given

@@ -1,4 +1,5 @@
-"""The sections of the configuration file: every key, the kind of its value, its default. All keys are here.
+"""The sections of the configuration file: every key, the kind of its value, its default. All keys are here, but for
+those of queues, which QueueConfig declares.
 
 A Struct's attribute carries its unit (`client_timeout_ms`); `field(name=...)` is the key in the file, Kestrel's own in
 snake_case.
@@ -8,57 +9,69 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import Struct, field
 
 from staniel.broker.config import values
 from staniel.broker.config.addresses import Address, TcpAddress
 from staniel.broker.rights import Role
 from staniel.journal.redo.log import CHECKSUMS_ONLY
 from staniel.protocol.memcache.requests import Dialect
-from staniel.queues.config import UNLIMITED_BYTES, Format, JournalDialect
+from staniel.queues.config import UNLIMITED_BYTES, QueueConfig
+
+RELOADED = "applied by a reload"
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
-    """[server]. Durations in ms, 0: none. Counts None: none. Paths "": none."""
+    """[server]. Durations in ms, 0: none. Counts None: none. Paths "": none.
+
+    A reload applies the keys that are RELOADED. All others, the listeners and [workq] wait for a restart; [tls] and
+    [users] are applied.
+    """
 
     host: Annotated[str, values.HOST] = "127.0.0.1"
     spool: Annotated[str, values.TEXT] = "spool"
-    max_open_transactions: Annotated[int, values.count()] = 100
-    expiration_timer_ms: Annotated[int, values.MAYBE_DURATION] = field(name="expiration_timer_frequency", default=1_000)
-    max_connections: Annotated[int | None, values.optional(values.count(1), None)] = None
+    max_open_transactions: Annotated[int, values.count(), RELOADED] = 100
+    expiration_timer_ms: Annotated[int, values.MAYBE_DURATION, RELOADED] = field(
+        name="expiration_timer_frequency", default=1_000
+    )
+    max_connections: Annotated[int | None, values.optional(values.count(1), None), RELOADED] = None
     # As many as an operator's page, a scrape and a health check need at once. A Unix socket has as many again.
-    reserved_connections: Annotated[int, values.count()] = 8
+    reserved_connections: Annotated[int, values.count(), RELOADED] = 8
     # None, as in memcached, redis and NATS: behind a proxy, or in a container, one address is many clients.
-    max_connections_per_address: Annotated[int | None, values.optional(values.count(1), None)] = None
+    max_connections_per_address: Annotated[int | None, values.optional(values.count(1), None), RELOADED] = None
     connection_backlog: Annotated[int | None, values.optional(values.count(1), None)] = None
     # Each queue costs some 4 KB of memory, a file, and a look a second.
-    max_queues: Annotated[int, values.MAYBE_ITEMS] = 100_000
+    max_queues: Annotated[int, values.MAYBE_ITEMS, RELOADED] = 100_000
     # A put is written once for each child.
-    max_fanout_children: Annotated[int, values.MAYBE_ITEMS] = 64
+    max_fanout_children: Annotated[int, values.MAYBE_ITEMS, RELOADED] = 64
     max_memory_bytes: Annotated[int, values.MAYBE_BYTES] = field(name="max_memory_size_total", default=UNLIMITED_BYTES)
     # 512 bytes: the longest key today's memcached clients send is 250.
-    max_line_bytes: Annotated[int, values.size(512, 1 << 30)] = field(name="max_line_size", default=16_384)
-    client_timeout_ms: Annotated[int, values.MAYBE_DURATION] = field(name="client_timeout", default=0)
+    max_line_bytes: Annotated[int, values.size(512, 1 << 30), RELOADED] = field(name="max_line_size", default=16_384)
+    client_timeout_ms: Annotated[int, values.MAYBE_DURATION, RELOADED] = field(name="client_timeout", default=0)
     # A stalled worker's items should go back soon, but a closed laptop lid or a rebooted switch should not cost it
     # them.
-    stall_timeout_ms: Annotated[int, values.MAYBE_DURATION] = field(name="stall_timeout", default=60_000)
-    max_pending_bytes: Annotated[int, values.MAYBE_BYTES] = field(name="max_pending_size_total", default=256 << 20)
+    stall_timeout_ms: Annotated[int, values.MAYBE_DURATION, RELOADED] = field(name="stall_timeout", default=60_000)
+    max_pending_bytes: Annotated[int, values.MAYBE_BYTES, RELOADED] = field(
+        name="max_pending_size_total", default=256 << 20
+    )
     # Linux counts keepalive in whole seconds: one before the first probe, one between probes.
     tcp_keepalive_ms: Annotated[int, values.duration_from(2000)] = field(name="tcp_keepalive", default=60_000)
     tcp_user_timeout_ms: Annotated[int, values.duration_from(1000)] = field(name="tcp_user_timeout", default=60_000)
     status_file: Annotated[str, values.MAYBE_TEXT] = ""
     default_status: Annotated[str, values.words("up", "writeavoid", "readonly", "quiescent")] = "up"
-    status_change_grace_ms: Annotated[int, values.MAYBE_DURATION] = field(name="status_change_grace_period", default=0)
-    connection_limit_refuse_writes: Annotated[int | None, values.MAYBE_COUNT] = None
-    connection_limit_refuse_reads: Annotated[int | None, values.MAYBE_COUNT] = None
+    status_change_grace_ms: Annotated[int, values.MAYBE_DURATION, RELOADED] = field(
+        name="status_change_grace_period", default=0
+    )
+    connection_limit_refuse_writes: Annotated[int | None, values.MAYBE_COUNT, RELOADED] = None
+    connection_limit_refuse_reads: Annotated[int | None, values.MAYBE_COUNT, RELOADED] = None
     # None by default: a server does not know whether its items are worth a backup.
-    backup_max_age_ms: Annotated[int, values.MAYBE_DURATION] = field(name="backup_max_age", default=0)
-    enable_session_trace: Annotated[bool, values.FLAG] = False
+    backup_max_age_ms: Annotated[int, values.MAYBE_DURATION, RELOADED] = field(name="backup_max_age", default=0)
+    enable_session_trace: Annotated[bool, values.FLAG, RELOADED] = False
     # A size: both halves together, with the bytes themselves.
     redo_log_bytes: Annotated[int, values.REDO_LOG] = field(name="redo_log", default=CHECKSUMS_ONLY)
     open_network: Annotated[bool, values.FLAG] = False
-    trust_file_system: Annotated[bool, values.FLAG] = False
-    operator_commands: Annotated[str, values.words("auto", "everywhere", "local")] = "auto"
+    trust_file_system: Annotated[bool, values.FLAG, RELOADED] = False
+    operator_commands: Annotated[str, values.words("auto", "everywhere", "local"), RELOADED] = "auto"
     log_level: Annotated[str, values.words("debug", "info", "warning", "error")] = "info"
     log_format: Annotated[str, values.words("logfmt", "json")] = "logfmt"
 
@@ -161,54 +174,6 @@ class UserSettings(Struct, frozen=True, kw_only=True):
     token_file: Annotated[str, values.MAYBE_TEXT] = ""
 
 
-class QueueSettings(Struct, frozen=True, kw_only=True):
-    """[default] and [queues.NAME]: the settings as given. Attributes and values are those of QueueConfig."""
-
-    max_items: Annotated[int | UnsetType, values.MAYBE_ITEMS] = UNSET
-    max_bytes: Annotated[int | UnsetType, values.MAYBE_BYTES] = field(name="max_size", default=UNSET)
-    max_item_bytes: Annotated[int | UnsetType, values.ITEM_BYTES] = field(name="max_item_size", default=UNSET)
-    max_open_reads: Annotated[int | UnsetType, values.MAYBE_ITEMS] = UNSET
-    max_waiters: Annotated[int | UnsetType, values.MAYBE_ITEMS] = UNSET
-    max_age_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(name="max_age", default=UNSET)
-    discard_old_when_full: Annotated[bool | UnsetType, values.FLAG] = UNSET
-    max_expire_sweep: Annotated[int | UnsetType, values.MAYBE_ITEMS] = UNSET
-    expire_to_queue: Annotated[str | UnsetType, values.MAYBE_QUEUE_NAME] = UNSET
-    max_deliveries: Annotated[int | UnsetType, values.optional(values.count(1), 0)] = UNSET
-    dead_letter_queue: Annotated[str | UnsetType, values.MAYBE_QUEUE_NAME] = UNSET
-    retry_delays_ms: Annotated[tuple[int, ...] | UnsetType, values.RETRY_DELAYS] = field(
-        name="retry_delay", default=UNSET
-    )
-    retry_jitter_percent: Annotated[int | UnsetType, values.PERCENT] = field(name="retry_jitter", default=UNSET)
-    fanout_only: Annotated[bool | UnsetType, values.FLAG] = UNSET
-    max_queue_age_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(name="max_queue_age", default=UNSET)
-    open_timeout_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(
-        name="open_transaction_timeout", default=UNSET
-    )
-    keep_journal: Annotated[bool | UnsetType, values.FLAG] = UNSET
-    sync_ms: Annotated[int | UnsetType, values.SYNC] = field(name="sync_journal", default=UNSET)
-    journal_format: Annotated[Format | UnsetType, values.JOURNAL_FORMAT] = UNSET
-    archive_path: Annotated[str | UnsetType, values.MAYBE_TEXT] = UNSET
-    journal_dialect: Annotated[JournalDialect | UnsetType, values.JOURNAL_DIALECT] = UNSET
-    default_journal_bytes: Annotated[int | UnsetType, values.MAYBE_BYTES] = field(
-        name="default_journal_size", default=UNSET
-    )
-    max_memory_bytes: Annotated[int | UnsetType, values.MAYBE_BYTES] = field(name="max_memory_size", default=UNSET)
-    max_journal_bytes: Annotated[int | UnsetType, values.MAYBE_BYTES] = field(name="max_journal_size", default=UNSET)
-    compact_delay_ms: Annotated[int | UnsetType, values.MAYBE_DURATION] = field(
-        name="min_journal_compact_delay", default=UNSET
-    )
-    aggressive_rewrites: Annotated[bool | UnsetType, values.OPPOSITE_FLAG] = field(
-        name="disable_aggressive_rewrites", default=UNSET
-    )
-    client_id_for_dequeue: Annotated[str | UnsetType, values.MAYBE_TEXT] = field(
-        name="white_list_client_id_for_dequeue", default=UNSET
-    )
-    client_id_for_enqueue: Annotated[str | UnsetType, values.MAYBE_TEXT] = field(
-        name="white_list_client_id_for_enqueue", default=UNSET
-    )
-    enable_trace: Annotated[bool | UnsetType, values.FLAG] = UNSET
-
-
 SECTIONS: dict[str, type[Struct]] = {
     "server": ServerSettings,
     "memcache": MemcacheSettings,
@@ -217,35 +182,10 @@ SECTIONS: dict[str, type[Struct]] = {
     "workq": WorkqSettings,
     "admin": AdminSettings,
     "tls": TlsSettings,
-    "default": QueueSettings,
-    "queues": QueueSettings,
+    "default": QueueConfig,
+    "queues": QueueConfig,
     "users": UserSettings,
 }
-
-# Keys of [server] that a reload applies. All others of [server], the listeners and [workq] wait for a restart; [tls]
-# and [users] are applied.
-RELOADED = frozenset(
-    {
-        "max_open_transactions",
-        "max_connections",
-        "max_connections_per_address",
-        "reserved_connections",
-        "max_queues",
-        "stall_timeout",
-        "backup_max_age",
-        "max_pending_size_total",
-        "max_fanout_children",
-        "expiration_timer_frequency",
-        "max_line_size",
-        "client_timeout",
-        "status_change_grace_period",
-        "connection_limit_refuse_writes",
-        "connection_limit_refuse_reads",
-        "enable_session_trace",
-        "operator_commands",
-        "trust_file_system",
-    }
-)
 
 # Kestrel's keys that are not supported, and what to do instead.
 REFUSED = {

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
-from staniel.broker.config.schema import MOVED, REFUSED, SECTIONS
-from staniel.broker.config.values import Mismatch, SettingKind, quoted, shown
+from staniel.broker.config.schema import MOVED, REFUSED, RELOADED, SECTIONS
+from staniel.broker.config.values import KINDS, Mismatch, SettingKind, quoted, shown
+from staniel.queues.config import Values
 
 S = TypeVar("S", bound=Struct)
 
@@ -30,19 +31,26 @@ class ConfigError(Exception):
 
 
 class Key(Struct, frozen=True):
-    """A key of a section: the attribute that gets its value, its kind, the Struct's default."""
+    """A key of a section: the attribute that gets its value, its kind, the Struct's default, whether a reload
+    applies it if it is one of [server].
+    """
 
     attribute: str
     kind: SettingKind
     default: Any
+    is_reloaded: bool
 
 
 @cache
 def keys_of(section: type[Struct]) -> dict[str, Key]:
     """Return every key of `section` as written in the file, in the order of the Struct."""
-    return {
-        each.encode_name: Key(each.name, each.type.__metadata__[0], each.default) for each in structs.fields(section)
-    }
+    keys = {}
+    for each in structs.fields(section):
+        kind, *marks = each.type.__metadata__
+        keys[each.encode_name] = Key(
+            each.name, KINDS[kind] if isinstance(kind, Values) else kind, each.default, RELOADED in marks
+        )
+    return keys
 
 
 def joined(path: str, key: str) -> str:
@@ -61,13 +69,18 @@ def read_value(path: str, kind: SettingKind, value: object) -> Any:
 
 def read_struct(section: type[S], path: str, table: object) -> S:
     """Make a `section` from the values of `table`; its other keys have their defaults. Raises ConfigError."""
+    return section(**read_given(section, path, table))
+
+
+def read_given(section: type[Struct], path: str, table: object) -> dict[str, Any]:
+    """Return the values that `table` gives, by the attributes of `section`. Raises ConfigError."""
     keys = keys_of(section)
     given = {}
     for name, value in read_table(path, table).items():
         if name not in keys:
             raise unknown_key(path, name, list(keys))
         given[keys[name].attribute] = read_value(joined(path, name), keys[name].kind, value)
-    return section(**given)
+    return given
 
 
 def read_table(path: str, table: object) -> dict[str, object]:

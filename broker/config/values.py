@@ -15,7 +15,7 @@ from staniel.broker.config.addresses import PORT_MAX, Address, format_address, i
 from staniel.broker.rights import Role
 from staniel.journal.redo.log import CHECKSUMS_ONLY
 from staniel.protocol.memcache.requests import Dialect
-from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Format, JournalDialect
+from staniel.queues.config import SYNC_ALWAYS, SYNC_OS, UNLIMITED_BYTES, UNLIMITED_ITEMS, Format, JournalDialect, Values
 from staniel.queues.names import NAME_BYTES_MAX, name_error
 
 # A journal record's length has 31 bits, and an item is in memory several times on its way.
@@ -396,3 +396,21 @@ REDO_LOG = or_word("checksums", CHECKSUMS_ONLY, optional(size(32 << 10, 4 << 30,
 AUDIT_LOG = optional(size(64 << 10, 1 << 30, 'a size such as "4MB" or "none"'), 0)
 MAYBE_BYTES = optional(size(expected='a size such as 65536, "64KB" or "none"'), UNLIMITED_BYTES)
 ITEM_BYTES = optional(size(most_bytes=ITEM_BYTES_CEILING), ITEM_BYTES_CEILING)
+
+KINDS = {
+    Values.ITEMS: MAYBE_ITEMS,
+    Values.DELIVERIES: optional(count(1), 0),
+    Values.PERCENT: PERCENT,
+    Values.SIZE: MAYBE_BYTES,
+    Values.ITEM_SIZE: ITEM_BYTES,
+    Values.DURATION: MAYBE_DURATION,
+    Values.DELAYS: RETRY_DELAYS,
+    Values.SYNC: SYNC,
+    Values.FLAG: FLAG,
+    Values.OPPOSITE_FLAG: OPPOSITE_FLAG,
+    Values.QUEUE_NAME: MAYBE_QUEUE_NAME,
+    Values.TEXT: MAYBE_TEXT,
+    Values.FORMAT: JOURNAL_FORMAT,
+    Values.DIALECT: JOURNAL_DIALECT,
+}
+"""The kind of each of the Values of QueueConfig."""

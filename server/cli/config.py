@@ -15,11 +15,12 @@ from msgspec import Struct
 from staniel.broker.admin_access import AdminAccess
 from staniel.broker.config.addresses import TcpAddress, UnixAddress, format_address
 from staniel.broker.config.load import LISTENERS, Config, ConfigError, defaults, load
-from staniel.broker.config.schema import SECTIONS, QueueSettings, UserSettings
+from staniel.broker.config.schema import SECTIONS, UserSettings
 from staniel.broker.config.toml import joined, keys_of
 from staniel.broker.config.values import PASSWORD_HASH, SettingKind, quoted
 from staniel.broker.users import Users, network_refusal
 from staniel.journal.disk.os_fs import OsFs
+from staniel.queues.config import QueueConfig
 from staniel.server import secret_files
 from staniel.server.certificates import make_context
 from staniel.server.cli.admin_client import queue_path
@@ -106,9 +107,9 @@ def _as_toml(found: Config) -> Iterator[str]:
         settings = getattr(found, section)
         left_out = {"port" if settings.listen else "listen"} if section in LISTENERS else set()
         yield from _section(section, SECTIONS[section], settings, left_out)
-    yield from _section("default", QueueSettings, found.queue(""), set())
+    yield from _section("default", QueueConfig, found.queue(""), set())
     for name in sorted(filter(None, found.resolved)):
-        yield from _section(joined("queues", name), QueueSettings, found.queue(name), set())
+        yield from _section(joined("queues", name), QueueConfig, found.queue(name), set())
     for name, user in found.users.items():
         yield from _section(joined("users", name), UserSettings, user, set())
     if found.aliases:
@@ -167,7 +168,7 @@ def diff(live: Live, config: str) -> None:
     if live.tell_json(found):
         sys.exit(1 if found else 0)
     for each in found:
-        kind = keys_of(QueueSettings)[str(each["key"])].kind
+        kind = keys_of(QueueConfig)[str(each["key"])].kind
         server, file = (printable(_as_written(kind, each[where])) for where in ("server", "file"))
         click.echo(f"{printable(str(each['queue']))}: {each['key']} is {server} in the server, {file} in the file")
     if not found:

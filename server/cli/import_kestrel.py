@@ -15,9 +15,10 @@ from msgspec import Struct
 
 from staniel.broker.config.addresses import is_loopback
 from staniel.broker.config.load import ConfigError, parse
-from staniel.broker.config.schema import MOVED, REFUSED, SECTIONS, QueueSettings
+from staniel.broker.config.schema import MOVED, REFUSED, SECTIONS
 from staniel.broker.config.toml import joined, keys_of, read_value
 from staniel.broker.config.values import NONE, format_duration, format_size, quoted
+from staniel.queues.config import QueueConfig
 from staniel.server.cli.kestrel_config import (
     Assignment,
     Duration,
@@ -201,7 +202,7 @@ class Import:
         settings = self.sections.setdefault(section, {})
         for each in fields:
             key = _snake(each.path)
-            if key not in keys_of(QueueSettings):
+            if key not in keys_of(QueueConfig):
                 self._note(each.line, each.path, REASONS.get(key, "Staniel has no such setting of queues"))
                 continue
             try:

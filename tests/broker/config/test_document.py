@@ -6,22 +6,21 @@ import re
 from pathlib import Path
 
 import pytest
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from staniel.broker.config.load import load
 from staniel.broker.config.schema import (
-    RELOADED,
     AdminSettings,
     KestrelListenerSettings,
     MemcacheSettings,
-    QueueSettings,
     ServerSettings,
     TlsSettings,
     UserSettings,
     WorkqSettings,
 )
 from staniel.broker.config.toml import keys_of
-from staniel.queues.config import QueueConfig
+from staniel.broker.config.values import KINDS
+from staniel.queues.config import QueueConfig, Values
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = (ROOT / "docs" / "config.md").read_text()
@@ -34,7 +33,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "[tls]": TlsSettings,
     "[users.NAME]": UserSettings,
     "[workq]": WorkqSettings,
-    "[default] and [queues.NAME]": QueueSettings,
+    "[default] and [queues.NAME]": QueueConfig,
 }
 
 
@@ -49,14 +48,7 @@ def rows(title: str) -> list[list[str]]:
 def test_every_key_is_documented_with_its_type_and_default(title: str) -> None:
     keys = keys_of(SECTIONS[title])
     documented = {row[0]: (row[1], row[2]) for row in rows(title)}
-    assert documented == {
-        name: (key.kind.word, f"`{key.kind.show(built_in(key.attribute, key.default))}`") for name, key in keys.items()
-    }
-
-
-def built_in(attribute: str, default: object) -> object:
-    """A section's own default; for a queue's key what it is when nothing is given."""
-    return getattr(QueueConfig(), attribute) if default is UNSET else default
+    assert documented == {name: (key.kind.word, f"`{key.kind.show(key.default)}`") for name, key in keys.items()}
 
 
 @pytest.mark.parametrize("title", SECTIONS)
@@ -70,11 +62,13 @@ def test_what_a_reload_takes_over_is_told() -> None:
     document = " ".join(DOCUMENT.split())
     told = document.split(" A reload takes over ")[1].split(". But for the last, they hold for connected clients")[0]
     of_server = re.sub(r"\([^)]*\)", "", told.split("and of `[server]`: ")[1])
-    assert set(re.findall(r"`(\w+)`", of_server)) == RELOADED <= set(keys_of(ServerSettings))
+    assert set(re.findall(r"`(\w+)`", of_server)) == {
+        name for name, key in keys_of(ServerSettings).items() if key.is_reloaded
+    }
 
 
-def test_every_queue_setting_can_be_given() -> None:
-    assert {key.attribute for key in keys_of(QueueSettings).values()} == set(QueueConfig.__struct_fields__)
+def test_every_kind_of_a_queue_setting_is_read() -> None:
+    assert set(KINDS) == set(Values)
 
 
 def test_the_example_is_in_the_document() -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from staniel.broker.config.load import ConfigError, parse
-from staniel.broker.config.schema import QueueSettings, ServerSettings, WorkqSettings
+from staniel.broker.config.schema import ServerSettings, WorkqSettings
 from staniel.broker.config.toml import keys_of
 from staniel.broker.config.values import DURATION_MS_MAX
 from staniel.protocol.memcache.requests import Dialect
+from staniel.queues.config import QueueConfig
 from staniel.sim.world import START_MS
 from tests.support.world import World
 
-DURATIONS = [key for key, each in keys_of(QueueSettings).items() if "duration" in each.kind.word]
-AMOUNTS = [key for key, each in keys_of(QueueSettings).items() if each.kind.word in ("number or none", "size or none")]
+DURATIONS = [key for key, each in keys_of(QueueConfig).items() if "duration" in each.kind.word]
+AMOUNTS = [key for key, each in keys_of(QueueConfig).items() if each.kind.word in ("number or none", "size or none")]
 OF_SERVER = [key for key, each in keys_of(ServerSettings).items() if "duration" in each.kind.word]
 OF_WORKQ = [key for key, each in keys_of(WorkqSettings).items() if "duration" in each.kind.word]
 ITEM = ("max_item_size", "max_deliveries")  # have limits of their own

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from staniel.broker.version import VERSION
-from staniel.server.cli.main import GROUPS, main
+from staniel.server.cli.main import groups, main
 
 ABOUT = {
     "EXIT STATUS": [
@@ -73,7 +73,7 @@ def page(name: str, command: click.Command, context: click.Context) -> str:
     if options := [record for record in records if record is not None]:
         parts.append(".SH OPTIONS\n" + list_of(options))
     if command is main:
-        for title, names in GROUPS.items():
+        for title, names in groups().items():
             parts.append(f'.SH "{title.upper()}"\n' + list_of(commands_of(command, context, names)))
         parts += [f'.SH "{title}"\n' + list_of(rows) for title, rows in ABOUT.items()]
     elif isinstance(command, click.Group):

@@ -483,3 +483,4 @@ def _pause(live: Live, names: tuple[str, ...], path: str, gets: bool, puts: bool
 
 
 QUEUE_COMMANDS = COMMANDS  # those of `live`, and of this file
+CHANGING = ("abort", "move", "redrive", "purge", "undo", "delete")  # in the order of `staniel --help`

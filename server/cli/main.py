@@ -19,21 +19,29 @@ if TYPE_CHECKING:
 
 DAY_S = 86_400
 HELD_BACK, SILENT = 3, 4  # exit codes; click's are 1 and 2
-GROUPS = {
+CHANGING = "Queues: what moves or removes items"
+GROUPS: dict[str, tuple[str, ...]] = {
     "A server": ("serve", "ping", "health", "status", "clients", "audit", "operations", "reload", "stop"),
     "Queues": ("top", "queues", "peek", "find", "open", "put", "get", "pause", "resume"),
-    "Queues: what moves or removes items": ("abort", "move", "redrive", "purge", "undo", "delete"),
+    CHANGING: (),  # those of changing.py
     "Programs": ("work",),
     "Files": ("selftest", "backup", "restore", "adopt", "config", "user", "journal", "pipeline"),
 }
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
+def groups() -> dict[str, tuple[str, ...]]:
+    """Return the names of all commands, by the title under which `--help` shows them."""
+    from staniel.server.cli import changing
+
+    return GROUPS | {CHANGING: changing.CHANGING}
+
+
 class Commands(click.Group):
     """A group that loads a command's code when it is called: `serve` loads neither Spark nor the dumpers."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for names in GROUPS.values() for name in names]
+        return [name for names in groups().values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "journal":
@@ -80,10 +88,10 @@ class Commands(click.Group):
             from staniel.server.cli import backup
 
             return backup.backup if cmd_name == "backup" else backup.restore
-        if (found := super().get_command(ctx, cmd_name)) is None and cmd_name in self.list_commands(ctx):
+        if (found := super().get_command(ctx, cmd_name)) is None:
             from staniel.server.cli.changing import QUEUE_COMMANDS
 
-            return QUEUE_COMMANDS[cmd_name]
+            return QUEUE_COMMANDS.get(cmd_name)
         return found
 
     def resolve_command(
@@ -97,7 +105,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, names in GROUPS.items():
+        for title, names in groups().items():
             rows = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(title):
                 formatter.write_dl([(name, each.get_short_help_str(60)) for name, each in rows if each is not None])

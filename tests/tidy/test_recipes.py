@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,28 @@ HEADING = "## How to add …"
 STEP = re.compile(r"(\d+)\. ")
 QUOTED = re.compile(r"`([^`]+)`")
 EXAMPLE = re.compile(r"Example: `([0-9a-f]{8})` .*?shows\s+steps\s+([\d, ]+)\.")
+PROGRAM = ("broker/", "client/", "journal/", "pipeline/", "protocol/", "queues/", "server/", "worker/")
+"""Folders of the wheel. The simulator, tests and docs are not in it."""
+FILES_MAX = {
+    "A setting of queues": (2, 4),
+    "A figure of a queue": (4, 6),
+    "A command": (4, 7),
+    "An operation on queues": (4, 6),
+}
+"""How many files of the program a recipe may need: (always, with all that begins with "If"). Four is the limit of the
+first.
+"""
 WITHOUT_EXAMPLE = {"A journal record", "A dependency"}  # no commit has added one since the folders have these names
+
+
+def paths_in(text: str) -> list[str]:
+    return [each for each in QUOTED.findall(text) if re.fullmatch(r"[\w./-]+(?:/|\.\w+)", each)]
+
+
+def files_of_program(sentences: Iterable[str]) -> list[str]:
+    """The files and folders of the program that are quoted; "`a/` or `b/`" is one of them."""
+    text = re.sub(r"` or `[^`]+`", "`", " ".join(sentences))
+    return [each for each in paths_in(text) if each.startswith(PROGRAM)]
 
 
 class Step(NamedTuple):
@@ -30,7 +52,20 @@ class Step(NamedTuple):
 
     @property
     def paths(self) -> list[str]:
-        return [each for each in QUOTED.findall(self.text) if re.fullmatch(r"[\w./-]+(?:/|\.\w+)", each)]
+        return paths_in(self.text)
+
+    @property
+    def needed_files(self) -> list[str]:
+        """The files of the program that are always needed: those of sentences that do not begin with "If"."""
+        return files_of_program(each for each in re.split(r"(?<=\.) ", self.told) if not each.startswith("If "))
+
+    @property
+    def all_files(self) -> list[str]:
+        return files_of_program([self.told])
+
+    @property
+    def told(self) -> str:
+        return self.text.partition(". ")[2]
 
     @property
     def names(self) -> list[str]:
@@ -112,6 +147,20 @@ def files_at(path: str) -> list[Path]:
     return [ROOT / path] if (ROOT / path).is_file() else []
 
 
+def test_a_recipe_needs_few_files() -> None:
+    """A recipe that grows has found one idea in two places: make them one, or derive one from the other."""
+    found = []
+    for recipe in (recipe for recipe in RECIPES if recipe.title in FILES_MAX):
+        needed = {path for step in recipe.steps for path in step.needed_files}
+        everything = {path for step in recipe.steps for path in step.all_files}
+        assert FILES_MAX[recipe.title][0] <= 4
+        for paths, most in zip((needed, everything), FILES_MAX[recipe.title], strict=True):
+            if len(paths) > most:
+                found.append(f"{DOCUMENT}:{recipe.line}: {len(paths)} files, not {most}: {', '.join(sorted(paths))}")
+    assert FILES_MAX.keys() <= {recipe.title for recipe in RECIPES}
+    expect_none(found, "Put what the steps say again into one file, from which the others take it.")
+
+
 @pytest.mark.parametrize("recipe", WITH_COMMIT)
 def test_the_commit_of_a_recipe_touches_the_files_of_its_steps(recipe: Recipe) -> None:
     command = ["git", "-C", str(ROOT), "show", "--name-only", "--format=", recipe.commit]
@@ -134,3 +183,10 @@ def test_a_recipe_is_read_with_its_steps_and_its_example() -> None:
         ("CONTRIBUTING.md:9", ["a/b.py", "c/"], ["Name"]),
         ("CONTRIBUTING.md:11", [], []),
     ]
+
+
+def test_files_of_the_program_are_counted_without_those_that_are_not_always_needed() -> None:
+    text = "1. `queues/a.py` and `tests/b.py`, `name`. If it is so: `broker/c.py`. `queues/` or `broker/` obeys."
+    [step] = read_steps(text, 1)
+    assert step.needed_files == ["queues/a.py", "queues/"]
+    assert step.all_files == ["queues/a.py", "broker/c.py", "queues/"]

@@ -43,8 +43,8 @@ class ItemWithXid(Item, gc=False):
 
 
 class ItemWithPast(Item, gc=False):
-    """An item that has left a queue as a dead letter or because it had expired. `past`: an encoded `Past`, see past.py;
-    journals keep it beside the item.
+    """An item that has left a queue as a dead letter. `past`: an encoded `Past`, see past.py; journals keep it beside
+    the item.
     """
 
     past: bytes = b""

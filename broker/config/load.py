@@ -51,7 +51,9 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.queues.config import QueueConfig
 from staniel.queues.names import parent_of
 
-__all__ = ["Config", "ConfigError", "ReloadError", "defaults", "load", "parse"]
+__all__ = ["Config", "ConfigError", "ReloadError", "defaults", "load", "named_log_format", "parse"]
+
+LOG_FORMAT = re.compile(rb"^[ \t]*(?:server\.)?log_format[ \t]*=[ \t]*[\"'](json|logfmt)[\"']", re.MULTILINE)
 
 LISTENERS = ("memcache", "text", "thrift", "workq", "admin")
 S = TypeVar("S", bound=Struct)
@@ -204,6 +206,18 @@ def load(path: str) -> Config:
         raise ConfigError("", f"cannot be read: {wrong.strerror}", path) from wrong
     except ConfigError as wrong:
         raise ConfigError(wrong.key, wrong.why, path) from None
+
+
+def named_log_format(path: str) -> str:
+    """Return the log_format in the file at `path`, which may be wrong otherwise; "": none is found. The line that says
+    what is wrong with the file has that format.
+    """
+    try:
+        disk = OsFs()
+        found = LOG_FORMAT.search(disk.read(path, 0, disk.size(path)))
+    except OSError:
+        return ""
+    return found[1].decode() if found is not None else ""
 
 
 def defaults(folder: str) -> Config:

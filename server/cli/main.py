@@ -169,7 +169,7 @@ def serve(
     --sync always: a reply means that its change is durable (one sync serves every client that waits). --sync 50ms: a
     killed process loses nothing, a power cut at most that long. --sync os: a killed process loses nothing.
     """
-    from staniel.broker.config.load import defaults, load
+    from staniel.broker.config.load import defaults, load, named_log_format
     from staniel.server.app import run
 
     def read_config() -> Config:
@@ -185,7 +185,7 @@ def serve(
         flags: dict[str, Any] = {"open_network": open_network, "trust_file_system": trust_file_system}
         return config.overridden(port=port, cmdlog=jobs, **flags, **texts).absolute()
 
-    sys.exit(run(read_config, log_format or ""))
+    sys.exit(run(read_config, log_format or (named_log_format(path) if path else "")))
 
 
 def _ping_target(ctx: click.Context) -> tuple[str, Callable[[float], PingAnswer]]:

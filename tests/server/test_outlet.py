@@ -20,7 +20,7 @@ from staniel.broker.events import Level
 from staniel.server import outlet as outlets
 from staniel.server.log import ServerLog
 from staniel.server.outlet import HELD_BYTES_MAX, Outlet, OutletStream
-from tests.support.process import STANIEL, running, until
+from tests.support.process import STANIEL, run_staniel, running, until
 from tests.support.wire import Wire
 
 LINE = b"x" * 999 + b"\n"
@@ -198,6 +198,18 @@ def test_without_systemd_the_last_line_is_plain_or_json(tmp_path: Path) -> None:
         assert done.returncode == 1
         last = done.stderr.splitlines()[-1]
         assert last.startswith("staniel: ") if form == "logfmt" else json.loads(last)["event"] == "server.failed"
+
+
+@pytest.mark.parametrize("wrong", ["[queues.q]\nmax_item = 3\n", "[queues.q\n"])
+def test_the_last_line_about_a_wrong_file_has_the_format_that_the_file_names(tmp_path: Path, wrong: str) -> None:
+    for form in ("logfmt", "json"):
+        file = tmp_path / "staniel.toml"
+        file.write_text(f'[server]\nlog_format = "{form}"\n# log_format = "none"\n{wrong}')
+        done = run_staniel("serve", "--config", str(file), "--port", "0", JOURNAL_STREAM="")
+        assert done.returncode == 1
+        last = done.stderr.splitlines()[-1]
+        said = last if form == "logfmt" else json.loads(last)["why"]
+        assert said.startswith("staniel: ") == (form == "logfmt") and "staniel.toml: " in said
 
 
 def test_standard_descriptors_that_are_closed_are_nothing_of_the_servers(tmp_path: Path) -> None:

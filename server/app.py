@@ -26,6 +26,7 @@ from staniel.journal.disk.fs import Locked, Misplaced
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import described, remedy
 from staniel.journal.group_commit import JournalFailure
+from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.spool import LOCK, SpoolError
 from staniel.journal.workq.files import SEGMENT_BYTES
 from staniel.server import heap, signals
@@ -46,7 +47,7 @@ from staniel.server.reopening import ReopenWait
 from staniel.server.secret_files import watch_secrets
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError
 from staniel.server.spool_socket import allowed_clients
-from staniel.server.start_notice import StartNotice
+from staniel.server.start_notice import StartFs, StartNotice
 from staniel.server.supervisor import Supervisor
 from staniel.server.sync_thread import close_apart
 
@@ -88,7 +89,10 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
     check_network(config, report)
     found = flaws(config, OsFs(), os.environ)
     check_file_systems(config, found)
-    broker = Broker(config, OsFs(close_apart), report, load, Logins(os.urandom(32), allowed_clients()))
+    supervisor = Supervisor(os.environ, os.getpid())
+    notice = StartNotice(steady_ms, lambda text: supervisor.tell(f"STATUS={text}"))
+    fs = StartFs(close_apart, notice, f"/{OWN_FOLDER}/{LOCK}")
+    broker = Broker(config, fs, report, load, Logins(os.urandom(32), allowed_clients()))
     broker.spool.is_file_size_limited = is_limited
     broker.group.open_files.allow(journals)
     broker.group.open_files.wait = ReopenWait(report, time.sleep)
@@ -100,7 +104,7 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
         if config.admin.socket and (error := bound.open_for_spool(broker.spool.own)) is not None:
             hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
             report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
-        await open_service(config, broker, bound, clients, log)
+        await open_service(config, broker, bound, clients, log, supervisor, notice)
     report(Level.INFO, "server.stopped", **broker.stop_cause)
 
 
@@ -140,7 +144,15 @@ def check_again(found: dict[str, FileSystemFlaw], config: Config) -> None:
         raise ConfigError("", why)
 
 
-async def open_service(config: Config, broker: Broker, bound: BoundSockets, clients: int, log: ServerLog) -> None:
+async def open_service(
+    config: Config,
+    broker: Broker,
+    bound: BoundSockets,
+    clients: int,
+    log: ServerLog,
+    supervisor: Supervisor,
+    notice: StartNotice,
+) -> None:
     """Recover the spool, then serve until a signal or `shutdown`. `clients` is the number of descriptors for
     clients.
     """
@@ -149,9 +161,8 @@ async def open_service(config: Config, broker: Broker, bound: BoundSockets, clie
     began_ms = steady_ms()
     gc_policy = GcPolicy()
     gc_policy.disable()
-    supervisor = Supervisor(os.environ, os.getpid())
     display = Display(broker.report, steady_ms, sys.stderr)
-    notice = StartNotice(f"{broker.spool.own}/{LOCK}", steady_ms, lambda text: supervisor.tell(f"STATUS={text}"))
+    notice.read_from_now_on()
 
     def show(progress: RecoveryProgress) -> None:
         display(progress)

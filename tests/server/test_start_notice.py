@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,7 +30,8 @@ class Start:
         self.fs.lock(str(self.lock))
         self.now_ms = 0
         self.told: list[str] = []
-        self.notice = StartNotice(str(self.lock), lambda: self.now_ms, self.told.append)
+        self.notice = StartNotice(lambda: self.now_ms, self.told.append)
+        self.notice.begin(str(self.lock))
 
     def reads(self) -> None:
         self.now_ms = 10_000
@@ -102,6 +104,35 @@ def test_a_real_start_tells_its_supervisor_and_leaves_its_name_in_the_lock(tmp_p
         server.restart()
         lock = (server.spool / ".staniel" / "lock").read_text()
         assert read_lock(lock.encode()) == (f"staniel, process {server.pid}", None)
+
+
+LOOK = """
+import sys
+from staniel.journal.disk.os_fs import OsFs
+from staniel.server.cli.main import main
+from staniel.server.start_notice import read_lock
+
+port, spool = sys.argv[1:]
+lock, sync_folder = f"{spool}/.staniel/lock", OsFs.sync_folder
+
+def look(self, folder):
+    if self.is_locked(lock):
+        print(read_lock(open(lock, "rb").read())[1])
+    sync_folder(self, folder)
+
+OsFs.sync_folder = look
+main(["serve", "--port", port, "--spool", spool])
+"""
+
+
+def test_a_start_is_told_from_its_first_sync_on(tmp_path: Path) -> None:
+    """On a slow disk the syncs before recovery take seconds; the server had the lock and said nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port, spool = str(other.getsockname()[1]), str(tmp_path / "spool")
+        ended = subprocess.run([sys.executable, "-c", LOOK, port, spool], capture_output=True, text=True, timeout=60)
+    assert "cannot listen" in ended.stderr
+    states = ended.stdout.splitlines()
+    assert states and set(states) == {"StartState(bytes=0, all_bytes=0, queues=0, all_queues=0, elapsed_ms=0)"}
 
 
 # ping

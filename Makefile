@@ -44,7 +44,7 @@ sanitized: $(DEV) ## Python with the hot path under AddressSanitizer: make sanit
 test: $(DEV) ## every test this machine can run: make test ARGS='-k journal'
 	@$(WITH_BYTECODE) $(VENV)/bin/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-quick: $(DEV) ## lint, types, import rules and the tests of what has changed, in 40 s: see CONTRIBUTING.md
+quick: $(DEV) ## lint, types, import rules and the tests of what has changed, in 40 s: see docs/contributing/tests.md
 	@$(WITH_BYTECODE) $(VENV)/bin/python -m tests.quick $(ARGS)
 
 check: $(DEV) ## lint, format, types, import rules

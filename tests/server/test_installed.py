@@ -133,9 +133,11 @@ def test_a_program_with_modules_of_our_names_is_served(
     assert ran.stdout == "server queues client broker protocol journal.disk\nresize 17.png\n", ran.stderr
 
 
-def test_what_the_readme_shows_works_with_the_wheel(installed: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+def test_what_the_first_tutorial_shows_works_with_the_wheel(
+    installed: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
     programs, env = installed
-    document = Document(ROOT / "README.md")
+    document = Document(ROOT / "docs" / "start" / "pymemcache.md")
     heard = play(document, tmp_path, free_port(), {**env, "PATH": f"{programs}:{env['PATH']}"})
     assert document.missing_in(heard) == [], heard
 

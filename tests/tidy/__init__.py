@@ -1,1 +1,1 @@
-"""Style that runs: the rules of CONTRIBUTING.md that no linter knows."""
+"""Style that runs: the rules of docs/contributing/code.md that no linter knows."""

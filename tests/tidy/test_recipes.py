@@ -1,4 +1,4 @@
-"""The recipes under "How to add …" in CONTRIBUTING.md are followed: files, names and commits that they name are there.
+"""The recipes of docs/contributing/recipes.md are followed: files, names and commits that they name are there.
 
 A step is a numbered item. Its quoted paths exist, each quoted identifier stands in one of those files, and the commit
 named after the steps touches a file of each step that it is said to show.
@@ -16,7 +16,7 @@ import pytest
 
 from tests.tidy.findings import ROOT, expect_none, line_of
 
-DOCUMENT = "CONTRIBUTING.md"
+DOCUMENT = "docs/contributing/recipes.md"
 HEADING = "## How to add …"
 STEP = re.compile(r"(\d+)\. ")
 QUOTED = re.compile(r"`([^`]+)`")
@@ -180,8 +180,8 @@ def test_a_recipe_is_read_with_its_steps_and_its_example() -> None:
     [recipe] = read_recipes(f"{text}Example: `0123abcd` does it and\nshows steps 1, 2.\n\n## Commits\n\n1. no\n")
     assert (recipe.title, recipe.line, recipe.commit, recipe.shown) == ("A thing", 7, "0123abcd", [1, 2])
     assert [(step.where, step.paths, step.names) for step in recipe.steps] == [
-        ("CONTRIBUTING.md:9", ["a/b.py", "c/"], ["Name"]),
-        ("CONTRIBUTING.md:11", [], []),
+        (f"{DOCUMENT}:9", ["a/b.py", "c/"], ["Name"]),
+        (f"{DOCUMENT}:11", [], []),
     ]
 
 

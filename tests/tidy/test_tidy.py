@@ -81,7 +81,7 @@ def test_no_docstring_says_a_formula() -> None:
 def test_imports_point_one_way() -> None:
     expect_none(
         findings_by_path(python_files(PACKAGES), rules.forbidden_imports),
-        "Move the code to a package that may import it: see the table in CONTRIBUTING, `Where does this go?`.",
+        "Move the code to a package that may import it: see the table in docs/contributing/code.md.",
     )
 
 
@@ -125,7 +125,7 @@ def test_every_ignored_type_error_is_named() -> None:
 def test_no_test_skips_itself() -> None:
     expect_none(
         findings(python_files(["tests"]), rules.skips),
-        "Mark the test with `programs`, which names what it needs (CONTRIBUTING, Tests).",
+        "Mark the test with `programs`, which names what it needs (docs/contributing/tests.md).",
     )
 
 

@@ -9,14 +9,15 @@ import { isDeadLetters, store } from './store.js';
 const FOUND_MAX = 12;
 const ROWS_MAX = 2000; // rows whose operations are all searched
 
+// [label, what stands at its end, what it runs, other words by which it is found: the command line's, other servers']
 const operations = (row) => [
-  ['Open', '', () => go('queues', row.name)],
+  ['Open', '', () => go('queues', row.name), 'items peek find'],
   [row.paused === 'none' ? 'Pause gets' : 'Resume', 'p', () => pause(row)],
   ...(row.paused === 'puts' || row.paused === 'all' ? [] : [['Pause puts', '', () => pausePuts(row)]]),
-  ['Purge…', f.items(row.items), () => purge(row)],
-  ['Move…', 'm', () => move(row)],
-  ...(isDeadLetters(row.name) ? [['Redrive…', f.items(row.items), () => redrive(row)]] : []),
-  ...(row.open ? [['Give back all…', f.many(row.open, 'read'), () => abortAll(row)]] : []),
+  ['Purge…', f.items(row.items), () => purge(row), 'flush empty'],
+  ['Move…', 'm', () => move(row), 'requeue'],
+  ...(isDeadLetters(row.name) ? [['Redrive…', f.items(row.items), () => redrive(row), 'retry requeue']] : []),
+  ...(row.open ? [['Give back all…', f.many(row.open, 'read'), () => abortAll(row), 'abort']] : []),
   ['Delete…', '', () => remove(row)],
   ['Open reads', f.count(row.open), () => go('queues', row.name, 'open')],
   ['Waiters', f.count(row.waiters), () => go('queues', row.name, 'waiters')],
@@ -26,12 +27,13 @@ const operations = (row) => [
 
 const PAGES = [
   ['All queues', 'g q', () => go()], ['Jobs', 'g j', () => go('jobs')], ['Clients', 'g c', () => go('clients')],
-  ['Operations', 'g o', () => go('operations')], ['Audit', 'g a', () => go('audit')],
+  ['Operations', 'g o', () => go('operations'), 'cancel'], ['Audit', 'g a', () => go('audit')],
   ['Undo the last operation', 'u', undoLast], ['Reload the configuration', '', reload],
   ...['up', 'writeavoid', 'readonly', 'quiescent'].map((status) => [`Status ${status}…`, '', () => setStatus(status)]),
-  ['Stop the server…', '', stop], ['Light or dark', 't', switchTheme], ['Keys', '?', ask.keys],
+  ['Stop the server…', '', stop, 'shutdown'], ['Light or dark', 't', switchTheme, 'theme'], ['Keys', '?', ask.keys, 'help'],
 ];
 
+const wordsOf = ([label, , , others = '']) => `${label} ${others}`.toLowerCase();
 const option = (row, [label, end, run]) => ({ label: `${f.oneLine(row.name)}: ${label}`, end, run });
 
 // Each word is a part of a queue's name, of an operation or of a page: "purge mails", "mails purge", "reload".
@@ -39,7 +41,7 @@ function found(text, name) {
   const row = store.rows.get(name);
   if (row && text.startsWith(`${name} `)) {
     const verb = text.slice(name.length + 1).trim().toLowerCase();
-    return operations(row).filter(([label]) => label.toLowerCase().includes(verb)).map((each) => option(row, each));
+    return operations(row).filter((each) => wordsOf(each).includes(verb)).map((each) => option(row, each));
   }
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const has = (label, parts) => parts.every((part) => label.toLowerCase().includes(part));
@@ -47,7 +49,7 @@ function found(text, name) {
   const rows = [...store.rows.values()].sort((a, b) => (f.oneLine(b.name) === here) - (f.oneLine(a.name) === here) || b.level - a.level || a.name.length - b.name.length);
   const list = rows.filter((each) => has(each.name, words)).slice(0, FOUND_MAX)
     .map((each) => ({ label: f.oneLine(each.name), end: f.items(each.items), run: () => go('queues', each.name), row: each }));
-  const pages = PAGES.filter(([label]) => has(label, words)).map(([label, end, run]) => ({ label, end, run }));
+  const pages = PAGES.filter((each) => has(wordsOf(each), words)).map(([label, end, run]) => ({ label, end, run }));
   const more = words.length ? rows.slice(0, ROWS_MAX).flatMap((each) => ofRow(each, words, has)).slice(0, FOUND_MAX) : [];
   return [...list, ...pages, ...more];
 }
@@ -55,7 +57,7 @@ function found(text, name) {
 // The operations of a queue for the words that are no part of its name.
 function ofRow(row, words, has) {
   const rest = words.filter((word) => !row.name.toLowerCase().includes(word));
-  return rest.length ? operations(row).filter(([label]) => has(label, rest)).map((each) => option(row, each)) : [];
+  return rest.length ? operations(row).filter((each) => has(wordsOf(each), rest)).map((each) => option(row, each)) : [];
 }
 
 export function openPalette(text = '', name = '') {

@@ -337,7 +337,7 @@ def _unreachable(address: AdminAddress, error: Exception) -> str:
         if state is not None:
             return f"{describe(address)} ({printable(holder)}) is starting{': ' * bool(state.text)}{state.text}"
         if holder:
-            why = "it has [admin] socket = false, or runs in another container: give its [admin] port with --url"
+            why = "it stops, has [admin] socket = false or runs in another container: give its [admin] port with --url"
             return f"{printable(holder)} has the spool {spool} open and does not listen for it: {why}"
         if isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError):
             start = "start it, or name another with --spool, --config or --url"

@@ -68,7 +68,7 @@ def test_commands_say_how_far_a_start_is_and_how_long_it_may_take(start: Start, 
 def test_a_start_that_has_ended_is_not_told_any_more(start: Start) -> None:
     start.reads()
     start.notice.end()
-    assert "does not listen for it" in run_staniel("queues", "--spool", str(start.spool)).stderr
+    assert "does not listen for it: it stops, has" in run_staniel("queues", "--spool", str(start.spool)).stderr
     start.fs.close()
     start.fs = OsFs()
     assert "no server listens" in run_staniel("queues", "--spool", str(start.spool)).stderr

@@ -63,6 +63,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     clients may be silent.
     """
     equal: bool = False  # of a hub: all items are alike, and operations are asked for two at a time
+    bounded: bool = False  # of a hub of equal items: queues have few places, so operations meet full targets
     redrives: bool = False  # of a hub: items die in two queues, and go home from the dead letters
     undo: bool = False  # those purge queues, for good or not, and undo that
     chosen: int = 0  # how many of a hundred purges and moves are about items that meet terms
@@ -408,6 +409,19 @@ PROFILES = {
             policies=("always",),
             clients=3,
             accidents=(Accident.POWER, Accident.POWER, Accident.KILL),
+            cut_starts=150,
+        ),
+        Profile(
+            name="hub-full-targets",
+            hub=True,
+            operators=40,
+            undo=True,
+            equal=True,
+            bounded=True,
+            streams=300,
+            policies=("always",),
+            clients=3,
+            accidents=(Accident.POWER, Accident.KILL),
             cut_starts=150,
         ),
         Profile(

@@ -27,6 +27,7 @@ PUTS_BESIDE = {False: 10, True: 50}  # percent, by whether copies are to come
 TURNS_OF_A_PUT = 7
 STEPS_OF_A_PUT = 4
 STEPS_OF_TWO = 60  # steps of the disk within which two operations are cut off
+PLACES = (2, 3, 4, 6, 100)  # of a queue that is bounded
 LAX = "c"
 """A queue whose items only come from other queues and only go to other queues, in seeds in which it has another sync
 policy: so none of its items may be lost or doubled whatever the policy is.
@@ -52,6 +53,8 @@ class EqualRun(HubRun):
             lines.append(f'queues.{LAX}.sync_journal = "os"')
         if self.is_lax or self.rng.random() < 0.6:
             lines += [f'queues.{LAX}.dead_letter_queue = "a"', f"queues.{LAX}.max_deliveries = 1"]
+        if self.profile.bounded:
+            lines += [f"queues.{name}.max_items = {self.rng.choice(PLACES)}" for name in QUEUES]
         return "".join(f"{line}\n" for line in lines)
 
     def _config(self) -> str:

@@ -9,9 +9,11 @@ from typing import Any
 from msgspec import structs
 
 from staniel.broker.operations.move import RunningMove
+from staniel.broker.operations.transfer import SliceUnderWay, TransferOperation
 from staniel.broker.transfer_recovery import TransferRecovery
 from staniel.broker.transfers import Transfers
 from staniel.broker.undo_recovery import UndoRecovery
+from staniel.journal.undo_file import Kept
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 
@@ -58,6 +60,52 @@ def time_of_puts() -> Any:
         "_send",
         lambda right: lambda self, taken, target, now_ms: right(self, taken, target, now_ms + 1),
     )
+
+
+@mutant("what finds no room at its target goes back before the file says that it stays", "hub-full-targets")
+@contextmanager
+def kept_is_late() -> Iterator[None]:
+    """Say which items stay when their slice is settled: they are in their line again by then, and may be read."""
+
+    def at_once(right: Any) -> Any:
+        return lambda self, then, now_ms: then(now_ms)
+
+    def copy(right: Any) -> Any:
+        def copy(self: RunningMove, found: SliceUnderWay, now_ms: int) -> None:
+            unsaid = replaced(RunningMove, "note_kept", lambda right: lambda self, found: None)
+            with unsaid, replaced(TransferOperation, "after_file", at_once):
+                right(self, found, now_ms)
+
+        return copy
+
+    def settled_with_kept(right: Any) -> Any:
+        def note_settled(self: RunningMove, found: SliceUnderWay) -> None:
+            if self.record is not None and found.sent < len(found.taken):
+                self.write(Kept(self.record.content.settled, list(range(found.sent, len(found.taken)))))
+            right(self, found)
+
+        return note_settled
+
+    with (
+        replaced(TransferOperation, "_copy", copy),
+        replaced(RunningMove, "note_settled", settled_with_kept),
+    ):
+        yield
+
+
+@mutant("a start looks for the copies of items that found no room", "hub-full-targets")
+def kept_are_looked_for() -> Any:
+    def make(right: Any) -> Any:
+        def moving(self: UndoRecovery, record: Any, number: int) -> Any:
+            kept, record.content.kept = record.content.kept, {}
+            try:
+                return right(self, record, number)
+            finally:
+                record.content.kept = kept
+
+        return moving
+
+    return replaced(UndoRecovery, "_moving", make)
 
 
 __all__ = ["MUTANTS"]

@@ -304,26 +304,30 @@ def _rewrite_ambiguous(broker: Broker, names: Iterable[str], now_ms: int) -> Non
     """
     maintenance, group = broker.maintenance, broker.group
     queues = [broker.queues.by_name[name] for name in names]
+    unsearched = [queue for queue in queues if broker.transfers.recovery.pinned(queue)]
+    queues = [queue for queue in queues if queue not in unsearched]
     failed = [queue for queue in queues if not maintenance.rewrite(queue, now_ms)]
     if failed and not group.is_full:
         group.ballast.release()
         failed = [queue for queue in failed if not maintenance.rewrite(queue, now_ms)]
         group.restore_ballast()
     for queue in failed:
-        _withdraw(broker, queue)
+        _withdraw(broker, queue, "there is no room to write its journal anew", "make room")
+    for queue in unsearched:
+        _withdraw(broker, queue, "it could not be searched for copies", "see to it that its files can be read")
 
 
-def _withdraw(broker: Broker, queue: Queue) -> None:
+def _withdraw(broker: Broker, queue: Queue, why: str, remedy: str) -> None:
     """Withdraw a queue before any client has used it; its files stay as they are."""
     trouble = queue.line.read_error
-    why = str(trouble) if trouble else "there is no room to write its journal anew"
+    why = str(trouble) if trouble else why
     broker.maintenance.forget(queue)
     broker.queues.withdraw(queue, why)
     broker.transfers.recovery.withdraw(queue)
     broker.unreadable.add(queue.name)
     if isinstance(queue.journal, Log):
         queue.journal.close()
-    hint = "not served, and its files stay as they are; make room, then reload or restart"
+    hint = f"not served, and its files stay as they are; {remedy}, then reload or restart"
     broker.report(Level.ERROR, "journal.unreadable", queue=queue.name, why=why, hint=hint)
 
 

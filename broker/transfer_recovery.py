@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 from msgspec.structs import replace
@@ -28,19 +30,36 @@ from staniel.queues.registry import Queues
 from staniel.queues.transfer_recovery import set_aside_found, set_aside_open
 from staniel.queues.xids import steps_past
 
+if TYPE_CHECKING:
+    from staniel.broker.transfers import Pinned
+
 
 class TransferRecovery:
     """The recovery of transfers. `transfer_log.kept` are the intents whose outcome is unknown as long as a file cannot
     be read.
     """
 
-    def __init__(self, queues: Queues, spool: Spool, transfer_log: TransferLog, report: EventSink) -> None:
+    def __init__(
+        self,
+        queues: Queues,
+        spool: Spool,
+        transfer_log: TransferLog,
+        report: EventSink,
+        pin: Callable[[Queue], Pinned],
+        unpin: Callable[[Pinned], None],
+    ) -> None:
         self.queues = queues
+        self._pin, self._unpin = pin, unpin
+        self._pinned: dict[str, tuple[Queue, Pinned]] = {}
+        """By target: files that are served and could not be searched. They are not written anew until they have been:
+        a copy would not be found any more.
+        """
         self.spool = spool
         self.transfer_log = transfer_log
         self.report = report
         self._held: dict[int, tuple[Queue, Delivery]] = {}  # by intent: items held back until its outcome is known
         self.fates: dict[int, Fate | None] = {}  # by intent, of the last `recover`; None: the copy never landed
+        self._ended: set[int] = set()  # intents that `retry` has finished, until that is durable
         self._claimed: dict[str, set[FilePosition]] = {}  # by target: copies that an intent or an undo has
         self._copies: dict[int, bytes] = {}  # by intent, during the search: a checksum shows less than the bytes
 
@@ -79,17 +98,40 @@ class TransferRecovery:
         is durable.
         """
         self._claimed.clear()
-        kept = {intent.begin: intent for intent in self._go_through(list(self.transfer_log.kept.values()), now_ms)}
-        for number, intent in list(self.transfer_log.kept.items()):
-            if number in kept:
-                self.transfer_log.retain(kept[number])
-                continue
-            source = self.queues.known(intent.source)
-            log = None if source is None else removal_log(source.journal)
-            if log is None:
-                self.transfer_log.end(number)
+        known = self.transfer_log.kept
+        asked = [intent for intent in known.values() if intent.begin not in self._ended]
+        kept = {intent.begin: intent for intent in self._go_through(asked, now_ms)}
+        for intent in asked:
+            if intent.begin in kept:
+                self.transfer_log.retain(kept[intent.begin])
             else:
-                self.spool.group.after(log, self._ending(number))
+                self._end_durably(intent)
+        wanted = {intent.target for intent in kept.values()}
+        for target in [target for target in self._pinned if target not in wanted]:
+            _, logs = self._pinned.pop(target)
+            self.spool.group.after(self.transfer_log, partial(self._searched, logs))
+
+    def _searched(self, logs: Pinned, now_ms: int) -> None:
+        """What was found is durable."""
+        self._unpin(logs)
+
+    def pinned(self, queue: Queue) -> Pinned:
+        """Return the files of `queue` that must stay as they are, because a copy must still be searched for in them."""
+        of, logs = self._pinned.get(queue.name, (None, []))
+        return logs if of is queue else []
+
+    def _end_durably(self, intent: Intent) -> None:
+        """End a kept intent when what was done for it is durable. Until then its target's journal may be written anew,
+        and a start after a power cut would look for the copy in vain: so its fate is written down before that.
+        """
+        number, source = intent.begin, self.queues.known(intent.source)
+        log = None if source is None else removal_log(source.journal)
+        if log is None or self.fates[number] is None:  # nothing leaves the source, on the disk or because of the intent
+            self.transfer_log.end(number)
+            return
+        self._ended.add(number)
+        self.transfer_log.retain(replace(intent, fate=Fate.LANDED))
+        self.spool.group.after(log, self._ending(number))
 
     def find_copies(self, target: str, position: tuple[int, int], items: list[Item]) -> set[int]:
         """Return which of `items`, by their places, have copies with the same times in `target`, behind `position`,
@@ -116,11 +158,15 @@ class TransferRecovery:
         again.
         """
         self._held = {number: held for number, held in self._held.items() if held[0] is not source}
+        if self.pinned(source):
+            del self._pinned[source.name]
 
     def deleted(self, source: Queue) -> None:
         """Forget the items held back in `source`, which is deleted with its files. Nothing must be searched for in
         another queue of its name: the intents end as soon as no crash can bring the files back.
         """
+        if self.pinned(source):
+            del self._pinned[source.name]
         log = removal_log(source.journal)
         for number in [number for number, intent in self.transfer_log.kept.items() if intent.source == source.name]:
             self._held.pop(number, None)
@@ -138,7 +184,11 @@ class TransferRecovery:
         return end
 
     def _ending(self, number: int) -> Callable[[int], None]:
-        return lambda now_ms: self.transfer_log.end(number)
+        def end(now_ms: int) -> None:
+            self._ended.discard(number)
+            self.transfer_log.end(number)
+
+        return end
 
     def _go_through(self, intents: list[Intent], now_ms: int) -> list[Intent]:
         """Return the intents that must be kept. Copies are searched first, because the steps after that change
@@ -163,7 +213,11 @@ class TransferRecovery:
         try:
             return {**fates, **self._look_for(target, asked)}
         except OSError as error:
-            self.report(Level.WARNING, "transfer.kept", target=target, why=str(error))
+            hint = "items for it are held back in their queues; see to it that its files can be read, then reload"
+            self.report(Level.WARNING, "transfer.kept", target=target, why=str(error), hint=hint)
+            queue = self.queues.known(target)
+            if queue is not None and target not in self._pinned:
+                self._pinned[target] = queue, self._pin(queue)
             return {**fates}
 
     def _look_for(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:

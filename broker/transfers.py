@@ -97,7 +97,7 @@ class Transfers:
         spool.kept.append(
             KeptFile(self.transfer_log.path, lambda: self.transfer_log.is_lost, self.transfer_log.write_anew)
         )
-        self.recovery = TransferRecovery(queues, spool, self.transfer_log, report)
+        self.recovery = TransferRecovery(queues, spool, self.transfer_log, report, self.pin, self.unpin)
         self.rate_limited = RateLimitedSink(report)
         self._waiting: deque[Transfer] = deque()
         self._stuck: dict[Queue, list[Transfer]] = {}
@@ -215,9 +215,11 @@ class Transfers:
 
     def has_under_way(self, queue: Queue) -> bool:
         """Tell whether a transfer from or to `queue` may still have to be finished after a crash: until its intent's
-        end is durable, the files of both queues must be those that the intent names.
+        end is durable, the files of both queues must be those that the intent names. Files in which recovery must still
+        search for a copy do not count: once they are deleted there is none.
         """
-        return any(log.open_transfers for log in ends_of(queue))
+        searched = self.recovery.pinned(queue)
+        return any(log.open_transfers > searched.count(log) for log in ends_of(queue))
 
     def pin(self, queue: Queue) -> Pinned:
         """Keep the files of `queue` until `unpin` like those of a queue with transfers under way: neither rewritten nor

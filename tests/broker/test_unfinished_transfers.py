@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.kestrel.read_behind import ReadBehind
+from staniel.journal.kestrel.search import Search
+from staniel.journal.libkestrel.search import StreamSearch
 from staniel.journal.transfer_log import Intent, encode, key_of
 from staniel.queues.item import Item
 from staniel.queues.stream.stream import Stream
@@ -190,6 +193,122 @@ def test_an_item_held_back_in_a_queue_that_had_to_be_withdrawn_goes_when_both_ca
     assert (world.items("q"), world.items("dead")) == ([b"1", b"2"], [b"0"])
     world = World(disk=world.disk.crash(Crash.DROP), now_ms=world.now_ms + 1)
     assert (world.items("q"), world.items("dead")) == ([b"1", b"2"], [b"0"])
+
+
+REWRITTEN = addx(b"x" * 100) + b"\1" + named(7, 40, b"9")
+"""A start writes such a journal anew: numbers of items were recorded with them. It gets shorter."""
+
+
+def moved_behind(front: bytes, xid: int) -> Disk:
+    """Item 0 of q is on its way to a queue whose journal begins with `front`: the copy is there."""
+    disk = new_disk()
+    put_file(disk, "q", b"".join(addx(data) for data in (b"0", b"0", b"1")))
+    put_file(disk, "dead", front + addx(b"0"))
+    disk.sync_all("")
+    look = World(disk=disk.copy())
+    added_ms, *copy = key_of(look.broker.queues.by_name["q"].line.head() or Item(b"", 0))
+    disk.make_folder("s/.staniel")
+    intent = Intent(1, "q", added_ms, "dead", 0, len(front), added_ms, *copy, xid=xid)
+    replace_file(disk, "s/.staniel/intents", encode(intent))
+    disk.sync_all("")
+    return disk
+
+
+@pytest.mark.parametrize("how", list(Crash))
+def test_a_power_cut_behind_a_reload_that_rewrites_the_target_doubles_nothing(how: Crash) -> None:
+    """The new journal is durable, and what leaves the source is not yet."""
+    world = World(disk=unreadable(moved_behind(REWRITTEN, 1000), "dead"))
+    world.disk._faults.clear()
+    world.client().says("reload")
+    assert [told["removal"] for told in world.reported("transfer.finished")] == ["recorded"]
+    assert world.disk.size("s/dead") < 100
+    world = World(disk=world.disk.crash(how), now_ms=world.now_ms + 1)
+    assert (world.items("q"), world.items("dead")) == ([b"0", b"1"], [b"9", b"0"])
+
+
+def test_a_second_reload_does_not_finish_an_intent_again() -> None:
+    """An intent of an older version names no transaction: any equal item will do, and there is another one."""
+    world = World(disk=unreadable(moved_behind(b"", 0), "dead"))
+    world.disk._faults.clear()
+    world.client().says("reload")
+    world.broker.unreadable.add("none")
+    world.client().says("reload")
+    assert len(world.reported("transfer.finished")) == 1
+    settle(world)
+    world.client().says("reload")
+    assert not world.broker.transfers.transfer_log.kept
+    assert (world.items("q"), world.items("dead")) == ([b"0", b"1"], [b"0"])
+
+
+BUSY = """[default]
+default_journal_size = 100
+max_journal_size = 400
+max_memory_size = 150
+min_journal_compact_delay = 0
+"""
+
+
+def not_searched(monkeypatch: pytest.MonkeyPatch, config: str, disk: Disk, now_ms: int) -> World:
+    """Start a server that cannot read, when it looks for copies, what it could read before."""
+
+    def added_since(self: object, start: object) -> Iterator[object]:
+        raise OSError(errno.EIO, "it cannot be read")
+
+    with monkeypatch.context() as patch:
+        for search in (Search, StreamSearch):
+            patch.setattr(search, "added_since", added_since)
+        return World(config, disk, now_ms)
+
+
+@pytest.mark.parametrize("config", [BUSY, f'{BUSY}journal_format = "libkestrel"\n'], ids=["kestrel", "libkestrel"])
+def test_a_target_that_could_not_be_searched_is_not_rewritten_before_it_is(
+    config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(config)
+    asks(world, "set q 0 0 4", "tick", "set q 0 0 4", "tock")
+    send_copies(world, "move q dead 1")
+    world.sync()  # of the copy: the removal is only recorded
+    world = not_searched(monkeypatch, config, world.disk.crash(Crash.DROP), world.now_ms + 1)
+    assert "transfer.kept" in world.events and world.items("q") == [b"tock"]
+
+    def churn() -> None:
+        for _ in range(12):
+            asks(world, "set dead 0 0 40", "y" * 40)
+        drain(world, "dead")
+        for _ in range(6):
+            world.turn(1000)
+            settle(world)
+
+    found = drain(world, "dead")
+    churn()
+    assert not found[b"tock"] and len(files_of(world.disk, "dead")) > 3
+    asks(world, "reload")
+    assert not world.broker.transfers.transfer_log.kept
+    found += drain(world, "dead") + drain(world, "q")
+    assert (found[b"tick"], found[b"tock"]) == (1, 1)
+    churn()
+    assert len(files_of(world.disk, "dead")) <= 3  # it is as any other again
+
+
+@pytest.mark.parametrize("config", ["", STREAMS], ids=["kestrel", "libkestrel"])
+def test_a_target_that_could_not_be_searched_can_be_deleted(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(config)
+    asks(world, "set q 0 0 4", "tick", "set q 0 0 4", "tock")
+    send_copies(world, "move q dead 1")
+    world.sync()
+    world = not_searched(monkeypatch, config, world.disk.crash(Crash.DROP), world.now_ms + 1)
+    assert asks(world, "delete dead") == "DELETED"
+    asks(world, "reload")
+    assert drain(world, "q") == {b"tick": 1, b"tock": 1} and not world.broker.transfers.transfer_log.kept
+
+
+def test_a_target_that_must_be_rewritten_and_could_not_be_searched_is_not_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = not_searched(monkeypatch, "", moved_behind(REWRITTEN, 1000), 1_700_000_001_000)
+    assert world.broker.unreadable == {"dead"} and world.items("q") == [b"0", b"1"]
+    asks(world, "reload")
+    assert (world.items("q"), world.items("dead")) == ([b"0", b"1"], [b"9", b"0"])
 
 
 def test_an_intent_ends_with_its_source_and_is_not_finished_in_another_queue_of_that_name() -> None:

@@ -92,6 +92,9 @@ class LakeFolder(Protocol):
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         """Rename files, durably."""
 
+    def settle(self, names: Iterable[str]) -> None:
+        """Make the names of files durable that a job has moved: it may have been killed before it synced them."""
+
     def clear(self, inside: str) -> None:
         """Remove a folder and everything in it."""
 
@@ -199,6 +202,7 @@ class Lake:
         """Finish the moves of the last batch."""
         waiting = set(self.place.names(f"{OWN}/{STAGED}"))
         self.place.move([(staged_name(name), name) for name in self.entry.files if staged_name(name) in waiting])
+        self.place.settle([name for name in self.entry.files if staged_name(name) not in waiting])
 
     def _clear(self) -> None:
         """Remove staged files that no entry names."""
@@ -232,7 +236,9 @@ class LocalLakeFolder:
     def create(self, name: str) -> Any:
         path = os.path.join(self.path, name)
         disk = OsFs()
-        _make_folder(disk, os.path.dirname(path))
+        where = os.path.dirname(path)
+        _make_folder(disk, where)
+        _sync_names(disk, self.path, where)
         return SyncedFile(disk, path)
 
     def open(self, name: str) -> Any:
@@ -247,14 +253,27 @@ class LocalLakeFolder:
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         by_folder: dict[str, list[tuple[str, str]]] = {}
         for old, new in moves:
-            by_folder.setdefault(os.path.dirname(new), []).append((old, new))
+            by_folder.setdefault(os.path.dirname(os.path.join(self.path, new)), []).append((old, new))
         for where, pairs in by_folder.items():
             disk = OsFs()  # one a folder, because it keeps descriptors of folders open
-            disk.make_folder(os.path.join(self.path, where))
-            for old, new in pairs:
-                disk.rename(os.path.join(self.path, old), os.path.join(self.path, new))
-            disk.sync_folder(os.path.join(self.path, where))
-            disk.close()
+            try:
+                disk.make_folder(where)
+                for old, new in pairs:
+                    disk.rename(os.path.join(self.path, old), os.path.join(self.path, new))
+                disk.sync_folder(where)
+                _sync_names(disk, self.path, where)
+            finally:
+                disk.close()
+
+    def settle(self, names: Iterable[str]) -> None:
+        for where in sorted({os.path.dirname(os.path.join(self.path, name)) for name in names}):
+            if is_folder(where):  # somebody may have removed the rows of a queue meanwhile
+                disk = OsFs()
+                try:
+                    disk.sync_folder(where)
+                    _sync_names(disk, self.path, where)
+                finally:
+                    disk.close()
 
     def clear(self, inside: str) -> None:
         for where, folders, names in walk(os.path.join(self.path, inside), topdown=False):
@@ -271,6 +290,15 @@ def _make_folder(disk: OsFs, path: str) -> None:
             disk.make_folder(path)
         except FileExistsError:
             continue  # another task was faster; what is below may still be missing
+
+
+def _sync_names(disk: OsFs, top: str, path: str) -> None:
+    """Sync the names of the folders from `path` up to `top`: another task, or one that was killed, may have made them
+    and not synced them yet.
+    """
+    while len(path) > len(top):
+        path = os.path.dirname(path)
+        disk.sync_folder(path)
 
 
 class SyncedFile(io.RawIOBase):
@@ -290,12 +318,15 @@ class SyncedFile(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        if not self.closed:
+        if self.closed:
+            return
+        try:
             self._file.sync()
-            self._file.close()
             self._disk.sync_folder(os.path.dirname(self._path))
+        finally:  # a second call must not sync again: that would succeed, and the bytes be lost
+            self._file.close()
             self._disk.close()
-        super().close()
+            super().close()
 
 
 class RemoteLakeFolder:
@@ -323,6 +354,9 @@ class RemoteLakeFolder:
         for old, new in moves:
             self.fs.create_dir(os.path.dirname(f"{self.path}/{new}"), recursive=True)
             self.fs.move(f"{self.path}/{old}", f"{self.path}/{new}")
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Do nothing: an object store has a name once it has answered."""
 
     def clear(self, inside: str) -> None:
         self.fs.delete_dir_contents(f"{self.path}/{inside}", missing_dir_ok=True)

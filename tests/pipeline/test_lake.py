@@ -12,6 +12,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from staniel.journal.disk.fs import SyncFailed
+from staniel.journal.disk.os_fs import OsFs
 from staniel.pipeline.formats.adapters import check_converted
 from staniel.pipeline.lake.arrow import TIME
 from staniel.pipeline.lake.folders import folder
@@ -225,3 +227,72 @@ def test_a_spool_that_cannot_be_looked_at_is_neither_missing_nor_without_a_conve
     monkeypatch.setattr(os, "lstat", lambda path: refuse(path, follow_symlinks=False))
     with pytest.raises(OSError, match=os.strerror(code)):
         folder(str(tmp_path)).exists() if not unseen else check_converted(folder(str(tmp_path)))
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders that were synced, in their order."""
+    found: list[str] = []
+    sync_folder = OsFs.sync_folder
+
+    def sync(self: OsFs, folder: str) -> None:
+        sync_folder(self, folder)
+        found.append(folder)
+
+    monkeypatch.setattr(OsFs, "sync_folder", sync)
+    return found
+
+
+def around(top: Path, path: Path) -> set[str]:
+    """The folder at `path`, and those around it up to `top`."""
+    return {str(each) for each in (path, *path.parents) if each.is_relative_to(top)}
+
+
+def test_a_file_in_a_folder_that_another_task_has_made_syncs_the_names_of_its_folders(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    """The other task may be killed before it does."""
+    name = staged_name("queue=a/day=1970-01-01/1.parquet")
+    where = (tmp_path / name).parent
+    where.mkdir(parents=True)
+    lake_folder_of(str(tmp_path)).create(name).close()
+    assert set(synced) == around(tmp_path, where)
+
+
+def test_a_file_that_a_killed_job_has_moved_is_durable_before_the_next_batch_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced: list[str]
+) -> None:
+    """Otherwise a power cut brings it back to where no entry names it any more, and it would be removed."""
+    where = tmp_path / table_folder("a", "1970-01-01")
+
+    def killed(moves: list[tuple[str, str]]) -> None:
+        where.mkdir(parents=True)
+        for old, new in moves:
+            os.rename(tmp_path / old, tmp_path / new)
+        raise InterruptedError
+
+    with Lake(str(tmp_path)) as place, pytest.raises(InterruptedError):
+        monkeypatch.setattr(place.place, "move", killed)
+        place.commit({"a": 1}, written(tmp_path, 1, rows(("a", 1, 0))).files, {})
+    synced.clear()
+    with Lake(str(tmp_path)):
+        assert around(tmp_path, where) <= set(synced)
+    assert set(lake(tmp_path)) == {1}
+
+
+def test_a_file_whose_sync_failed_is_not_synced_again_by_a_second_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = lake_folder_of(str(tmp_path)).create("x")
+    file.write(b"rows")
+    synced: list[str] = []
+
+    def fail(self: object) -> None:
+        synced.append("x")
+        raise SyncFailed(errno.EIO, "it is lost", "x")
+
+    monkeypatch.setattr(type(file._file), "sync", fail)
+    with pytest.raises(SyncFailed):
+        file.close()
+    file.close()
+    assert synced == ["x"]

@@ -271,9 +271,11 @@ def test_a_file_that_a_killed_job_has_moved_is_durable_before_the_next_batch_cou
             os.rename(tmp_path / old, tmp_path / new)
         raise InterruptedError
 
-    with Lake(str(tmp_path)) as place, pytest.raises(InterruptedError):
+    with Lake(str(tmp_path)) as place:
         monkeypatch.setattr(place.place, "move", killed)
-        place.commit({"a": 1}, written(tmp_path, 1, rows(("a", 1, 0))).files, {})
+        staged = written(tmp_path, 1, rows(("a", 1, 0))).files
+        with pytest.raises(InterruptedError):
+            place.commit({"a": 1}, staged, {})
     synced.clear()
     with Lake(str(tmp_path)):
         assert around(tmp_path, where) <= set(synced)

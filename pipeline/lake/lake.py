@@ -267,7 +267,7 @@ class LocalLakeFolder:
 
     def settle(self, names: Iterable[str]) -> None:
         for where in sorted({os.path.dirname(os.path.join(self.path, name)) for name in names}):
-            if is_folder(where):  # somebody may have removed the rows of a queue meanwhile
+            if is_folder(where):  # an operator may have removed the rows of a queue
                 disk = OsFs()
                 try:
                     disk.sync_folder(where)

@@ -153,11 +153,14 @@ class Transfers:
         """Return `item` as its copy is to be announced: added before `now_ms`, by the wall clock. The wall clock may
         have been set back since `item` was put.
         """
-        calendar = self.queues.calendar
-        latest_ms = calendar.wall_ms(now_ms) - 1
+        calendar, latest_ms = self.queues.calendar, self.latest_ms(now_ms)
         if item.added_ms <= latest_ms:
             return item
         return item_with(past_bytes(item), item.data, latest_ms, calendar.renewed_ms(item, now_ms), item.flags)
+
+    def latest_ms(self, now_ms: int) -> int:
+        """Return the latest time that a copy may have which is announced now."""
+        return self.queues.calendar.wall_ms(now_ms) - 1
 
     def end_announcing(self, target: str, operation: object) -> None:
         """End the announcements of `operation`, all of whose outcomes are durable."""

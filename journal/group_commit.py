@@ -9,6 +9,11 @@ file is synced for a rotation, a transfer or a stop only.
 One `Sync` takes all files that are due, and the folder if a name in it changed. No second one starts while it runs, so
 it serves every reply gathered while the sync before it ran. `GroupCommit.after(log, then)` calls `then` once everything
 that a log has recorded is synced, whatever its policy: transfers wait with it.
+
+An operation of an operator records much, for which no client waits. Beside clients it asks `after` with patience, and
+what it records into a queue with "always" is `deferred`: it is synced when the operation asks for that, or for a reply
+that rests on it, because the journal tells of such a reply (`hasten`). So most replies wait for a sync of their own
+files alone.
 """
 
 from __future__ import annotations
@@ -38,6 +43,8 @@ FILES_ONE_BY_ONE_MAX = 8
 
 # Checksums of files that are synced later, or never, wait so long for a sync that happens anyway.
 EXTENTS_MS = 1000
+PATIENCE_MS = 4  # between two syncs that an operation asks for: another client's put fits in between
+DEFERRED_MS = 100  # what is deferred is synced then at the latest
 READ_BACK_BYTES_MAX = 4 << 20  # for them, in one sync, of files that it does not sync: others may wait for that sync
 
 
@@ -105,6 +112,12 @@ class GroupMember(Protocol):
         """Note that the sync that the journal had asked for is done."""
 
 
+class Deferrable(GroupMember, Protocol):
+    """A journal that calls `GroupCommit.hasten` when a reply rests on it while it `is_deferred`."""
+
+    is_deferred: bool
+
+
 class Sync(Struct):
     """A sync of the disk. `run` is the only journal code that leaves the main thread; it calls nothing but sync, and
     what the redo log needs.
@@ -124,6 +137,8 @@ class Sync(Struct):
     is_whole: bool = False  # sync the whole file system, however few files there are
     is_cut_short: bool = False  # the server stops: what has not begun is left to the sync that ends it
     is_done: bool = True  # unless it was cut short
+    deferred: tuple[Deferrable, ...] = ()  # of whose deferred records it takes all to the disk
+    is_patient: bool = False  # an operation has asked for it with patience
 
     def only_region(self) -> Region | None:
         """Return the file of the redo log that `run` would write and sync, if there is nothing else to do."""
@@ -205,6 +220,11 @@ class GroupCommit:
         self._folder_changed = False
         self._asked: dict[GroupMember, None] = {}
         self._then: list[Callable[[int], None]] = []
+        self._patiently_asked: dict[GroupMember, None] = {}
+        self._patiently_then: list[Callable[[int], None]] = []
+        self._patient_until_ms = 0
+        self.defers: dict[Deferrable, None] = {}  # what these record now is an operation's
+        self._deferred: dict[Deferrable, File | None] = {}  # the file that has the last of it; None: not written
         self._closing: list[File] = []
         self._sealed: dict[File, None] = {}
         self.is_stopping = False
@@ -221,6 +241,19 @@ class GroupCommit:
         """Note that `member` has its first pending bytes of this batch."""
         self._touched.append(member)
         if member.sync_ms == 0:
+            if self.defers and member in self.defers and not self.redo.takes_data:
+                member.is_deferred = True
+                self._deferred.setdefault(member, None)
+                return
+            member.batch = self.gathering
+            self._waited_for = True
+
+    def hasten(self, member: Deferrable) -> None:
+        """Sync what is deferred of `member` with the batch that is gathered now: a reply rests on it."""
+        member.is_deferred = False
+        self._deferred.pop(member, None)
+        if not member.is_erased:
+            self._now[member.file] = None
             member.batch = self.gathering
             self._waited_for = True
 
@@ -264,7 +297,12 @@ class GroupCommit:
                 file = member.write()
             except OSError as error:
                 file = self._release_ballast_and_retry(error, member.write, member.path)
-            if member.sync_ms == 0 or member.batch == self.gathering:  # promised under an earlier policy
+            is_deferred = bool(self._deferred) and member in self._deferred
+            if is_deferred:
+                self._deferred[member] = file  # type: ignore[index]
+            if is_deferred and member.batch != self.gathering:
+                self._sync_later(file, DEFERRED_MS, now_ms)
+            elif member.sync_ms == 0 or member.batch == self.gathering:  # promised under an earlier policy
                 self._now[file] = None
                 if takes_now and (named := file if type(file) is NamedFile else named_file(file)) is not None:
                     binding = named.binding
@@ -360,16 +398,28 @@ class GroupCommit:
         """Include `member` in the next sync, whatever its policy; then call its `synced`."""
         self._asked[member] = None
 
-    def after(self, member: GroupMember, then: Callable[[int], None]) -> None:
+    def after(self, member: GroupMember, then: Callable[[int], None], *, patiently: bool = False) -> None:
         """Call `then(now_ms)` once everything that `member` has recorded by now is on the disk, whatever its policy.
+        `patiently`: no sync begins for it within PATIENCE_MS of the last such one.
 
         Of a journal that has been erased meanwhile, that is its erasure.
         """
+        asked, thens = (self._patiently_asked, self._patiently_then) if patiently else (self._asked, self._then)
         if member.is_erased:
             self._folder_changed = True
         else:
-            self._asked[member] = None
-        self._then.append(then)
+            asked[member] = None
+        thens.append(then)
+
+    def hurry(self) -> None:
+        """Let the next sync begin for those who have asked patiently, too."""
+        self._patient_until_ms = 0
+
+    def _end_patience(self) -> None:
+        self._asked |= self._patiently_asked
+        self._then += self._patiently_then
+        self._patiently_asked.clear()
+        self._patiently_then.clear()
 
     @property
     def is_syncing(self) -> bool:
@@ -385,13 +435,20 @@ class GroupCommit:
         """Return when the next sync is due that no batch waits for; NEVER_MS if none is, or while one runs: the turn
         that hears of its end begins the next.
         """
-        return self._next_due_ms if self._running is None else NEVER_MS
+        if self._running is not None:
+            return NEVER_MS
+        return min(self._next_due_ms, self._patient_until_ms) if self._patiently_then else self._next_due_ms
 
     def start_sync(self, now_ms: int) -> Sync | None:
         """Return the sync that must run now; None if none must, or while another one runs."""
         if self._running is not None:
             return None
         last = self.gathering - 1
+        # Who has asked without patience may wait for what one who has asked with patience does then.
+        is_asked = bool(self._asked or self._then)
+        is_patient = bool(self._patiently_then) and (self._patient_until_ms <= now_ms or is_asked)
+        if is_patient:
+            self._end_patience()
         is_plain = not (self._asked or self._then or self._folder_changed or self._next_due_ms <= now_ms)
         if is_plain:
             if last == self._started:
@@ -407,7 +464,16 @@ class GroupCommit:
             files, sync = self._gather(last, now_ms)
         self._started = last
         self._running, self._syncing = sync, files
+        sync.is_patient = is_patient
+        if self._deferred:
+            self._take_deferred(sync, files)
         return sync
+
+    def _take_deferred(self, sync: Sync, files: dict[File, None]) -> None:
+        """Note whose deferred records `sync` takes to the disk: all that is recorded is written."""
+        sync.deferred = tuple([member for member, file in self._deferred.items() if file in files])
+        for member in sync.deferred:
+            self._later.pop(self._deferred.pop(member), None)  # type: ignore[arg-type]
 
     def _log_plain(self, sync: Sync) -> None:
         """Let the redo log take over what it covers of a sync that clients wait for."""
@@ -502,6 +568,11 @@ class GroupCommit:
             return
         self.durable = sync.batch
         self.synced_ms = now_ms
+        for each in sync.deferred:
+            if each not in self._deferred:
+                each.is_deferred = False
+        if sync.is_patient:
+            self._patient_until_ms = now_ms + PATIENCE_MS
         if sync.redo is not None:
             sync.redo.free_retired()
         if self._closing:
@@ -548,7 +619,7 @@ class GroupCommit:
     @property
     def has_followers(self) -> bool:
         """True if something is to be done when the next sync has ended."""
-        return bool(self._then)
+        return bool(self._then or self._patiently_then)
 
     def end(self, now_ms: int) -> None:
         """Write all, and make all of the spool durable with one sync: the server stops, and records nothing any more.
@@ -557,7 +628,7 @@ class GroupCommit:
         what is written here, as if it had come before this sync: nothing may rest on that sync until then. Raises
         JournalFailure.
         """
-        assert self._running is None and not self._then
+        assert self._running is None and not self.has_followers
         self.write(now_ms)
         self._is_last = True
         self._unchecked.clear()
@@ -575,10 +646,12 @@ class GroupCommit:
         self.write(now_ms)
         self._next_due_ms = now_ms
         self._later = dict.fromkeys(self._later, now_ms)
+        self.hurry()
         while (sync := self.start_sync(now_ms)) is not None:
             sync.run()
             self.finish_sync(sync, now_ms)
             self.write(now_ms)
+            self.hurry()
 
     def is_waiting_for(self, file: File) -> bool:
         """Tell whether `file` is still to be synced; a journal that is left to the OS never is."""
@@ -609,6 +682,8 @@ class GroupCommit:
         if member in self._touched:
             self._touched.remove(member)
         self._asked.pop(member, None)
+        self._patiently_asked.pop(member, None)
+        self._deferred.pop(member, None)  # type: ignore[call-overload]
 
     def include(self, file: File, sync_ms: int, now_ms: int) -> None:
         """Sync `file`, which has bytes that belong to no batch, with the next sync, or when its policy says."""

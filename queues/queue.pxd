@@ -27,11 +27,23 @@ cdef class Queue:
     cdef public bint puts_once, fanout_only, traces, guarded, _bounded, _weighed, _unrestricted
 
     cpdef bint add(self, Item item, long long now_ms, bint forced=*) except -1
+    @cython.locals(item=Item)
+    cpdef add_all(self, list items, long long now_ms)
     @cython.locals(taken=Delivery)
     cpdef Delivery take(self, long long now_ms)
     @cython.locals(taken=Delivery)
     cpdef Delivery open(self, long long now_ms)
     cpdef bint confirm(self, Delivery taken) except -1
+    cpdef bint has_live_head(self, long long now_ms, bint despite_pause=*) except -1
+    @cython.locals(run=list, head=Item, size="long long", last=Delivery)
+    cpdef list open_run_to_leave(self, Py_ssize_t count_max, long long bytes_max, long long item_bytes_max, end_seq, long long now_ms, bint despite_pause)
+    @cython.locals(taken=Delivery)
+    cpdef Delivery open_to_leave(self)
+    cpdef set_aside(self, Delivery taken)
+    cpdef bint release(self, Delivery taken) except -1
+    @cython.locals(taken=Delivery)
+    cpdef release_all(self, list those)
+    cpdef bint _forget_leaving(self, Delivery taken) except -1
     cpdef bint _is_full(self) except -1
     cpdef bint _find_live(self, long long now_ms) except -1
     cpdef _record(self, change)

@@ -51,7 +51,7 @@ from operator import attrgetter
 
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP, BatchedAborts, OnEnded, tell_nobody
 from staniel.queues.calendar import EVEN, Calendar
-from staniel.queues.changes import Aborted, Change, Cleared, Confirmed, Removed
+from staniel.queues.changes import Aborted, Change, Cleared, Removed
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.counters import QueueCounters
 from staniel.queues.delays import RestOrder, longest_ms, rest_ms
@@ -310,6 +310,11 @@ class Queue:
             self._serve(now_ms)
         return True
 
+    def add_all(self, items: list[Item], now_ms: int) -> None:
+        """Append `items`, which come from another queue, whatever the limits say."""
+        for item in items:
+            self.add(item, now_ms, True)
+
     def take(self, now_ms: int) -> Delivery | None:
         """Remove the head for good. None when there is nothing live."""
         line = self.line
@@ -562,6 +567,24 @@ class Queue:
         self.set_aside(taken)
         return taken
 
+    def open_run_to_leave(
+        self, count_max: int, bytes_max: int, item_bytes_max: int, end_seq: int, now_ms: int, despite_pause: bool
+    ) -> list[Delivery]:
+        """Take live heads off as `open_to_leave` does, until there are `count_max` or their payload has `bytes_max`, or
+        the head is larger than `item_bytes_max` or has the seq `end_seq`. Not for a line that follows a stream.
+        """
+        line = self.line
+        run: list[Delivery] = []
+        size = 0
+        while len(run) < count_max and size < bytes_max and self.has_live_head(now_ms, despite_pause):
+            head = line.head()
+            assert head is not None
+            if len(head.data) > item_bytes_max or (line.returned[-1].seq if line.returned else line.left) >= end_seq:
+                break
+            size += len(head.data)
+            run.append(self.open_to_leave())
+        return run
+
     def set_aside(self, taken: Delivery) -> None:
         """An item under a transaction is on its way to another queue."""
         assert taken.xid and taken.xid not in self.open_reads
@@ -577,8 +600,13 @@ class Queue:
             return True
         is_known = self._forget_leaving(taken)
         if is_known:
-            self.journal.record(Confirmed(taken.id, taken.xid))
+            self.journal.record_confirmed(taken.id, taken.xid)
         return is_known
+
+    def release_all(self, those: list[Delivery]) -> None:
+        """Release each of `those`."""
+        for taken in those:
+            self.release(taken)
 
     def take_back(self, taken: Delivery) -> None:
         """It goes nowhere: it is the head of the line again."""

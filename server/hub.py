@@ -854,11 +854,11 @@ class Hub:
         """Run a sync: at once if the disk has been fast lately and little else is to do, else beside the turns."""
         latency = self._latency_of_one if len(sync.files) == 1 else self._latency_of_several
         is_crowded = sync.redo is not None and self._sync_thread.is_cheap and len(self._active) > FEW_REPLIES
-        if sync.is_plain and latency.is_brief and not is_crowded:
+        if sync.is_plain and (latency.is_brief or latency.is_worth_a_try) and not is_crowded:
             began_ns = self._now_ns()
             sync.run()
             took_ns = self._now_ns() - began_ns
-            latency.add(took_ns)
+            latency.add(took_ns, has_waited=True)
             self._latencies.syncs.add(took_ns)
             self._group.finish_sync(sync, now_ms)
             if self._holding:

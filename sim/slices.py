@@ -19,6 +19,7 @@ import staniel.broker.selection.chosen
 import staniel.broker.selection.search
 import staniel.broker.session
 import staniel.broker.timers
+import staniel.journal.group_commit
 import staniel.journal.redo.records
 import staniel.protocol.memcache.parser
 import staniel.queues.batched_aborts
@@ -64,8 +65,10 @@ OF_UNDO: Choices = (
     (staniel.broker.operations.moved_back, "PASSING_ITEMS", (1, 2, 512)),
     (staniel.broker.operations.transfer, "UNDER_WAY_MAX", (1, 2, 16)),
     (staniel.broker.operations.transfer, "STEPS_PER_TURN", (1, 4)),
+    (staniel.journal.group_commit, "PATIENCE_MS", (1, 4, 100)),
+    (staniel.journal.group_commit, "DEFERRED_MS", (100, 5000)),
 )
-"""What is purged, moved and returned between two syncs."""
+"""What is purged, moved and returned between two syncs, and when these come."""
 
 OF_CHOSEN: Choices = (
     (staniel.broker.selection.chosen, "PASSED_PER_TURN", (1, 2, 200)),

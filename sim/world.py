@@ -123,7 +123,8 @@ class World:
             client.release(self.broker.group.durable)
 
     def sync(self) -> bool:
-        """Run a sync. Returns whether one was due."""
+        """Run a sync, also for those who have patience. Returns whether one was due."""
+        self.broker.group.hurry()
         sync = self.start_sync()
         if sync is not None:
             sync.run()

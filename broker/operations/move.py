@@ -28,7 +28,8 @@ from staniel.journal.operation_file import OperationFile
 from staniel.journal.undo_file import FileNumber, Kept, Moving, MovingItem, Over, Settled, digest_of
 from staniel.journal.undo_file import Head as FrameHead
 from staniel.queues.interfaces import Admission, Reason
-from staniel.queues.item import Delivery, Item, Numbered, item_with, past_bytes
+from staniel.queues.item import Delivery, Item, Numbered, item_with, new_item, past_bytes
+from staniel.queues.line import PlainLine
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Later, Queues, Refused
@@ -237,6 +238,24 @@ class RunningMove(TransferOperation):
 
     def _take(self, now_ms: int) -> dict[Queue, list[Delivery]]:
         """Set the next items aside, by their target. Raises Refused and Later, and none is."""
+        target = self._targets.get(self.target)
+        if target is not None and (run := self._take_run(target, now_ms)):
+            self._head, self.is_target_full = Head.CHOSEN, False
+            return {target: run}
+        return self._take_singly(now_ms)
+
+    def _take_run(self, target: Queue, now_ms: int) -> list[Delivery]:
+        """Set the next items aside, if nothing has to be asked of each of them; [] if it has, or if there are none."""
+        source = self.source
+        is_plain = self._chosen is None and not target.is_bounded and isinstance(source.line, PlainLine)
+        if not is_plain or not self.broker.group.admits(2 * BYTES_PER_SLICE + ITEMS_PER_SLICE * OVERHEAD_BYTES):
+            return []
+        item_bytes_max = min(target.config.max_item_bytes, BYTES_PER_SLICE)
+        count_max, end_seq = min(self.left, ITEMS_PER_SLICE), self._bound.end_seq
+        return source.open_run_to_leave(count_max, BYTES_PER_SLICE, item_bytes_max, end_seq, now_ms, self.takes_paused)
+
+    def _take_singly(self, now_ms: int) -> dict[Queue, list[Delivery]]:
+        """The same item by item, each of which may have a target of its own, or find no room."""
         source, group = self.source, self.broker.group
         slices: dict[Queue, list[Delivery]] = {}
         count = size = 0
@@ -293,14 +312,15 @@ class RunningMove(TransferOperation):
         if self._file is None and has_journals:
             self._send_singly(taken, target, now_ms)
             return
-        items = [each.item for each in taken]
         # An equal item that a client puts into the target until the copies are there is none of them: a start tells
         # them apart by this time.
         calendar = self.broker.calendar
         added_ms = calendar.wall_ms(now_ms) - 1
         copies = [
-            item_with(past_bytes(item), item.data, added_ms, calendar.renewed_ms(item, now_ms), item.flags)
-            for item in items
+            new_item(item.data, added_ms, 0, item.flags)
+            if type(item) is Item and not item.expires_ms
+            else item_with(past_bytes(item), item.data, added_ms, calendar.renewed_ms(item, now_ms), item.flags)
+            for item in [each.item for each in taken]
         ]
         # A start cannot go on with chosen ones: the file does not tell them.
         left = min(self.left, self._bound.count(self.source) + self._unsent) if self._chosen is None else 0
@@ -309,8 +329,7 @@ class RunningMove(TransferOperation):
         noted_target = b"" if self.target else target.name.encode("utf-8", "surrogateescape")
 
         def describe(after: FileNumber, at: int) -> Moving:
-            described = [_described(each, notes_past) for each in taken]
-            return Moving(added_ms, after, at, described, left, noted_target)
+            return Moving(added_ms, after, at, _described(taken, notes_past), left, noted_target)
 
         self.send(taken, copies, target, describe, now_ms)
 
@@ -365,9 +384,14 @@ class RunningMove(TransferOperation):
         self.end(self.ended_early, now_ms)
 
 
-def _described(taken: Delivery, notes_past: bool) -> MovingItem:
-    item = taken.item
-    item_id = item.id if isinstance(item, Numbered) else 0
-    data = item.data
-    xid, past = 0 if item_id else taken.xid, past_bytes(item) if notes_past else b""
-    return MovingItem(item.added_ms, item.expires_ms, len(data), digest_of(data), crc32(data), xid, item_id, past)
+def _described(those: list[Delivery], notes_past: bool) -> list[MovingItem]:
+    described = []
+    for taken in those:
+        item = taken.item
+        data = item.data
+        item_id = item.id if isinstance(item, Numbered) else 0
+        xid, past = 0 if item_id else taken.xid, past_bytes(item) if notes_past else b""
+        described.append(
+            MovingItem(item.added_ms, item.expires_ms, len(data), digest_of(data), crc32(data), xid, item_id, past)
+        )
+    return described

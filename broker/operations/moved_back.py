@@ -44,7 +44,7 @@ from staniel.journal.undo_file import (
     digest_of,
     read_moved,
 )
-from staniel.queues.item import Delivery, Item, Numbered, is_payload_gone, item_with, past_bytes
+from staniel.queues.item import Delivery, Item, Numbered, is_payload_gone, item_with, new_item, past_bytes
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 READ_AHEAD_ITEMS = 4 * ITEMS_PER_SLICE  # that are looked for at the same time
 SLICES_PER_STEP = 16  # of the undo of a redrive, whose slices are small
-SLICES_PER_READ = 128  # of its file, or
+SLICES_PER_READ = 2  # of its file,
+SLICES_PER_READ_HOMEWARD = 128  # of that of a redrive, or
 READ_BYTES = 32 << 10
 READ_AHEAD_HOMEWARD_ITEMS = 16 * READ_AHEAD_ITEMS  # so that each of many homes has some
 PASSED_MAX = 1000  # items ahead of them; each costs two records and about 5 us
@@ -89,11 +90,15 @@ class Lookup:
         if item.added_ms not in self._times or is_payload_gone(item):
             return None
         key = item.added_ms, len(item.data), digest_of(item.data)
-        return key if self._by_key.get(key) else None
+        return key if key in self._by_key else None
 
     def take(self, key: Key) -> Wanted:
         self.count -= 1
-        return self._by_key[key].pop(0)
+        those = self._by_key[key]
+        if len(those) == 1:
+            del self._by_key[key]
+            return those[0]
+        return those.pop(0)
 
     def all(self) -> list[Wanted]:
         return [each for those in self._by_key.values() for each in those]
@@ -147,7 +152,8 @@ class RunningReturn(TransferOperation):
 
     def _read_next(self, now_ms: int) -> None:
         assert self.record is not None
-        places, numbers = self.record.content.slices, self._unread[: SLICES_PER_READ if self._is_homeward else 1]
+        places = self.record.content.slices
+        numbers = self._unread[: SLICES_PER_READ_HOMEWARD if self._is_homeward else SLICES_PER_READ]
         begin = places[numbers[0]].at
         numbers = [each for each in numbers if each == numbers[0] or places[each].end <= begin + READ_BYTES]
         fs = self.broker.spool.fs
@@ -258,6 +264,9 @@ class RunningReturn(TransferOperation):
         lookup, group, line = self._lookup, self.broker.group, there.line
         found: list[tuple[Delivery, Wanted]] = []
         size = 0
+        admitted_bytes = 2 * BYTES_PER_SLICE + ITEMS_PER_SLICE * OVERHEAD_BYTES
+        if group.is_full or not group.admits(admitted_bytes):
+            admitted_bytes = 0  # each item is asked about
         while len(found) < ITEMS_PER_SLICE and size < BYTES_PER_SLICE:
             head = line.head()
             if head is None:
@@ -266,7 +275,8 @@ class RunningReturn(TransferOperation):
                 return found, 0, True
             if (key := lookup.key(head)) is None:
                 break
-            if group.is_full or not group.admits(size + OVERHEAD_BYTES * (len(found) + 1) + len(head.data)):
+            asked_bytes = size + OVERHEAD_BYTES * (len(found) + 1) + len(head.data)
+            if asked_bytes > admitted_bytes and (group.is_full or not group.admits(asked_bytes)):
                 if not found:
                     raise Refused(access.disk_full(group), client=False)
                 return found, 0, False
@@ -319,15 +329,21 @@ class RunningReturn(TransferOperation):
 
     def _send(self, found: list[tuple[Delivery, Wanted]], back: Queue, now_ms: int) -> None:
         taken = [each for each, _ in found]
-        as_before = [
-            item_with(_past(item, wanted), item.data, wanted.item.added_ms, wanted.item.expires_ms, item.flags)
-            for item, wanted in ((each.item, wanted) for each, wanted in found)
-        ]
-        copies = [self.broker.transfers.earlier(item, now_ms) for item in as_before]
+        transfers = self.broker.transfers
+        latest_ms = transfers.latest_ms(now_ms)
+        copies: list[Item] = []
+        for each, wanted in found:
+            item, was = each.item, wanted.item
+            past = _past(item, was) if type(item) is not Item or type(was) is not MovingItem else was.past
+            copy = (
+                item_with(past, item.data, was.added_ms, was.expires_ms, item.flags)
+                if past
+                else new_item(item.data, was.added_ms, was.expires_ms, item.flags)
+            )
+            copies.append(copy if was.added_ms <= latest_ms else transfers.earlier(copy, now_ms))
 
         def describe(after: FileNumber, at: int) -> Back:
-            each_copied = zip(found, copies, strict=True)
-            return Back(after, at, [_described(each, wanted, copy) for (each, wanted), copy in each_copied])
+            return Back(after, at, _described(found, copies))
 
         self._sent[id(taken)] = [wanted for _, wanted in found]
         self.send(taken, copies, back, describe, now_ms)
@@ -388,14 +404,19 @@ class RunningReturn(TransferOperation):
         self.end(why, now_ms, str(record.id))
 
 
-def _past(item: Item, wanted: Wanted) -> bytes:
-    noted = wanted.item.past if isinstance(wanted.item, MovingItem) else b""
+def _past(item: Item, was: MovedItem | MovingItem) -> bytes:
+    noted = was.past if isinstance(was, MovingItem) else b""
     return past_bytes(item) or noted
 
 
-def _described(taken: Delivery, wanted: Wanted, copy: Item) -> BackItem:
-    item = taken.item
-    item_id = item.id if isinstance(item, Numbered) else 0
-    xid = 0 if item_id else taken.xid
-    data = item.data
-    return BackItem(wanted.slice, wanted.place, item.added_ms, copy.added_ms, len(data), crc32(data), xid, item_id)
+def _described(found: list[tuple[Delivery, Wanted]], copies: list[Item]) -> list[BackItem]:
+    described = []
+    for (taken, wanted), copy in zip(found, copies, strict=True):
+        item = taken.item
+        item_id = item.id if isinstance(item, Numbered) else 0
+        xid = 0 if item_id else taken.xid
+        data, added_ms = item.data, copy.added_ms
+        described.append(
+            BackItem(wanted.slice, wanted.place, item.added_ms, added_ms, len(data), crc32(data), xid, item_id)
+        )
+    return described

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from staniel.broker.operations.running import LOOK_AGAIN_MS, Operation, Requester
+from staniel.broker.share import Share
 from staniel.broker.transfers import ASIDE_BYTES_MAX, Pinned
+from staniel.journal.group_commit import Deferrable, GroupMember
 from staniel.journal.journals import append_log, next_write_position, removal_log
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.reader import ReaderLog
@@ -36,11 +38,13 @@ if TYPE_CHECKING:
 
 ITEMS_PER_SLICE = 128  # each step of one takes less than a millisecond
 BYTES_PER_SLICE = 256 << 10
-UNDER_WAY_MAX = 16  # slices
+UNDER_WAY_MAX = 32  # slices
 UNDER_WAY_BYTES_MAX = ASIDE_BYTES_MAX - BYTES_PER_SLICE  # in memory besides their line
 OVERHEAD_BYTES = 512  # an item's part of a frame, its copy's head and its records in the source, generously
-STEPS_PER_TURN = 2  # each of a slice
-STEPS_BESIDE_CLIENTS = 1
+STEPS_PER_TURN = 4  # each of a slice, if the turn's share is not spent before
+TURN_NS = 1_000_000
+TURN_NS_BESIDE_CLIENTS = 700_000
+CLIENTS_MS = 100  # after a client's last request there may be another
 WORK_PER_ITEM = 20  # of a step, as TimerOwner.due counts
 
 
@@ -58,6 +62,11 @@ class Bound:
             taken = line.peek()
             return taken is not None and taken.id <= self._last
         return (line.returned[-1].seq if line.returned else line.left) < self._last
+
+    @property
+    def end_seq(self) -> int:
+        """The first seq behind them, of a line that has items of its own."""
+        return self._last
 
     def count(self, queue: Queue) -> int:
         """How many of them may still be in the line; no fewer than there are."""
@@ -120,18 +129,44 @@ class TransferOperation(Operation):
         self._is_reading = False  # until a task has ended
         self._is_closing = False
         self._seen_requests = 0
+        self._clients_until_ms = 0
+        self._is_patient = False  # beside clients, whose syncs come first
+        self._defers: dict[Deferrable, None] = {}  # journals of the queues that it has sent items from or to
 
     # a turn
 
     def due(self, now_ms: int) -> int:
         counters = self.broker.counters
         requests = counters.cmd_set + counters.cmd_get
-        steps = STEPS_PER_TURN if requests == self._seen_requests else STEPS_BESIDE_CLIENTS
-        self._seen_requests = requests
+        if requests != self._seen_requests:
+            self._seen_requests, self._clients_until_ms = requests, now_ms + CLIENTS_MS
+        is_beside_clients = self._is_patient = now_ms < self._clients_until_ms
+        group = self.broker.group
+        group.defers = self._defers if is_beside_clients else {}
+        try:
+            work = self._take_steps(
+                Share(self.broker, TURN_NS_BESIDE_CLIENTS if is_beside_clients else TURN_NS), now_ms
+            )
+        finally:
+            group.defers = {}
+        if self.ended_ms:
+            return work
+        if self._is_all_begun and not self._under_way:
+            self._close(now_ms)
+        elif self._ready or self._may_begin():
+            if not work:
+                group.hurry()  # it waits for the end of something else, and for that without patience
+            self.broker.timers.soon(self)
+        elif not self._under_way:
+            self.broker.timers.set(self, now_ms + LOOK_AGAIN_MS)
+        return work
+
+    def _take_steps(self, share: Share, now_ms: int) -> int:
+        """Do as many steps as the turn has time for. Returns the work."""
         work = 0
-        for _ in range(steps):
+        for _ in range(STEPS_PER_TURN):
             if self.ended_ms:
-                return work
+                break
             if self._ready:
                 work += self._step(now_ms) * WORK_PER_ITEM
             elif self._is_all_begun or not self._may_begin():
@@ -140,12 +175,8 @@ class TransferOperation(Operation):
                 self.stop_sending(f"another program has removed {self._file.path}", now_ms)
             else:
                 work += self._begin_slice(now_ms) * WORK_PER_ITEM
-        if self._is_all_begun and not self._under_way:
-            self._close(now_ms)
-        elif self._ready or self._may_begin():
-            self.broker.timers.soon(self)
-        elif not self._under_way:
-            self.broker.timers.set(self, now_ms + LOOK_AGAIN_MS)
+            if share.is_spent:
+                break
         return work
 
     slices_per_step = 1  # more where slices are small
@@ -202,6 +233,8 @@ class TransferOperation(Operation):
         self._under_way_bytes += size
         for each in ends:
             each.open_transfers += 1
+            if isinstance(each, Log):
+                self._defers[each] = None
         if self._file is None:
             self._framed(found, now_ms)
             return
@@ -217,7 +250,10 @@ class TransferOperation(Operation):
     def after_file(self, then: Callable[[int], None], now_ms: int) -> None:
         """Call `then` when the disk has all that `write` has added."""
         assert self._file is not None
-        self.broker.group.after(self._file, then)
+        self._after(self._file, then)
+
+    def _after(self, member: GroupMember, then: Callable[[int], None]) -> None:
+        self.broker.group.after(member, then, patiently=self._is_patient)
 
     def write(self, head: Head) -> None:
         """Add a frame to the file."""
@@ -271,13 +307,15 @@ class TransferOperation(Operation):
             self._remove(found, now_ms)
 
     def after_copies(self, log: Log | StreamWriter, then: Callable[[int], None], now_ms: int) -> None:
-        self.broker.group.after(log, then)
+        self._after(log, then)
 
     def _add(self, found: SliceUnderWay, target: Queue, now_ms: int) -> int:
         """Add the copies, as far as there is room for them. Returns how many were added."""
-        checks = self.obeys_limits and target.is_bounded
+        if not (self.obeys_limits and target.is_bounded):
+            target.add_all(found.copies, now_ms)
+            return len(found.copies)
         for count, copy in enumerate(found.copies):
-            if checks and not target.has_room(copy, now_ms):
+            if not target.has_room(copy, now_ms):
                 self.is_target_full = True
                 self.stop_sending(f"{found.target} is full (max_items or max_size)", now_ms)
                 return count
@@ -299,8 +337,7 @@ class TransferOperation(Operation):
 
     def _remove(self, found: SliceUnderWay, now_ms: int) -> None:
         """The disk has the copies."""
-        for each in found.taken[: found.sent]:
-            found.source.release(each)
+        found.source.release_all(found.taken[: found.sent])
         own = removal_log(found.source.journal)
         if own is None:
             self._settle(found, now_ms)
@@ -308,7 +345,7 @@ class TransferOperation(Operation):
             self.after_removal(own, partial(self._settle, found), now_ms)
 
     def after_removal(self, log: Log | ReaderLog, then: Callable[[int], None], now_ms: int) -> None:
-        self.broker.group.after(log, then)
+        self._after(log, then)
 
     def _settle(self, found: SliceUnderWay, now_ms: int) -> None:
         """The disk has the removals, and so have those of all slices before this one."""

@@ -20,7 +20,7 @@ cdef class Log(Journal):
     cdef public long long batch, next_look_seq, policy_bytes, policy_threshold_bytes, growth_max_bytes, kept_bytes
     cdef public long long rewrites, rewritten_ms, rotations, sync_ms, open_transfers, transfers_in
     cdef public long long _counted, _counted_bytes, _size
-    cdef public bint is_erased, seal_wanted, blocks_transfers
+    cdef public bint is_erased, is_deferred, seal_wanted, blocks_transfers
     cdef public list _pending
     cdef public bytes _unwritten, _restoring
 

@@ -84,6 +84,7 @@ class Log(Journal):
         "fs",
         "group",
         "growth_max_bytes",
+        "is_deferred",
         "is_erased",
         "kept_bytes",
         "listener",
@@ -119,6 +120,7 @@ class Log(Journal):
         self.segments.writer = self
         self.queue_view: QueueView = NoQueueView()
         self.is_erased = False
+        self.is_deferred = False  # the sync of an operation's records, until a reply rests on them
         # A pack was installed half way: only recovery can finish that.
         self.failed_install: OSError | None = None
         self.unfinished: UnfinishedPack | None = None
@@ -237,6 +239,8 @@ class Log(Journal):
         return self.written_bytes + len(self._restoring) + len(self._unwritten) + self.pending_bytes
 
     def reply_batch(self) -> int:
+        if self.is_deferred:
+            self.group.hasten(self)
         return self.batch
 
     def record(self, change: Change) -> None:

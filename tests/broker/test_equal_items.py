@@ -284,7 +284,6 @@ def test_an_item_that_finds_no_room_is_not_taken_for_one_that_has_arrived(
 ) -> None:
     """Its transaction has ended, as that of an item that has left; the copy is that of an equal one."""
     monkeypatch.setattr(transfer, "STEPS_PER_TURN", steps)
-    monkeypatch.setattr(transfer, "STEPS_BESIDE_CLIENTS", steps)
     tried, wrong = 0, []
     for filled_at in range(12):
         for more in range(12):

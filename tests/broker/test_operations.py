@@ -7,14 +7,15 @@ import errno
 import pytest
 
 from staniel.broker.operations.transfer import ITEMS_PER_SLICE
+from staniel.journal.group_commit import Sync
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
-from tests.broker.test_undo import Admin, asked, filled, goes_on, settles, step
+from tests.broker.test_undo import Admin, asked, filled, goes_on, settles, step, takes_turn
 from tests.broker.test_unfinished_transfers import unreadable
 
 FORMATS = pytest.mark.parametrize("config", ["", 'default.journal_format = "libkestrel"'])
 SMALL = 2 * ITEMS_PER_SLICE + 5
-COUNT = 8 * ITEMS_PER_SLICE
+COUNT = 20 * ITEMS_PER_SLICE
 
 
 def shown(world: World) -> list[dict[str, object]]:
@@ -224,3 +225,57 @@ def test_two_deletes_of_one_queue_do_not_wait_for_each_other() -> None:
         step(world)
     assert not world.broker.operations.running and world.broker.queues.find("q") is None
     assert sum([each.done for each in world.broker.operations.views(world.now_ms)]) == SMALL
+
+
+def goes_on_patiently(world: World) -> Sync | None:
+    """A turn, the tasks, and the sync that is due at this moment, which is returned."""
+    takes_turn(world)
+    sync = world.start_sync()
+    if sync is not None:
+        sync.run()
+        world.finish_sync(sync)
+    for task in world.start_tasks():
+        world.finish_task(task)
+    return sync
+
+
+def beside_client(path: str, world: World) -> list[tuple[str, ...]]:
+    """Return the files of each sync that only clients waited for while this operation ran."""
+    client, admin = world.client(), Admin(world)
+    admin.asks("POST", path, {"to": "r"})
+    plain: list[tuple[str, ...]] = []
+    for number in range(10_000):
+        client.puts(f"{number}", "probe")
+        sync = goes_on_patiently(world)
+        if sync is not None and sync.is_plain:
+            plain.append(tuple(getattr(file, "path", "") for file in sync.files))
+        world.now_ms += number % 2
+        if admin.hears() is not None:
+            return plain
+    raise AssertionError("it does not end")
+
+
+def test_a_client_beside_a_move_and_its_undo_waits_for_its_own_file_alone() -> None:
+    world = filled(COUNT)
+    for path in ("/api/queues/q/move", "/api/undo/1"):
+        plain = beside_client(path, world)
+        alone = [files for files in plain if files == ("s/probe",)]
+        assert len(alone) > 5 and len(alone) >= len(plain) - 2, "but for the first slice, and the last reply"
+
+
+def test_a_client_that_waits_for_a_moved_item_gets_it_when_the_disk_knows_that() -> None:
+    world = filled(COUNT)
+    others, waiting, admin = world.client(), world.client(), Admin(world)
+    waiting.says("get r/t=100000")
+    admin.asks("POST", "/api/queues/q/move", {"to": "r"})
+    got = ""
+    for number in range(1000):
+        others.puts(f"{number}", "probe")
+        got = waiting.hears()
+        if got:
+            break
+        world.now_ms += goes_on_patiently(world) is None
+    again = World(disk=world.disk.crash(Crash.DROP), now_ms=world.now_ms)
+    settles(again)
+    left = again.items("q") + again.items("r")
+    assert got.endswith(" 0 6 item 0 END") and b"item 0" not in left and len(left) == COUNT - 1

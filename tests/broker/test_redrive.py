@@ -284,7 +284,7 @@ def test_what_was_sent_before_it_ended_early_can_be_undone() -> None:
 
 def test_it_does_not_go_on_with_the_rights_of_a_user_that_is_gone() -> None:
     user = '[users.op]\nroles = ["operate"]\nqueues = ["*"]\nuids = [1000]\n'
-    world = letters(3 * ITEMS_PER_SLICE)
+    world = letters(6 * ITEMS_PER_SLICE)
     world = World(SHARED + user, world.disk.crash(Crash.DROP), world.now_ms + 1)
     admin = Admin(world)
     world.broker.authorize(admin.session, "op", world.broker.users.by_name["op"].rights)

@@ -7,7 +7,8 @@ import errno
 import pytest
 
 from staniel.journal.disk.ballast import BALLAST_BYTES_MAX, Ballast, Space
-from staniel.journal.group_commit import NEVER_MS, JournalFailure
+from staniel.journal.group_commit import DEFERRED_MS, NEVER_MS, PATIENCE_MS, GroupCommit, JournalFailure
+from staniel.journal.kestrel.log import Log
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.journal.batches import SMALL_BYTES, group_on, log_of, put, syncs
@@ -304,3 +305,77 @@ def test_a_file_that_is_removed_during_a_sync_that_is_cut_short_is_closed_and_no
     group.finish_sync(running, NOW_MS)
     commit(group)
     assert syncs(disk) == ["s/b"]
+
+
+def deferring(group: GroupCommit, log: Log) -> None:
+    """Record something as an operation does beside clients, and write it."""
+    group.defers = {log: None}
+    put(log)
+    group.defers = {}
+    group.write(NOW_MS)
+
+
+def test_no_client_waits_for_what_an_operation_records_before_a_reply_rests_on_it() -> None:
+    disk = new_disk()
+    group = group_on(disk)
+    log, others = log_of(group, "a"), log_of(group, "b")
+    deferring(group, log)
+    put(others)
+    commit(group)
+    assert group.durable == 1 and syncs(disk) == ["s/b"]
+    assert log.reply_batch() == group.gathering == 2
+    commit(group)
+    assert group.durable == 2 and syncs(disk) == ["s/b", "s/a"]
+    assert log.reply_batch() == 2 and group.start_sync(NOW_MS) is None
+
+
+def test_a_reply_about_what_is_being_synced_for_an_operation_waits_for_the_next_sync() -> None:
+    group = group_on(new_disk())
+    log = log_of(group)
+    deferring(group, log)
+    group.after(log, lambda now_ms: None)
+    running = group.start_sync(NOW_MS)
+    assert running is not None and log.reply_batch() == 1 > group.durable
+    group.write(NOW_MS)
+    running.run()
+    group.finish_sync(running, NOW_MS)
+    assert group.durable == 0
+    commit(group)
+    assert group.durable == 1
+
+
+def test_a_client_of_the_same_queue_waits_for_all_that_is_recorded() -> None:
+    disk = new_disk()
+    group = group_on(disk)
+    log = log_of(group)
+    deferring(group, log)
+    put(log)
+    assert log.batch == 1
+    commit(group)
+    assert group.durable == 1 and syncs(disk) == ["s/q"]
+
+
+def test_what_nobody_asks_for_is_synced_soon_all_the_same() -> None:
+    disk = new_disk()
+    group = group_on(disk)
+    deferring(group, log_of(group))
+    assert group.next_due_ms() == NOW_MS + DEFERRED_MS and group.start_sync(NOW_MS + DEFERRED_MS - 1) is None
+    commit(group, NOW_MS + DEFERRED_MS)
+    assert syncs(disk) == ["s/q"]
+
+
+def test_syncs_for_those_who_ask_patiently_leave_others_some_time_in_between() -> None:
+    group = group_on(new_disk())
+    log = log_of(group)
+    called: list[int] = []
+    group.after(log, called.append, patiently=True)
+    commit(group)
+    assert called == [NOW_MS]
+    group.after(log, called.append, patiently=True)
+    assert group.next_due_ms() == NOW_MS + PATIENCE_MS and group.start_sync(NOW_MS + PATIENCE_MS - 1) is None
+    commit(group, NOW_MS + PATIENCE_MS)
+    assert called == [NOW_MS, NOW_MS + PATIENCE_MS]
+    group.after(log, called.append, patiently=True)
+    group.hurry()
+    commit(group, NOW_MS + PATIENCE_MS)
+    assert len(called) == 3

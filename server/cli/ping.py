@@ -93,7 +93,7 @@ def _ask(lines: _Lines) -> PingAnswer:
     if len(words) != 2 or words[0] != "VERSION":
         raise OSError("the answer is not that of a memcache server")
     lines.ask(b"stats server\r\n")
-    return _read_stats(words[1], lines)
+    return _read_stats(words[1].rpartition("staniel-")[2], lines)  # as `staniel --version` says it
 
 
 def _connect(host: str, port: int, until_s: float) -> socket.socket:

@@ -13,6 +13,7 @@ import click
 import pytest
 
 from staniel.broker.config.load import defaults
+from staniel.broker.version import VERSION
 from staniel.compiled import BUILD
 from staniel.server.cli.main import serve
 from staniel.server.cli.ping import ping
@@ -48,7 +49,7 @@ def test_a_mistyped_command_is_told_which_one_is_near() -> None:
 def test_ping_says_that_a_server_answers(server: Server) -> None:
     said = run_staniel("ping", "--port", str(server.port))
     assert said.returncode == 0
-    assert f"answers on 127.0.0.1:{server.port}" in said.stdout
+    assert said.stdout == f"staniel {VERSION} answers on 127.0.0.1:{server.port}\n"
 
 
 def test_ping_fails_in_one_line_where_nobody_listens() -> None:

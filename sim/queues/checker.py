@@ -20,7 +20,7 @@ from staniel.queues.queue import Queue
 from staniel.sim.clocks import Clocks
 from staniel.sim.queues.conversation import CLOSERS, OPENERS, PUTS, SHOWS_ITEMS, Answer, Request, Want
 from staniel.sim.queues.model import Fact, Fate, Impossible, Move, QueueModel, Reading, Record, Verb, facts_of
-from staniel.sim.queues.pasts import StatedPasts, check_start, check_transfer
+from staniel.sim.queues.pasts import StatedPasts, check_start, check_transfer, may_be_copy
 from staniel.sim.queues.promises import Acknowledgement, acknowledged, acknowledgement_of
 from staniel.sim.violations import Kind, Violation, shown
 
@@ -194,7 +194,7 @@ class Checker:
     def _moved(self, target: QueueModel, copy: Record) -> None:
         """Find the item that `copy`, which was not put, was moved from. It is in a queue that sends to `target`."""
         may_be: Record | None = None
-        came_from = target
+        came_from, best = target, (False, False)
         for source in self.models.values():
             source.note_settings()
             if source is target or target.name not in source.targets:
@@ -202,9 +202,13 @@ class Checker:
             sent = {id(each.record) for each in source.readings.values() if each.holder not in self.clients}
             for record in [*source.now.ready, *source.now.open.values()]:
                 is_equal = record.data == copy.data and record.moved_to is None
-                # If several queues have that item, it left the one in which it is open and no client has it.
-                if is_equal and (may_be is None or id(record) in sent):
-                    may_be, came_from = record, source
+                if not is_equal:
+                    continue
+                # If several queues have that item, it left the one in which it is open and no client has it; if one
+                # queue has it twice, its past tells.
+                rank = id(record) in sent, may_be_copy(record, copy)
+                if may_be is None or rank > best or (rank == best and rank[0]):
+                    may_be, came_from, best = record, source, rank
         if may_be is None:
             raise Violation(Kind.DUPLICATED, f"{shown(copy.data)} was added to {target.name} once more, from nowhere")
         check_transfer(came_from, target, may_be, copy, self.now_ms)

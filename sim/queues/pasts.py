@@ -36,6 +36,12 @@ def check_transfer(source: QueueModel, target: QueueModel, left: Record, copy: R
         raise Violation(Kind.INVENTED, f"{shown(copy.data)} died in {source.name} without a delivery")
 
 
+def may_be_copy(left: Record, copy: Record) -> bool:
+    """Tell whether the past of `copy` is that of `left` rather than of another item with the same payload."""
+    past = _decoded(copy)
+    return past is None or copy.past == left.past or past.put_ms == left.first_put_ms
+
+
 def check_start(model: QueueModel, queue: Queue, stated: StatedPasts) -> None:
     """Judge the pasts of what `queue` holds after recovery: each was stated for this item in this queue. An item that
     has been there twice may have either. Raises Violation.

@@ -13,6 +13,7 @@ from staniel.broker.operations import moved_back, purge, transfer
 from staniel.broker.operations.purge import RunningUndo
 from staniel.broker.transfers import Transfers
 from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.replay import Replay
 from staniel.journal.kestrel.log import Log
 from staniel.journal.transfer_log import Intent, encode, key_of
 from staniel.queues.changes import Confirmed
@@ -215,6 +216,15 @@ def test_a_start_that_is_cut_off_amid_the_removal_of_a_moved_item(dialect: Journ
             found = Counter(item for name in ("q", "dead", "late") for item in world.items(name))
             assert found == {b"same": 2, b"other": 1}, end
             assert world.items("q") == [b"same"], end
+
+
+@pytest.mark.pure
+def test_a_number_behind_the_last_one_that_is_believed_before_it_is_restored_would_be_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Replay, "_note_number", lambda self, before: None)
+    with pytest.raises(AssertionError):
+        test_a_start_that_is_cut_off_amid_the_removal_of_a_moved_item(JournalDialect.DOCUMENTS)
 
 
 REWRITING = """

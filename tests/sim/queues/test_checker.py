@@ -11,10 +11,11 @@ from staniel.queues.changes import Aborted, Added, Change, Confirmed, Opened, Re
 from staniel.queues.config import QueueConfig
 from staniel.queues.interfaces import NoJournal
 from staniel.queues.item import Item
+from staniel.queues.past import Why, next_past
 from staniel.queues.queue import Queue
 from staniel.sim.queues.checker import Checker, audit, audit_stats
 from staniel.sim.queues.conversation import Answer, QueueConversation, Request, Want
-from staniel.sim.queues.model import Reading
+from staniel.sim.queues.model import Reading, Record
 from staniel.sim.violations import Kind, Violation
 
 
@@ -306,3 +307,16 @@ def test_answers_are_understood_in_any_pieces() -> None:
             (Want.MONITOR, [b"x"], ""),
             (Want.MONITOR, [], "END"),
         ]
+
+
+@pytest.mark.parametrize("older_ms", [1, 2])
+def test_of_two_equal_items_that_leave_a_queue_the_copy_is_of_the_one_whose_past_it_has(older_ms: int) -> None:
+    scene = Scene(dead_letter_queue="dl", max_deliveries=1)
+    scene.checker.begins(Queue("dl", QueueConfig(), NoJournal(), 1))
+    source, target = scene.checker.models["q"], scene.checker.models["dl"]
+    for xid, put_ms in ((1, older_ms), (2, 3 - older_ms)):
+        record = source.now.open[xid] = Record(b"x", put_ms, 0, first_put_ms=put_ms)
+        source.readings[xid] = Reading(record, xid, 0)
+    past = next_past(Item(b"x", 1), Why.DEAD, "q", 1, "", 0)
+    scene.checker._moved(target, Record(b"x", 5, 0, past=past, first_put_ms=1))
+    assert [each.first_put_ms for each in source.now.open.values() if each.moved_to is not None] == [1]

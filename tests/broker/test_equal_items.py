@@ -13,8 +13,8 @@ from staniel.broker.operations import moved_back, purge, transfer
 from staniel.broker.operations.purge import RunningUndo
 from staniel.broker.transfers import Transfers
 from staniel.journal.kestrel.encoder import Encoder
-from staniel.journal.kestrel.replay import Replay
 from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.replay import Replay
 from staniel.journal.transfer_log import Intent, encode, key_of
 from staniel.queues.changes import Confirmed
 from staniel.queues.config import JournalDialect

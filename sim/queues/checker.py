@@ -76,6 +76,7 @@ class Checker:
         self.opened: dict[str, list[Reading]] = {}
         self.transcript: list[tuple[str, str, str]] = []
         self.facts = 0
+        self.ambiguous: list[tuple[Record, list[Record]]] = []  # what was taken for the source of a copy, and equals
         self.left: set[tuple[str, bytes]] = set()  # (queue, item) removed in this turn: a peek may have come before
         self.unheard: list[tuple[str, bytes]] = []  # removed for a client that left; may come back, also later
         self.brought: set[str] = set()  # in this turn, before others, which the server opens and aborts for that
@@ -195,6 +196,7 @@ class Checker:
         """Find the item that `copy`, which was not put, was moved from. It is in a queue that sends to `target`."""
         may_be: Record | None = None
         came_from, best = target, (False, False)
+        equal: list[Record] = []
         for source in self.models.values():
             source.note_settings()
             if source is target or target.name not in source.targets:
@@ -207,12 +209,25 @@ class Checker:
                 # If several queues have that item, it left the one in which it is open and no client has it; if one
                 # queue has it twice, its past tells.
                 rank = id(record) in sent, may_be_copy(record, copy)
+                equal = [*equal, record] if rank == best else [record] if rank > best else equal
                 if may_be is None or rank > best or (rank == best and rank[0]):
                     may_be, came_from, best = record, source, rank
         if may_be is None:
             raise Violation(Kind.DUPLICATED, f"{shown(copy.data)} was added to {target.name} once more, from nowhere")
         check_transfer(came_from, target, may_be, copy, self.now_ms)
         may_be.moved_to = Move(target.name, len(target.facts) - 1)
+        if len(equal) > 1:
+            self.ambiguous.append((may_be, equal))
+
+    def _was_meant(self, record: Record) -> bool:
+        """Tell whether a copy may be of `record` for which an equal item was taken that has not left yet, and note that
+        it is: where both are on their way to one queue, this is known only when one of them leaves.
+        """
+        for taken, others in self.ambiguous:
+            if taken.moved_to is not None and any(each is record for each in others):
+                record.moved_to, taken.moved_to = taken.moved_to, None
+                return True
+        return False
 
     def _may_go(self, queue: Queue, model: QueueModel, record: Record) -> bool:
         """Tell whether the item may be removed without being shown to a client."""
@@ -236,9 +251,9 @@ class Checker:
         holders = [client for client in self.clients if reading.holder in (None, client)]
         if fact.verb is Verb.CONFIRM:
             reading.fate = Fate.CONFIRMED
-            if record.moved_to is None and not any(
-                request.closes(name) for one in holders for request in one.unanswered
-            ):
+            self.ambiguous = [each for each in self.ambiguous if each[0] is not record]
+            is_asked = any(request.closes(name) for one in holders for request in one.unanswered)
+            if record.moved_to is None and not is_asked and not self._was_meant(record):
                 raise Violation(Kind.LOST, f"{shown(record.data)} of {name} was confirmed without a request")
             return
         reading.fate = Fate.ABORTED

@@ -15,7 +15,7 @@ from staniel.queues.past import Why, next_past
 from staniel.queues.queue import Queue
 from staniel.sim.queues.checker import Checker, audit, audit_stats
 from staniel.sim.queues.conversation import Answer, QueueConversation, Request, Want
-from staniel.sim.queues.model import Reading, Record
+from staniel.sim.queues.model import Fact, Reading, Record, Verb
 from staniel.sim.violations import Kind, Violation
 
 
@@ -320,3 +320,25 @@ def test_of_two_equal_items_that_leave_a_queue_the_copy_is_of_the_one_whose_past
     past = next_past(Item(b"x", 1), Why.DEAD, "q", 1, "", 0)
     scene.checker._moved(target, Record(b"x", 5, 0, past=past, first_put_ms=1))
     assert [each.first_put_ms for each in source.now.open.values() if each.moved_to is not None] == [1]
+
+
+def test_which_of_two_equal_items_of_two_queues_has_moved_is_known_when_one_of_them_leaves() -> None:
+    scene = Scene()
+    checker, queue = scene.checker, scene.queue
+    for name in ("other", "to"):
+        checker.begins(Queue(name, QueueConfig(), NoJournal(), 1))
+    records = []
+    for name in ("q", "other"):
+        checker.goes_on(name, "to")
+        model = checker.models[name]
+        record = model.now.open[1] = Record(b"x", 1, 0)
+        model.readings[1] = Reading(record, 1, 0)
+        records.append(record)
+    checker._moved(checker.models["to"], Record(b"x", 5, 0))
+    taken, left = sorted(records, key=lambda each: each.moved_to is None)
+    assert taken.moved_to is not None and left.moved_to is None
+    assert left is records[0], "it was taken from the other one"
+    checker._ended(checker.models["q"], queue, Fact(Verb.CONFIRM, xid=1), Reading(left, 1, 0))
+    assert left.moved_to is not None and taken.moved_to is None
+    with pytest.raises(Violation):
+        checker._ended(checker.models["other"], queue, Fact(Verb.CONFIRM, xid=1), Reading(taken, 1, 0))

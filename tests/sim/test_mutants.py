@@ -62,7 +62,6 @@ FROM = {
     "what was synced in a close is not told to the redo log before the answer": 922,
     "items go back though their answer has left, when a later one cannot": 34,
     "what has arrived under TLS is decrypted a record at a time": 70,
-    "flags whose item is cut off are taken for the number of a transaction": 1391,
     "an empty journal that is written anew forgets the number of the last transaction": 90,
     "a search takes archives above 2**63 for newer than the current file": 7825,
     "a redo log that has run out of numbers gives them to other files": 67,

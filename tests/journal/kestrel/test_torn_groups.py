@@ -76,6 +76,15 @@ def test_a_group_that_is_cut_off_changes_nothing(name: str, group: bytes, is_aft
             assert list(after.line.items())[-1].flags == added.flags and after.counter == expected[2], (name, end)
 
 
+@pytest.mark.pure
+@pytest.mark.parametrize("which", [0, 3], ids=["flags", "a reserve"])
+def test_a_group_that_is_cut_off_and_believed_would_be_found(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    end_file = Replay.end_file
+    monkeypatch.setattr(Replay, "end_file", lambda self, is_sealed: end_file(self, is_sealed=True))
+    with pytest.raises(AssertionError):
+        test_a_group_that_is_cut_off_changes_nothing(*groups()[which], is_after_sealed=False)
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("number", [7, -5, 2**31 - 1])
 def test_a_number_behind_the_last_one_never_becomes_it(number: int, dialect: JournalDialect) -> None:

@@ -15,6 +15,7 @@ import staniel.client
 from staniel.client import ConnectionLost, Full, Item, NotAllStored, Refused
 from staniel.client.client import Client
 from tests.support.process import Server, running
+from tests.support.wire import drain
 
 PATIENCE = 5.0
 SHORT = 0.05
@@ -50,7 +51,7 @@ async def test_many_puts_keep_their_order(server: Server) -> None:
     items = [b"%d" % number for number in range(1300)]
     async with client_of(server) as client:
         await client.put_many("jobs", items)
-    assert await drained(server, "jobs") == items
+    assert drain(server.address, "jobs") == items
 
 
 async def test_a_get_waits_for_an_item_that_comes_later(server: Server, nursery: trio.Nursery) -> None:

@@ -8,8 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from staniel.server.cli.main import main
 from tests.server.admin.asking import Operator
-from tests.support.process import STANIEL, run_staniel, running, until
+from tests.support.process import STANIEL, running, until
 from tests.support.wire import Wire
 
 SMALL = """
@@ -32,9 +35,14 @@ cmdlog_clean_int = "50ms"
 
 
 def staniel(*arguments: str | Path, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    said = run_staniel(*map(str, arguments), **environment)
-    assert said.returncode == code and "Traceback" not in said.stderr, said
-    return said
+    """Run a command in this process, where the libraries of buckets are loaded once. `killed_after` and the tests of
+    the command line execute real ones.
+    """
+    words = [*map(str, arguments)]
+    said = CliRunner().invoke(main, words, env=environment, prog_name="staniel")
+    assert said.exception is None or isinstance(said.exception, SystemExit), said.exception
+    assert said.exit_code == code, said.output
+    return subprocess.CompletedProcess(words, said.exit_code, said.stdout, said.stderr)
 
 
 def back_up(spool: Path, dest: Path | str, **environment: str) -> dict[str, Any]:

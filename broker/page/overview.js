@@ -47,7 +47,7 @@ const SOON_MS = 30 * 864e5;
 export const fullInMs = (row) => (row.max > 0 && row.net > 0 ? (Math.max(0, row.max - row.items) / row.net) * 1000 : Infinity);
 export const isSoon = (ms) => ms < SOON_MS;
 
-const attention = (row) => row.level * 1e15 + (needsYou(row) ? 1e14 : 0) + Math.min(row.items, 1e13);
+const attention = (row) => row.level * 1e15 + (row.paused !== 'none' ? 1e14 : 0) + (needsYou(row) ? 1e13 : 0) + Math.min(row.items, 1e12);
 const shownBytes = (n) => (n ? f.bytes(n) : '0');
 
 // Whether that reason (docs/alerts/README.md#reasons) applies to the queue.

@@ -11,7 +11,7 @@ const SMOOTH = 0.25; // of a new rate: one second is a small sample
 const SMOOTH_TO_REST = 0.5; // without traffic: shown sooner
 const WHY = { // the server's reasons about a queue, the gravest first; its page has the details
   queue_full: 'full: puts are refused', queue_not_read: 'nothing reads it', queue_grows: 'more comes in than goes out',
-  queue_filling: 'nearly full', reads_held: 'an open read keeps files', dead_letters: 'dead letters',
+  queue_filling: 'nearly full', reads_held: 'an open read keeps files',
 };
 const LATE_MS = 5000; // no event is later than that, unless a clock has been set
 
@@ -202,7 +202,7 @@ function shiftSpark(row) {
   judge(row);
 }
 
-// What an operator should know about a queue at a glance; `level` 1: look, 2: it does not work.
+// What an operator should know about a queue at a glance; `level` 1: look, 2: it does not work. Dead letters can wait.
 function judge(row) {
   version += 1;
   row.version = version;
@@ -217,12 +217,12 @@ function judge(row) {
   else if (-net > Math.max(0.5, row.outSmooth * 0.02)) row.trend = 'drains';
   else if (row.isUnread) row.trend = 'no reader';
   const why = Object.keys(WHY).find((reason) => row.reasons.includes(reason));
-  row.level = row.unreadable ? 2 : row.reasons.length ? 1 : 0;
+  row.level = row.unreadable ? 2 : row.reasons.some((reason) => reason !== 'dead_letters') ? 1 : 0;
   row.why = row.unreadable ? 'cannot be read' : why ? WHY[why] : '';
 }
 
 // The reasons of the server's health that are about a queue, as one question: the filter, the heading and the order ask it.
-export const needsYou = (row) => row.level > 0 || row.paused !== 'none';
+export const needsYou = (row) => row.unreadable || row.paused !== 'none' || row.reasons.length > 0;
 
 // The server's reply to a pause: its next event says the same, up to a second later.
 export function notePause(name, { gets_paused: gets, puts_paused: puts }) {

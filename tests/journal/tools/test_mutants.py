@@ -134,7 +134,7 @@ def on_files(test: Callable[..., None]) -> Test:
 def no_room_found(folder: Path, patch: pytest.MonkeyPatch) -> None:
     for name in ("purge", "moved_back", "move"):
         patch.setattr(f"staniel.broker.operations.{name}.ITEMS_PER_SLICE", 1)
-    no_room(2, Crash.DROP, patch)
+    no_room(2, Crash.KEEP, patch)
 
 
 RULES: dict[str, tuple[Mutant, Test]] = {

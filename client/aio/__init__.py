@@ -1,8 +1,8 @@
 """The client for asyncio and trio, on anyio (the extra `aio`). See docs/client.md.
 
-`client` and `jobs` have what programs call, `connection` one connection with its time-outs, `monitoring` the items of a
-monitor. Of these the blocking client is made, by `packaging/blocking_client.py`; only `transport` has a twin
-written by hand.
+`client`, `pool` and `jobs` have what programs call, `connection` one connection with its time-outs, `monitoring` the
+items of a monitor. Of these the blocking client is made, by `packaging/blocking_client.py`; only `transport` has a twin
+written by hand. `asyncio_socket` and `trio_socket` are the sockets of the two loops.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from staniel.client.aio.client import Client
 from staniel.client.aio.jobs import Jobs
 from staniel.client.aio.monitoring import Monitoring
+from staniel.client.aio.pool import Pool
 from staniel.client.errors import (
     Busy,
     ClientError,
@@ -44,6 +45,7 @@ __all__ = [
     "NotAllStored",
     "NotOpen",
     "Outcome",
+    "Pool",
     "Refused",
     "id_for",
 ]

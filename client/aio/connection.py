@@ -63,23 +63,22 @@ class Connection(Generic[RequestT, ReplyT]):
 
     def begin(self) -> None:
         """Begin an exchange. Raises ConnectionLost if the connection is closed, Busy during another exchange."""
-        self._look()
+        if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
+            self._refuse()
         if not self._turn.take():
             raise Busy(BUSY)
         self._outcome = Outcome.NOT_DONE
 
     async def begin_in_turn(self, timeout_s: float) -> None:
         """Begin an exchange when those of others are over; Busy if that takes too long."""
-        self._look()
-        if not await self._turn.wait(timeout_s):
+        if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
+            self._refuse()
+        if not self._turn.take() and not await self._turn.wait(timeout_s):
             raise Busy(BUSY)
         self._outcome = Outcome.NOT_DONE
 
-    def _look(self) -> None:
-        if self.state is ConnectionState.CLOSED:
-            raise ConnectionLost(self.why, Outcome.NOT_DONE)
-        if os.getpid() != self._process:
-            raise ConnectionLost(FORKED, Outcome.NOT_DONE)
+    def _refuse(self) -> NoReturn:
+        raise ConnectionLost(self.why if self.state is ConnectionState.CLOSED else FORKED, Outcome.NOT_DONE)
 
     async def end(self) -> None:
         """End an exchange. If it was interrupted, or a request is unanswered, close the connection."""
@@ -100,21 +99,41 @@ class Connection(Generic[RequestT, ReplyT]):
 
     async def request(self, request: RequestT, wait_s: float = 0) -> ReplyT:
         """Return the reply to one request."""
-        self.begin()
+        if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
+            self._refuse()
+        if not self._turn.take():
+            raise Busy(BUSY)
+        return await self._answered(request, wait_s + self._answer_timeout_s)
+
+    async def _answered(self, request: RequestT, timeout_s: float) -> ReplyT:
+        """Return the reply to one request, and end the exchange: `send`, `receive` and `end` with fewer steps."""
         try:
-            await self.send((request,))
-            return await self.receive(wait_s)
+            data = self._conversation.send(request)
+            transport = self.transport
+            if self.state is ConnectionState.CLOSED or transport is None:
+                raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
+            self._outcome = Outcome.UNKNOWN
+            try:
+                heard = await transport.exchange(data, self._answer_timeout_s, timeout_s)
+            except OSError as error:
+                await self._fail_by(error)
+            replies = self._conversation.receive(heard)
+            if len(replies) == 1:
+                reply = replies[0]
+                if not isinstance(reply, ProtocolViolation):
+                    return reply
+            self._replies = replies[::-1]
+            return await self.receive(timeout_s=timeout_s)
         finally:
-            await self.end()
+            if self._conversation.unanswered or self._replies:
+                await self.end()
+            else:
+                self._turn.end()
 
     async def request_in_turn(self, request: RequestT, timeout_s: float) -> ReplyT:
         """Return the reply to one request, when exchanges of others are over. `timeout_s` is for each of the two."""
         await self.begin_in_turn(timeout_s)
-        try:
-            await self.send((request,))
-            return await self.receive(timeout_s=timeout_s)
-        finally:
-            await self.end()
+        return await self._answered(request, timeout_s)
 
     async def send(self, requests: Sequence[RequestT]) -> None:
         """Send requests within an exchange. Receive replies before sending more than fits the server's send buffer."""
@@ -124,10 +143,8 @@ class Connection(Generic[RequestT, ReplyT]):
         self._outcome = Outcome.UNKNOWN
         try:
             await self.transport.send(data, self._answer_timeout_s)
-        except TimeoutError:
-            await self._fail(f"the server took nothing for {self._answer_timeout_s:g} s")
         except OSError as error:
-            await self._fail(f"the connection broke: {error}")
+            await self._fail_by(error)
 
     async def receive(self, wait_s: float = 0, *, timeout_s: float | None = None) -> ReplyT:
         """Return the next reply within an exchange. The wait of the request, `wait_s`, is added to the time-out."""
@@ -143,16 +160,17 @@ class Connection(Generic[RequestT, ReplyT]):
     async def _read(self, timeout_s: float) -> bytes:
         if self.transport is None or self.state is ConnectionState.CLOSED:
             raise ConnectionLost(self.why, self._outcome)
-        data = b""
         try:
             data = await self.transport.receive(timeout_s)
-        except TimeoutError:
-            await self._fail(f"no answer for {timeout_s:g} s")
         except OSError as error:
-            await self._fail(f"the connection broke: {error}")
+            await self._fail_by(error)
         if not data:
             await self._fail("the server closed the connection")
         return data
+
+    async def _fail_by(self, error: OSError) -> NoReturn:
+        is_late = isinstance(error, TimeoutError) and error.errno is None  # ETIMEDOUT is the system's
+        await self._fail(str(error) if is_late else f"the connection broke: {error}")
 
     async def _fail(self, why: str) -> NoReturn:
         await self.close(why)

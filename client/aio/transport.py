@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import os
 import select
+import socket
 import ssl
-from contextlib import AbstractContextManager
+from collections import deque
+from contextlib import AbstractContextManager, suppress
+from typing import Protocol
 
 import anyio
 from anyio.abc import ByteStream, SocketAttribute
@@ -14,50 +18,102 @@ from anyio.abc import ByteStream, SocketAttribute
 RECEIVE_BYTES = 65_536
 
 
-class Transport:
-    """A connected socket. Its methods raise OSError, TimeoutError among them."""
-
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
+class Transport(Protocol):
+    """A connected socket. Its methods raise OSError; a TimeoutError says what has not happened."""
 
     async def send(self, data: bytes, timeout_s: float) -> None:
         """Send all of the bytes."""
-        try:
-            with anyio.fail_after(timeout_s):
-                await self._stream.send(data)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise _as_os_error(error) from error
 
     async def receive(self, timeout_s: float) -> bytes:
         """Return the bytes that come next, none at the end of the stream."""
+
+    async def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes:
+        """Send, and return the bytes that come next: the two in fewer steps, for a request and its reply."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if nothing has come since the last reply: neither the server's end nor bytes beyond its replies."""
+
+    async def close(self) -> None:
+        """Close at once, without waiting for the server. In a process that was forked, the connection is the parent's,
+        and goes on.
+        """
+
+
+class StreamTransport:
+    """A transport on one of anyio's streams."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._process = os.getpid()
+
+    async def send(self, data: bytes, timeout_s: float) -> None:
         try:
-            with anyio.fail_after(timeout_s):
+            with anyio.move_on_after(timeout_s):
+                await self._stream.send(data)
+                return
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise _as_os_error(error) from error
+        raise took_nothing(timeout_s)
+
+    async def receive(self, timeout_s: float) -> bytes:
+        try:
+            with anyio.move_on_after(timeout_s):
                 return await self._stream.receive(RECEIVE_BYTES)
         except anyio.EndOfStream:
             return b""
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise _as_os_error(error) from error
+        raise no_answer(timeout_s)
+
+    async def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes:
+        await self.send(data, send_timeout_s)
+        return await self.receive(timeout_s)
 
     @property
     def is_quiet(self) -> bool:
-        """True if nothing has come since the last reply: neither the server's end nor bytes beyond its replies."""
-        raw = self._stream.extra(SocketAttribute.raw_socket)
-        poll = select.poll()
-        poll.register(raw, select.POLLIN | select.POLLHUP)
-        return not poll.poll(0)
+        return is_quiet(self._stream.extra(SocketAttribute.raw_socket))
 
     async def close(self) -> None:
-        """Close at once, without waiting for the server."""
-        await anyio.aclose_forcefully(self._stream)
+        if os.getpid() == self._process:  # a loop's epoll is shared with the parent: leave it alone
+            shut_down(self._stream.extra(SocketAttribute.raw_socket))
+            await anyio.aclose_forcefully(self._stream)
+
+
+def took_nothing(timeout_s: float) -> TimeoutError:
+    return TimeoutError(f"the server took nothing for {timeout_s:g} s")
+
+
+def no_answer(timeout_s: float) -> TimeoutError:
+    return TimeoutError(f"no answer for {timeout_s:g} s")
+
+
+def is_quiet(raw: socket.socket) -> bool:
+    """Return True if a socket has nothing to read, and no end."""
+    poll = select.poll()
+    poll.register(raw, select.POLLIN | select.POLLHUP)
+    return not poll.poll(0)
+
+
+def shut_down(raw: socket.socket) -> None:
+    """End a connection also for a forked process that has its descriptor, so that the server notices."""
+    with suppress(OSError):
+        raw.shutdown(socket.SHUT_RDWR)
 
 
 async def open_transport(host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float) -> Transport:
     """Connect, with a TLS handshake if `tls` is given. Raises OSError."""
     try:
         with anyio.fail_after(timeout_s):
+            if anyio.get_cancelled_exc_class().__module__.startswith("asyncio"):
+                from staniel.client.aio.asyncio_socket import open_socket
+
+                return await open_socket(host, port, tls)
             if tls is None:
-                return Transport(await anyio.connect_tcp(host, port))
-            return Transport(
+                from staniel.client.aio.trio_socket import open_socket as open_trio_socket
+
+                return await open_trio_socket(host, port)
+            return StreamTransport(
                 await anyio.connect_tcp(
                     host, port, tls=True, ssl_context=tls, tls_standard_compatible=False, tls_hostname=host
                 )
@@ -100,6 +156,52 @@ class Turn:
         if self._over is not None:
             self._over.set()
             self._over = None
+
+
+class Places:
+    """The places of a pool. `is_over` once it is closed: no further place is given then."""
+
+    def __init__(self, count: int) -> None:
+        self.is_over = False
+        self._free = count
+        self._waiting: deque[anyio.Event] = deque()
+
+    async def take(self, timeout_s: float) -> bool:
+        """Take a place, in the order of those who wait. Return False if none becomes free in time."""
+        if self.is_over or (self._free and not self._waiting):
+            return self._take_free()
+        given = anyio.Event()
+        self._waiting.append(given)
+        try:
+            with anyio.move_on_after(timeout_s):
+                await given.wait()
+        except BaseException:
+            if given not in self._waiting and not self.is_over:
+                self.give_back()  # it came with the cancellation
+            raise
+        finally:
+            if given in self._waiting:
+                self._waiting.remove(given)
+        return given.is_set() and not self.is_over
+
+    def _take_free(self) -> bool:
+        if self.is_over:
+            return False
+        self._free -= 1
+        return True
+
+    def give_back(self) -> None:
+        """Give a place back, to the one that waits longest."""
+        if self._waiting:
+            self._waiting.popleft().set()
+        else:
+            self._free += 1
+
+    def end(self) -> None:
+        """Give no further place, and tell those who wait."""
+        self.is_over = True
+        while self._waiting:
+            self._waiting.popleft().set()
 
 
 def shielded() -> AbstractContextManager[object]:

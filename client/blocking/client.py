@@ -167,7 +167,7 @@ class Client:
         """
         item = self.open(queue, wait_s=wait_s)
         if item is not None:
-            self._confirm_at_end(item)
+            self._confirm_at_end(queue, item)
         return item
 
     def peek(self, queue: str, *, wait_s: float = 0) -> Item | None:
@@ -189,11 +189,11 @@ class Client:
         try:
             yield item
         except BaseException:
-            if self._open.get(_name_of(item)) is item:
+            if self._open.get((queue, item.id)) is item:
                 self._hand_back(item)
             raise
-        if self._open.get(_name_of(item)) is item:
-            self._confirm_at_end(item)
+        if self._open.get((queue, item.id)) is item:
+            self._confirm_at_end(queue, item)
 
     def open(self, queue: str, *, wait_s: float = 0) -> Item | None:
         """Open the next item, None if none comes within `wait_s`. End it with `confirm` or `abort`.
@@ -201,11 +201,11 @@ class Client:
         One client may have several items open and end them in any order. A server of the Kestrel dialect has no ids:
         there a second item of a queue is a RuntimeError.
         """
-        if (queue, None) in self._open:
+        if self._open and (queue, None) in self._open:
             raise RuntimeError(f"an item of {queue} is open, and {NO_IDS}; end that item, or use another client")
         item = self._fetch(queue, wait_s, open=True)
         if item is not None:
-            self._open[_name_of(item)] = item
+            self._open[queue, item.id] = item
         return item
 
     def next_items(self, queue: str, max_items: int, *, wait_s: float = 0, confirm: Sequence[Item] = ()) -> Batch:
@@ -222,7 +222,7 @@ class Client:
         confirm = [item for item in confirm if item not in batch.not_open]
         waiting = read(queue, milliseconds(wait_s), open=True, with_id=True)
         further = read(queue, open=True, with_id=True)
-        requests = [_confirmation(item) for item in confirm]
+        requests = [_confirmation(_name_of(item)[0], item) for item in confirm]
         if max_items > 0:
             requests += [waiting, *[further] * (max_items - 1)]
         if self._connection.state is ConnectionState.NEW:
@@ -255,7 +255,7 @@ class Client:
         is in use elsewhere, and leaves the item open. If no answer comes, ConnectionLost has the `item`: it is done,
         or it will be delivered again.
         """
-        self._end(item, _confirmation(item))
+        self._end(item, _confirmation(_name_of(item)[0], item))
 
     def abort(self, item: Item) -> None:
         """Hand an open item back to the head of its queue. Raises NotOpen if it is not open any more."""
@@ -332,9 +332,14 @@ class Client:
         return reply
 
     def _fetch(self, queue: str, wait_s: float, *, open: bool = False, peek: bool = False) -> Item | None:
-        reply = self._one(read(queue, milliseconds(wait_s), open=open, peek=peek, with_id=True), wait_s)
+        request = read(queue, milliseconds(wait_s), open=open, peek=peek, with_id=True)
+        if self._connection.state is ConnectionState.NEW:
+            self.connect()
+        reply = self._connection.request(request, wait_s)
         if isinstance(reply, Item):
             return reply
+        if isinstance(reply, Error):
+            raise refused(reply)
         expect(reply, Answer.END)
         return None
 
@@ -356,24 +361,23 @@ class Client:
         except ConnectionLost as lost:
             lost.item = item
             raise
-        self._learn_end(item, reply)
+        self._learn_end(_name_of(item)[0], item, reply)
 
-    def _learn_end(self, item: Item, reply: Reply) -> None:
+    def _learn_end(self, queue: str, item: Item, reply: Reply) -> None:
         """Forget an item that has ended. Raises NotOpen, Refused."""
         if isinstance(reply, Error):
             raise refused(reply)
-        queue, number = _name_of(item)
-        self._open.pop((queue, number), None)
+        self._open.pop((queue, item.id), None)
         if reply is Answer.NOT_FOUND:
-            raise NotOpen(f"item {number} of {queue} was no longer open", item)
+            raise NotOpen(f"item {item.id} of {queue} was no longer open", item)
 
-    def _confirm_at_end(self, item: Item) -> None:
+    def _confirm_at_end(self, queue: str, item: Item) -> None:
         """Confirm the item when the client is free. If that is not possible, close the connection: else the item
         would stay open.
         """
         try:
             with shielded():
-                reply = self._connection.request_in_turn(_confirmation(item), SETTLE_SECONDS)
+                reply = self._connection.request_in_turn(_confirmation(queue, item), SETTLE_SECONDS)
         except Busy as busy:
             self._connection.close("closed because an item could not be confirmed in time")
             lost = ConnectionLost(f"the client was not free for {SETTLE_SECONDS:g} s", Outcome.NOT_DONE)
@@ -382,9 +386,12 @@ class Client:
         except ConnectionLost as lost:
             lost.item = item
             raise
+        if reply is Answer.DELETED:  # the usual case
+            self._open.pop((queue, item.id), None)
+            return
         if isinstance(reply, Error):
             self._connection.close("closed to hand an item back")
-        self._learn_end(item, reply)
+        self._learn_end(queue, item, reply)
 
     def _hand_back(self, item: Item) -> None:
         """Abort the read. If that is not possible, close the connection, which has the same effect."""
@@ -414,9 +421,8 @@ def _name_of(item: Item) -> tuple[str, int | None]:
     return item.key.partition(b"/")[0].decode("latin-1"), item.id
 
 
-def _confirmation(item: Item) -> Request:
-    queue, number = _name_of(item)
-    return read(queue, close=True) if number is None else ConfirmItem(queue, number)
+def _confirmation(queue: str, item: Item) -> Request:
+    return read(queue, close=True) if item.id is None else ConfirmItem(queue, item.id)
 
 
 def _abortion(item: Item) -> Request:

@@ -64,23 +64,22 @@ class Connection(Generic[RequestT, ReplyT]):
 
     def begin(self) -> None:
         """Begin an exchange. Raises ConnectionLost if the connection is closed, Busy during another exchange."""
-        self._look()
+        if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
+            self._refuse()
         if not self._turn.take():
             raise Busy(BUSY)
         self._outcome = Outcome.NOT_DONE
 
     def begin_in_turn(self, timeout_s: float) -> None:
         """Begin an exchange when those of others are over; Busy if that takes too long."""
-        self._look()
-        if not self._turn.wait(timeout_s):
+        if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
+            self._refuse()
+        if not self._turn.take() and not self._turn.wait(timeout_s):
             raise Busy(BUSY)
         self._outcome = Outcome.NOT_DONE
 
-    def _look(self) -> None:
-        if self.state is ConnectionState.CLOSED:
-            raise ConnectionLost(self.why, Outcome.NOT_DONE)
-        if os.getpid() != self._process:
-            raise ConnectionLost(FORKED, Outcome.NOT_DONE)
+    def _refuse(self) -> NoReturn:
+        raise ConnectionLost(self.why if self.state is ConnectionState.CLOSED else FORKED, Outcome.NOT_DONE)
 
     def end(self) -> None:
         """End an exchange. If it was interrupted, or a request is unanswered, close the connection."""
@@ -101,21 +100,41 @@ class Connection(Generic[RequestT, ReplyT]):
 
     def request(self, request: RequestT, wait_s: float = 0) -> ReplyT:
         """Return the reply to one request."""
-        self.begin()
+        if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
+            self._refuse()
+        if not self._turn.take():
+            raise Busy(BUSY)
+        return self._answered(request, wait_s + self._answer_timeout_s)
+
+    def _answered(self, request: RequestT, timeout_s: float) -> ReplyT:
+        """Return the reply to one request, and end the exchange: `send`, `receive` and `end` with fewer steps."""
         try:
-            self.send((request,))
-            return self.receive(wait_s)
+            data = self._conversation.send(request)
+            transport = self.transport
+            if self.state is ConnectionState.CLOSED or transport is None:
+                raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
+            self._outcome = Outcome.UNKNOWN
+            try:
+                heard = transport.exchange(data, self._answer_timeout_s, timeout_s)
+            except OSError as error:
+                self._fail_by(error)
+            replies = self._conversation.receive(heard)
+            if len(replies) == 1:
+                reply = replies[0]
+                if not isinstance(reply, ProtocolViolation):
+                    return reply
+            self._replies = replies[::-1]
+            return self.receive(timeout_s=timeout_s)
         finally:
-            self.end()
+            if self._conversation.unanswered or self._replies:
+                self.end()
+            else:
+                self._turn.end()
 
     def request_in_turn(self, request: RequestT, timeout_s: float) -> ReplyT:
         """Return the reply to one request, when exchanges of others are over. `timeout_s` is for each of the two."""
         self.begin_in_turn(timeout_s)
-        try:
-            self.send((request,))
-            return self.receive(timeout_s=timeout_s)
-        finally:
-            self.end()
+        return self._answered(request, timeout_s)
 
     def send(self, requests: Sequence[RequestT]) -> None:
         """Send requests within an exchange. Receive replies before sending more than fits the server's send buffer."""
@@ -125,10 +144,8 @@ class Connection(Generic[RequestT, ReplyT]):
         self._outcome = Outcome.UNKNOWN
         try:
             self.transport.send(data, self._answer_timeout_s)
-        except TimeoutError:
-            self._fail(f"the server took nothing for {self._answer_timeout_s:g} s")
         except OSError as error:
-            self._fail(f"the connection broke: {error}")
+            self._fail_by(error)
 
     def receive(self, wait_s: float = 0, *, timeout_s: float | None = None) -> ReplyT:
         """Return the next reply within an exchange. The wait of the request, `wait_s`, is added to the time-out."""
@@ -144,16 +161,17 @@ class Connection(Generic[RequestT, ReplyT]):
     def _read(self, timeout_s: float) -> bytes:
         if self.transport is None or self.state is ConnectionState.CLOSED:
             raise ConnectionLost(self.why, self._outcome)
-        data = b""
         try:
             data = self.transport.receive(timeout_s)
-        except TimeoutError:
-            self._fail(f"no answer for {timeout_s:g} s")
         except OSError as error:
-            self._fail(f"the connection broke: {error}")
+            self._fail_by(error)
         if not data:
             self._fail("the server closed the connection")
         return data
+
+    def _fail_by(self, error: OSError) -> NoReturn:
+        is_late = isinstance(error, TimeoutError) and error.errno is None  # ETIMEDOUT is the system's
+        self._fail(str(error) if is_late else f"the connection broke: {error}")
 
     def _fail(self, why: str) -> NoReturn:
         self.close(why)

@@ -1,4 +1,5 @@
-"""Clients for the threads of one program: each is lent to one thread at a time.
+# Made of client/aio/pool.py by packaging/blocking_client.py (`make blocking`): change that file, not this one.
+"""Clients that are shared: each is lent to one thread at a time.
 
 A lent client is the borrower's alone, so open items can be ended by their ids. One that comes back with open items, or
 whose connection was lost, is closed; the server then puts the items back.
@@ -8,13 +9,12 @@ from __future__ import annotations
 
 import os
 import ssl
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
 from staniel.client.blocking.client import Client
+from staniel.client.blocking.transport import Places
 from staniel.client.errors import Busy
 
 
@@ -59,67 +59,8 @@ class Pool:
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._lent = 0
         self._idle: list[Client] = []
-        self._changed = threading.Condition()
-        self._is_closed = False
-
-    @contextmanager
-    def client(self, *, wait_s: float = 10) -> Iterator[Client]:
-        """Yield a connected client, lent for the length of the block. Raises Busy if none becomes free within `wait_s`,
-        ConnectionLost if the server cannot be reached.
-        """
-        if os.getpid() != self._process:
-            for each in self._idle:
-                each.close()  # this process's descriptor alone: the connection is the parent's
-            self._begin()
-        client = self._borrow(wait_s)
-        try:
-            client.connect()
-            yield client
-        finally:
-            self._give_back(client)
-
-    def _borrow(self, wait_s: float) -> Client:
-        until = time.monotonic() + wait_s
-        with self._changed:
-            while True:
-                if self._is_closed:
-                    raise ValueError("the pool is closed; make another")
-                while self._idle:  # the one used last, so that others can be closed by the server for their silence
-                    client = self._idle.pop()
-                    if client.is_reusable:
-                        self._lent += 1
-                        return client
-                    client.close()
-                if self._lent < self._max_clients:
-                    self._lent += 1
-                    return self._make()
-                left_s = until - time.monotonic()
-                if left_s <= 0:
-                    raise Busy(
-                        f"all {self._max_clients} clients of the pool are lent, and none came back in {wait_s:g} s"
-                    )
-                self._changed.wait(left_s)
-
-    def _give_back(self, client: Client) -> None:
-        is_kept = client.is_reusable
-        with self._changed:
-            self._lent -= 1
-            if is_kept and not self._is_closed:
-                self._idle.append(client)
-            self._changed.notify()
-        if not is_kept or self._is_closed:
-            client.close()
-
-    def close(self) -> None:
-        """Close the idle clients, and the lent ones when they come back."""
-        with self._changed:
-            self._is_closed = True
-            idle, self._idle = self._idle, []
-            self._changed.notify_all()
-        for client in idle:
-            client.close()
+        self._places = Places(self._max_clients)
 
     def __enter__(self) -> Pool:
         return self
@@ -128,3 +69,59 @@ class Pool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def client(self, *, wait_s: float = 10) -> Iterator[Client]:
+        """Yield a connected client, lent for the length of the block. Raises Busy if none becomes free within `wait_s`,
+        ConnectionLost if the server cannot be reached.
+        """
+        if os.getpid() != self._process:
+            before = self._idle
+            self._begin()
+            for each in before:
+                each.close()  # this process's descriptor alone: the connection is the parent's
+        places = self._places
+        if not places.take(wait_s):
+            if places.is_over:
+                raise ValueError("the pool is closed; make another")
+            raise Busy(f"all {self._max_clients} clients of the pool are lent, and none came back in {wait_s:g} s")
+        try:
+            client = self._borrow()
+            try:
+                client.connect()
+                yield client
+            finally:
+                self._take_back(client)
+        finally:
+            places.give_back()
+
+    def _borrow(self) -> Client:
+        while True:
+            try:  # the one used last, so that others can be closed by the server for their silence
+                client = self._idle.pop()
+            except IndexError:
+                return self._make()
+            if client.is_reusable:
+                return client
+            client.close()
+
+    def _take_back(self, client: Client) -> None:
+        if client.is_reusable:
+            self._idle.append(client)
+            if self._places.is_over:
+                self._close_idle()  # by this call or by the one in `close`, whichever comes later
+        else:
+            client.close()
+
+    def close(self) -> None:
+        """Close the idle clients, and the lent ones when they come back."""
+        self._places.end()
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            try:
+                client = self._idle.pop()
+            except IndexError:
+                return
+            client.close()

@@ -4,39 +4,68 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 
 RECEIVE_BYTES = 65_536
 
 
 class Transport:
-    """A connected socket. Its methods raise OSError, TimeoutError among them."""
+    """A connected socket. Its methods raise OSError; a TimeoutError says what has not happened.
+
+    It does not block, and `poll` waits for it: a socket with a time-out asks poll before each call, a request that can
+    be sent at once among them, and an option of the kernel's would begin anew after each signal.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._process = os.getpid()
-        self._timeout_s: float | None = None
+        sock.setblocking(False)
+        self._readable = select.poll()
+        self._readable.register(sock, select.POLLIN)
 
     def send(self, data: bytes, timeout_s: float) -> None:
         """Send all of the bytes."""
-        if timeout_s != self._timeout_s:
-            self._limit(timeout_s)
-        self._sock.sendall(data)
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            self._send_rest(memoryview(data)[sent:], timeout_s)
+
+    def _send_rest(self, data: memoryview, timeout_s: float) -> None:
+        self._sock.settimeout(timeout_s)
+        try:
+            self._sock.sendall(data)
+        except TimeoutError:
+            raise took_nothing(timeout_s) from None
+        finally:
+            self._sock.setblocking(False)
 
     def receive(self, timeout_s: float) -> bytes:
         """Return the bytes that come next, none at the end of the stream."""
-        if timeout_s != self._timeout_s:
-            self._limit(timeout_s)
+        if not self._readable.poll(math.ceil(timeout_s * 1000)):
+            raise no_answer(timeout_s)
         return self._sock.recv(RECEIVE_BYTES)
 
-    def _limit(self, timeout_s: float) -> None:
-        self._sock.settimeout(timeout_s)
-        self._timeout_s = timeout_s
+    def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes:
+        """Send, and return the bytes that come next: the two in fewer steps, for a request and its reply."""
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            self._send_rest(memoryview(data)[sent:], send_timeout_s)
+        if not self._readable.poll(math.ceil(timeout_s * 1000)):
+            raise no_answer(timeout_s)
+        return self._sock.recv(RECEIVE_BYTES)
 
     @property
     def is_quiet(self) -> bool:
@@ -58,12 +87,54 @@ class Transport:
         self._sock.close()
 
 
+class TlsTransport(Transport):
+    """A transport under TLS, where a readable socket need not have bytes for the program."""
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        super().__init__(sock)
+        self._timeout_s = -1.0
+
+    def send(self, data: bytes, timeout_s: float) -> None:
+        """Send all of the bytes."""
+        self._limit(timeout_s)
+        try:
+            self._sock.sendall(data)
+        except TimeoutError:
+            raise took_nothing(timeout_s) from None
+
+    def receive(self, timeout_s: float) -> bytes:
+        """Return the bytes that come next, none at the end of the stream."""
+        self._limit(timeout_s)
+        try:
+            return self._sock.recv(RECEIVE_BYTES)
+        except TimeoutError:
+            raise no_answer(timeout_s) from None
+
+    def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes:
+        """Send, and return the bytes that come next."""
+        self.send(data, send_timeout_s)
+        return self.receive(timeout_s)
+
+    def _limit(self, timeout_s: float) -> None:
+        if timeout_s != self._timeout_s:
+            self._sock.settimeout(timeout_s)
+            self._timeout_s = timeout_s
+
+
+def took_nothing(timeout_s: float) -> TimeoutError:
+    return TimeoutError(f"the server took nothing for {timeout_s:g} s")
+
+
+def no_answer(timeout_s: float) -> TimeoutError:
+    return TimeoutError(f"no answer for {timeout_s:g} s")
+
+
 def open_transport(host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float) -> Transport:
     """Connect, with a TLS handshake if `tls` is given. Raises OSError."""
     sock = socket.create_connection((host, port), timeout_s)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return Transport(sock if tls is None else tls.wrap_socket(sock, server_hostname=host))
+        return Transport(sock) if tls is None else TlsTransport(tls.wrap_socket(sock, server_hostname=host))
     except BaseException:
         sock.close()
         raise
@@ -74,19 +145,47 @@ class Turn:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-
-    def take(self) -> bool:
-        """Take the turn if it is free. Return False if it is not."""
-        return self._lock.acquire(blocking=False)
+        self.take: Callable[[], bool] = partial(self._lock.acquire, False)  # without a frame: it is in every request
+        self.end: Callable[[], None] = self._lock.release
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the turn and take it. Return False if it does not come in time."""
         return self._lock.acquire(timeout=timeout_s)
 
+
+class Places:
+    """The places of a pool. `is_over` once it is closed: no further place is given then."""
+
+    def __init__(self, count: int) -> None:
+        self.is_over = False
+        self._free = count
+        self._changed = threading.Condition()
+
+    def take(self, timeout_s: float) -> bool:
+        """Take a place. Return False if none becomes free in time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free or self.is_over, timeout_s)
+            if self.is_over or not self._free:
+                return False
+            self._free -= 1
+            return True
+
+    def give_back(self) -> None:
+        """Give a place back."""
+        with self._changed:
+            self._free += 1
+            self._changed.notify()
+
     def end(self) -> None:
-        self._lock.release()
+        """Give no further place, and tell those who wait."""
+        with self._changed:
+            self.is_over = True
+            self._changed.notify_all()
 
 
 def shielded() -> AbstractContextManager[object]:
     """Return a block, which nothing but a signal's handler cuts off in this kind of client."""
-    return nullcontext()
+    return _NOTHING
+
+
+_NOTHING = nullcontext()

@@ -21,6 +21,7 @@ from collections import deque
 from enum import Enum
 
 from staniel.protocol.client.replies import (
+    VALUE_LINE,
     Dump,
     Error,
     Item,
@@ -86,6 +87,13 @@ class Conversation:
 
         Use `noreply` only with a server of the memcached dialect: Kestrel's dialect replies anyway.
         """
+        if len(requests) == 1:  # the usual case, in fewer steps
+            (request,) = requests
+            data = writer(request)(request)
+            kind = type(request)
+            if kind in FINALS and not (kind in _WITH_NOREPLY and request.noreply):  # type: ignore[union-attr]
+                self._expected.append(request)
+            return data
         pieces = [writer(request)(request) for request in requests]
         for request in requests:
             if type(request) in FINALS and not (isinstance(request, _WITH_NOREPLY) and request.noreply):
@@ -102,6 +110,12 @@ class Conversation:
             if len(self._tail) < self._need:
                 return []
             data, self._tail = bytes(self._tail), bytearray()
+        elif len(self._expected) == 1 and self._state is ConversationState.OPEN:
+            # The usual case: one reply to one request, whole.
+            whole = _whole_reply(data, self._expected[0])
+            if whole is not None:
+                self._expected.popleft()
+                return [whole]
         replies: list[Reply] = []
         at = 0
         while at < len(data) and self._state is ConversationState.OPEN:
@@ -209,6 +223,26 @@ class Conversation:
         replies.append(ProtocolViolation(line, why))
         self._state = ConversationState.ERROR
         return len(data)
+
+
+def _whole_reply(data: bytes, request: Request) -> Reply | None:
+    """Return the reply if `data` is that, neither less nor more, and it is of the frequent kinds: what `_read` would
+    find in more steps.
+    """
+    kind = type(request)
+    final = FINALS[kind].get(data[:-1])
+    if final is not None:
+        return final if data.endswith(b"\n") and kind not in _MANY_LINES else None
+    if kind is not memcache.Get or not data.endswith(b"\r\nEND\r\n"):
+        return None
+    match = VALUE_LINE.match(data)
+    if match is None:
+        return None
+    key, flags, length, number = match.groups()
+    start = match.end()
+    if len(data) != start + int(length) + 7 or (request.key != key and request.queue != key.decode("latin-1")):  # type: ignore[union-attr]
+        return None
+    return Item(data[start:-7], int(flags), None if number is None else int(number), key)
 
 
 def _was_asked(head: ValueHead, request: memcache.Get | memcache.Monitor | memcache.GetMany) -> bool:

@@ -103,6 +103,9 @@ class ValueHead(Struct, frozen=True, gc=False):
     id: int | None
 
 
+VALUE_LINE = re.compile(rb"VALUE ([^ \r\n]+) ([0-9]{1,10}) ([0-9]{1,10})(?: ([0-9]{1,20}))?\r\n")
+"""A VALUE line at the start of what has come."""
+
 _HEAD = re.compile(rb"VALUE ([^ ]+) ([0-9]{1,10}) ([0-9]{1,10})(?: ([0-9]{1,20}))?\r")
 
 

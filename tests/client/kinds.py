@@ -69,13 +69,35 @@ class AdaptedItems:
         raise StopAsyncIteration
 
 
-def play(kind: str, body: Body, *, jobs: bool = False) -> None:
-    """Run `body` with the class of clients of this kind, or of clients for jobs."""
+class AdaptedPool(Adapted):
+    adapts = staniel.client.Pool
+
+    @asynccontextmanager
+    async def client(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        with self.blocking.client(*args, **options) as client:
+            yield AdaptedLent(client)
+
+
+class AdaptedLent(Adapted):
+    """A client that a pool has lent: the same one is equal to itself."""
+
+    def __init__(self, client: Any) -> None:
+        self.blocking = client
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AdaptedLent) and other.blocking is self.blocking
+
+    def __hash__(self) -> int:
+        return id(self.blocking)
+
+
+def play(kind: str, body: Body, *, of: str = "Client") -> None:
+    """Run `body` with the class of this kind: of Client, Jobs or Pool."""
     make: Callable[..., Any]
     if kind == "blocking":
-        make = AdaptedJobs if jobs else Adapted
+        make = {"Client": Adapted, "Jobs": AdaptedJobs, "Pool": AdaptedPool}[of]
     else:
-        make = staniel.client.aio.Jobs if jobs else staniel.client.aio.Client
+        make = getattr(staniel.client.aio, of)
     backend = "asyncio" if kind == "blocking" else kind
 
     async def whole() -> None:

@@ -195,6 +195,64 @@ def test_a_fork_is_noticed_and_the_parents_connection_goes_on(server: Server) ->
 
 
 @each_loop
+def test_a_fork_is_noticed_by_the_clients_of_a_loop(server: Server, kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address) as client:
+            await client.put("jobs", b"a")
+            held = await client.open("jobs")
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:
+                in_thread = threading.Thread(
+                    target=lambda: anyio.run(of_child, client, writer, backend=kind), daemon=True
+                )
+                in_thread.start()
+                in_thread.join(30)
+                os._exit(0)
+            await anyio.to_thread.run_sync(os.waitpid, child, 0)
+            assert os.read(reader, 1000).startswith(b"not done: this process was forked after the client had connected")
+            os.close(reader)
+            os.close(writer)
+            await client.confirm(held)
+            assert await client.version()
+
+    async def of_child(client: Any, writer: int) -> None:
+        try:
+            await client.put("jobs", b"never")
+        except ConnectionLost as lost:
+            os.write(writer, f"{lost.outcome.value}: {lost}".encode())
+        await client.close()
+
+    play(kind, body)
+    assert drain(server.address, "jobs") == []
+
+
+@each_kind
+def test_a_client_that_is_closed_gives_its_items_back_though_a_fork_has_its_descriptor(
+    server: Server, kind: str
+) -> None:
+    async def body(make: Make) -> None:
+        client = make(*server.address)
+        await client.put("jobs", b"a")
+        assert await client.open("jobs") is not None
+        inner = client.blocking if kind == "blocking" else client
+        copy = os.dup(descriptor_of(inner._connection.transport))
+        await client.close()
+        async with make(*server.address) as other:
+            assert (await other.get("jobs", wait_s=20)).data == b"a"
+        os.close(copy)
+
+    play(kind, body)
+
+
+def descriptor_of(transport: Any) -> int:
+    """Return the descriptor of a connection's socket."""
+    if hasattr(transport, "_sock"):
+        return int(transport._sock.fileno())
+    return int(transport._transport.get_extra_info("socket").fileno())
+
+
+@each_loop
 @pytest.mark.parametrize("call", CALLS)
 def test_a_late_answer_after_a_cancellation_is_nobodys(call: str, kind: str) -> None:
     async def body(make: Make) -> None:

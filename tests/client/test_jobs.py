@@ -45,7 +45,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def playing_jobs(kind: str, body: Any) -> None:
-    play(kind, body, jobs=True)
+    play(kind, body, of="Jobs")
 
 
 @each_kind

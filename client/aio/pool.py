@@ -1,0 +1,126 @@
+"""Clients that are shared: each is lent to one task at a time.
+
+A lent client is the borrower's alone, so open items can be ended by their ids. One that comes back with open items, or
+whose connection was lost, is closed; the server then puts the items back.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+
+from staniel.client.aio.client import Client
+from staniel.client.aio.transport import Places
+from staniel.client.errors import Busy
+
+
+class Pool:
+    """Connections to one server, at most `max_clients`, made when they are needed. The other arguments are those of
+    Client.
+
+    A process that was forked begins with an empty pool of its own.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 22133,
+        *,
+        max_clients: int = 8,
+        tls: ssl.SSLContext | None = None,
+        user: str = "",
+        secret: str = "",
+        connect_timeout_s: float = 10,
+        answer_timeout_s: float = 30,
+    ) -> None:
+        """Prepare a pool; nothing is sent yet. Raises ValueError as Client does, and for `max_clients` below 1."""
+        if max_clients < 1:
+            raise ValueError(f"max_clients is a number from 1 up, not {max_clients}")
+        self._max_clients = max_clients
+
+        def make() -> Client:
+            return Client(
+                host,
+                port,
+                tls=tls,
+                user=user,
+                secret=secret,
+                connect_timeout_s=connect_timeout_s,
+                answer_timeout_s=answer_timeout_s,
+            )
+
+        make()  # a login that cannot be sent is refused now
+        self._make = make
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._idle: list[Client] = []
+        self._places = Places(self._max_clients)
+
+    async def __aenter__(self) -> Pool:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def client(self, *, wait_s: float = 10) -> AsyncIterator[Client]:
+        """Yield a connected client, lent for the length of the block. Raises Busy if none becomes free within `wait_s`,
+        ConnectionLost if the server cannot be reached.
+        """
+        if os.getpid() != self._process:
+            before = self._idle
+            self._begin()
+            for each in before:
+                await each.close()  # this process's descriptor alone: the connection is the parent's
+        places = self._places
+        if not await places.take(wait_s):
+            if places.is_over:
+                raise ValueError("the pool is closed; make another")
+            raise Busy(f"all {self._max_clients} clients of the pool are lent, and none came back in {wait_s:g} s")
+        try:
+            client = await self._borrow()
+            try:
+                await client.connect()
+                yield client
+            finally:
+                await self._take_back(client)
+        finally:
+            places.give_back()
+
+    async def _borrow(self) -> Client:
+        while True:
+            try:  # the one used last, so that others can be closed by the server for their silence
+                client = self._idle.pop()
+            except IndexError:
+                return self._make()
+            if client.is_reusable:
+                return client
+            await client.close()
+
+    async def _take_back(self, client: Client) -> None:
+        if client.is_reusable:
+            self._idle.append(client)
+            if self._places.is_over:
+                await self._close_idle()  # by this call or by the one in `close`, whichever comes later
+        else:
+            await client.close()
+
+    async def close(self) -> None:
+        """Close the idle clients, and the lent ones when they come back."""
+        self._places.end()
+        await self._close_idle()
+
+    async def _close_idle(self) -> None:
+        while self._idle:
+            try:
+                client = self._idle.pop()
+            except IndexError:
+                return
+            await client.close()

@@ -1,10 +1,10 @@
 """Clients for Staniel and for any other server that speaks Kestrel's memcache protocol. See docs/client.md.
 
-No client retries by itself: the program decides when to retry, and `examples/` shows one way. `aio/` has the client for
-asyncio and trio, on anyio (an extra), of which `blocking/` is made, which needs the standard library alone; `kombu/` is
-the transport for kombu and Celery; `client`, `connection` and `monitoring` are the older client, for trio. `messages`,
-`job_messages`, `talk` and `errors` are what they share, and `protocol/client` has the bytes. Nothing here may need the
-server's packages.
+No client but MultiClient retries by itself: the program decides when to, and `examples/` shows one way. `aio/` has the
+client for asyncio and trio, on anyio (an extra), of which `blocking/` is made, which needs the standard library alone;
+`kombu/` is the transport for kombu and Celery; `client`, `connection` and `monitoring` are the older client, for trio.
+`messages`, `job_messages`, `servers`, `talk` and `errors` are what they share, and `protocol/client` has the bytes.
+Nothing here may need the server's packages.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from staniel.client.blocking.client import Client
 from staniel.client.blocking.jobs import Jobs
+from staniel.client.blocking.multi import MultiClient
 from staniel.client.blocking.pool import Pool
 from staniel.client.errors import (
     Busy,
@@ -28,6 +29,7 @@ from staniel.client.errors import (
     Refused,
 )
 from staniel.client.job_messages import id_for
+from staniel.client.messages import ServerItem
 from staniel.protocol.client.replies import Item
 from staniel.protocol.client.workq.replies import Job, JobResult
 
@@ -49,12 +51,14 @@ __all__ = [
     "JobResult",
     "Jobs",
     "Monitoring",
+    "MultiClient",
     "NoJob",
     "NotAllStored",
     "NotOpen",
     "Outcome",
     "Pool",
     "Refused",
+    "ServerItem",
     "TrioClient",
     "connect",
     "id_for",

@@ -25,6 +25,16 @@ class Batch(NamedTuple):
     not_open: list[Item]
 
 
+class ServerItem(Item, frozen=True, gc=False):
+    """An item of a MultiClient, with the `server` that it came from: there it is ended."""
+
+    server: tuple[str, int] = ("", 0)
+
+    def without_server(self) -> Item:
+        """Return the item as the client of its server knows it."""
+        return Item(self.data, self.flags, self.id, self.key)
+
+
 def milliseconds(seconds: float) -> int:
     """Return the milliseconds to wait. Raises ValueError for a wait that the protocol cannot express, such as an
     endless one.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE, TARGET = ROOT / "client" / "aio", ROOT / "client" / "blocking"
-FILES = ("client.py", "connection.py", "jobs.py", "monitoring.py", "pool.py")
+FILES = ("client.py", "connection.py", "jobs.py", "monitoring.py", "multi.py", "pool.py")
 HEAD = (
     "# Made of client/aio/{name} by packaging/blocking_client.py (`make blocking`): change that file, not this one.\n"
 )
@@ -25,6 +25,8 @@ SUBSTITUTIONS = (
     (r"\bAsyncIterator\b", "Iterator"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
+    (r"\bAwaitable, ", ""),
+    (r"\bAwaitable\[([^\]]+)\]", r"\1"),
     (r"\bstaniel\.client\.aio\b", "staniel.client.blocking"),
     (r"\b(another|each|one) task\b", r"\1 thread"),
     (r"`async with` block", "`with` block"),

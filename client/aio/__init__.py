@@ -1,8 +1,8 @@
 """The client for asyncio and trio, on anyio (the extra `aio`). See docs/client.md.
 
-`client`, `pool` and `jobs` have what programs call, `connection` one connection with its time-outs, `monitoring` the
-items of a monitor. Of these the blocking client is made, by `packaging/blocking_client.py`; only `transport` has a twin
-written by hand. `asyncio_socket` and `trio_socket` are the sockets of the two loops.
+`client`, `multi`, `pool` and `jobs` have what programs call, `connection` one connection with its time-outs,
+`monitoring` the items of a monitor. Of these the blocking client is made, by `packaging/blocking_client.py`; only
+`transport` has a twin written by hand. `asyncio_socket` and `trio_socket` are the sockets of the two loops.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from staniel.client.aio.client import Client
 from staniel.client.aio.jobs import Jobs
 from staniel.client.aio.monitoring import Monitoring
+from staniel.client.aio.multi import MultiClient
 from staniel.client.aio.pool import Pool
 from staniel.client.errors import (
     Busy,
@@ -25,6 +26,7 @@ from staniel.client.errors import (
     Refused,
 )
 from staniel.client.job_messages import id_for
+from staniel.client.messages import ServerItem
 from staniel.protocol.client.replies import Item
 from staniel.protocol.client.workq.replies import Job, JobResult
 
@@ -41,11 +43,13 @@ __all__ = [
     "JobResult",
     "Jobs",
     "Monitoring",
+    "MultiClient",
     "NoJob",
     "NotAllStored",
     "NotOpen",
     "Outcome",
     "Pool",
     "Refused",
+    "ServerItem",
     "id_for",
 ]

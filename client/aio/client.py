@@ -70,6 +70,7 @@ class Client:
         it. A server that is silent for longer than its wait plus `answer_timeout_s` counts as lost. Raises ValueError
         for a name or secret with blanks.
         """
+        self.address = (host, port)
         self._login = login(user, secret.encode("utf-8", "surrogateescape")) if user or secret else None
         self._connect_timeout_s = connect_timeout_s
         self._connection: Connection[Request, Reply] = Connection((host, port), tls, answer_timeout_s, Conversation())
@@ -100,6 +101,11 @@ class Client:
         if connection.state is not ConnectionState.OPEN or connection.transport is None or self._open:
             return False
         return connection.transport.is_quiet
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the connection is closed: every later call raises ConnectionLost."""
+        return self._connection.state is ConnectionState.CLOSED
 
     async def _log_in(self, request: Request) -> None:
         connection = self._connection

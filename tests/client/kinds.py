@@ -56,6 +56,10 @@ class AdaptedJobs(Adapted):
     adapts = staniel.client.Jobs
 
 
+class AdaptedMulti(Adapted):
+    adapts = staniel.client.MultiClient
+
+
 class AdaptedItems:
     def __init__(self, items: Any) -> None:
         self._items = items
@@ -92,10 +96,10 @@ class AdaptedLent(Adapted):
 
 
 def play(kind: str, body: Body, *, of: str = "Client") -> None:
-    """Run `body` with the class of this kind: of Client, Jobs or Pool."""
+    """Run `body` with the class of this kind: of Client, MultiClient, Jobs or Pool."""
     make: Callable[..., Any]
     if kind == "blocking":
-        make = {"Client": Adapted, "Jobs": AdaptedJobs, "Pool": AdaptedPool}[of]
+        make = {"Client": Adapted, "Jobs": AdaptedJobs, "Pool": AdaptedPool, "MultiClient": AdaptedMulti}[of]
     else:
         make = getattr(staniel.client.aio, of)
     backend = "asyncio" if kind == "blocking" else kind

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from staniel.client import Client, Jobs
+from staniel.client import Client, Jobs, MultiClient
 from tests.support.process import running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,5 +68,12 @@ def test_the_table_has_every_call() -> None:
     tables = TEXT.split("| call |")[1:]
     for table, kind in zip(tables, (Client, Jobs), strict=True):
         named = set(re.findall(r"`(\w+)\(", table.partition("\n\n")[0]))
-        public = {name for name in dir(kind) if not name.startswith("_")} - {"is_reusable"}
+        public = {name for name in dir(kind) if not name.startswith("_")} - {"is_reusable", "is_lost"}
         assert named - {kind.__name__} == public - ({"connect", "close"} - named)
+
+
+def test_the_table_of_several_servers_has_every_call() -> None:
+    table = TEXT.split("| request |")[1].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)[`(]", "\n".join(line.split("|")[1] for line in table.splitlines()[2:])))
+    public = {name for name in dir(MultiClient) if not name.startswith("_")}
+    assert named - {"MultiClient"} == public - {"close"}

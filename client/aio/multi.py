@@ -1,0 +1,366 @@
+"""A client of several servers: puts are spread over them, gets are fair to all, and a lost one is set aside.
+
+Unlike Client it connects again by itself, and says which requests it repeats: those of which it is known that they have
+had no effect. `client/servers.py` decides which server is asked, without sockets.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TypeVar
+
+from staniel.client.aio.client import Client
+from staniel.client.aio.transport import Turn
+from staniel.client.errors import Busy, ClientError, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
+from staniel.client.messages import ServerItem, milliseconds
+from staniel.client.servers import REDIRECTS_MAX, Address, Servers, leader_of
+from staniel.protocol.client.replies import Item
+
+ValueT = TypeVar("ValueT")
+Ask = Callable[[Client], Awaitable[ValueT]]
+
+TURN_S_MIN = 0.01
+TURN_S_MAX = 0.25
+"""The time for which one server holds a waiting get before all others are asked: the least first, then twice that."""
+
+BUSY = "another task is using this client; give each task one of its own"
+
+
+class MultiClient:
+    """Connections to several servers, one to each, for one request at a time, of one task at a time.
+
+    A connection is made when its server's turn comes, and again after it was lost. A process that was forked begins
+    with connections of its own.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[Address],
+        *,
+        repeat_unknown: bool = False,
+        tls: ssl.SSLContext | None = None,
+        user: str = "",
+        secret: str = "",
+        connect_timeout_s: float = 2,
+        answer_timeout_s: float = 30,
+    ) -> None:
+        """Prepare a client of `servers`, each a host and a port; nothing is sent yet.
+
+        A put of which it is not known whether it is stored raises ConnectionLost; with `repeat_unknown` it is put on
+        the next server, and may be there twice. The other arguments are those of Client, for all servers; a leader that
+        a server names gets them as well. Raises ValueError as Client does, and for no server, or one that is named
+        twice.
+        """
+        self._servers = Servers([(host, port) for host, port in servers], _chance)
+        self._repeat_unknown = repeat_unknown
+
+        def make(address: Address) -> Client:
+            return Client(
+                *address,
+                tls=tls,
+                user=user,
+                secret=secret,
+                connect_timeout_s=connect_timeout_s,
+                answer_timeout_s=answer_timeout_s,
+            )
+
+        make(self._servers.addresses[0])  # a login that cannot be sent is refused now
+        self._make = make
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._clients: dict[Address, Client] = {}
+        self._turn = Turn()
+        self._is_closed = False
+
+    async def __aenter__(self) -> MultiClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections. Open reads go back to the head of their queues."""
+        self._is_closed = True
+        for client in list(self._clients.values()):
+            await client.close()
+
+    # put
+
+    async def put(self, queue: str, data: bytes, *, ttl_s: float | None = None, flags: int = 0) -> None:
+        """Append an item on the next server. Raises Full if it is that on all of them, Refused.
+
+        A server that cannot be reached, refuses for a reason of its own (SERVER_ERROR) or is full has not stored the
+        item, so the next one is asked. ConnectionLost with the outcome UNKNOWN says that one may have stored it: it is
+        then put nowhere else, unless `repeat_unknown` was asked for. With NOT_DONE none has it.
+        """
+
+        async def ask(client: Client) -> None:
+            await client.put(queue, data, ttl_s=ttl_s, flags=flags)
+
+        await self._on_one(ask, self._repeat_unknown)
+
+    async def put_many(self, queue: str, items: Sequence[bytes], *, ttl_s: float | None = None, flags: int = 0) -> None:
+        """Append items in order, all of them on the next server: as `put`. Raises NotAllStored.
+
+        Once a server has stored some, the others are put nowhere else.
+        """
+
+        async def ask(client: Client) -> None:
+            try:
+                await client.put_many(queue, items, ttl_s=ttl_s, flags=flags)
+            except NotAllStored as error:
+                if len(error.refused) == len(items):
+                    raise error.refused[0] from error  # none is stored
+                raise
+
+        await self._on_one(ask, self._repeat_unknown)
+
+    # read
+
+    async def get(self, queue: str, *, wait_s: float = 0) -> ServerItem | None:
+        """Take the next item of any server, None if none comes within `wait_s`. Servers are asked in turns, and none is
+        waited for while another has an item. Raises ConnectionLost if none can be reached, or if it has an `item`:
+        that is done, or it will be delivered again.
+        """
+        return await self._read(queue, wait_s, lambda client, turn_s: client.get(queue, wait_s=turn_s))
+
+    async def peek(self, queue: str, *, wait_s: float = 0) -> ServerItem | None:
+        """Return the next item of any server and leave it there. Another client may take it at any moment."""
+        return await self._read(queue, wait_s, lambda client, turn_s: client.peek(queue, wait_s=turn_s))
+
+    async def open(self, queue: str, *, wait_s: float = 0) -> ServerItem | None:
+        """Open the next item of any server, None if none comes within `wait_s`. End it with `confirm` or `abort`, which
+        go to the server that it came from.
+        """
+        return await self._read(queue, wait_s, lambda client, turn_s: client.open(queue, wait_s=turn_s))
+
+    @asynccontextmanager
+    async def reserve(self, queue: str, *, wait_s: float = 0) -> AsyncIterator[ServerItem | None]:
+        """Open the next item of any server for the length of the block, None if none comes within `wait_s`. It ends as
+        in Client.reserve, on the server that it came from.
+        """
+        item = await self.open(queue, wait_s=wait_s)
+        if item is None:
+            yield None
+            return
+        client = self._clients[item.server]
+        mine = item.without_server()
+        try:
+            yield item
+        except BaseException:
+            if client._holds(mine):  # else the block has ended it
+                await client._hand_back(mine)
+            raise
+        if client._holds(mine):
+            await client._confirm_at_end(queue, mine)
+
+    async def confirm(self, item: ServerItem) -> None:
+        """Close an open item on its server: it is done, and gone for good. Raises as Client.confirm; NotOpen also if
+        the connection was lost meanwhile, by which the item went back.
+        """
+        await self._holder(item).confirm(item.without_server())
+
+    async def abort(self, item: ServerItem) -> None:
+        """Hand an open item back to the head of its queue. Raises NotOpen if it is not open any more."""
+        await self._holder(item).abort(item.without_server())
+
+    async def extend(self, item: ServerItem) -> None:
+        """Let the time of an open item begin again. Raises NotOpen if it has timed out."""
+        await self._holder(item).extend(item.without_server())
+
+    def _holder(self, item: ServerItem) -> Client:
+        self._look()
+        client = self._clients.get(item.server)
+        if client is None:
+            raise NotOpen(f"this client has no item of {item.server[0]}:{item.server[1]} open", item)
+        return client
+
+    # the rest
+
+    async def delete(self, queue: str) -> bool:
+        """Delete a queue with all its items on each server. Return False if no server had it. Raises the first error
+        after all servers were asked.
+        """
+        return any(is_there for _, is_there in await self._on_all(lambda client: client.delete(queue)))
+
+    async def flush(self, queue: str) -> None:
+        """Remove all items except open ones on each server. Raises the first error after all servers were asked."""
+        await self._on_all(lambda client: client.flush(queue))
+
+    async def stats(self) -> dict[Address, dict[str, str]]:
+        """Return the statistics of each server that replies. Raises ConnectionLost if none does."""
+        return dict(await self._on_all(lambda client: client.stats(), in_part=True))
+
+    async def version(self) -> dict[Address, str]:
+        """Return the version of each server that replies. Raises ConnectionLost if none does."""
+        return dict(await self._on_all(lambda client: client.version(), in_part=True))
+
+    # internal
+
+    def _look(self) -> None:
+        """Begin anew in a forked process. Raises ConnectionLost after `close`."""
+        if os.getpid() != self._process:
+            self._begin()  # the connections are the parent's
+        if self._is_closed:
+            raise ConnectionLost("closed by this program", Outcome.NOT_DONE)
+
+    def _take_turn(self) -> None:
+        self._look()
+        if not self._turn.take():
+            raise Busy(BUSY)
+
+    async def _client(self, address: Address) -> Client:
+        client = self._clients.get(address)
+        if client is not None and client.is_lost:
+            await client.close()
+            client = None
+        if client is None:
+            client = self._clients[address] = self._make(address)
+        return client
+
+    async def _ask(self, address: Address, ask: Ask[ValueT]) -> ValueT:
+        """Ask one server, or the leader that it names. Raises ClientError, whose server is set aside if it is lost."""
+        redirects = 0
+        while True:
+            try:
+                value = await ask(await self._client(address))
+            except Refused as error:
+                leader = leader_of(str(error))
+                if leader is None or redirects == REDIRECTS_MAX:
+                    raise
+                redirects += 1
+                self._servers.follows(address, leader, time.monotonic())
+                address = leader
+            except ConnectionLost:
+                self._servers.lost(address, time.monotonic())
+                raise
+            else:
+                self._servers.heard(address)
+                return value
+
+    async def _on_one(self, ask: Ask[None], repeat_unknown: bool) -> None:
+        """Ask servers in turn until one has done it. Raises the first error that is worth more than a lost server."""
+        self._take_turn()
+        try:
+            errors: list[ClientError] = []
+            for address in self._servers.in_turn(time.monotonic()):
+                try:
+                    return await self._ask(address, ask)
+                except ClientError as error:
+                    if not _may_ask_next(error, repeat_unknown):
+                        raise
+                    errors.append(error)
+            raise _worst(errors)
+        finally:
+            self._turn.end()
+
+    async def _read(
+        self, queue: str, wait_s: float, ask: Callable[[Client, float], Awaitable[Item | None]]
+    ) -> ServerItem | None:
+        """Ask all servers in turn; then let one hold a waiting get for a while, and ask the others again."""
+        until_s = time.monotonic() + milliseconds(wait_s) / 1000
+        turn_s = 0.0
+        self._take_turn()
+        try:
+            while True:
+                errors: list[ClientError] = []
+                addresses = self._servers.in_turn(time.monotonic())
+                for number, address in enumerate(addresses):
+                    is_last = number == len(addresses) - 1
+                    now_s = time.monotonic()
+                    held_s = max(0.0, min(turn_s, until_s - now_s)) if is_last else 0.0
+                    try:
+                        item, server = await self._ask(address, _located(ask, held_s))
+                    except ClientError as error:
+                        if not _may_read_on(error):
+                            raise
+                        errors.append(error)
+                        continue
+                    if item is not None:
+                        return ServerItem(item.data, item.flags, item.id, item.key, server)
+                if len(errors) == len(addresses):
+                    raise _worst(errors)
+                if time.monotonic() >= until_s:
+                    return None
+                turn_s = self._next_turn_s(turn_s, len(addresses))
+        finally:
+            self._turn.end()
+
+    def _next_turn_s(self, turn_s: float, count: int) -> float:
+        """Return how long the last server asked holds the next get: one alone until another one is asked again."""
+        if count == 1:
+            now_s = time.monotonic()
+            due_s = self._servers.next_due_s(now_s)
+            return math.inf if due_s is None else max(TURN_S_MIN, due_s - now_s)
+        return min(TURN_S_MAX, max(TURN_S_MIN, turn_s * 2))
+
+    async def _on_all(self, ask: Ask[ValueT], *, in_part: bool = False) -> list[tuple[Address, ValueT]]:
+        """Ask every server, also those that are set aside. `in_part`: an error counts only if all have one."""
+        self._take_turn()
+        try:
+            values: list[tuple[Address, ValueT]] = []
+            errors: list[ClientError] = []
+            for address in self._servers.addresses:
+                try:
+                    values.append((address, await self._ask(address, ask)))
+                except ClientError as error:
+                    errors.append(error)
+            if errors and not (in_part and values):
+                raise errors[0]
+            return values
+        finally:
+            self._turn.end()
+
+
+def _chance() -> float:
+    """Return a random number from 0 up to 1."""
+    return int.from_bytes(os.urandom(4)) / 2**32
+
+
+def _located(ask: Callable[[Client, float], Awaitable[Item | None]], turn_s: float) -> Ask[tuple[Item | None, Address]]:
+    """Return `ask` with the address of the server that was asked in the end: a leader may be another one."""
+
+    async def located(client: Client) -> tuple[Item | None, Address]:
+        return await ask(client, turn_s), client.address
+
+    return located
+
+
+def _may_ask_next(error: ClientError, repeat_unknown: bool) -> bool:
+    """Return True if a put that raised `error` may be given to another server."""
+    if isinstance(error, ConnectionLost):
+        return error.outcome is Outcome.NOT_DONE or repeat_unknown
+    return isinstance(error, Full) or _is_of_the_server(error)
+
+
+def _may_read_on(error: ClientError) -> bool:
+    """Return True if another server may be read after `error`: no item of it is in the program's hands."""
+    if isinstance(error, ConnectionLost):
+        return error.item is None
+    return _is_of_the_server(error)
+
+
+def _is_of_the_server(error: ClientError) -> bool:
+    """Return True for a refusal for a reason of the server's: another server may have none."""
+    return isinstance(error, Refused) and str(error).startswith("SERVER_ERROR")
+
+
+def _worst(errors: list[ClientError]) -> ClientError:
+    """Return the error to raise when no server did it: one of unknown outcome, else a refusal, else a lost one."""
+    for error in errors:
+        if error.outcome is Outcome.UNKNOWN:
+            return error
+    for error in errors:
+        if not isinstance(error, ConnectionLost):
+            return error
+    return errors[0]

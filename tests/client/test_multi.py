@@ -1,0 +1,427 @@
+"""MultiClient over real servers, and over some that play a script: where items go, come from and end, and what is known
+when a server is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import staniel.client.aio.multi
+import staniel.client.blocking.multi
+from staniel.client import Busy, ConnectionLost, Full, MultiClient, NotAllStored, NotOpen, Outcome, Refused
+from tests.client.fake_server import HANG_UP, Answer, FakeServer, playing
+from tests.client.fake_server import item as item_of
+from tests.client.kinds import each_kind, play
+from tests.support.process import Server, running, until
+from tests.support.wire import drain, stats
+
+Make = Callable[..., Any]
+STORED, FULL, END, DELETED = b"STORED\r\n", b"NOT_STORED\r\n", b"END\r\n", b"DELETED\r\n"
+NOWHERE = ("127.0.0.1", 1)
+
+
+def item(data: bytes) -> bytes:
+    return item_of(data, b"q")  # without options, as for waits of any length
+
+
+def multi(kind: str, body: Callable[[Make], Any]) -> None:
+    """Run `body` with clients that begin with the first server."""
+
+    def fixed(make: Make) -> Make:
+        def made(*args: Any, **options: Any) -> Any:
+            client = make(*args, **options)
+            servers = (client.blocking if kind == "blocking" else client)._servers
+            servers._next = 0
+            return client
+
+        return made
+
+    async def whole(make: Make) -> None:
+        await body(fixed(make))
+
+    play(kind, whole, of="MultiClient")
+
+
+@contextmanager
+def scripted(*scripts: list[Answer]) -> Iterator[list[FakeServer]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(playing(*script)) for script in scripts]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with running(tmp_path / "a") as a, running(tmp_path / "b") as b:
+        yield a, b
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        for module in (staniel.client.aio.multi, staniel.client.blocking.multi):
+            patch.setattr(module, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@each_kind
+def test_puts_are_spread_and_gets_are_fair_to_all(two: tuple[Server, Server], kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([server.address for server in two]) as client:
+            for number in range(6):
+                await client.put("jobs", b"%d" % number)
+            assert [int(stats(server.address)["queue_jobs_items"]) for server in two] == [3, 3]
+            taken = [await client.get("jobs") for _ in range(6)]
+            assert {one.data for one in taken[:2]} == {b"0", b"1"}
+            assert sorted(one.data for one in taken) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+            assert await client.get("jobs") is None
+            await client.put_many("lines", [b"a", b"b", b"c"])
+        assert sorted(drain(server.address, "lines") for server in two) == [[], [b"a", b"b", b"c"]]
+
+    multi(kind, body)
+
+
+@each_kind
+def test_a_long_queue_of_one_server_does_not_hide_the_item_of_another(two: tuple[Server, Server], kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([two[0].address]) as one, make([two[1].address]) as other:
+            await one.put_many("jobs", [b"many"] * 100)
+            await other.put("jobs", b"one")
+        async with make([server.address for server in two]) as client:
+            assert {(await client.get("jobs")).data for _ in range(2)} == {b"many", b"one"}
+
+    multi(kind, body)
+
+
+@each_kind
+def test_a_waiting_get_is_not_held_by_a_server_that_is_idle(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([idle.address, busy.address]) as client:
+            taken = await client.get("q", wait_s=3600)
+            assert (taken.data, taken.server) == (b"a", busy.address)
+
+    with scripted([END] * 9, [END, END, END, item(b"a"), DELETED]) as (idle, busy):
+        multi(kind, body)
+        waits = [piece.partition(b"/t=")[2].partition(b"/")[0] for piece in idle.heard + busy.heard[:-1]]
+        assert all(int(wait) <= 250 for wait in waits if wait) and any(waits)
+        for server in (idle, busy):  # between two waits on one server, the other one is asked
+            assert not [b for a, b in zip(server.heard, server.heard[1:], strict=False) if b"/t=" in a and b"/t=" in b]
+
+
+@each_kind
+def test_a_single_server_holds_a_waiting_get_as_long_as_it_may(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([server.address]) as client:
+            assert (await client.get("q", wait_s=3600)).data == b"a"
+
+    with playing(END, item(b"a"), DELETED) as server:
+        multi(kind, body)
+        assert int(server.heard[1].partition(b"/t=")[2].partition(b"/")[0]) > 3_500_000
+
+
+@each_kind
+def test_the_only_server_that_is_not_set_aside_holds_a_get_until_another_is_asked_again(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(make: Make) -> None:
+        async with make([ill.address, well.address]) as client:
+            assert (await client.get("q", wait_s=3600)).data == b"a"
+
+    Clock(monkeypatch)
+    with scripted([HANG_UP], [END, END, item(b"a"), DELETED]) as (ill, well):
+        multi(kind, body)
+        waits = [int(piece.partition(b"/t=")[2].partition(b"/")[0] or 0) for piece in well.heard[:3]]
+        assert waits[:2] == [0, 10] and 50 <= waits[2] <= 100  # a server that was lost once is set aside so long
+
+
+@each_kind
+def test_an_item_that_comes_to_any_server_ends_a_wait(two: tuple[Server, Server], kind: str) -> None:
+    def put(server: Server) -> None:
+        assert until(lambda: all(int(stats(each.address)["cmd_get"]) for each in two))
+        with MultiClient([server.address]) as other:
+            other.put("jobs", b"a")
+
+    async def body(make: Make) -> None:
+        for server in two:
+            async with make([each.address for each in two]) as client:
+                thread = threading.Thread(target=put, args=(server,))
+                thread.start()
+                taken = await client.get("jobs", wait_s=60)
+                thread.join()
+                assert (taken.data, taken.server) == (b"a", server.address)
+
+    multi(kind, body)
+
+
+@each_kind
+def test_a_dead_server_is_set_aside_and_comes_back(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(make: Make) -> None:
+        async with make([ill.address, well.address]) as client:
+            assert await client.get("q") is None  # the ill one hangs up, the other one replies
+            for _ in range(4):
+                await client.put("q", b"a")
+            assert (len(ill.heard), len(well.heard)) == (1, 5)
+            clock.now_s += 1
+            for _ in range(4):
+                await client.put("q", b"a")
+            assert (len(ill.heard), len(well.heard)) == (3, 7)
+
+    clock = Clock(monkeypatch)
+    with scripted([HANG_UP, STORED, STORED], [END] + [STORED] * 6) as (ill, well):
+        multi(kind, body)
+
+
+@each_kind
+def test_a_server_that_is_not_there_costs_no_put_and_no_get(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([NOWHERE, server.address]) as client:
+            await client.put("q", b"a")
+            await client.put_many("q", [b"a"])
+            assert await client.get("q") is None
+        async with make([NOWHERE]) as client:
+            for call in (client.put("q", b"a"), client.get("q", wait_s=60), client.flush("q"), client.stats()):
+                with pytest.raises(ConnectionLost, match="no connection to 127") as lost:
+                    await call
+                assert lost.value.outcome is Outcome.NOT_DONE
+
+    with playing(STORED, STORED, END) as server:
+        multi(kind, body)
+
+
+@each_kind
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("bad", [HANG_UP, b"garbage\r\n", b"DELETED\r\n", None])
+def test_a_put_of_unknown_outcome_is_put_nowhere_else_unless_that_is_asked_for(
+    kind: str, many: bool, bad: bytes | None
+) -> None:
+    async def body(make: Make) -> None:
+        def put(client: Any) -> Any:
+            return client.put_many("q", [b"a"]) if many else client.put("q", b"a")
+
+        addresses = [ill.address, well.address]
+        async with make(addresses, answer_timeout_s=0.1) as client:
+            with pytest.raises(ConnectionLost) as lost:
+                await put(client)
+            assert (lost.value.outcome, well.heard) == (Outcome.UNKNOWN, [])
+        async with make(addresses, answer_timeout_s=0.1, repeat_unknown=True) as client:
+            await put(client)
+        assert (len(ill.heard), len(well.heard)) == (2, 1)
+
+    with scripted([bad, bad], [STORED]) as (ill, well):
+        multi(kind, body)
+
+
+@each_kind
+def test_a_full_or_ill_server_passes_a_put_on_and_a_wrong_name_is_told_at_once(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([one.address, other.address]) as client:
+            await client.put("q", b"a")
+            with pytest.raises(Full):
+                await client.put("q", b"a")
+            await client.put("q", b"a")
+            await client.put_many("q", [b"a", b"b"])
+            with pytest.raises(NotAllStored):
+                await client.put_many("q", [b"a", b"b"])
+            with pytest.raises(Refused, match="CLIENT_ERROR no"):
+                await client.put("q", b"a")
+
+    with scripted(
+        [FULL, FULL, b"SERVER_ERROR disk\r\n", FULL + STORED, b"CLIENT_ERROR no\r\n"],
+        [STORED, FULL, STORED, FULL + FULL],
+    ) as (one, other):
+        # which is asked first changes with each call: one; other; one; other; one; other
+        one_script = [FULL, FULL, b"SERVER_ERROR disk\r\n", STORED + STORED, FULL + STORED]
+        other_script = [STORED, FULL, STORED, FULL + FULL, b"CLIENT_ERROR no\r\n"]
+        one._script, other._script = iter(one_script), iter(other_script)
+        multi(kind, body)
+        assert (len(one.heard), len(other.heard)) == (5, 5)
+
+
+@each_kind
+def test_the_leader_is_followed_also_one_that_was_not_known(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([follower.address]) as client:
+            await client.put("q", b"a")
+            await client.put_many("q", [b"a", b"b"])
+            assert (await client.get("q")).data == b"c"
+        assert (len(follower.heard), len(leader.heard)) == (1, 4)
+
+    with scripted([], [STORED, STORED * 2, item(b"c"), DELETED]) as (follower, leader):
+        follower._script = iter([b"SERVER_ERROR not the leader: 127.0.0.1:%d\r\n" % leader.address[1]])
+        multi(kind, body)
+
+
+@each_kind
+def test_a_batch_that_a_follower_refuses_is_put_on_its_leader(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([follower.address]) as client:
+            await client.put_many("q", [b"a", b"b"])
+
+    with scripted([], [STORED * 2]) as (follower, leader):
+        follower._script = iter([b"SERVER_ERROR not the leader: 127.0.0.1:%d\r\n" % leader.address[1] * 2])
+        multi(kind, body)
+
+
+@each_kind
+def test_servers_that_name_each_other_are_told_to_the_program(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([one.address, other.address]) as client:
+            with pytest.raises(Refused, match="not the leader"):
+                await client.put("q", b"a")
+
+    with scripted([], []) as (one, other):
+        for server, named in ((one, other), (other, one)):
+            server._script = iter([b"SERVER_ERROR not the leader: 127.0.0.1:%d\r\n" % named.address[1]] * 20)
+        multi(kind, body)
+        assert 2 <= len(one.heard) + len(other.heard) <= 12
+
+
+@each_kind
+def test_items_end_where_they_came_from_in_any_order(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([one.address, other.address]) as client:
+            first, second = await client.open("q"), await client.open("q")
+            assert (first.server, second.server, first.id, second.id) == (one.address, other.address, 9, 9)
+            await client.confirm(second)
+            await client.extend(first)
+            await client.abort(first)
+            with pytest.raises(NotOpen):
+                await client.confirm(first)
+
+    with scripted([item(b"a"), b"TOUCHED\r\n", b"TOUCHED\r\n"], [item(b"a"), DELETED]) as (one, other):
+        multi(kind, body)
+        assert one.heard[1:] == [b"touch q/id=9 0\r\n", b"touch q/id=9/abort 0\r\n"]
+        assert other.heard[1:] == [b"delete q/id=9\r\n"]
+
+
+@each_kind
+def test_a_reservation_ends_on_its_server_by_the_end_of_its_block(two: tuple[Server, Server], kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([server.address for server in two]) as client:
+            await client.put("jobs", b"a")
+            await client.put("jobs", b"b")
+            async with client.reserve("jobs") as outer:
+                with suppress(ZeroDivisionError):
+                    async with client.reserve("jobs") as inner:
+                        assert {outer.data, inner.data} == {b"a", b"b"}
+                        await client.put("results", inner.data)
+                        raise ZeroDivisionError
+            assert (await client.peek("jobs")).data == inner.data
+            async with client.reserve("jobs") as again:
+                await client.confirm(again)
+            async with client.reserve("jobs") as nothing:
+                assert nothing is None
+
+    multi(kind, body)
+    assert [drain(server.address, "jobs") for server in two] == [[], []]
+
+
+@each_kind
+def test_a_server_that_restarts_between_reserve_and_confirm_says_so_and_has_the_item_again(
+    two: tuple[Server, Server], kind: str
+) -> None:
+    async def body(make: Make) -> None:
+        a, b = two
+        async with make([a.address, b.address]) as client:
+            await client.put("jobs", b"a")
+            taken = await client.open("jobs")
+            assert taken.server == a.address
+            a.restart()
+            with pytest.raises(ConnectionLost) as lost:
+                await client.confirm(taken)
+            assert lost.value.item.data == b"a"
+            await client.put("jobs", b"b")  # on the other server
+            with pytest.raises(NotOpen):
+                await client.confirm(taken)
+
+    multi(kind, body)
+    assert [drain(server.address, "jobs") for server in two] == [[b"a"], [b"b"]]
+
+
+@each_kind
+def test_a_confirm_without_its_answer_names_the_item_and_nothing_else_is_read(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([ill.address, other.address]) as client:
+            with pytest.raises(ConnectionLost) as lost:
+                await client.get("q", wait_s=60)
+            assert (lost.value.outcome, lost.value.item.data) == (Outcome.UNKNOWN, b"a")
+
+    with scripted([item(b"a"), HANG_UP], [item(b"b")]) as (ill, other):
+        multi(kind, body)
+        assert other.heard == []
+
+
+@each_kind
+def test_requests_about_a_queue_or_the_servers_go_to_all(two: tuple[Server, Server], kind: str) -> None:
+    async def body(make: Make) -> None:
+        addresses = [server.address for server in two]
+        async with make([*addresses, NOWHERE]) as client:
+            assert set(await client.stats()) == set(await client.version()) == set(addresses)
+        async with make(addresses) as client:
+            for number in range(4):
+                await client.put("jobs", b"%d" % number)
+            await client.flush("jobs")
+            assert await client.get("jobs") is None
+            assert (await client.delete("jobs"), await client.delete("jobs")) == (True, False)
+
+    multi(kind, body)
+
+
+@each_kind
+def test_a_closed_client_stays_closed(kind: str) -> None:
+    async def body(make: Make) -> None:
+        client = make([NOWHERE])
+        await client.close()
+        with pytest.raises(ConnectionLost, match="closed by this program") as lost:
+            await client.put("q", b"a")
+        assert lost.value.outcome is Outcome.NOT_DONE
+
+    multi(kind, body)
+
+
+def test_a_second_thread_is_told_at_once() -> None:
+    release = threading.Event()
+    with playing((STORED, release)) as server, MultiClient([server.address]) as client:
+        thread = threading.Thread(target=client.put, args=("q", b"a"))
+        thread.start()
+        assert until(lambda: server.heard)
+        with pytest.raises(Busy, match="another thread"):
+            client.put("q", b"a")
+        release.set()
+        thread.join()
+
+
+def test_a_forked_process_has_connections_of_its_own(two: tuple[Server, Server]) -> None:
+    with MultiClient([server.address for server in two]) as client:
+        client.put("jobs", b"a")
+        held = client.open("jobs")
+        assert held is not None
+        child = os.fork()
+        if child == 0:
+            try:
+                client.confirm(held)
+            except NotOpen:
+                client.put("child", b"b")
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        client.confirm(held)
+    assert sorted(drain(server.address, "child") for server in two) == [[], [b"b"]]
+    assert [drain(server.address, "jobs") for server in two] == [[], []]
+
+
+@pytest.mark.parametrize("servers", [[], [NOWHERE, NOWHERE]])
+def test_what_cannot_be_servers_is_refused_at_once(servers: list[tuple[str, int]]) -> None:
+    with pytest.raises(ValueError, match="one address"):
+        MultiClient(servers)

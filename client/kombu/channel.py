@@ -226,7 +226,8 @@ class Channel(virtual.Channel):
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **options: Any) -> None:
         """Give a message to all queues of an exchange, none or many; it does not stay in their parent."""
         name = _named(names.parent, exchange)
-        self.transport.put(name, envelope.encode(message), self.broadcast_ttl_s, is_parent=True)
+        life_s = min(self.broadcast_ttl_s, _ttl_s(message) or self.broadcast_ttl_s)
+        self.transport.put(name, envelope.encode(message), life_s, is_parent=True)
 
     def set_aside(self, held: Held, why: str) -> None:
         """Put an item into the queue of dead letters, then confirm it. If that is refused, it stays held."""

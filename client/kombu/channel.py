@@ -224,10 +224,14 @@ class Channel(virtual.Channel):
         self.transport.put(found[-1], envelope.encode(message), _ttl_s(message))
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **options: Any) -> None:
-        """Give a message to all queues of an exchange, none or many; it does not stay in their parent."""
+        """Give a message to all queues of an exchange, none or many; it does not stay in their parent.
+
+        A transient one of a topic exchange, as Celery's events are, is not waited for: a worker sends three a task.
+        """
         name = _named(names.parent, exchange)
         life_s = min(self.broadcast_ttl_s, _ttl_s(message) or self.broadcast_ttl_s)
-        self.transport.put(name, envelope.encode(message), life_s, is_parent=True)
+        is_event = message["properties"].get("delivery_mode") == 1 and self.typeof(exchange).type == "topic"
+        self.transport.put_to_parent(name, envelope.encode(message), life_s, waits=not is_event)
 
     def set_aside(self, held: Held, why: str) -> None:
         """Put an item into the queue of dead letters, then confirm it. If that is refused, it stays held."""

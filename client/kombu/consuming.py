@@ -244,11 +244,7 @@ class Reader:
                 self._drop_wire(lane.watch)
         self.lanes = []
         for holder in self.holders:
-            try:
-                while holder.wire.owed and not holder.wire.is_closed and time.monotonic() < until:
-                    holder.wire.wait_and_receive(until)
-            except (ConnectionLost, RequestRefused):
-                pass
+            holder.wire.finish(until - time.monotonic())
             self._drop_wire(holder.wire)
         self.holders = []
         self.inbox.clear()

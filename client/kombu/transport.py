@@ -20,11 +20,13 @@ from kombu.transport import virtual
 from staniel.client.kombu import channel as channels
 from staniel.client.kombu import names
 from staniel.client.kombu.channel import put_error
+from staniel.client.kombu.consuming import CLOSE_S
 from staniel.client.kombu.errors import ConnectionLost, PutRefused, RequestRefused
 from staniel.client.kombu.wire import Address, Reply, Wire, connect
 
 DEFAULT_PORT = 22133
 CHECK_S = 1.0  # how often late replies are looked for
+EVENTS_AHEAD = 64  # replies that may be owed for events: a pipe's worth, and a server that is stuck is noticed
 REAP_S = 1.0  # between two looks at the children of an exchange that can have no more
 
 logger = get_logger(__name__)
@@ -48,6 +50,25 @@ def _leave_after_fork() -> None:
 
 atexit.register(_close_at_exit)
 os.register_at_fork(after_in_child=_leave_after_fork)
+
+
+class Bell:
+    """A pipe that is readable while messages wait, so that an event loop comes back to them at once."""
+
+    def __init__(self) -> None:
+        self.fd, self._other_end = os.pipe()
+        self._is_rung = False
+
+    def set(self, *, messages_wait: bool) -> None:
+        if messages_wait and not self._is_rung:
+            os.write(self._other_end, b"!")
+        elif self._is_rung and not messages_wait:
+            os.read(self.fd, 1)
+        self._is_rung = messages_wait
+
+    def close(self) -> None:
+        os.close(self.fd)
+        os.close(self._other_end)
 
 
 class Transport(virtual.Transport):
@@ -75,6 +96,8 @@ class Transport(virtual.Transport):
         self._wires: dict[int, Wire] = {}
         self._process = os.getpid()
         self._loop: Any = None
+        self._bell: Bell | None = None  # while there is a loop
+        self._has_delivered = False  # since the loop's last tick
         self._checked_at = 0.0
 
     def driver_version(self) -> str:
@@ -103,7 +126,7 @@ class Transport(virtual.Transport):
     @property
     def is_alive(self) -> bool:
         """True if the server can be asked without connecting again."""
-        return self._control is not None and (self._control.owed > 0 or self._control.is_usable)
+        return self._control is not None and self._control.is_usable
 
     def close_connection(self, connection: Any) -> None:
         """Close everything. Never raises for a server that is gone."""
@@ -112,6 +135,7 @@ class Transport(virtual.Transport):
             channel.close()
         self._avail_channels.clear()
         if self._control is not None:
+            self._control.finish(CLOSE_S)
             self._control.close()
             self._control = None
         for wire in list(self._wires.values()):
@@ -125,6 +149,9 @@ class Transport(virtual.Transport):
         self._process = os.getpid()
         self._control_lock = threading.RLock()
         self._loop = None
+        if self._bell is not None:
+            self._bell.close()
+            self._bell = None
         for wire in [*self._wires.values(), *([self._control] if self._control else [])]:
             wire.close()
         self._wires = {}
@@ -158,21 +185,41 @@ class Transport(virtual.Transport):
                 control.close()
                 raise
 
-    def put(self, name: str, data: bytes, ttl_s: int | None, *, is_parent: bool = False) -> None:
-        """Store an item; take it out of a parent again, which is for copying. Raises PutRefused, RequestRefused."""
-        key = name.encode("latin-1")
-        life = b" T%d" % ttl_s if ttl_s else b""
-        requests = [b"ms %b %d%b\r\n%b\r\n" % (key, len(data), life, data)]
-        if is_parent:
-            requests.append(b"mg %b v\r\n" % key)
-        error = put_error(self.call(*requests)[0], name)
+    def put(self, name: str, data: bytes, ttl_s: int | None) -> None:
+        """Store an item. Raises PutRefused, RequestRefused."""
+        error = put_error(self.call(_put_request(name, data, ttl_s))[0], name)
         if error is not None:
             raise error
+
+    def put_to_parent(self, name: str, data: bytes, ttl_s: int, *, waits: bool) -> None:
+        """Let the server copy an item, and take it out of the parent again. Unless this waits for the replies, the log
+        has a refusal, nobody else. Raises PutRefused, RequestRefused.
+        """
+        requests = _put_request(name, data, ttl_s), b"mg %b v\r\n" % name.encode("latin-1")
+        if waits:
+            error = put_error(self.call(*requests)[0], name)
+            if error is not None:
+                raise error
+            return
+
+        def on_reply(reply: Reply) -> None:
+            if (error := put_error(reply, name)) is not None:
+                logger.warning("an event was not stored: %s", error)
+
+        with self._control_lock:
+            control = self._usable_control()
+            try:
+                control.send(b"".join(requests), on_reply, _forget)
+                while control.owed > EVENTS_AHEAD:
+                    control.wait_and_receive()
+            except ConnectionLost:
+                control.close()
+                raise
 
     def _usable_control(self) -> Wire:
         """Return the connection for requests, made again if the server has closed it while it was idle."""
         self.leave_the_parent()
-        if self._control is not None and not self._control.is_usable:
+        if self._control is not None and not self._control.is_usable_now():
             self._control.close()
             self._control = None
         if self._control is None:
@@ -231,39 +278,55 @@ class Transport(virtual.Transport):
         if self._loop is not loop:
             self._leave_loop()
         self._loop = loop
+        self._bell = self._bell or Bell()
         loop.on_tick.add(self._on_tick)
+        if not self._is_read(self._bell.fd, self._bell):
+            loop.add_reader(self._bell.fd, self._on_bell, self._bell)
         for wire in self._wires.values():
-            found = loop.readers.get(wire.fd)
-            if found is None or wire not in found[1]:
+            if not self._is_read(wire.fd, wire):
                 loop.add_reader(wire.fd, self._on_readable, wire)
 
     def _leave_loop(self) -> None:
-        if self._loop is not None:
-            self._loop.on_tick.discard(self._on_tick)
-            self._loop = None
+        if self._loop is None:
+            return
+        self._loop.on_tick.discard(self._on_tick)
+        if self._bell is not None:
+            self._forget_reader(self._bell)
+            self._bell.close()
+            self._bell = None
+        self._loop = None
 
-    def _forget_reader(self, wire: Wire) -> None:
-        """Take a connection out of the loop, unless the loop has another one by this number."""
+    def _is_read(self, fd: int, reader: Wire | Bell) -> bool:
+        """Tell whether the loop reads this one; a closed one's number may be another's."""
+        found = self._loop.readers.get(fd)
+        return found is not None and reader in found[1]
+
+    def _forget_reader(self, reader: Wire | Bell) -> None:
+        """Take a descriptor out of the loop, unless the loop has another one by this number."""
         if self._loop is None or self._process != os.getpid():
             return
-        found = self._loop.readers.get(wire.fd)
-        if found is not None and wire in found[1]:
+        if self._is_read(reader.fd, reader):
             with suppress(KeyError, OSError, ValueError):
-                self._loop.remove(wire.fd)
+                self._loop.remove(reader.fd)
 
     def _on_readable(self, wire: Wire) -> None:
         if not wire.is_closed:
             wire.receive()
-            self._deliver_all()
+            self._deliver_next()
+
+    def _on_bell(self, bell: Bell) -> None:
+        self._deliver_next()
 
     def _on_tick(self) -> None:
-        self._deliver_all()
+        self._has_delivered = False
         self._refill()
+        if self._bell is not None:
+            self._bell.set(messages_wait=any(channel.reader.inbox for channel in self.channels))
 
-    def _deliver_all(self) -> None:
-        for channel in list(self.channels):
-            while channel.deliver_one():
-                pass
+    def _deliver_next(self) -> None:
+        """Deliver one message a tick: a pool may run it at once, and signals and orders are looked at in between."""
+        if not self._has_delivered:
+            self._has_delivered = any(channel.deliver_one() for channel in self._in_turn())
 
     def _refill(self) -> None:
         for channel in list(self.channels):
@@ -301,6 +364,15 @@ class Transport(virtual.Transport):
             wire = self._wires.get(fd)
             if wire is not None:
                 wire.receive()
+
+
+def _put_request(name: str, data: bytes, ttl_s: int | None) -> bytes:
+    life = b" T%d" % ttl_s if ttl_s else b""
+    return b"ms %b %d%b\r\n%b\r\n" % (name.encode("latin-1"), len(data), life, data)
+
+
+def _forget(reply: Reply) -> None:
+    """Take a reply of which nothing depends."""
 
 
 def _tls(option: Any) -> ssl.SSLContext | None:

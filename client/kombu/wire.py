@@ -128,6 +128,22 @@ class Wire:
         self._input += data
         self._parse()
 
+    def finish(self, seconds_max: float) -> None:
+        """Wait for the replies that are owed, not for ever. Never raises."""
+        until = time.monotonic() + seconds_max
+        with suppress(ConnectionLost, RequestRefused):
+            while self._handlers and not self.is_closed and time.monotonic() < until:
+                self.wait_and_receive(until)
+
+    def is_usable_now(self) -> bool:
+        """Receive what has come of the replies that are owed, then say whether the connection is usable."""
+        try:
+            while self._handlers and self._is_readable:
+                self.receive()
+        except ConnectionLost:
+            return False
+        return self.is_usable
+
     def check(self) -> None:
         """Raise ConnectionLost if a reply is late."""
         if self._handlers and time.monotonic() > self._late_at:
@@ -136,14 +152,19 @@ class Wire:
     @property
     def is_usable(self) -> bool:
         """False if the server has closed the connection, or has sent what was not asked for."""
-        if self.is_closed or os.getpid() != self._process or self._handlers:
+        if self.is_closed or os.getpid() != self._process:
             return False
+        return bool(self._handlers) or not self._is_readable
+
+    @property
+    def _is_readable(self) -> bool:
+        """True also if the connection has ended."""
         try:
             poll = select.poll()
             poll.register(self.fd, select.POLLIN | select.POLLHUP)
-            return not poll.poll(0)
+            return bool(poll.poll(0))
         except (OSError, ValueError):
-            return False
+            return True
 
     def close(self) -> None:
         """Close at once, in a forked child without a word: the connection is the parent's."""

@@ -306,6 +306,41 @@ def test_a_silent_server_does_not_hold_up_a_publisher(kombu: Any, connected: Con
         server.signal(signal.SIGCONT)
 
 
+def test_events_are_not_waited_for_and_all_arrive_in_order(kombu: Any, connected: Connect, server: Server) -> None:
+    reader, connection = connected(server), connected(server)
+    events = kombu.Exchange("events", "topic")
+    queue = kombu.Queue("monitor", events, "#", auto_delete=True, durable=False)
+    got: list[Any] = []
+    kombu.Consumer(reader.channel(), [queue], on_message=got.append, no_ack=True).consume()
+    publish(connection, "task.sent", "first", exchange=events, declare=[events], delivery_mode=1)
+    server.signal(signal.SIGSTOP)
+    try:
+        publish(connection, "task.sent", *range(10), exchange=events, delivery_mode=1)
+    finally:
+        server.signal(signal.SIGCONT)
+    publish(connection, "task.sent", *range(10, 300), exchange=events, delivery_mode=1)
+    publish(connection, "task", "waited for")
+    publish(connection, "task.sent", "last", exchange=events, delivery_mode=1)
+    connection.release()
+    bodies = [message.payload for message in drained(reader, 302, got)]
+    assert bodies == ["first", *range(300), "last"] and silent(reader)
+    assert stored(server)["!events"] == 0 and stored(server)["task"] == 1
+
+
+def test_events_reach_a_server_that_was_started_again(kombu: Any, connected: Connect, server: Server) -> None:
+    connection = connected(server)
+    events = kombu.Exchange("events", "topic")
+    publish(connection, "task.sent", "before", exchange=events, declare=[events], delivery_mode=1)
+    server.options = ("--port", str(server.port))
+    server.restart()
+    queue = kombu.Queue("monitor", events, "#", auto_delete=True, durable=False)
+    got: list[Any] = []
+    reader = connected(server)
+    kombu.Consumer(reader.channel(), [queue], on_message=got.append, no_ack=True).consume()
+    publish(connection, "task.sent", "after", exchange=events, delivery_mode=1)
+    assert drained(reader, 1, got)[0].payload == "after"
+
+
 def test_an_idle_connection_survives_a_restart_of_the_server(kombu: Any, connected: Connect, server: Server) -> None:
     connection = connected(server)
     publish(connection, "kept", 1)

@@ -120,6 +120,26 @@ def test_a_message_is_acknowledged_from_another_thread_through_the_event_loop(
     assert eventually(lambda: stored(shared)["other:thread"] == 0)
 
 
+def test_the_event_loop_gets_one_message_a_tick_and_does_not_wait_for_the_next(
+    kombu: Any, connected: Connect, shared: Server
+) -> None:
+    from kombu.asynchronous.hub import Hub
+
+    connection, hub = connected(shared), Hub()
+    publish(connection, "one.a.tick", *range(4))
+    got = consume(kombu, connection, "one.a.tick")
+    (channel,) = (each for each in connection.transport.channels if each.reader.lanes)
+    while len(channel.reader.inbox) < 4:
+        connection.transport._receive(LONG_S)
+    connection.register_with_event_loop(hub)
+    poll = hub.poller.poll
+    hub.poller.poll = lambda timeout: poll(0)  # what is not ready at once does not come
+    for number in range(1, 5):
+        hub.run_once()
+        assert [message.payload for message in got] == list(range(number))
+    hub.close()
+
+
 def test_a_queue_with_messages_is_not_deleted_if_it_must_be_empty(
     kombu: Any, connected: Connect, shared: Server
 ) -> None:

@@ -5,6 +5,9 @@ Where no import is possible, `broker_transport = "staniel.kombu:Transport"` says
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib import import_module
+
 from kombu.transport import TRANSPORT_ALIASES
 
 from staniel.client.kombu.transport import Transport
@@ -12,3 +15,6 @@ from staniel.client.kombu.transport import Transport
 __all__ = ["Transport"]
 
 TRANSPORT_ALIASES["staniel"] = "staniel.kombu:Transport"
+
+with suppress(ModuleNotFoundError):  # kombu alone, without Celery
+    import_module("staniel.client.kombu.stopping")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.client.kombu.conftest import LONG_S, eventually, held, stored
-from tests.client.kombu.workers import HELD_MAX, application, working
+from tests.client.kombu.workers import HELD_MAX, STOPS_BEFORE_A_REPORT_IS_READ, application, working
 from tests.support.process import Server
 
 pytestmark = [pytest.mark.programs("python:celery"), pytest.mark.slow]
@@ -48,9 +48,22 @@ def test_what_a_worker_ran_is_acknowledged_when_it_stops_in_order(server: Server
         assert eventually(lambda: workers.done()), workers.log
         assert workers.process is not None
         workers.process.send_signal(signal.SIGTERM)
-        assert workers.process.wait(LONG_S) == 0, workers.log
+        assert eventually(lambda: workers.process.poll() is not None), workers.log
         assert eventually(lambda: held(server, "celery") == 0)
         assert stored(server)["celery"] == 8 - len(workers.done()), (workers.done(), workers.log)
+
+
+def test_what_a_child_has_begun_is_not_run_again_when_the_worker_stops(server: Server, tmp_path: Path) -> None:
+    with (
+        application(server) as app,
+        working(tmp_path, server, "prefork", STOPS_BEFORE_A_REPORT_IS_READ) as workers,
+    ):
+        app.send_task("note", (1, 0.05))
+        assert workers.process is not None
+        assert workers.process.wait(LONG_S) == 0, workers.log
+        assert workers.done() == {1: 1}
+        assert eventually(lambda: held(server, "celery") == 0)
+        assert stored(server)["celery"] == 0, workers.log
 
 
 def test_workers_are_inspected_revoked_from_watched_and_shut_down(server: Server, tmp_path: Path) -> None:
@@ -75,7 +88,7 @@ def test_workers_are_inspected_revoked_from_watched_and_shut_down(server: Server
                     live.drain_events(timeout=LONG_S)
         app.control.shutdown(destination=["w@test"])
         assert workers.process is not None
-        assert workers.process.wait(LONG_S) == 0, workers.log
+        assert eventually(lambda: workers.process.poll() is not None), workers.log
         assert not workers.done()
         assert eventually(
             lambda: set(stored(server)) <= {"celery", "!celery:pidbox", "!reply:celery:pidbox", "!celeryev"}

@@ -37,6 +37,21 @@ def wait_for(path):
     while not os.path.exists(path):
         time.sleep(0.01)
 """
+STOPS_BEFORE_A_REPORT_IS_READ = """
+import signal
+from celery.concurrency.asynpool import ResultHandler
+make_reader, begun = ResultHandler._make_process_result, []
+def make_one_that_stops(self, hub):
+    read = make_reader(self, hub)
+    def stop_first(descriptor):
+        if not begun and any(job._write_to for job in self.cache.values()):  # the report is that a task has begun
+            begun.append(True)
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            read(descriptor)
+    return stop_first
+ResultHandler._make_process_result = make_one_that_stops
+"""
 HELD_MAX = 8  # two processes or threads, four times as many messages ahead
 
 
@@ -51,9 +66,9 @@ def application(server: Server, **settings: Any) -> Any:
 class Workers:
     """Worker processes in one folder; what they have done is counted."""
 
-    def __init__(self, folder: Path, server: Server, pool: str, **environment: str) -> None:
+    def __init__(self, folder: Path, server: Server, pool: str, more: str = "", **environment: str) -> None:
         self.folder = folder
-        (folder / "tasks.py").write_text(TASKS)
+        (folder / "tasks.py").write_text(TASKS + more)
         self._environment = {**os.environ, "BROKER": url(server), **environment}
         self._command = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "-P", pool, "-c", "2", "-n", "w@test"]
         self._command += ["-l", "INFO", "--without-heartbeat"]
@@ -86,8 +101,9 @@ class Workers:
 
 
 @contextmanager
-def working(folder: Path, server: Server, pool: str, **environment: str) -> Iterator[Workers]:
-    workers = Workers(folder, server, pool, **environment)
+def working(folder: Path, server: Server, pool: str, more: str = "", **environment: str) -> Iterator[Workers]:
+    """A running worker, whose tasks are TASKS and `more`."""
+    workers = Workers(folder, server, pool, more, **environment)
     workers.start()
     try:
         yield workers

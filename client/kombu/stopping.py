@@ -2,7 +2,7 @@
 
 A worker that stops drops what its pool has not seen begin, since the broker delivers it again. Celery 5.7.0 also drops
 a task that a child has begun and whose report is not read yet. Such a task runs to its end, is not acknowledged and
-runs once more elsewhere, and its child waits half a minute for somebody to read the result. So this step reads the
+runs once more elsewhere, and its child waits half a minute until its result is read. So this step reads the
 reports first. The pool's attributes have no public names; with a version that has others, the step does nothing.
 """
 

@@ -192,8 +192,8 @@ class Transport(virtual.Transport):
             raise error
 
     def put_to_parent(self, name: str, data: bytes, ttl_s: int, *, waits: bool) -> None:
-        """Let the server copy an item, and take it out of the parent again. Unless this waits for the replies, the log
-        has a refusal, nobody else. Raises PutRefused, RequestRefused.
+        """Let the server copy an item, and take it out of the parent again. Unless this waits for the replies, a
+        refusal is in the log alone. Raises PutRefused, RequestRefused.
         """
         requests = _put_request(name, data, ttl_s), b"mg %b v\r\n" % name.encode("latin-1")
         if waits:

@@ -7,6 +7,7 @@ import time
 from typing import NamedTuple
 
 from staniel.client.errors import Full, Refused
+from staniel.client.headers import ItemWithHeaders
 from staniel.protocol.client.replies import Answer, Error, Item, Reply
 from staniel.protocol.client.requests import TTL_MS_END
 from staniel.protocol.memcache.item_requests import Set
@@ -25,14 +26,18 @@ class Batch(NamedTuple):
     not_open: list[Item]
 
 
-class ServerItem(Item, frozen=True, gc=False):
-    """An item of a MultiClient, with the `server` that it came from: there it is ended."""
+class ServerItem(Item, frozen=True):
+    """An item of a MultiClient, with the `server` that it came from: there it is ended, as the client of that server
+    knows it.
+    """
 
     server: tuple[str, int] = ("", 0)
+    known_as: Item = Item(b"")
 
-    def without_server(self) -> Item:
-        """Return the item as the client of its server knows it."""
-        return Item(self.data, self.flags, self.id, self.key)
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the item, none if the client was not asked for any."""
+        return self.known_as.headers if isinstance(self.known_as, ItemWithHeaders) else {}
 
 
 def milliseconds(seconds: float) -> int:

@@ -15,6 +15,7 @@ from staniel.client.aio.connection import Connection, ConnectionState
 from staniel.client.aio.monitoring import Monitoring
 from staniel.client.aio.transport import shielded
 from staniel.client.errors import Busy, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
+from staniel.client.headers import ItemWithHeaders, Tracing, split, with_headers
 from staniel.client.messages import (
     SETTLE_SECONDS,
     Batch,
@@ -62,14 +63,17 @@ class Client:
         secret: str = "",
         connect_timeout_s: float = 10,
         answer_timeout_s: float = 30,
+        tracing: Tracing | None = None,
     ) -> None:
         """Prepare a client; nothing is sent yet.
 
         `tls` is needed for a `tls_port`; `ssl.create_default_context()` trusts the system's authorities and checks that
         the certificate names `host`. `secret` is the password or token of `user`; only a server that asks for it gets
-        it. A server that is silent for longer than its wait plus `answer_timeout_s` counts as lost. Raises ValueError
-        for a name or secret with blanks.
+        it. A server that is silent for longer than its wait plus `answer_timeout_s` counts as lost. With `tracing`,
+        such as `staniel.client.otel.Tracing()`, items are put with headers and read as ItemWithHeaders. Raises
+        ValueError for a name or secret with blanks.
         """
+        self._tracing = tracing
         self.address = (host, port)
         self._login = login(user, secret.encode("utf-8", "surrogateescape")) if user or secret else None
         self._connect_timeout_s = connect_timeout_s
@@ -130,6 +134,12 @@ class Client:
         `ttl_s` is rounded up to whole seconds. If the call is cancelled, the item may be stored or not; the `outcome`
         of ConnectionLost says whether that is known.
         """
+        if self._tracing is not None:
+            with self._tracing.sending(queue, 1) as headers:
+                return await self._put(queue, with_headers(data, headers), ttl_s, flags)
+        await self._put(queue, data, ttl_s, flags)
+
+    async def _put(self, queue: str, data: bytes, ttl_s: float | None, flags: int) -> None:
         request = put_request(queue, data, ttl_s, flags)
         if self._connection.state is ConnectionState.NEW:
             await self.connect()
@@ -143,6 +153,12 @@ class Client:
         ConnectionLost says how many were `answered`. If the call is cancelled, the first items may be stored, any
         number of them.
         """
+        if self._tracing is not None:
+            with self._tracing.sending(queue, len(items)) as headers:
+                return await self._put_many(queue, [with_headers(data, headers) for data in items], ttl_s, flags)
+        await self._put_many(queue, items, ttl_s, flags)
+
+    async def _put_many(self, queue: str, items: Sequence[bytes], ttl_s: float | None, flags: int) -> None:
         requests = [put_request(queue, data, ttl_s, flags) for data in items]
         if self._connection.state is ConnectionState.NEW:
             await self.connect()
@@ -192,7 +208,11 @@ class Client:
             yield None
             return
         try:
-            yield item
+            if self._tracing is not None and isinstance(item, ItemWithHeaders):
+                with self._tracing.processing(queue, item):
+                    yield item
+            else:
+                yield item
         except BaseException:
             if self._open.get((queue, item.id)) is item:
                 await self._hand_back(item)
@@ -245,8 +265,9 @@ class Client:
             for number in range(max_items):
                 reply = await self._connection.receive(0 if number else wait_s)
                 if isinstance(reply, Item):
-                    self._open[_name_of(reply)] = reply
-                    batch.items.append(reply)
+                    item = reply if self._tracing is None else split(reply)
+                    self._open[_name_of(item)] = item
+                    batch.items.append(item)
                 elif isinstance(reply, Error):
                     error = reply
         if error is not None and not batch.items:
@@ -295,7 +316,7 @@ class Client:
             await self.connect()
         async with self._connection.exchange():
             await self._connection.send((request,))
-            items = Monitoring(self._connection, math.ceil(wait_s))
+            items = Monitoring(self._connection, math.ceil(wait_s), has_headers=self._tracing is not None)
             try:
                 yield items
                 await items.drain()
@@ -342,7 +363,7 @@ class Client:
             await self.connect()
         reply = await self._connection.request(request, wait_s)
         if isinstance(reply, Item):
-            return reply
+            return reply if self._tracing is None else split(reply)
         if isinstance(reply, Error):
             raise refused(reply)
         expect(reply, Answer.END)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from staniel.client.aio.connection import Connection
+from staniel.client.headers import split
 from staniel.client.messages import refused
 from staniel.protocol.client.replies import Answer, Error, Item, Reply
 from staniel.protocol.memcache.requests import Request
@@ -11,11 +12,12 @@ from staniel.protocol.memcache.requests import Request
 class Monitoring:
     """An iterator for one loop. `handed_over` counts the items given to the loop, `left_over` the others."""
 
-    def __init__(self, connection: Connection[Request, Reply], wait_s: float) -> None:
+    def __init__(self, connection: Connection[Request, Reply], wait_s: float, *, has_headers: bool) -> None:
         self.handed_over = 0
         self.left_over = 0
         self._connection = connection
         self._wait_s = wait_s
+        self._has_headers = has_headers
         self._end: Reply | None = None
 
     def __aiter__(self) -> Monitoring:
@@ -27,7 +29,7 @@ class Monitoring:
         if item is None:
             raise StopAsyncIteration
         self.handed_over += 1
-        return item
+        return split(item) if self._has_headers else item
 
     async def drain(self) -> None:
         """Wait for the monitor's end, and count further items as left over."""

@@ -18,6 +18,7 @@ from typing import TypeVar
 from staniel.client.aio.client import Client
 from staniel.client.aio.transport import Turn
 from staniel.client.errors import Busy, ClientError, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
+from staniel.client.headers import ItemWithHeaders, Tracing
 from staniel.client.messages import ServerItem, milliseconds
 from staniel.client.servers import REDIRECTS_MAX, Address, Servers, leader_of
 from staniel.protocol.client.replies import Item
@@ -49,6 +50,7 @@ class MultiClient:
         secret: str = "",
         connect_timeout_s: float = 2,
         answer_timeout_s: float = 30,
+        tracing: Tracing | None = None,
     ) -> None:
         """Prepare a client of `servers`, each a host and a port; nothing is sent yet.
 
@@ -59,6 +61,7 @@ class MultiClient:
         """
         self._servers = Servers([(host, port) for host, port in servers], _chance)
         self._repeat_unknown = repeat_unknown
+        self._tracing = tracing
 
         def make(address: Address) -> Client:
             return Client(
@@ -68,6 +71,7 @@ class MultiClient:
                 secret=secret,
                 connect_timeout_s=connect_timeout_s,
                 answer_timeout_s=answer_timeout_s,
+                tracing=tracing,
             )
 
         make(self._servers.addresses[0])  # a login that cannot be sent is refused now
@@ -154,9 +158,13 @@ class MultiClient:
             yield None
             return
         client = self._clients[item.server]
-        mine = item.without_server()
+        mine = item.known_as
         try:
-            yield item
+            if self._tracing is not None and isinstance(mine, ItemWithHeaders):
+                with self._tracing.processing(queue, mine):
+                    yield item
+            else:
+                yield item
         except BaseException:
             if client._holds(mine):  # else the block has ended it
                 await client._hand_back(mine)
@@ -168,15 +176,15 @@ class MultiClient:
         """Close an open item on its server: it is done, and gone for good. Raises as Client.confirm; NotOpen also if
         the connection was lost meanwhile, by which the item went back.
         """
-        await self._holder(item).confirm(item.without_server())
+        await self._holder(item).confirm(item.known_as)
 
     async def abort(self, item: ServerItem) -> None:
         """Hand an open item back to the head of its queue. Raises NotOpen if it is not open any more."""
-        await self._holder(item).abort(item.without_server())
+        await self._holder(item).abort(item.known_as)
 
     async def extend(self, item: ServerItem) -> None:
         """Let the time of an open item begin again. Raises NotOpen if it has timed out."""
-        await self._holder(item).extend(item.without_server())
+        await self._holder(item).extend(item.known_as)
 
     def _holder(self, item: ServerItem) -> Client:
         self._look()
@@ -287,7 +295,7 @@ class MultiClient:
                         errors.append(error)
                         continue
                     if item is not None:
-                        return ServerItem(item.data, item.flags, item.id, item.key, server)
+                        return ServerItem(item.data, item.flags, item.id, item.key, server, item)
                 if len(errors) == len(addresses):
                     raise _worst(errors)
                 if time.monotonic() >= until_s:

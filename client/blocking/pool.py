@@ -16,6 +16,7 @@ from types import TracebackType
 from staniel.client.blocking.client import Client
 from staniel.client.blocking.transport import Places
 from staniel.client.errors import Busy
+from staniel.client.headers import Tracing
 
 
 class Pool:
@@ -36,6 +37,7 @@ class Pool:
         secret: str = "",
         connect_timeout_s: float = 10,
         answer_timeout_s: float = 30,
+        tracing: Tracing | None = None,
     ) -> None:
         """Prepare a pool; nothing is sent yet. Raises ValueError as Client does, and for `max_clients` below 1."""
         if max_clients < 1:
@@ -51,6 +53,7 @@ class Pool:
                 secret=secret,
                 connect_timeout_s=connect_timeout_s,
                 answer_timeout_s=answer_timeout_s,
+                tracing=tracing,
             )
 
         make()  # a login that cannot be sent is refused now

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,16 @@ def test_there_are_examples_of_each_kind_of_client() -> None:
         assert any(what in example for example in examples()), what
 
 
-@pytest.mark.parametrize("number", range(len(examples())))
+def runnable() -> list[Any]:
+    """The numbers of the examples, those that need an extra with its mark."""
+    needs = pytest.mark.programs("python:opentelemetry")
+    return [
+        pytest.param(number, marks=[needs] if "client.otel" in example else [])
+        for number, example in enumerate(examples())
+    ]
+
+
+@pytest.mark.parametrize("number", runnable())
 def test_an_example_runs_as_it_stands(number: int, tmp_path: Path) -> None:
     example = examples()[number]
     with running(tmp_path, config=JOBS) as server:

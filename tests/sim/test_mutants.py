@@ -70,7 +70,7 @@ FROM = {
     "a journal is rewritten under a purge or an undo": 236,
     "two operations note copies for one queue at once": 30,
     "two undos at once claim equal copies each for itself": 30,
-    "what finds no room at its target goes back before the file says that it stays": 191,
+    "what finds no room at its target goes back before the file says that it stays": 201,
     "a start looks for the copies of items that found no room": 92,
     "what a killed process has removed counts as gone from the disk": 10,
     "an undo returns items with times that a put may have": 19,

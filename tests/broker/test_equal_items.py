@@ -11,7 +11,9 @@ import pytest
 
 from staniel.broker.operations import moved_back, purge, transfer
 from staniel.broker.operations.purge import RunningUndo
+from staniel.broker.operations.undo import UndoRecord
 from staniel.broker.transfers import Transfers
+from staniel.broker.undo_recovery import UndoRecovery
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.replay import Replay
@@ -303,3 +305,24 @@ def test_an_item_that_finds_no_room_is_not_taken_for_one_that_has_arrived(
             if found[b"same"] != COUNT:
                 wrong.append((filled_at, more, found))
     assert tried > 10 and not wrong
+
+
+def test_a_start_does_not_look_for_copies_of_what_found_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy of an equal item would be taken for one of them."""
+    right, kept, asked = UndoRecovery._moving, 0, 0
+
+    def moving(self: UndoRecovery, record: UndoRecord, number: int) -> list[Intent]:
+        nonlocal kept, asked
+        found = right(self, record, number)
+        stayed = record.content.kept.get(number, frozenset())
+        kept += len(stayed)
+        asked += len({self._intents[each.begin][3] for each in found} & stayed)
+        return found
+
+    monkeypatch.setattr(transfer, "STEPS_PER_TURN", 2)
+    monkeypatch.setattr(UndoRecovery, "_moving", moving)
+    for filled_at in range(12):
+        for more in range(12):
+            if filled_meanwhile(filled_at, more, Crash.KEEP) is None:
+                break
+    assert kept and not asked

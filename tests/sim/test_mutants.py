@@ -71,7 +71,7 @@ FROM = {
     "two operations note copies for one queue at once": 30,
     "two undos at once claim equal copies each for itself": 30,
     "what finds no room at its target goes back before the file says that it stays": 201,
-    "a start looks for the copies of items that found no room": 92,
+    "a start looks for the copies of items that found no room": 1379,
     "what a killed process has removed counts as gone from the disk": 10,
     "an undo returns items with times that a put may have": 19,
     "a move gives its copies the time that a put has": 43,

@@ -1,7 +1,7 @@
 """Broken rules of queues and their journals, and the list of all mutants.
 
-A mutant is a context manager that puts a wrong function in the place of a right one. docs/simulator.md lists the seeds
-that find them.
+A mutant is a context manager that puts a wrong function in the place of a right one. tests/sim/mutants.md lists the
+seeds that find them.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ FROM = {
     "a slice is settled before its removal is durable": 70,
     "a redriven item leaves before the disk has its copy": 121,
 }
-"""Where to look first, as docs/simulator.md has it: a matter of time alone."""
+"""Where to look first, as mutants.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS
 assert OF_TRANSFERS is OF_UNDO is OF_LIMITS is OF_USERS is OF_STARTS is OF_EQUAL_ITEMS is OF_CLOCKS
 assert OF_CLOCKS is OF_IDS is OF_REDRIVES is MUTANTS  # each file adds its own
@@ -104,7 +104,7 @@ def test_a_broken_rule_is_found(what: str) -> None:
 
 
 def test_the_document_lists_every_broken_rule_in_one_table() -> None:
-    document = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    document = Path(__file__).with_name("mutants.md").read_text()
     table = document.split("| broken rule |")[1].split("\n\n")[0]
     listed = re.findall(r"^\| (.+?) \| `([\w-]+)` \| [0-9]+ \| .+ \|$", table, re.MULTILINE)
     assert dict(listed) == {what: profile for what, (_, profile) in MUTANTS.items()} and len(listed) == len(MUTANTS)

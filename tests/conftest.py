@@ -49,6 +49,26 @@ REQUIRED = os.environ.get("STANIEL_REQUIRE_PROGRAMS") == "1"
 # No deadline: a busy machine would fail a test that is right.
 settings.register_profile("repeat", derandomize=True, database=None, deadline=None)
 settings.register_profile("seek", print_blob=True, deadline=None)
+WITH_SPARK = tuple(
+    f"pipeline/test_{name}.py"
+    for name in (
+        *(
+            "queries",
+            "archive_state",
+            "walk_through",
+            "jobs",
+            "live_source",
+            "journal_source",
+            "names",
+            "cli",
+            "access",
+        ),
+        *("moving_files", "catalog", "many_queues", "workers", "where_it_runs"),
+    )
+)
+"""Files whose tests share a Spark. `make test` gives all of them to one process, at its start: a second Spark would
+need memory, ten seconds to start, and its first queries as long again. The last one closes it.
+"""
 SLOWEST_FIRST = (
     *("bench/test_soak.py", "pipeline/test_where_it_runs.py", "pipeline/test_kills.py", "sim/test_mutants.py"),
     *("conformance/test_protocol.py", "pipeline/test_walk_through.py", "fuzz/test_fuzz.py", "crash/test_kill_loop.py"),
@@ -135,7 +155,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--quick"):  # it has put them in order
-        slowest = {TESTS / name: at for at, name in enumerate(SLOWEST_FIRST + MANY_TESTS_NEXT)}
+        slowest: dict[Path, int] = {}
+        for at, name in enumerate(WITH_SPARK + SLOWEST_FIRST + MANY_TESTS_NEXT):
+            slowest.setdefault(TESTS / name, at)
         items.sort(key=lambda item: slowest.get(item.path, len(slowest)))
     leave_out_other_build(config, items)
     left_out = [item for item in items if missing_programs(item) and not (REQUIRED and may_be_installed(item))]
@@ -168,6 +190,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["closing_lines"] = session.config.stash[CLOSING_LINES]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As `--dist loadfile`, but that the files of Spark are one."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "with Spark" if file.removeprefix("tests/") in WITH_SPARK else file
+
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,7 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from tests.conftest import MANY_TESTS_NEXT, SLOWEST_FIRST
+from tests.conftest import MANY_TESTS_NEXT, SLOWEST_FIRST, WITH_SPARK
 from tests.tidy.findings import expect_none
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +49,13 @@ def test_a_test_that_hangs_is_named_and_does_not_keep_the_others(tmp_path: Path)
 
 
 def test_the_files_that_are_begun_first_exist() -> None:
-    missing = [name for name in SLOWEST_FIRST + MANY_TESTS_NEXT if not (ROOT / "tests" / name).is_file()]
+    missing = [name for name in WITH_SPARK + SLOWEST_FIRST + MANY_TESTS_NEXT if not (ROOT / "tests" / name).is_file()]
     found = [f"tests/conftest.py: the lists of long files name tests/{name}, which does not exist" for name in missing]
     expect_none(found, "Correct the path there, or remove it.")
+
+
+def test_the_files_that_share_a_spark_are_those_that_ask_for_it() -> None:
+    paths = (ROOT / "tests" / "pipeline").glob("test_*.py")
+    asking = {f"pipeline/{path.name}" for path in paths if "spark: SparkSession" in path.read_text()}
+    found = [f"tests/conftest.py: WITH_SPARK and the tests differ in tests/{name}" for name in asking ^ {*WITH_SPARK}]
+    expect_none(sorted(found), "Name there each file of tests with the fixture `spark`, and no other.")

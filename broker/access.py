@@ -23,19 +23,19 @@ NO_INODES = "disk full, nothing can be stored: no inodes are left on it, remove 
 
 
 def disk_full(group: GroupCommit) -> str:
-    """Why nothing can be stored."""
+    """Return why nothing can be stored."""
     return NO_INODES if group.ballast.lacks_inodes else DISK_FULL
 
 
 def puts_are_refused(group: GroupCommit) -> str:
-    """The same, for the log."""
+    """Return the text about refused puts for the log."""
     if group.ballast.lacks_inodes:
         return "no inodes are left on the disk: puts are refused until files are removed"
     return "puts are refused until there is space"
 
 
 def read_refusal(session: Session | Operation, queue: Queue | None) -> str:
-    """Why this session may not take from `queue` (None: from any, or only look at it); empty if it may."""
+    """Return why this session may not take from `queue`; "" if it may. None: from any queue, or only look at it."""
     status = session.broker.status
     if not status.enforced.reads:
         return f"the server is {status.enforced.value.lower()}, reads are refused"
@@ -45,8 +45,8 @@ def read_refusal(session: Session | Operation, queue: Queue | None) -> str:
 
 
 def crowd_refusal(session: Session, queue: Queue, now_ms: int, *, opens: bool, waits: bool) -> str:
-    """Why this session may not open another item of `queue`, or not wait for one: so many are open, or wait, already.
-    It is counted and logged.
+    """Return why this session may not open another item of `queue`, or not wait for one, because a limit of open reads
+    or waiters is reached; "" if it may. A refusal is counted and logged.
     """
     limits = session.broker.limits
     if opens and len(queue.open_reads) >= queue.max_open_reads:
@@ -59,13 +59,13 @@ def crowd_refusal(session: Session, queue: Queue, now_ms: int, *, opens: bool, w
 
 
 def trouble(queue: Queue) -> str:
-    """Why nothing can be taken from `queue`, nor looked at: its journal cannot be read; empty if that is not so."""
+    """Return why no item of `queue` can be taken or shown, because its journal cannot be read; "" if it can."""
     error = queue.line.read_error
     return "" if error is None else f"queue {queue.name} is not available: {why_unreadable(error)}"
 
 
 def blocked_queues(session: Session) -> str:
-    """Which queues `flush_all` has not emptied, because they cannot be read; empty if there are none."""
+    """Return which queues `flush_all` has not emptied, because they cannot be read; "" if there are none."""
     queues = session.broker.queues
     if not queues.blocked:
         return ""
@@ -75,13 +75,15 @@ def blocked_queues(session: Session) -> str:
 
 
 def why_unreadable(error: OSError) -> str:
-    """For clients: which file, without its folder, and what is wrong with it."""
+    """Return for clients which file cannot be read, without its folder, and why."""
     name = str(error.filename or "").rpartition("/")[2]
     return f"{name}: {error.strerror}" if name else str(error.strerror)
 
 
 def flush_refusal(session: Session, queues: Iterable[Queue]) -> str:
-    """Why this session may not empty all of `queues`: a write to the server that takes from each of them."""
+    """Return why this session may not empty all of `queues`; "" if it may. A flush needs the right to write, and to
+    take from each of them.
+    """
     if why := write_refusal(session, None):
         return why
     return next((why for queue in queues if queue.guarded and (why := _white_list(session, queue))), "")
@@ -93,13 +95,15 @@ def _white_list(session: Session | Operation, queue: Queue) -> str:
 
 
 def making_refusal(rights: Rights, queues: Queues, name: str) -> str:
-    """Return why nothing may be put to `name`, if there is no such queue. What an alias passes on needs no right."""
+    """Return why nothing may be put to `name`, if there is no such queue; "" if something may. A put through an
+    alias needs no right to its targets.
+    """
     is_there = name in queues.by_name or name in queues.aliases or name in queues.blocked
     return "" if rights.creates or is_there else f"{rights.who} may not create {name}"
 
 
 def target_refusal(rights: Rights, queues: Queues, name: str) -> str:
-    """Return why items may not be moved to `name`; one that is not there is made."""
+    """Return why items may not be moved to `name`; "" if they may. A missing queue is created."""
     return rights.refusal(Role.OPERATE, name) or making_refusal(rights, queues, name)
 
 
@@ -108,7 +112,7 @@ def puts_paused(name: str) -> str:
 
 
 def write_refusal(session: Session | Operation, queue: Queue | None) -> str:
-    """Why this session may not write to `queue` (None: to any); empty if it may."""
+    """Return why this session may not write to `queue` (None: to any); "" if it may."""
     status = session.broker.status
     if not status.enforced.writes:
         return f"the server is {status.enforced.value.lower()}, writes are refused"

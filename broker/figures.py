@@ -379,7 +379,7 @@ FIGURES = (
         "unreadable", TEXT, QueueLook.unreadable, stat="unreadable", stat_if=lambda of: of.line.read_error is not None
     ),
 )
-"""In the order of QueueSnapshot and `/metrics`."""
+"""The figures, in the order of QueueSnapshot and `/metrics`."""
 
 BY_NAME = {figure.name: figure for figure in FIGURES}
 METRICS = tuple(figure for figure in FIGURES if figure.metric)

@@ -37,7 +37,9 @@ def commands_of(protocol: str) -> Commands:
 
 
 def refuse(session: Session, request: Any, why: str) -> None:
-    """In the words of the session's protocol; memcached's in Kestrel's dialect too, which has no users."""
+    """Refuse `request` in the words of the session's protocol; Kestrel's dialect, which has no users, uses
+    memcached's.
+    """
     match session.protocol:
         case "text":
             from staniel.protocol.text.replies import TextReplies

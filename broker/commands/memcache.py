@@ -285,7 +285,7 @@ COMMANDS: Commands = {
     Invalid: (invalid, rules.always),
     More: (more, rules.always),
 }
-"""For each type of request the function that serves it, the right that it needs, and its line as docs/protocol.md has
-it; the grammar is in protocol/memcache/commands.py.
+"""The function that serves each type of request, the right that the request needs, and its line as docs/protocol.md
+has it. The grammar is in protocol/memcache/commands.py.
 """
 HANDLERS = handlers_of(COMMANDS)

@@ -18,7 +18,7 @@ CEILINGS = {
     "pipeline": 0,
     "bench": 0,
     "server": 0,
-    "broker": 134,
+    "broker": 105,
     "journal": 26,
     "queues": 42,
     "sim": 68,

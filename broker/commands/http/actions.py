@@ -1,4 +1,4 @@
-"""What changes something: POST and DELETE, with a body of JSON. Each answer says how many items it was about.
+"""Requests that change something: POST and DELETE, with a body of JSON. Each answer says how many items it was about.
 
 An answer leaves when the change is as safe as the queue promises, as for every other client.
 """
@@ -220,7 +220,7 @@ def put(exchange: Exchange, now_ms: int) -> None:
 
 
 def _with_mend(exchange: Exchange, why: str) -> str:
-    """A refusal as operators read it, with the command that ends it. Clients of other protocols have none."""
+    """Return a refusal with the command that ends it, for operators. Other protocols send it without the command."""
     name = next((name for name in exchange.broker.pauses if why == access.puts_paused(name)), None)
     return why if name is None else f"{why}; `staniel resume {name} --puts` ends that"
 
@@ -296,7 +296,7 @@ def _take(exchange: Exchange, body: TakeBody, now_ms: int) -> None:
 
 
 def _taken_in_pieces(items: list[Item]) -> Iterator[bytes]:
-    """The same as JSON, and the end of the reply."""
+    """Yield `items` as JSON, and the end of the reply."""
     for at, item in enumerate(items):
         yield b",{" if at else b"{"
         yield from taken_members(item)
@@ -383,14 +383,14 @@ def _purged(exchange: Exchange, queue: Queue, running: Operation, now_ms: int) -
 
 
 def _wanted(expected: int | None, there: int) -> int:
-    """How many of the items that are there an operation is about: those that were shown. Raises BadBody."""
+    """Return how many of the `there` items an operation affects: at most those that were shown. Raises BadBody."""
     if expected is not None and expected < 0:
         raise BadBody("expected is less than nothing")
     return there if expected is None else min(expected, there)
 
 
 def _meant(body: MoveBody | RedriveBody, source: Queue, search: ItemSearch | None) -> tuple[int, Chosen | None]:
-    """(how many items a move is about, which ones); None: the first ones. Raises BadBody."""
+    """Return (how many items a move affects, which ones); None: the first ones. Raises BadBody."""
     there = source.line.present if search is None else search.found
     count = _wanted(body.expected, there if body.count is None else min(body.count, there))
     return (count, None) if search is None else (chosen_count(search, count), search.chosen)
@@ -461,7 +461,7 @@ def undo(exchange: Exchange, now_ms: int) -> None:
 
 
 def forget_undo(exchange: Exchange, now_ms: int) -> None:
-    """What an operation has removed is gone for good."""
+    """Drop the undo file of an operation: the removed items cannot be returned any more."""
     record = _undo_record(exchange)
     if record is not None:
         items, _ = record.content.counts()
@@ -473,7 +473,7 @@ def forget_undo(exchange: Exchange, now_ms: int) -> None:
 
 
 def _undo_record(exchange: Exchange) -> UndoRecord | None:
-    """The one that the path names, if nothing is being done with it; None after saying why not."""
+    """Return the record that the path names; None after an error, also if an operation uses the record."""
     text = exchange.names[0]
     record = (
         exchange.broker.undos.by_id.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 19 else None
@@ -524,7 +524,7 @@ def redrive(exchange: Exchange, now_ms: int) -> None:
 
 
 def _redrive_home(exchange: Exchange, source: Queue, body: RedriveBody, now_ms: int) -> None:
-    """Several queues share this dead-letter queue, or none says so: each item goes to the queue that it left."""
+    """Redrive each item to the queue that it left, if several queues share this dead-letter queue or none names it."""
     if body.count is not None and body.count < 0:
         raise BadBody("count is less than nothing")
     if body.where:
@@ -549,7 +549,7 @@ def _send_home(exchange: Exchange, source: Queue, body: RedriveBody, search: Ite
 
 
 def _origins(broker: Broker, name: str) -> list[str]:
-    """The queues whose dead letters go to `name`: those that are there, and those that the configuration names."""
+    """Return the queues whose dead letters go to `name`: existing ones, and those that the configuration names."""
     there = [queue.name for queue in broker.queues if queue.config.dead_letter_queue == name]
     resolved = broker.config.resolved
     named = [each for each in resolved if each and resolved[each].dead_letter_queue == name]

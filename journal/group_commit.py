@@ -290,19 +290,19 @@ class GroupCommit:
         touched, self._touched = self._touched, []
         redo = self.redo
         is_logged, is_dormant = redo.state is LogState.IN_USE, redo.state is LogState.DORMANT
-        takes_data = redo.takes_data
+        takes_data, deferred = redo.takes_data, self._deferred
         takes_now = is_logged and (takes_data or bool(redo.bound))  # also for journals that replies wait for
         for member in touched:
             try:
                 file = member.write()
             except OSError as error:
                 file = self._release_ballast_and_retry(error, member.write, member.path)
-            is_deferred = bool(self._deferred) and member in self._deferred
-            if is_deferred:
-                self._deferred[member] = file  # type: ignore[index]
-            if is_deferred and member.batch != self.gathering:
-                self._sync_later(file, DEFERRED_MS, now_ms)
-            elif member.sync_ms == 0 or member.batch == self.gathering:  # promised under an earlier policy
+            if deferred and member in deferred:
+                deferred[member] = file  # type: ignore[index]
+                if member.batch != self.gathering:
+                    self._sync_later(file, DEFERRED_MS, now_ms)
+                    continue
+            if member.sync_ms == 0 or member.batch == self.gathering:  # promised under an earlier policy
                 self._now[file] = None
                 if takes_now and (named := file if type(file) is NamedFile else named_file(file)) is not None:
                     binding = named.binding
@@ -444,10 +444,10 @@ class GroupCommit:
         if self._running is not None:
             return None
         last = self.gathering - 1
+        is_patient = False
         # Who has asked without patience may wait for what one who has asked with patience does then.
-        is_asked = bool(self._asked or self._then)
-        is_patient = bool(self._patiently_then) and (self._patient_until_ms <= now_ms or is_asked)
-        if is_patient:
+        if self._patiently_then and (self._patient_until_ms <= now_ms or self._asked or self._then):
+            is_patient = True
             self._end_patience()
         is_plain = not (self._asked or self._then or self._folder_changed or self._next_due_ms <= now_ms)
         if is_plain:
@@ -464,7 +464,8 @@ class GroupCommit:
             files, sync = self._gather(last, now_ms)
         self._started = last
         self._running, self._syncing = sync, files
-        sync.is_patient = is_patient
+        if is_patient:
+            sync.is_patient = True
         if self._deferred:
             self._take_deferred(sync, files)
         return sync
@@ -568,9 +569,10 @@ class GroupCommit:
             return
         self.durable = sync.batch
         self.synced_ms = now_ms
-        for each in sync.deferred:
-            if each not in self._deferred:
-                each.is_deferred = False
+        if sync.deferred:
+            for each in sync.deferred:
+                if each not in self._deferred:
+                    each.is_deferred = False
         if sync.is_patient:
             self._patient_until_ms = now_ms + PATIENCE_MS
         if sync.redo is not None:

@@ -298,7 +298,7 @@ class GroupCommit:
             except OSError as error:
                 file = self._release_ballast_and_retry(error, member.write, member.path)
             if deferred and member in deferred:
-                deferred[member] = file  # type: ignore[index]
+                deferred[member] = file
                 if member.batch != self.gathering:
                     self._sync_later(file, DEFERRED_MS, now_ms)
                     continue

@@ -15,8 +15,10 @@ from enum import Enum
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from staniel.queues.config import SYNC_ALWAYS
+from staniel.queues.item import REMNANT_MS
 from staniel.queues.names import parent_of
 from staniel.sim.queues.model import SWEPT, Move, QueueModel, Record, State, Verb, Written
 from staniel.sim.violations import Kind, Violation, listed, shown
@@ -212,8 +214,8 @@ def _taken_since(model: QueueModel, since: int) -> Counter[bytes]:
 
 
 class Fit(Struct, eq=False):
-    """A number of facts whose state is what was found, and the items that recovery has removed from it because their
-    copies are elsewhere.
+    """A number of facts whose state is what was found, the items that recovery has removed from it because their
+    copies are elsewhere. An item of which only the place is left is over for good, although the clock may be set back.
     """
 
     count: int
@@ -233,8 +235,9 @@ def matched(state: State, found: list[bytes], count: int, now_ms: int = 0) -> Fi
     fit = Fit(count, [], [], [])
     for record in records:
         if at < len(found) and (record.data == found[at] or (found[at] == SWEPT and record.is_over(now_ms))):
+            is_swept = found[at] == SWEPT
+            fit.records.append(replace(record, expires_ms=REMNANT_MS, date_ms=0) if is_swept else record)
             at += 1
-            fit.records.append(record)
             if record.moved_to is not None:
                 fit.stayed.append((record, record.moved_to))
         elif record.moved_to is not None:

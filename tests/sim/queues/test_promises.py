@@ -9,7 +9,7 @@ from staniel.queues.interfaces import NoJournal
 from staniel.queues.queue import Queue
 from staniel.sim.disk.disk import Disk
 from staniel.sim.queues.checker import Checker
-from staniel.sim.queues.model import Fact, Move, QueueModel, Record, Verb
+from staniel.sim.queues.model import SWEPT, Fact, Move, QueueModel, Record, Verb
 from staniel.sim.queues.promises import Accident, acknowledged, acknowledgement_of, check, committed, synced
 from staniel.sim.queues.recorder import watch
 from staniel.sim.violations import Kind, Violation
@@ -179,3 +179,10 @@ def test_what_a_restart_has_found_is_the_next_lifes_beginning() -> None:
     history = model("+a", "+b", "(1", sync_ms=SYNC_OS)
     bases = check({"q": history}, {"q": [b"a"]}, Accident.POWER)
     assert [each.data for each in bases["q"]] == [b"a"]
+
+
+def test_an_item_of_which_the_place_is_left_is_over_whatever_the_clock_says_then() -> None:
+    history = answered(model("+a", "+b"))
+    history.facts[0].record.expires_ms = 10  # type: ignore[union-attr]
+    left, other = check({"q": history}, {"q": [SWEPT, b"b"]}, Accident.KILL, now_ms=11)["q"]
+    assert left.is_over(9) and not other.is_over(11)

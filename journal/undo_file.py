@@ -1,25 +1,25 @@
-"""The file of one operation that can be undone: the items that it takes, written and synced before they go.
+"""The file of one operation that can be undone: the items that it takes, written and synced before they are removed.
 
-It is a row of frames, each written and synced before the next one is begun:
+The file is a row of frames, each written and synced before the next one is begun:
 
     u32 bytes of the head · u32 bytes of the payload · u32 crc32 of the head · u32 crc32 of the payload · head · payload
 
 Numbers are little-endian; the head is msgpack, one of the Structs below. A file begins with `Began`. A purge appends a
-`Slice` for each piece of the queue, and `Over` when the disk has the last removal. An undo notes each slice that it is
-about to return (`Returning`), and that the disk has its copies (`Returned`). `Kept` is written by the start after a
-crash: those items of a slice are in their queue, and are not to be returned.
+`Slice` for each piece of the queue, and `Over` when the last removal is durable. An undo appends `Returning` before it
+returns a slice, and `Returned` when the slice's copies are durable. Recovery appends `Kept` after a crash: those items
+of a slice are in their queue, and are not to be returned.
 
-An operation that a crash or a stop has cut off goes on at the next start. So `Began` says who asked for how many items,
-`Over` that it has ended, and `UndoBegan` and `UndoEnded` the same of an undo.
+An operation that a crash or a stop has cut off continues at the next startup. So `Began` says who asked for how many
+items, `Over` that the operation has ended, and `UndoBegan` and `UndoEnded` the same of an undo.
 
-A move has no payload here. Its `Moving` is written and synced before the items of a slice are copied:
-it says, as transfer_log.Intent, which items leave and where their copies will be. `Back` is the same of an undo. Slices
-below the numbers of `Settled` need no look at the journals: they have arrived, and the disk has their removal.
+A move stores no payload here. Its `Moving` is written and synced before the items of a slice are copied: like
+transfer_log.Intent, it says which items leave and where their copies will be. `Back` is the same of an undo. Slices
+below the numbers of `Settled` need no look at the journals: their items have arrived, and their removal is durable.
 
 A redrive that sends each item home is a move whose `Moving` names its target; the items of a `Back` were there.
 
-A move of an earlier version appends a `Moved` for each piece instead: what its copies can be known by, and the times
-that they have lost.
+A move of an earlier version appends a `Moved` for each piece instead: the size and digest that identify its copies, and
+the times that the items had before.
 """
 
 from __future__ import annotations
@@ -44,16 +44,18 @@ HOMEWARD_VERSION = 4  # of redrives that send each item home: earlier versions w
 DELETE = "delete"  # the operation that deletes a queue when it has taken all of its items
 LENGTHS = struct.Struct("<IIII")
 FileNumber = int | str
-"""A number in a file's name may have any number of digits, one in msgpack no more than 64 bits: see `file_number`."""
+"""A number of a file: its name may have any number of digits, an integer in msgpack no more than 64 bits; see
+`file_number`.
+"""
 
 
 def file_number(number: int) -> FileNumber:
-    """As a frame has it; int() gives it back."""
+    """Return `number` as a frame stores it; int() reverses it."""
     return number if number < 1 << 64 else str(number)
 
 
 class UndoItem(Struct, frozen=True, array_like=True):
-    """An item, without its payload. `xid` or `id` says which of several equal ones it is, as in transfer_log.Intent.
+    """An item, without its payload. `xid` or `id` says which of several equal items it is, as in transfer_log.Intent.
     `past`: an encoded queues.past.Past; files of earlier versions have none.
     """
 
@@ -71,11 +73,11 @@ class UndoItem(Struct, frozen=True, array_like=True):
 
 
 class Began(Struct, frozen=True, tag="began"):
-    """Operation `id` took items from `queue`, whose name need not be UTF-8. `until_ms`: how long it can be undone.
-    `target`: where a move has sent them. `total`: how many it is about. `client`, `protocol`, `user`: who asked for it.
-    `is_kept`: the file stays for an undo when the operation has ended. `is_chosen`: the items are not the first ones of
-    the queue, so no start can go on with it; `total` is 0. `is_homeward`: each item goes to the queue that it comes
-    from, and each slice has its target.
+    """The start of operation `id`, which takes items from `queue`, whose name need not be UTF-8. `until_ms`: how long
+    it can be undone. `target`: where a move sends the items. `total`: the number of items to take. `client`,
+    `protocol`, `user`: who asked for it. `is_kept`: the file stays for an undo when the operation has ended.
+    `is_chosen`: the items are not the first ones of the queue, so recovery cannot continue the operation; `total` is 0.
+    `is_homeward`: each item goes to the queue that it comes from, and each slice has its target.
     """
 
     version: int
@@ -101,7 +103,7 @@ class Began(Struct, frozen=True, tag="began"):
 
 class Slice(Struct, frozen=True, tag="slice"):
     """Items from the head of the queue, in their order; the payload is theirs, one behind the other. `left`: how many
-    more are wanted, at most.
+    more the operation wants, at most.
     """
 
     items: list[UndoItem]
@@ -109,7 +111,9 @@ class Slice(Struct, frozen=True, tag="slice"):
 
 
 class MovedItem(Struct, frozen=True, array_like=True):
-    """The times of an item before it was moved, and what it is known by: its length and a digest of its payload."""
+    """The times of an item before it was moved, and its length and a digest of its payload, by which it is found
+    again.
+    """
 
     added_ms: int
     expires_ms: int
@@ -144,8 +148,9 @@ class MovingItem(Struct, frozen=True, array_like=True):
 
 
 class Moving(Struct, frozen=True, tag="moving"):
-    """Items that are about to be moved, in their order, with the time `at_ms`; their copies will be behind the file
-    numbered `after`, at byte `at` or later. `left`: as of a Slice. `target`: of the copies; empty: it is that of Began.
+    """Items that are about to be moved, in their order, at the time `at_ms`; their copies will be behind the file
+    numbered `after`, at byte `at` or later. `left`: as in Slice. `target`: the queue of the copies; empty: that of
+    Began.
     """
 
     at_ms: int
@@ -180,8 +185,8 @@ class Back(Struct, frozen=True, tag="back"):
 
 
 class Settled(Struct, frozen=True, tag="settled"):
-    """The first `slices` slices and the first `backs` Backs have arrived or will never, and the disk knows it. Copies
-    of the others are behind the place of `after` and `at`, as in Moving; 0 and 0: nothing is known of that.
+    """The first `slices` slices and the first `backs` Backs have arrived or never will, and that is durable. Copies of
+    the others are behind the place of `after` and `at`, as in Moving; 0 and 0: no such place is known.
     """
 
     slices: int
@@ -191,7 +196,7 @@ class Settled(Struct, frozen=True, tag="settled"):
 
 
 class UndoBegan(Struct, frozen=True, tag="undo-began"):
-    """Undo number `id` has begun, of `total` items; who asked for it as in Began."""
+    """The start of undo number `id`, of `total` items; who asked for it as in Began."""
 
     id: int
     at_ms: int
@@ -202,15 +207,15 @@ class UndoBegan(Struct, frozen=True, tag="undo-began"):
 
 
 class UndoEnded(Struct, frozen=True, tag="undo-ended"):
-    """The undo has ended; what it has not returned can be returned by another one."""
+    """The end of the undo; items that it has not returned can be returned by another one."""
 
 
 class Over(Struct, frozen=True, tag="over"):
-    """The disk has the removal of all items, but for those that are kept."""
+    """The end of the operation: the removal of all items is durable, except of those that are kept."""
 
 
 class DeleteEnded(Struct, frozen=True, tag="ended"):
-    """Behind `Over`, of a delete: its queue is deleted, or stays after all."""
+    """The end of a delete, behind `Over`: its queue is deleted, or stays after all."""
 
 
 class Kept(Struct, frozen=True, tag="kept"):
@@ -221,10 +226,10 @@ class Kept(Struct, frozen=True, tag="kept"):
 
 
 class Returning(Struct, frozen=True, tag="returning"):
-    """Slice number `slice` is about to be returned: its copies will be found behind the file numbered `after`, at byte
-    `at` or later, as in transfer_log.Intent. They were added before `before_ms`, which the wall showed: of an item with
-    a later time the copy has the ms before that. 0: they have the times of their items, as a file of an earlier version
-    says.
+    """The start of the return of slice number `slice`: its copies will be behind the file numbered `after`, at byte
+    `at` or later, as in transfer_log.Intent. They were added before `before_ms` of the wall clock: the copy of an item
+    with a later time has the ms before that. 0: the copies have the times of their items, as in files of an earlier
+    version.
     """
 
     slice: int
@@ -234,7 +239,7 @@ class Returning(Struct, frozen=True, tag="returning"):
 
 
 class Returned(Struct, frozen=True, tag="returned"):
-    """The disk has all copies of slice number `slice`."""
+    """The end of the return of slice number `slice`: all its copies are durable."""
 
     slice: int
 
@@ -258,7 +263,7 @@ _DECODER = msgspec.msgpack.Decoder(Head)
 
 
 class Place(Struct, frozen=True):
-    """Where a slice lies in its file: its frame, and how many items and bytes of payload it has. `target`: as of
+    """The place of a slice in its file: its frame, and its number of items and bytes of payload. `target`: as in
     Moving.
     """
 
@@ -274,22 +279,22 @@ class Place(Struct, frozen=True):
 
 
 class Behind(Struct, frozen=True):
-    """Where the copies of those that are settled end, as (after, at) of a Moving, when there were `count` slices or
-    Backs. It says nothing of later ones: when none is under way the other queue's journal may be written anew.
+    """The place where the settled copies end, as (after, at) of a Moving, when there were `count` slices or Backs. It
+    does not hold for later ones: when none is under way the other queue's journal may be rewritten.
     """
 
     place: tuple[int, int] = (0, 0)
     count: int = 0
 
     def of(self, number: int, announced: tuple[int, int]) -> tuple[int, int]:
-        """From where on the copies of number `number` may lie, which was `announced` there."""
+        """Return the place behind which the copies of number `number`, which was `announced` there, may lie."""
         return max(announced, self.place) if number < self.count else announced
 
 
 class UndoContent(Struct):
-    """What a file tells. `end`: behind its last whole frame; `kept`: by slice; `returning`: the slice of which it is
-    not known whether it has been returned; `undoing`: an undo that has not ended; `wanted`: how many items beyond those
-    of the slices the operation was to take.
+    """The content of a file. `end`: behind its last whole frame; `kept`: by slice; `returning`: the slice that may or
+    may not have been returned; `undoing`: an undo that has not ended; `wanted`: how many items beyond those of the
+    slices the operation was to take.
     """
 
     began: Began
@@ -310,23 +315,25 @@ class UndoContent(Struct):
 
     @property
     def has_queue_left(self) -> bool:
-        """Whether this is of a delete that may have been cut off before its queue was deleted."""
+        """True for a delete that may have been cut off before its queue was deleted."""
         began = self.began
         return self.is_over and not self.is_ended and began.operation == DELETE and began.version >= RESUMED_VERSION
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the operation goes on at the next start."""
+        """True if the operation continues at the next startup."""
         return self.began.version >= RESUMED_VERSION and not self.is_over
 
     @property
     def is_settled(self) -> bool:
-        """Whether it tells, without a look at the journals, which of its items are in which queue."""
+        """True if the file alone tells, without a look at the journals, which of its items are in which queue."""
         return not self.routes
 
     @property
     def routes(self) -> list[tuple[str, str]]:
-        """From which queue to which other, or the same one, items may be on their way; "": to none."""
+        """The (source, target) pairs of queues between which items may be on their way; both may be the same queue, and
+        a target of "" means that items may only be leaving the source.
+        """
         began, queue = self.began, _name(self.began.queue)
         if not began.carries_items:
             return [(queue, "" if self.returning is None else queue)] if not self.is_over or self.returning else []
@@ -337,14 +344,14 @@ class UndoContent(Struct):
 
     @property
     def targets(self) -> list[str]:
-        """The queues that its items were sent to; none if it is a purge."""
+        """The queues that the items were sent to; none for a purge."""
         if not self.began.is_homeward:
             return [_name(self.began.target)] if self.began.target else []
         return [_name(target) for target in dict.fromkeys([each.target for each in self.slices])]
 
     @property
     def queues(self) -> list[str]:
-        """Those that it is about."""
+        """The queues that the operation affects: its source first, then its targets."""
         return list(dict.fromkeys([_name(self.began.queue), *self.targets]))
 
     def target_of(self, number: int) -> str:
@@ -352,7 +359,7 @@ class UndoContent(Struct):
         return _name(self.slices[number].target or self.began.target)
 
     def apply(self, head: Head, at: int, size: int) -> None:
-        """A frame of `size` bytes at `at`."""
+        """Apply the frame of `size` bytes at `at`, whose head is `head`."""
         match head:
             case Slice(items, left) | Moving(_, _, _, items, left):
                 self.wanted, self.is_over = left, False
@@ -396,7 +403,7 @@ class UndoContent(Struct):
         self.end = at + size
 
     def add_slice(self, taken: list[Delivery], size: int) -> None:
-        """A frame of `size` bytes with these items has been written."""
+        """Add the slice of these items, whose frame of `size` bytes has been written at the end of the file."""
         self.slices.append(Place(self.end, size, len(taken), sum([len(each.item.data) for each in taken])))
         self.end += size
 
@@ -406,7 +413,7 @@ class UndoContent(Struct):
         return [number for number in range(len(self.slices)) if number not in self.returned]
 
     def counts(self) -> tuple[int, int]:
-        """(items, about how many bytes of payload) that an undo would return."""
+        """Return (items, about how many bytes of payload) that an undo would return."""
         left = [(self.slices[number], len(self.kept.get(number, ()))) for number in self.left]
         return sum([place.items - kept for place, kept in left]), sum([place.payload_bytes for place, _ in left])
 
@@ -416,7 +423,7 @@ def _name(queue: bytes) -> str:
 
 
 def digest_of(data: bytes) -> bytes:
-    """What no two payloads share, by accident or on purpose."""
+    """Return a digest of 16 bytes that no other payload has, by accident or on purpose."""
     return blake2b(data, digest_size=16).digest()
 
 
@@ -426,7 +433,7 @@ def frame(head: Head, payload: bytes = b"") -> bytes:
 
 
 def slice_frame(taken: list[Delivery], left: int = 0) -> bytes:
-    """The frame of items that have just been set aside; `left` more are wanted."""
+    """Return the frame of items that have just been set aside; `left` more are wanted."""
     return frame(Slice([_described(each) for each in taken], left), b"".join([each.item.data for each in taken]))
 
 
@@ -439,14 +446,14 @@ def _described(taken: Delivery) -> UndoItem:
 
 
 class Unusable(Enum):
-    """Why a file tells nothing that can be undone."""
+    """The reason why nothing in a file can be undone."""
 
     EMPTY = "it was cut off before anything was taken"
     LATER = "a later version has written it"
 
 
 def read_content(fs: Fs, path: str) -> UndoContent | Unusable:
-    """What the file tells, up to its first frame that is not whole. Raises OSError."""
+    """Read the content of the file, up to its first frame that is not whole. Raises OSError."""
     found: UndoContent | None = None
     entry = _frame_at(fs, path, 0)
     while entry is not None:
@@ -467,7 +474,7 @@ def read_content(fs: Fs, path: str) -> UndoContent | Unusable:
 
 
 def carries_items(fs: Fs, path: str) -> bool:
-    """Whether the file is of an operation that carries items from one queue to another: as long as it does, the
+    """Return True if the file is of an operation that carries items from one queue to another: as long as it does, the
     journals of both are right only together with the file. Raises OSError.
     """
     entry = _frame_at(fs, path, 0)
@@ -475,12 +482,12 @@ def carries_items(fs: Fs, path: str) -> bool:
 
 
 def is_name(name: str) -> bool:
-    """Whether a file of this name in the folder is one of an operation."""
+    """Return True if a file of this name in the folder is the file of an operation."""
     return name.isascii() and name.isdigit()
 
 
 class _Frame(Struct, frozen=True):
-    """A frame whose head is whole. `head`: None if it says nothing that is known here."""
+    """A frame whose head is whole. `head`: None if this version does not know its kind."""
 
     at: int
     head: Head | None
@@ -489,12 +496,12 @@ class _Frame(Struct, frozen=True):
     payload_crc: int
 
     def has_whole_payload(self, fs: Fs, path: str) -> bool:
-        """Raises OSError."""
+        """Return True if the payload has its checksum. Raises OSError."""
         return crc32(fs.read(path, self.payload_at, self.end - self.payload_at)) == self.payload_crc
 
 
 def _frame_at(fs: Fs, path: str, at: int) -> _Frame | None:
-    """None if the file does not have all bytes of a frame there, with a whole head. Raises OSError."""
+    """Read the frame at `at`; None if the file does not have all its bytes, or its head is damaged. Raises OSError."""
     lengths = fs.read(path, at, LENGTHS.size)
     if len(lengths) < LENGTHS.size:
         return None
@@ -513,19 +520,19 @@ def _frame_at(fs: Fs, path: str, at: int) -> _Frame | None:
 
 
 def read_moved(data: bytes) -> Moved | Moving | None:
-    """What the frame of a piece of a move tells; None if it is damaged."""
+    """Read the head of the frame of a piece of a move; None if it is damaged."""
     head = _read_head(data)
     return head if isinstance(head, Moved | Moving) else None
 
 
 def read_back(data: bytes) -> Back | None:
-    """The same of a piece of its undo."""
+    """Read the head of the frame of a piece of a move's undo; None if it is damaged."""
     head = _read_head(data)
     return head if isinstance(head, Back) else None
 
 
 def _read_head(data: bytes) -> Head | None:
-    """The head of a frame whose payload, if it has one, does not matter; None if it is damaged."""
+    """Read the head of a frame whose payload, if it has one, does not matter; None if it is damaged."""
     if len(data) < LENGTHS.size:
         return None
     head_bytes, _, head_crc, _ = LENGTHS.unpack_from(data)
@@ -540,7 +547,7 @@ def _read_head(data: bytes) -> Head | None:
 
 
 def read_items(data: bytes) -> list[tuple[UndoItem, Item]] | None:
-    """The items of the frame of a slice; None if it is damaged."""
+    """Read the items of the frame of a slice; None if it is damaged."""
     if len(data) < LENGTHS.size:
         return None
     head_bytes, payload_bytes, head_crc, payload_crc = LENGTHS.unpack_from(data)
@@ -563,7 +570,7 @@ def _items(described: list[UndoItem], payload: bytes) -> Iterator[tuple[UndoItem
 
 
 class AppendFrames(CallbackTask):
-    """Write `data` at the end of an undo file, and sync it; its name too, if `folder` is not empty."""
+    """A task that writes `data` at the end of an undo file, and syncs it; its name too, if `folder` is not empty."""
 
     def __init__(
         self, file: File, data: bytes, fs: Fs, folder: str, then: Callable[[OSError | None, int], None]

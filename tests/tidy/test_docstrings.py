@@ -19,7 +19,7 @@ CEILINGS = {
     "bench": 0,
     "server": 0,
     "broker": 105,
-    "journal": 26,
+    "journal": 0,
     "queues": 42,
     "sim": 68,
 }

@@ -1,4 +1,4 @@
-"""One queue in memory: a line of items, the reads open on it, and its waiters. The data model:
+"""A queue in memory: a line of items, the reads open on it, and its waiters. The data model:
 
                     add                take
     client ──────────────────▶ ready ──────────▶ gone
@@ -11,8 +11,8 @@
                               gone          leaving ── arrived ──▶ gone
                                             leaving ── refused ──▶ ready, as the head
 
-Items (item.py). An `Item` is what was put. Once it has left the line it is in a `Delivery`: `id` (the same at every
-delivery), `xid` (number of the open read), `deliveries`, `opened_ms`, and `seq`, its running number in the line.
+Items (item.py). An `Item` is what a client put. An item that has left the line is in a `Delivery`: `id` (the same at
+every delivery), `xid` (number of the open read), `deliveries`, `opened_ms`, and `seq`, its running number in the line.
 
 Ready: `line` (line.py). In delivery order: `returned` (handed back; the last one is the head), `fresh` (in the order
 they were put), and `behind` items that only the journal holds. `line.left` is the seq of the next fresh item and
@@ -21,25 +21,29 @@ these; `behind_bytes` of those behind; `added_bytes`, `added_expiring` of all th
 of the line, and only the head leaves.
 
 Under a transaction, each in one dictionary by xid, and open for the journal:
-    open_reads   in the hands of a client, in the order of opening
-    delayed      aborted and at rest until `opened_ms`; `delayed_bytes` of payload
+
+    open_reads   held by a client, in the order of opening
+    delayed      aborted and resting until `opened_ms`; `delayed_bytes` of payload
     leaving      given to `transfer_sink`, for expire_to_queue, dead_letter_queue or an operator, until `release` or
                  `take_back`; `leaving_bytes` of payload, `unrecorded` included
-Beside them `unrecorded`: at most one item that leaves without a transaction, and is the journal's head until then.
-`last_xid` is the number of the latest transaction.
 
-Waiting: `waiters`, first come, first served. There are none while an item can be handed out, and none in a queue that
-is closed, hidden by an alias, or whose journal cannot be read.
+In addition `unrecorded`: at most one item that leaves without a transaction, and is the journal's head until it has
+arrived. `last_xid` is the number of the latest transaction.
 
-Steps. Expired heads go SWEEP_MAX at once (`has_more_expired`), many open reads end READS_PER_STEP at once
-(`batched_aborts`). While either is unfinished the queue `is_unsettled`: no client gets an item, and a request is tried
-again in the next turn.
+Waiting: `waiters`, first come, first served. The queue has no waiters while an item can be handed out, while it is
+closed or hidden by an alias, or while its journal cannot be read.
 
-Changes. Whatever moves an item is recorded in `journal` first, as one of the six changes of changes.py:
+Steps. At most SWEEP_MAX expired heads are dropped in one step (`has_more_expired`), and at most READS_PER_STEP open
+reads end in one (`batched_aborts`). While either is unfinished the queue `is_unsettled`: no client gets an item, and a
+request is tried again in the next turn.
+
+Changes. Every move of an item is first recorded in `journal`, as one of the six changes of changes.py:
+
     put Added · take, drop, release of an unrecorded one Removed · flush, expiry Cleared · open, leave Opened ·
     confirm, release Confirmed · abort, time-out, delay over, take back Aborted
-Counters (`QueueCounters`) are for statistics alone; nothing is decided by them. All times are milliseconds: of server
-time, `now_ms`, but for `added_ms` and `expires_ms` of an item, which are the wall's of that moment (calendar.py).
+
+Counters (`QueueCounters`) are for statistics alone; nothing is decided by them. All times are milliseconds of server
+time, `now_ms`, except `added_ms` and `expires_ms` of an item, which are wall-clock times of that moment (calendar.py).
 """
 
 from __future__ import annotations
@@ -84,7 +88,7 @@ CLOSED = QueueState.CLOSED  # a global is found ten times as fast as a member of
 
 
 class Ended(Enum):
-    """What became of an item whose read was to end without a confirmation. True if the read was open."""
+    """The outcome for an item whose read was to end without a confirmation. True if the read was open."""
 
     NOT_OPEN = "not open"
     RETURNED = "returned"  # or will be, when retry_delay is over
@@ -96,7 +100,7 @@ class Ended(Enum):
 
 
 class Queue:
-    """FIFO with reliable reads; see the top of this file."""
+    """A FIFO with reliable reads; the data model is at the top of this file."""
 
     __slots__ = (  # without, Python finds no more than thirty fast
         "_armed_ms",
@@ -189,12 +193,12 @@ class Queue:
         self.had_children = False
 
     def count_waiters(self) -> int:
-        """How many clients wait for an item."""
+        """Return the number of clients that wait for an item."""
         return len(self.waiters)
 
     def configure(self, config: QueueConfig) -> None:
-        """Take over changed settings; they apply from the next operation on. It may recompute what depends on them and
-        set timers; it has no time, so it records no change and serves no waiter: a timer does.
+        """Take over changed settings; they apply from the next operation on. This may recompute what depends on them
+        and set timers. It is given no time, so it records no change and serves no waiter: a timer does.
         """
         self._may_rest_too_long = bool(self.delayed)
         self.config = config
@@ -208,15 +212,16 @@ class Queue:
         self._arm()
 
     def _order_reads(self) -> None:
-        """Time-outs ask for the oldest read, which a plain dictionary is slow to find once many before it are gone; an
-        entry of an ordered one costs three times as much.
+        """Keep `open_reads` in the kind of dictionary that suits the settings. Time-outs need the oldest read, which a
+        plain dictionary is slow to find once many before it were removed; an entry of an ordered one costs three times
+        as much.
         """
         kind = OrderedDict if self.config.open_timeout_ms else dict
         if type(self.open_reads) is not kind:
             self.open_reads = kind(self.open_reads)
 
     def limit_weight(self, weight_bytes: int | None) -> None:
-        """Take no more items than weigh so much in memory, besides all other limits; None: as many as they allow."""
+        """Accept no items beyond this weight in memory, in addition to all other limits; None: no limit by weight."""
         self._weight_limit_bytes = UNLIMITED_BYTES if weight_bytes is None else weight_bytes
         self._update_bounded()
 
@@ -228,12 +233,14 @@ class Queue:
         self._bounded = self._bounded or self._weighed
 
     def pause(self, *, gets: bool, puts: bool) -> None:
-        """Hold back gets (readers wait or find nothing) or puts (the caller refuses them), or let them go on."""
+        """Hold back gets (readers wait or find nothing) or puts (the caller refuses them), or allow them again."""
         self.gets_paused, self.puts_paused = gets, puts
         self._update_guarded()
 
     def hide(self, hidden: bool) -> None:
-        """An alias has taken the queue's name, or given it back. Nothing comes in meanwhile, so no client may wait."""
+        """Hide the queue while an alias has its name, or show it again. A hidden queue gets no items, so its waiters
+        are dismissed.
+        """
         self.hidden = hidden
         self._update_guarded()
         if hidden:
@@ -255,10 +262,10 @@ class Queue:
         self._unrestricted = self._unrestricted and not self.batched_aborts.groups
 
     def sync_counters(self) -> None:
-        """Bring `counters` up to date: what comes through a stream is counted when asked for."""
+        """Bring `counters` up to date. A plain queue's always are; a StreamQueue counts its puts here."""
 
     def has_room(self, item: Item, now_ms: int) -> bool:
-        """Whether `add` would take `item`."""
+        """Return True if `add` would accept `item`."""
         config = self.config
         if len(item.data) > config.max_item_bytes or self.state is CLOSED:
             return False
@@ -267,8 +274,8 @@ class Queue:
         return not self._is_full() or self._sweep_for_room(now_ms)
 
     def refuses_puts(self, now_ms: int, was_full: bool) -> bool:
-        """Whether the queue is so full that it refuses any item. Changes nothing: where expired items behind the head
-        may still be swept for room, asks for a sweep soon and answers `was_full` until that has ended.
+        """Return True if the queue is so full that it refuses any item. Changes no item: where expired items behind the
+        head may still be swept for room, it asks for a sweep soon and returns `was_full` until that has ended.
         """
         config = self.config
         if self.state is CLOSED:
@@ -286,8 +293,8 @@ class Queue:
     # what clients do
 
     def add(self, item: Item, now_ms: int, forced: bool = False) -> bool:
-        """Append `item`; False when a limit refuses it. Limits are tested before adding: one item may go past
-        max_bytes. `forced`: whatever the limits say, because it comes from another queue and must not be lost.
+        """Append `item`; return False if a limit refuses it. Limits are tested before adding: one item may go past
+        max_bytes. `forced`: ignore limits, because the item comes from another queue and must not be lost.
         """
         line = self.line
         if not forced:
@@ -311,12 +318,12 @@ class Queue:
         return True
 
     def add_all(self, items: list[Item], now_ms: int) -> None:
-        """Append `items`, which come from another queue, whatever the limits say."""
+        """Append `items`, which come from another queue, ignoring limits."""
         for item in items:
             self.add(item, now_ms, True)
 
     def take(self, now_ms: int) -> Delivery | None:
-        """Remove the head for good. None when there is nothing live."""
+        """Remove the head for good; return None if no live item is there."""
         line = self.line
         if not (self._unrestricted and line.fresh and not line.expiring) and not self._find_live(now_ms):
             return None
@@ -328,7 +335,7 @@ class Queue:
         return taken
 
     def open(self, now_ms: int) -> Delivery | None:
-        """Take the head under a transaction: it is gone once confirmed, and back at the head once aborted."""
+        """Take the head under a transaction: confirming removes it for good, aborting makes it the head again."""
         line = self.line
         if not (self._unrestricted and line.fresh and not line.expiring) and not self._find_live(now_ms):
             return None
@@ -343,7 +350,7 @@ class Queue:
         return taken
 
     def has_live_head(self, now_ms: int, despite_pause: bool = False) -> bool:
-        """Whether there is an item that could be handed out now; `despite_pause`: or could, were gets not paused."""
+        """Return True if an item could be handed out now; `despite_pause`: or could if gets were not paused."""
         is_paused = self.gets_paused
         if not (is_paused and despite_pause):
             return self._find_live(now_ms)
@@ -355,11 +362,11 @@ class Queue:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether `add` may have to refuse an item for want of room."""
+        """True if `add` may have to refuse an item because the queue is full."""
         return self._bounded
 
     def peek(self, now_ms: int) -> Delivery | None:
-        """The head, left where it is."""
+        """Return the head without removing it; None if no live item is there."""
         if not self._find_live(now_ms):
             return None
         return self.line.peek()
@@ -377,7 +384,9 @@ class Queue:
         return True
 
     def abort(self, taken: Delivery, now_ms: int) -> Ended:
-        """Put an open read's item back at the head, or into the hands of the next waiter, unless it is to die."""
+        """Put an open read's item back at the head, or give it to the next waiter, unless it goes to
+        dead_letter_queue.
+        """
         if self.open_reads.get(taken.xid) is not taken:
             return Ended.NOT_OPEN
         ended = self.end_read(taken, now_ms)
@@ -385,8 +394,8 @@ class Queue:
         return ended
 
     def abort_together(self, reads: list[Delivery], now_ms: int) -> list[tuple[Delivery, Ended]]:
-        """Abort these, given the oldest first; those that were open, in the order in which they ended. All are back
-        before a waiter gets one, so it is handed the oldest.
+        """Abort these reads, given the oldest first; return those that were open, in the order in which they ended. All
+        items are back before a waiter gets one, so it gets the oldest.
         """
         opened = [taken for taken in reads if self.open_reads.get(taken.xid) is taken]
         ended = self._end_reads(opened, now_ms)
@@ -394,10 +403,10 @@ class Queue:
         return ended
 
     def put_back(self, items: list[Item], now_ms: int) -> None:
-        """Items that had been removed for good have reached no client: they are the head again, or go to a waiter.
-        Their removal is written already, and no record takes one back: they are added anew, whatever the limits say,
-        and then brought before what has come since, if that is little. With max_deliveries, which counts how often a
-        record was opened, they stay at the end.
+        """Put items back at the head, or give them to a waiter, that were removed for good but reached no client. Their
+        removal is recorded already, and no record reverses one: they are added anew, ignoring limits, and then moved
+        ahead of the items that were in line, if those are at most PASSED_MAX. With max_deliveries, which counts how
+        often a record was opened, they stay at the end.
         """
         if self.state is CLOSED:
             return
@@ -411,7 +420,7 @@ class Queue:
             self._bring_forward(ahead, len(items))
 
     def _bring_forward(self, ahead: int, count: int) -> None:
-        """Have the `count` items behind the first `ahead` ones at the head."""
+        """Move the last `count` items of the line ahead of the first `ahead` ones."""
         passed: list[Delivery] = []
         while len(passed) < ahead + count and self.line.head() is not None:
             taken = self.line.pop()
@@ -422,17 +431,17 @@ class Queue:
             self.give_back(taken)
 
     def is_last(self, taken: Delivery) -> bool:
-        """Whether an item is not handed out again if this read of it is not confirmed."""
+        """Return True if the item is not handed out again if this read of it is not confirmed."""
         return 0 < self.config.max_deliveries <= taken.deliveries
 
     def prepare_flush(self) -> bool:
-        """A piece of the work that a flush is for a long line; whether nothing is left of it, and `flush` takes only a
-        moment.
+        """Do a piece of the work that a flush is for a long line; return True if nothing is left of it, and `flush`
+        takes only a moment.
         """
         return self.line.count(COUNTED_PER_TURN, SINCE_MAX)
 
     def flush(self) -> int:
-        """Remove every item of the line; open reads stay open. Returns how many went."""
+        """Remove every item of the line; open reads stay open. Returns the number of removed items."""
         if self.unrecorded is not None:
             self._record_as_open()  # it had left before, and stays when the line is empty, too
         there = self.line.present
@@ -445,8 +454,8 @@ class Queue:
     # waiters
 
     def park(self, waiter: Waiter) -> None:
-        """Join the end of the waiters. They are served in this order. A closed queue dismisses `waiter` at once: it may
-        have been deleted between two turns of a command.
+        """Add `waiter` behind the other waiters, which are served in this order. A closed queue dismisses it at once:
+        the queue may have been deleted between two turns of a command.
         """
         if self.state is CLOSED or self.hidden or self.line.read_error is not None:
             waiter.dismiss()
@@ -459,8 +468,8 @@ class Queue:
     # what time does
 
     def expire(self, now_ms: int, sweep_max: int) -> int:
-        """Drop expired items from the head, at most `sweep_max` and no more than SWEEP_MAX; the timer rings for
-        the rest. Returns how many went, without remnants.
+        """Drop expired items from the head, at most `sweep_max` and no more than SWEEP_MAX; the timer rings for the
+        rest. Returns how many were dropped, without remnants.
         """
         self.has_more_expired = self.expiry_is_ahead = False
         head = self.line.head()
@@ -476,8 +485,8 @@ class Queue:
         return count
 
     def sweep(self, now_ms: int, count_max: int) -> tuple[int, bool]:
-        """Go on with dropping expired items behind a live head, `count_max` at most: how many, and whether that was
-        the end of the line. They leave the line with the head, as remnants.
+        """Drop more expired items behind a live head, `count_max` at most. Returns their number, and True if the sweep
+        has reached the end of the line. They leave the line with the head, as remnants.
         """
         sweeping = self.sweeping
         if self.config.expire_to_queue or not count_max:
@@ -485,7 +494,9 @@ class Queue:
         return sweeping.step(self, now_ms, count_max), not sweeping.is_under_way
 
     def _sweep_for_room(self, now_ms: int) -> bool:
-        """Whether the queue has room once expired items behind its head cost none. A long line takes several turns."""
+        """Sweep expired items behind the head, which cost no room then; return True if the queue has room now. A long
+        line takes several turns.
+        """
         sweeping = self.sweeping
         if not sweeping.may_help(self, now_ms):
             return False
@@ -496,7 +507,7 @@ class Queue:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether a sweep or a batch of aborts is half done: ask for the head again in the next turn."""
+        """True if a sweep or a batch of aborts is half done: ask for the head again in the next turn."""
         return self.has_more_expired or bool(self.batched_aborts.groups)
 
     def _drop_expired(self, now_ms: int, count_max: int) -> int:
@@ -514,13 +525,13 @@ class Queue:
         return count
 
     def _send_expired(self, sink: TransferSink, now_ms: int, count_max: int) -> int:
-        """Give expired heads to `sink`, for expire_to_queue. If it has no room they stay where they are, and no
-        client gets them.
+        """Give expired heads to `sink`, for expire_to_queue. If it has no room they stay at the head, and no client
+        gets them.
 
-        One that is all its queue holds costs a plain removal, as in Kestrel: for the journal it is the head until it
-        has arrived, and nothing else can be meant (`unrecorded`). For all others a transaction is opened: its number
-        says later which of several equal ones has left; with plain removals for all, an equal item could be taken for
-        one that is gone already.
+        An item that is the only one of its queue costs a plain removal, as in Kestrel: it stays the journal's head
+        until it has arrived, and the record cannot mean another (`unrecorded`). For all others a transaction is opened:
+        its number says later which of several equal items has left; with plain removals for all, an equal item could be
+        taken for one that is gone already.
         """
         line = self.line
         count = size = 0
@@ -554,7 +565,9 @@ class Queue:
         self.ring_at(now_ms)
 
     def _is_all_there_is(self, head: Item) -> bool:
-        """Whether the queue has one item, and no more. One with an id can always be told from others."""
+        """Return True if `head` is the only item of the queue, reads and leaving items included, and has no id. An item
+        with an id can always be told from others.
+        """
         under_way = self.open_reads or self.delayed or self.leaving or self.unrecorded is not None
         return len(self.line) == 1 and not under_way and not isinstance(head, Numbered)
 
@@ -570,8 +583,8 @@ class Queue:
     def open_run_to_leave(
         self, count_max: int, bytes_max: int, item_bytes_max: int, end_seq: int, now_ms: int, despite_pause: bool
     ) -> list[Delivery]:
-        """Take live heads off as `open_to_leave` does, until there are `count_max` or their payload has `bytes_max`, or
-        the head is larger than `item_bytes_max` or has the seq `end_seq`. Not for a line that follows a stream.
+        """Take live heads as `open_to_leave` does, until there are `count_max` or their payload has `bytes_max`, or the
+        head is larger than `item_bytes_max` or has the seq `end_seq`. Not for a line that follows a stream.
         """
         line = self.line
         run: list[Delivery] = []
@@ -586,13 +599,15 @@ class Queue:
         return run
 
     def set_aside(self, taken: Delivery) -> None:
-        """An item under a transaction is on its way to another queue."""
+        """Mark an item under a transaction as on its way to another queue."""
         assert taken.xid and taken.xid not in self.open_reads
         self.leaving[taken.xid] = taken
         self.leaving_bytes += len(taken.item.data)
 
     def release(self, taken: Delivery) -> bool:
-        """It has arrived: it is gone from here for good. False if the queue was closed: it records nothing."""
+        """Remove an item that has arrived at the other queue for good. False if the queue was closed: nothing is
+        recorded.
+        """
         if self.unrecorded is taken:
             self.unrecorded = None
             self.leaving_bytes -= len(taken.item.data)
@@ -604,19 +619,19 @@ class Queue:
         return is_known
 
     def release_all(self, those: list[Delivery]) -> None:
-        """Release each of `those`."""
+        """Release each of these items."""
         for taken in those:
             self.release(taken)
 
     def take_back(self, taken: Delivery) -> None:
-        """It goes nowhere: it is the head of the line again."""
+        """Make an item that does not go to another queue the head of the line again."""
         if self.unrecorded is taken:
             self._record_as_open()
         if self._forget_leaving(taken):
             self.give_back(taken)
 
     def take_back_unseen(self, taken: Delivery) -> None:
-        """The same of an item that no client has seen: it does not count as delivered."""
+        """Take back an item that no client has seen: it does not count as delivered."""
         taken.deliveries -= 1
         self.take_back(taken)
 
@@ -628,28 +643,30 @@ class Queue:
         return True
 
     def record_cleared(self, count: int) -> None:
-        """Record that so many heads are gone."""
+        """Record the removal of the first `count` items of the line."""
         while count:
             some = min(count, CLEARED_MAX)
             self._record(Cleared(some))
             count -= some
 
     def is_expired(self, item: Item, now_ms: int) -> bool:
-        """An item lives until its own expiry or the queue's present max_age, whichever is first."""
+        """Return True if the item has passed its own expiry or the queue's present max_age, whichever is first."""
         if item.expires_ms and self.calendar.is_over(item, now_ms):
             return True
         max_age_ms = self.config.max_age_ms
         return max_age_ms > 0 and self.calendar.added_ms(item, now_ms) + max_age_ms < now_ms
 
     def time_out(self, now_ms: int) -> int:
-        """End the open reads whose time is over, and the delays of aborted ones. Returns how many there were."""
+        """End the open reads that have timed out, and the delays of aborted ones that are over. Returns how many there
+        were.
+        """
         count = self._time_out(now_ms)
         self._serve(now_ms)
         return count
 
     def next_due_ms(self) -> int:
-        """When the oldest open read times out or the next delay is over; 0 if none will, or if those whose time is over
-        are ending.
+        """Return when the oldest open read times out or the next delay is over; 0 if none will, or while those that are
+        due are ending.
         """
         moments: list[int] = []
         if self.batched_aborts.groups:
@@ -661,7 +678,7 @@ class Queue:
         return min(moments, default=0)
 
     def due(self, now_ms: int) -> int:
-        """The timer rings. Returns how much work it was, in dropped items."""
+        """Expire items and end reads when the timer rings. Returns the work done, in dropped items."""
         self._armed_ms = 0
         count = self.expire(now_ms, self.config.max_expire_sweep)
         if self.sweeping.is_under_way or self.sweeping.is_asked:
@@ -672,7 +689,7 @@ class Queue:
         return count * (SENT_AS_MANY if self.config.expire_to_queue else 1) + ended * ENDED_AS_MANY
 
     def extend(self, taken: Delivery, now_ms: int) -> bool:
-        """Count an open read's time from now; False if it is no longer open."""
+        """Restart the time-out of an open read at `now_ms`; False if it is no longer open."""
         if self.open_reads.get(taken.xid) is not taken:
             return False
         taken.opened_ms = now_ms
@@ -680,8 +697,8 @@ class Queue:
         return True
 
     def age_ms(self, now_ms: int) -> int:
-        """How long the last removed item had waited; 0 while the queue is empty or before the first removal. This is
-        what Kestrel shows; see ages.py for what an alarm wants to know.
+        """Return how long the last removed item had waited; 0 while the queue is empty or before the first removal.
+        Kestrel shows this age; ages.py has the one for alarms.
         """
         if not self.line.bytes or not self.last_removed_added_ms:
             return 0
@@ -701,8 +718,8 @@ class Queue:
 
     def return_open_reads(self, now_ms: int, on_ended: OnEnded = tell_nobody) -> None:
         """End every open read after a recovery: the clients are gone. With max_deliveries or retry_delay the reads end
-        as those of a client that hangs up, in the turns that follow, and no client gets an item before that. `on_ended`
-        is then called with what became of them.
+        like those of a client that disconnects, in the turns that follow, and no client gets an item before that.
+        `on_ended` is then called with the outcome of each.
         """
         assert not self.waiters, "before the queue is served"
         oldest_first = sorted(self.open_reads)
@@ -715,23 +732,23 @@ class Queue:
             self.give_back(self.open_reads.pop(xid))
 
     def _on_line_error(self) -> None:
-        """The next items cannot be read: no client gets any until `read_again`."""
+        """Stop handing out items, because the next ones cannot be read, until `read_again`."""
         self._update_guarded()
         self.dismiss_waiters()
         self.on_read_error(self)
 
     def read_again(self) -> None:
-        """What could not be read may be readable now."""
+        """Try again to read items that could not be read."""
         self.line.read_error = None
         self._update_guarded()
 
     def dismiss_waiters(self) -> None:
-        """Tell all waiters that nothing will come."""
+        """Dismiss all waiters, without an item."""
         while self.waiters:
             self.waiters.popitem(last=False)[0].dismiss()
 
     def close(self) -> None:
-        """Stop serving: nothing comes in or out any more, and all waiters are dismissed."""
+        """Stop serving: no item enters or leaves any more, and all waiters are dismissed."""
         self.state = QueueState.CLOSED
         line, self.line = self.line, PlainLine()
         line.abandon()
@@ -796,13 +813,15 @@ class Queue:
             self.ring_at(moment_ms)
 
     def ring_at(self, moment_ms: int) -> None:
-        """Have `due` called then, at the latest."""
+        """Have `due` called at `moment_ms`, or earlier."""
         if self.timer is not None and not 0 < self._armed_ms <= moment_ms:
             self._armed_ms = moment_ms
             self.timer.set(self, moment_ms)
 
     def _time_out(self, now_ms: int) -> int:
-        """Few end at once, and how many is returned; many in the turns that follow."""
+        """End the reads and delays that are due. Returns how many ended; if there are many they end in the turns that
+        follow and are not counted.
+        """
         if self.batched_aborts.groups:
             return 0
         timeout_ms = self.config.open_timeout_ms
@@ -828,18 +847,21 @@ class Queue:
         self.on_timed_out(self, ended[::-1], now_ms)
 
     def begin_batched_aborts(self) -> None:
-        """Reads end from now on that are too many for one turn."""
+        """Hold gets back while reads end that are too many for one turn."""
         self._update_unrestricted()
 
     def end_batched_aborts(self, now_ms: int) -> None:
-        """They have ended. What else has come to its time meanwhile ends now, and waiters are served."""
+        """Hand out items again when the batch has ended. Reads and delays that have become due meanwhile end now, and
+        waiters are served.
+        """
         self._update_unrestricted()
         self.time_out(now_ms)
         self._arm()
 
     def _end_reads(self, reads: list[Delivery], now_ms: int) -> list[tuple[Delivery, Ended]]:
-        """End these, the oldest first, which are open; in the order in which they ended. Those that go to
-        dead_letter_queue come there in their order; of the others the newest goes back first, to stand behind the rest.
+        """End these open reads, given the oldest first; return them in the order in which they ended. Items that go to
+        dead_letter_queue arrive there in their order; of the others the newest goes back first, to stand behind the
+        rest.
         """
         if not self.config.max_deliveries:
             return [(taken, self.end_read(taken, now_ms)) for taken in reversed(reads)]
@@ -854,12 +876,14 @@ class Queue:
         return ended
 
     def dies(self, taken: Delivery) -> bool:
-        """Whether the item goes to dead_letter_queue if its read ends now without a confirmation."""
+        """Return True if the item goes to dead_letter_queue if its read ends now without a confirmation."""
         sink = self.transfer_sink
         return sink is not None and self.is_last(taken) and self._can_die(sink, taken)
 
     def end_read(self, taken: Delivery, now_ms: int) -> Ended:
-        """An open read was not confirmed: its item goes back, now or later, or has had its last chance."""
+        """End an open read that was not confirmed: its item goes back, now or after a delay, or to
+        dead_letter_queue.
+        """
         config = self.config
         del self.open_reads[taken.xid]
         self.counters.canceled_transactions += 1
@@ -876,8 +900,8 @@ class Queue:
         return Ended.SPARED if is_last else Ended.RETURNED
 
     def _can_die(self, transfer_sink: TransferSink, taken: Delivery) -> bool:
-        """Whether the transfer sink takes one more. While dead_letter_queue cannot be used, or the disk is slow, as
-        many as may be are in memory already: the others stay in the line and are handed out again.
+        """Return True if the transfer sink accepts one more. While dead_letter_queue cannot be used, or the disk is
+        slow, as many as allowed are in memory already: the others stay in the line and are handed out again.
         """
         return transfer_sink.admits(self, len(taken.item.data)) is Admission.NOW
 
@@ -897,7 +921,7 @@ class Queue:
         self._arm()
 
     def end_delay(self, taken: Delivery) -> None:
-        """It has rested for long enough, or memory has no place for it any more: it is the head."""
+        """Make an item the head again whose delay is over, or for which memory has no room any more."""
         del self.delayed[taken.xid]
         self.delayed_bytes -= len(taken.item.data)
         self.give_back(taken)
@@ -935,7 +959,7 @@ class Queue:
         self._record(Removed(self.line.drop()))
 
     def give_back(self, taken: Delivery) -> None:
-        """An item that is under a transaction and in no list of them becomes the head again."""
+        """Make an item that is under a transaction and in no dictionary of them the head again."""
         self._record(Aborted(taken.id, taken.xid))
         self.line.give_back(taken)
 
@@ -951,20 +975,20 @@ class Queue:
         self.journal.record_opened(taken.id, xid)
 
     def _record(self, change: Change) -> None:
-        """Record a change that is about the head of the line, or puts another item there."""
+        """Record a change of the line's head, or of the item that becomes the head."""
         if self.unrecorded is not None:
             self._record_as_open()
         self.journal.record(change)
 
     def _record_as_open(self) -> None:
-        """The next record means another head than the item that leaves unrecorded: put that under a transaction."""
+        """Put the unrecorded leaving item under a transaction, because the next record means another head."""
         taken, self.unrecorded = self.unrecorded, None
         assert taken is not None
         self._record_opened(taken)
         self.leaving[taken.xid] = taken
 
     def _serve(self, now_ms: int) -> None:
-        """Hand what there is to the waiters, in their order. One who only peeks does not use the item up."""
+        """Hand available items to the waiters, in their order. A waiter that only peeks does not use the item up."""
         waiters = self.waiters
         while waiters:
             waiter = next(iter(waiters))
@@ -982,7 +1006,7 @@ OnTimedOut = Callable[[Queue, list[tuple[Delivery, Ended]], int], None]
 
 
 def _until(reads: dict[int, Delivery], moment_ms: int) -> list[Delivery]:
-    """Those of `reads`, which are in the order of their moments, whose moment has come."""
+    """Return those of `reads`, which are ordered by their moments, whose moment is `moment_ms` or earlier."""
     found = []
     for taken in reads.values():
         if taken.opened_ms > moment_ms:

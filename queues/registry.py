@@ -1,9 +1,9 @@
 """All queues of a server by name: made on demand, found, removed; fan-out children, aliases, and names that are not
 served. Journals of new queues come from a factory.
 
-Each kind of caller has its way to get a queue: a put of a client asks `make_for_client`, a read `to_read`; what an
-operator names is there or not: `find`; recovery and reload also mean what an alias hides: `known`; the server itself
-asks `make`.
+Each kind of caller has its own method to get a queue: `make_for_client` for a put of a client, `to_read` for a read,
+`find` for an operator, `known` for recovery and reload, which also need queues that an alias hides, and `make` for the
+server itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ ABSENT_MAX = 1000
 
 
 class Refused(Exception):
-    """A queue that cannot be made or served. `client` tells whose mistake it is; the text is for the client."""
+    """A queue that cannot be made or served. `client`: True if the mistake is the client's; the text is for the
+    client.
+    """
 
     def __init__(self, why: str, client: bool) -> None:
         super().__init__(why)
@@ -48,8 +50,8 @@ class Alias(Struct, gc=False):
 
 
 class Target(Struct, frozen=True):
-    """One queue that an item goes to. `counts`: its answer is the client's (a fan-out child's is not, in Kestrel).
-    `stores`: not if it only feeds its fan-out children, and takes whatever is not too large.
+    """A queue that an item goes to. `counts`: its answer is the client's (a fan-out child's is not, in Kestrel).
+    `stores`: False if it only feeds its fan-out children, and accepts any item that is not too large.
     """
 
     queue: Queue
@@ -153,7 +155,7 @@ class Queues:
         return absent
 
     def adopt(self, name: str, journal: Journal, now_ms: int) -> Queue:
-        """Enter a queue that the spool already knows, still without its items."""
+        """Enter a queue that is known from the spool, before its items are loaded."""
         return self._enter(queue_of(name, self.config_of(name), journal, now_ms))
 
     def block(self, name: str, why: str) -> None:
@@ -288,8 +290,8 @@ class Queues:
         return queue
 
     def create_expiry_target(self, queue: Queue, now_ms: int) -> None:
-        """Make the queue that expired items of `queue` go to, if there is none; should it be refused, each of them will
-        say so.
+        """Create the queue that expired items of `queue` go to, if it does not exist. If that is refused, each expired
+        item will report the refusal.
         """
         target = queue.config.expire_to_queue
         if target:
@@ -309,7 +311,7 @@ class Queues:
         return queue
 
     def _feed(self, queue: Queue) -> None:
-        """Give a fan-out child, from now on, what is put to its parent."""
+        """Give a fan-out child the items put to its parent from now on."""
         if parent := parent_of(queue.name):
             self._children.setdefault(parent, {})[queue.name] = queue
             if parent in self.by_name:
@@ -317,7 +319,7 @@ class Queues:
         self._regroup(queue)
 
     def _regroup(self, queue: Queue) -> None:
-        """Regroup the parent after a child has come or gone, or the parent has come."""
+        """Regroup the parent after a child was added or removed, or the parent was added."""
         parent = self.by_name.get(parent_of(queue.name) or queue.name)
         if isinstance(parent, StreamQueue):
             parent.regroup()

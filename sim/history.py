@@ -1,8 +1,7 @@
-"""One seed: a history of several lives of a server, each ended by an accident, checked all the way.
+"""The history of one seed: several lives of a server, each ended by an accident, checked all the way.
 
 Each step draws from random numbers of its own, so that leaving some steps out changes the others as little as possible;
-that is how a history is made short. What clients ask for and what must hold: `queues/run.py`, `jobs/run.py`,
-`hub/run.py`.
+this is how a history is made short. Requests and invariants: `queues/run.py`, `jobs/run.py`, `hub/run.py`.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ FIRST_LIFE_MS = 4000  # about as much time goes by in it
 NUMBERED = "abcd"  # queues whose journals may begin with a number
 UNABLE = (JournalFailure, OSError, SpoolError)
 LOSS_EVENTS = frozenset(("journal.gone", "journal.shortened", "journal.stand_ins", "journal.unreadable_items"))
-"""What a server says of damaged files. No file is damaged here, and no accident takes what was synced."""
+"""Events in which a server reports damaged files. No file is damaged here, and no accident takes synced bytes."""
 
 
 class Outcome(Struct):
-    """What came of a seed. `transcript`: what clients asked and heard and what happened, for people."""
+    """The result of a seed. `transcript`: requests, replies and accidents, for people."""
 
     seed: int
     profile: str
@@ -64,7 +63,7 @@ class Outcome(Struct):
 
 
 class SeedPlan(Struct, frozen=True):
-    """What to run. `skipped` steps do not happen."""
+    """The seed to run, and how. `skipped` steps do not happen."""
 
     seed: int
     profile: Profile
@@ -74,11 +73,11 @@ class SeedPlan(Struct, frozen=True):
 
 
 class Died(Exception):
-    """The server's process ended itself, because a disk refused."""
+    """The end of the server's process because a disk refused a call."""
 
 
 def _put_files(disk: Disk, files: dict[str, bytes]) -> None:
-    """Files of the spool, by name, that are there for good."""
+    """Put files into the spool, by name, that no accident takes."""
     for name, data in files.items():
         file = disk.append(f"s/{name}")
         file.write(data)
@@ -88,8 +87,8 @@ def _put_files(disk: Disk, files: dict[str, bytes]) -> None:
 
 
 class History:
-    """The state of one run. `on_disk` is told of every disk that a life begins with, `on_kill` of what a kill has left
-    of one, caches included.
+    """The state of one run. `on_disk` is called with every disk that a life begins with, `on_kill` with the disk that a
+    kill leaves, caches included.
     """
 
     world: World
@@ -137,7 +136,9 @@ class History:
         return disk
 
     def _make_last_files(self, disk: Disk) -> None:
-        """Of some queues a file whose number is near the end of numbers, with nothing in it that is not read."""
+        """Give some queues a file whose number is near the end of numbers, and which holds only items that have been
+        read.
+        """
         is_stream, files = bool(self.profile.streams), {}
         for queue in NUMBERED:
             name = f"{queue}.{self.rng.choice(self.profile.file_numbers)}"
@@ -147,60 +148,64 @@ class History:
         _put_files(disk, files)
 
     def begin_life(self) -> None:
-        """A server is going to start: nothing has been heard of it yet."""
+        """Prepare to record a new life, before its server starts."""
         raise NotImplementedError
 
     def make_world(self) -> World:
-        """A server starts. Raises what a failing disk makes it raise."""
+        """Start a server. Raises the errors of a failing disk."""
         read = None if self.clocks is None else self.clocks.read
         return World(self.config, self.disk, self.now_ms, self.watch, read)
 
     def watch(self, broker: Broker) -> None:
-        """It has recovered: listen to it from now on."""
+        """Observe `broker`, which has recovered, from now on."""
         raise NotImplementedError
 
     def make_request(self) -> None:
-        """Some client asks for something. Raises JournalFailure."""
+        """Make a request of some client. Raises JournalFailure."""
         raise NotImplementedError
 
     def gone(self, actor: Any) -> None:
-        """A client has gone."""
+        """Note that a client has disconnected."""
 
     def settled(self) -> None:
-        """A turn is over, and what was recorded in it is written."""
+        """Check the state after a turn, whose records are written."""
         raise NotImplementedError
 
     def synced(self, began_ms: int) -> None:
-        """A sync that began then is over, or none was due then."""
+        """Note that everything recorded by `began_ms` is durable: a sync that began then has ended, or none was due
+        then.
+        """
         raise NotImplementedError
 
     def promise_all(self) -> None:
-        """The server has stopped as it should: everything is safe."""
+        """Note that everything is durable, because the server has stopped regularly."""
         raise NotImplementedError
 
     def end_life(self) -> tuple[list[tuple[str, str, str]], int, int]:
-        """(transcript, facts, answers) of the life that is over."""
+        """Return (transcript, facts, answers) of the life that has ended."""
         raise NotImplementedError
 
     def content_of(self, disk: Disk) -> Any:
-        """What a server that starts on a copy of `disk` would serve. Raises Violation."""
+        """Return the content that a server which starts on a copy of `disk` would serve. Raises Violation."""
         raise NotImplementedError
 
     def look_at_harmed(self, disk: Disk) -> None:
-        """Take away from a copy what no promise covers, and see that nothing is served that was never there."""
+        """Break a copy of the disk beyond every promise, and check that only items that were put are served."""
 
     def judge(self, found: Any, accident: Accident) -> Any:
-        """Whether that is what it may be; with it the next life begins. Raises Violation."""
+        """Check that the promises allow the content `found` after `accident`; return the state with which the next life
+        begins. Raises Violation.
+        """
         raise NotImplementedError
 
     def go_on_from(self, judged: Any) -> None:
-        """This is what the last judgement has given."""
+        """Continue from the result of the last judgement."""
         raise NotImplementedError
 
     # the run
 
     def outcome(self) -> Outcome:
-        """Run it to the end, or to the first violation."""
+        """Run the history to the end, or to the first violation."""
         violation: Violation | None = None
         try:
             with self._slices():
@@ -266,7 +271,7 @@ class History:
             self.answers += answers
 
     def _arm(self) -> None:
-        """Let the power or the process fail at some step of the disk, soon."""
+        """Let the power or the process fail at one of the next steps of the disk."""
         self.is_due = True
         sudden = [each for each in self.profile.accidents if each is not Accident.STOP]
         if sudden:
@@ -276,7 +281,7 @@ class History:
                 self._arm_removal(self.disk)
 
     def _arm_removal(self, disk: Disk) -> None:
-        """Let it fail behind the removal of a sidecar, before the sync of that, or at some later step."""
+        """Let the disk fail behind the removal of a sidecar, before the sync of that, or at some later step."""
         disk.stop_at = len(disk.log) + STEPS_TO_REMOVAL
 
         def look() -> None:
@@ -296,7 +301,7 @@ class History:
         self._accident(accident)
 
     def _stop(self) -> None:
-        """As the server stops: the syncs that run end first."""
+        """Stop the server regularly: the syncs that run end first."""
         if self.has_faults and self.rng.random() < 0.5:
             self._free()
         try:
@@ -310,7 +315,7 @@ class History:
             actor.ran()
 
     def _accident(self, accident: Accident) -> None:
-        """Leave what the accident leaves of the disk, start again, and check."""
+        """Break the disk as the accident does, check its content, and start again."""
         self.crashes += 1
         self.is_due = False
         self._note_life()
@@ -349,8 +354,8 @@ class History:
         return Accident.POWER if lied else accident
 
     def _torn_group(self) -> Disk | None:
-        """The disk with all but the end of one journal, cut off behind a SAVE_XID or within the record that follows;
-        None: there is none that is not synced.
+        """Return the disk with all but the end of one unsynced journal, cut off behind a SAVE_XID or within the record
+        that follows; None if no journal has such a place.
         """
         places = []
         for name, is_file in self.disk.list("s"):
@@ -380,7 +385,7 @@ class History:
         self.disk = self.disk.crash(self.rng.choice((Crash.DROP, Crash.KEEP, self.rng.randrange)))
 
     def _cut_next_start(self, disk: Disk) -> None:
-        """After a kill: lose the power at some steps of the next start, whose caches are as the kill has left them."""
+        """Check starts that lose power at some step after a kill; their caches are as the kill has left them."""
         if self.rng.randrange(1000) >= self.profile.cut_starts:
             return
         steps = self.steps_of_start(disk)
@@ -390,14 +395,14 @@ class History:
             self.judge(self.content_of(left.crash(how)), Accident.POWER)
 
     def steps_of_start(self, disk: Disk) -> int:
-        """How many steps of the disk a start on it takes."""
+        """Count the steps that a start on this disk takes."""
         twin = disk.fork()
         with suppress(*UNABLE):
             World(self.config, twin, self.now_ms)
         return len(twin.log)
 
     def cut_start(self, disk: Disk, steps: int) -> Disk:
-        """The disk and its caches after so many steps of a start."""
+        """Return the disk and its caches after `steps` steps of a start."""
         twin = disk.fork()
         twin.stop_at = steps
         with suppress(PowerCut, *UNABLE):
@@ -416,7 +421,7 @@ class History:
         self.disk = self.disk.kill()
 
     def _start(self) -> None:
-        """A new life on what is there."""
+        """Begin a new life on the present disk. Raises Violation if no server starts."""
         self.cut_by = None
         self.sync_failed = False
         self.lies_before = self.disk.lies
@@ -451,7 +456,7 @@ class History:
         self._check_events()
 
     def _died(self, failure: Exception) -> Exception:
-        """The process ends: only a disk that fails may cause that."""
+        """Return the exception that ends the process: Died if the disk was made to fail, else a Violation."""
         self.end_life()[0].append(("accident", "process ends", str(failure)))
         if not self.has_faults:
             return Violation(Kind.BROKEN, repr(failure))
@@ -479,7 +484,7 @@ class History:
             self._turn(0)
 
     def enter(self, actor: Client) -> None:
-        """A client has come."""
+        """Add a client that has connected."""
         self.actors_there.append(actor)
         self.world.clients.append(actor)
 
@@ -489,7 +494,7 @@ class History:
         self.gone(actor)
 
     def _turn(self, ms: int) -> None:
-        """A turn of the hub, with whatever threads have finished meanwhile."""
+        """Run a turn of the hub, together with threads that have finished meanwhile."""
         world, rng = self.world, self.rng
         world.now_ms += ms
         self.now_ms = world.now_ms
@@ -513,15 +518,15 @@ class History:
                 self.forget(actor)
 
     def _check_events(self) -> None:
-        """Raises Violation if the server says that something was lost."""
+        """Check that the server reports no loss. Raises Violation."""
         for event in LOSS_EVENTS.intersection(self.world.events):
             raise Violation(Kind.FALSE_ALARM, f"{event}: {self.world.reported(event)[0]}")
 
     def clock(self, now_ms: int) -> None:
-        """It is later."""
+        """Note the time of a turn."""
 
     def wall_stepped(self) -> None:
-        """The wall clock was set."""
+        """Note that the wall clock was set."""
 
     def _begin_threads(self) -> None:
         world = self.world
@@ -540,7 +545,7 @@ class History:
                     self._finish(thread)
 
     def _run_handed_out(self, sync: Sync) -> None:
-        """A turn waits until it has run."""
+        """Run the thread of `sync`, for which a turn waits."""
         for thread in self.threads:
             if thread.task is sync and not thread.has_run:
                 self._run(thread)
@@ -605,18 +610,20 @@ class History:
             self._turn(rng.choice((5000, 3_600_000, 86_400_000)))
 
     def _refuse_removals(self, rng: Random) -> None:
-        """Of files that a pack has replaced, or the pack does not get its archive's name."""
+        """Let the disk refuse to remove files that a pack has replaced, or to give the pack its archive's name."""
         self.has_faults = True
         verb, path = rng.choice((("remove", f"/{rng.choice(('s/a', 's/d', 's/e'))}."), ("rename", ".pack")))
         number = rng.choice((errno.EACCES, errno.EPERM, errno.ENOSPC))
         self.disk.fail(verb, path, number, after=rng.randrange(5), times=rng.choice((1, 3, 30)))
 
     def _is_wall_held(self) -> bool:
-        """Whether a server would not see at once that the wall is set back."""
+        """Return True if a server would not see at once that the wall clock is set back."""
         return self.world.broker.transfers.are_copies_to_come
 
     def _fail_a_sync(self, rng: Random) -> None:
-        """One of a kind: of a file or of names, in a turn or in a thread; and perhaps there is no room for the mark."""
+        """Let a sync of one kind fail: of a file or of names, in a turn or in a thread; sometimes the mark of the
+        failed sync has no room either.
+        """
         self.has_faults = True
         where = rng.choice((Where.TURN, Where.TURN, Where.THREAD))
         verb = "sync_folder" if self.profile.names_only else rng.choice(("sync", "sync", "sync_folder"))

@@ -1,4 +1,4 @@
-"""Named mixes of accidents and settings: how often what happens in the histories of a profile."""
+"""Named mixes of accidents and settings: the frequency of each in the histories of a profile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from staniel.sim.queues.promises import Accident
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """Chances are in a thousand, a step; `accidents` are how a life may end. `policies`: of sync_journal."""
+    """A mix of accidents and settings. Chances are in a thousand, a step; `accidents`: the ways in which a life may
+    end. `policies`: of sync_journal.
+    """
 
     name: str
     accidents: tuple[Accident, ...] = (Accident.POWER, Accident.KILL, Accident.STOP)
@@ -20,35 +22,39 @@ class Profile(Struct, frozen=True, kw_only=True):
     eio: int = 0
     stuck_temps: int = 0
     stuck_files: int = 0
-    """How often a pack finds no room and its temporary file cannot be removed."""
+    """Mishaps of 60 in which the system refuses to remove files that a pack has replaced, or to rename the pack.
+    `stuck_temps`: those in which a pack finds no room and its temporary file cannot be removed.
+    """
     harmed_copies: int = 0
-    """How many of a thousand accidents are followed by a look at a copy of the disk whose newest files are lost."""
+    """Accidents of a thousand that are followed by a look at a copy of the disk whose newest files are lost."""
     sync_errnos: tuple[int, ...] = (errno.EIO,)  # with which a sync may fail
     placed_syncs: int = 0  # how many of 60 mishaps are one sync of a kind that fails
     names_only: bool = False  # and those of files never do
     crash_in_renewal: bool = False
-    """Power and syncs fail while a start writes anew what a failed sync has left in doubt."""
+    """Power losses and failed syncs during a start that rewrites what a failed sync has left in doubt."""
     ranges: bool = False  # values at the ends of what can be asked for, and settings beyond
     aliased: bool = False  # an alias of an alias; queues that become aliases, and are queues again
     turnabout: int = 0
-    """How many of a thousand requests are a reload between two puts to one queue, in one packet."""
+    """Requests of a thousand that are a reload between two puts to one queue, in one packet."""
     reload: int = 0  # of a thousand requests, beside the operator's others
     mixed: bool = False  # some of a family keep no journal
     clock_jump: int = 0
     wall_steps: int = 0
-    """How many of 60 mishaps are a step of the wall clock, while time passes as ever; others happen between lives."""
+    """Mishaps of 60 that are a step of the wall clock, while server time passes as usual; other steps happen between
+    lives.
+    """
     operator: int = 40
     transfers: bool = True
     deliveries: bool = False
-    """Nothing but reads of queues with max_deliveries, whose journals are never rewritten: so each delivery counts, in
-    whichever life it was.
+    """Reads alone, of queues with max_deliveries whose journals are never rewritten: so each delivery counts, in every
+    life.
     """
     fanout: bool = True
     redo_logs: tuple[str, ...] = ()  # sizes of the redo log, one for each seed; small ones are full often
     streams: int = 0  # how many of a thousand queues are kept in libkestrel's format
     jobs: bool = False  # workq's, instead of queues
     forged: int = 0
-    """How many of a thousand payloads and results hold whole records of a command log; and the log is one that another
+    """Payloads and results of a thousand that hold whole records of a command log; and the log is one that another
     writer began, with facts in front of their additions.
     """
     hub: bool = False  # with sockets and threads, and fewer commands
@@ -59,7 +65,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     by_id: bool = False  # of a hub: clients hold several items and end their reads by id
     metered: bool = False  # of a hub: its clock is the work that it does, and there are many queues
     stands_still: bool = False
-    """Of a hub: now and then its machine stops between a look at the sockets and one at the clock, for longer than
+    """Pauses of a hub's machine between a look at the sockets and one at the clock, now and then, for longer than
     clients may be silent.
     """
     equal: bool = False  # of a hub: all items are alike, and operations are asked for two at a time
@@ -73,15 +79,15 @@ class Profile(Struct, frozen=True, kw_only=True):
     large_items: int = 60
     flagged: int = 0  # how many of a thousand items have flags, some like the numbers of transactions
     counters: tuple[int, ...] = ()
-    """With which of them the journals of some queues begin: numbers of transactions near their end."""
+    """Numbers of transactions near their end, with one of which the journals of some queues begin."""
     began_ms: tuple[int, ...] = ()
-    """A little before which of these moments the clock stands when the first life begins."""
+    """Moments, one of which comes a little after the start of the first life."""
     file_numbers: tuple[int, ...] = ()
-    """Which number the newest file of some queues has, or of the command log, before the first life."""
+    """Numbers, one of which the newest file of some queues has before the first life, or that of the command log."""
     redo_files: int = 0  # how many files a redo log tells apart, if not 2**32
     redo_numbers: bool = False  # of a redo log's first batch and file: near their ends, or where they outgrow a sign
     torn_groups: int = 0
-    """How many of a thousand power losses keep all but the end of one journal, which is cut off within a change that is
+    """Power losses of a thousand that keep all but the end of one journal, which is cut off within a change that is
     several records.
     """
     crc_collisions: int = 0  # how many of a thousand pipelines are puts of items that no short key tells apart
@@ -92,8 +98,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     cut_removals: int = 0  # permille of accidents that come behind the removal of a sidecar, before its sync
     memory_queue: bool = True
     cache_lies: bool = False
-    """After a failed sync the process starts again on caches that show what the platter has not got; else the machine
-    does.
+    """True if the process starts again after a failed sync, on caches that show what the platter lacks; else the
+    machine does.
     """
 
 
@@ -125,9 +131,9 @@ PACKING = Profile(
 REDO_LOGS = ("32KB", "32KB", "64KB")
 ENDING_NUMBERS = (2**31 - 1, 2**31 - 3, 2**31 - 12, -(2**31) + 2, -1, -3, -12)
 BORDERS_MS = (2**31 * 1000, 2**32 * 1000, 396 * 2**32, 396 * 2**32 + 2**31)
-"""Where seconds leave 31 and 32 bits (2038 and 2106), and where the lower half of a time in ms does."""
+"""Moments when seconds leave 31 and 32 bits (2038 and 2106), and when the lower half of a time in ms does."""
 LAST_FILES = (2**31 - 2, 2**32 - 2, 10**18 - 2, 2**63 - 2, 2**64 - 2)
-"""Numbers behind which those of files leave 31, 32, 63 and 64 bits, or have more than 18 digits."""
+"""Numbers of files, behind which the next ones leave 31, 32, 63 and 64 bits, or have more than 18 digits."""
 READERS = ("f", "f+x", "f+y", "f+z", "g", "g+x", "g+y")
 
 PROFILES = {
@@ -452,4 +458,4 @@ PROFILES = {
 }
 
 ALL = tuple(PROFILES)
-"""In the order in which seeds take turns."""
+"""Names of all profiles, in the order in which seeds take turns."""

@@ -1,4 +1,4 @@
-"""Starts the history of one seed: of queues, of jobs or of the hub, as its profile says."""
+"""The start of a seed's history: of queues, of jobs or of the hub, as its profile says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from staniel.sim.queues.run import QueueRun
 
 
 def history_of(seed_plan: SeedPlan) -> History:
-    """A history that has not begun."""
+    """Return a history that has not begun."""
     if seed_plan.profile.hub:
         profile = seed_plan.profile
         if profile.metered:
@@ -32,5 +32,5 @@ def history_of(seed_plan: SeedPlan) -> History:
 
 
 def run(seed: int, profile: str = "everything", crashes: int = 4, steps: int = STEPS) -> Outcome:
-    """One seed of a profile."""
+    """Run one seed of a profile; return its outcome."""
     return history_of(SeedPlan(seed, PROFILES[profile], crashes, steps)).outcome()

@@ -1,4 +1,6 @@
-"""Small limits for a history: what parser, session and hub do in one slice, so that few requests are many slices."""
+"""Small limits for a history: the amount that parser, session and hub do in one slice, so that few requests take many
+slices.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ OF_UNDO: Choices = (
     (staniel.journal.group_commit, "PATIENCE_MS", (1, 4, 100)),
     (staniel.journal.group_commit, "DEFERRED_MS", (100, 5000)),
 )
-"""What is purged, moved and returned between two syncs, and when these come."""
+"""Limits of purges, moves and returns between two syncs, and of the time between syncs."""
 
 OF_CHOSEN: Choices = (
     (staniel.broker.selection.chosen, "PASSED_PER_TURN", (1, 2, 200)),
@@ -77,22 +79,24 @@ OF_CHOSEN: Choices = (
     (staniel.broker.operations.purge, "RETURNED_PER_TURN", (1, 2, 500)),
     (staniel.broker.operations.move, "RETURNED_PER_TURN", (1, 2, 500)),
 )
-"""What is looked at, set aside and given back in one turn."""
+"""Limits of the items looked at, set aside and given back in one turn."""
 
 WITHIN_ANSWERS = ((staniel.broker.commands.gets, "OUT_BYTES_PER_TURN", (10, 300, 1 << 20)),)
-"""An answer is begun in one turn and ended in another. Not for a judge that looks at what is open behind each turn."""
+"""Limits that let an answer begin in one turn and end in another. Not for a judge that looks at open reads after each
+turn.
+"""
 
 
 @contextmanager
 def small_undos(seed: int, *, by_terms: bool) -> Iterator[None]:
-    """Purges and undos take many slices."""
+    """Split purges and undos into many slices."""
     with _chosen(OF_UNDO + OF_CHOSEN if by_terms else OF_UNDO, Random(seed)):
         yield
 
 
 @contextmanager
 def few_redo_files(most: int) -> Iterator[None]:
-    """A redo log has so many numbers for files."""
+    """Limit the numbers that a redo log has for files to `most`."""
     with _chosen(((staniel.journal.redo.records, "FILES_MAX", (most,)),), Random(0)):
         yield
 
@@ -105,14 +109,14 @@ LAST_REDO_NUMBERS: Choices = (
 
 @contextmanager
 def last_redo_numbers(seed: int) -> Iterator[None]:
-    """A redo log begins with numbers of batches, and of files, that soon need another bit, or of which few are left."""
+    """Begin a redo log with numbers of batches, and of files, that soon need another bit, or of which few are left."""
     with _chosen(LAST_REDO_NUMBERS, Random(seed)):
         yield
 
 
 @contextmanager
 def wide_windows() -> Iterator[None]:
-    """Sockets take long answers, so that their clients need not read meanwhile."""
+    """Let sockets take long answers, so that their clients need not read meanwhile."""
     with _chosen(((staniel.sim.hub.net, "WINDOW_BYTES", (64 << 20,)),), Random(0)):
         yield
 
@@ -131,7 +135,7 @@ def _chosen(those: Choices, rng: Random) -> Iterator[None]:
 
 @contextmanager
 def small_slices(seed: int, *, within_answers: bool) -> Iterator[None]:
-    """Each limit is one of its choices until the end."""
+    """Set each limit to one of its choices until the end."""
     those = CHOICES + WITHIN_ANSWERS if within_answers else CHOICES
     rng = Random(seed)
     line_cache_for.cache_clear()  # lines that an earlier history has made known would be no work

@@ -31,7 +31,7 @@ HEADS = (b"", b"Connection: keep-alive\r\n", b"Expect: 100-continue\r\n")
 
 
 def looks(queue: str, rng: Random) -> Request:
-    """A request that changes nothing."""
+    """Return a request that changes nothing."""
     path = rng.choice(LOOKS).format(queue)
     return Request(Want.LOOK, queue, _request("GET", path, b"", rng))
 
@@ -42,7 +42,7 @@ def puts(queue: str, number: int, data: bytes, rng: Random) -> Request:
 
 
 def terms(rng: Random) -> list[str]:
-    """Which items are meant: some of those that stand anywhere."""
+    """Return terms that choose some items of a queue, wherever they stand."""
     digit, first = rng.randrange(10), rng.randrange(4)
     return rng.choice(
         ([f"text~{digit}#"], [f"regex~#[{digit}-9]"], [f"position={first}-{first + 2}"], ["size>50B"], ["tries>=1"])
@@ -75,17 +75,17 @@ def cancels(number: int, rng: Random) -> Request:
 
 
 def deletes(queue: str, rng: Random) -> Request:
-    """What waited in it can be brought back, what was open is gone."""
+    """Return a request that deletes a queue; an undo returns its waiting items, but not its open ones."""
     return Request(Want.DELETE_UNDOABLY, queue, _request("DELETE", f"/api/queues/{queue}", b"", rng))
 
 
 def undoes(number: int, rng: Random) -> Request:
-    """Whatever operation `number` was."""
+    """Return a request that undoes operation `number`, of any kind."""
     return Request(Want.UNDO, "", _request("POST", f"/api/undo/{number}", b"", rng))
 
 
 def takes(queue: str, rng: Random) -> Request:
-    """One item, for good."""
+    """Return a request that takes one item for good."""
     return Request(Want.GET, queue, _request("POST", f"/api/queues/{queue}/take", b"", rng))
 
 
@@ -99,7 +99,7 @@ def _request(method: str, path: str, body: bytes, rng: Random) -> bytes:
 
 
 class Operator(NetClient):
-    """Its replies are those of HTTP; everything else is as with any client."""
+    """A client of the admin listener: replies are HTTP; everything else is as with any client."""
 
     def _is_cut_short(self) -> bool:
         if self.side is not Side.ENDED or not CONTINUE.startswith(self._heard):
@@ -149,7 +149,9 @@ class Operator(NetClient):
 
 
 class Page(NetClient):
-    """Listens to /api/events, perhaps slowly: `table` has how many items each queue holds, as far as it was told."""
+    """A page that listens to /api/events, perhaps slowly. `table`: how many items each queue holds, as far as events
+    said.
+    """
 
     def __init__(self, name: str, link: Link) -> None:
         super().__init__(name, link)
@@ -197,7 +199,7 @@ def _data(item: dict[str, str]) -> bytes:
 
 
 def _chunk(heard: bytes) -> tuple[bytes, bytes] | None:
-    """The first chunk, and what follows it; None if it is not whole."""
+    """Return the first chunk, and what follows it; None if it is not whole."""
     line, newline, rest = heard.partition(b"\r\n")
     if not newline:
         return None

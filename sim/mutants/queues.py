@@ -27,11 +27,11 @@ from staniel.sim.disk.disk import Disk
 
 Mutant = Callable[[], Any]
 MUTANTS: dict[str, tuple[Mutant, str]] = {}
-"""By the sentence that says what is broken: the context manager, and the profile in which it shows."""
+"""Mutants by the sentence that says what is broken: the context manager, and the profile in which it shows."""
 
 
 def mutant(what: str, profile: str) -> Callable[[Mutant], Mutant]:
-    """Registers one."""
+    """Register a mutant under the sentence `what`, with the profile in which it shows."""
 
     def register(make: Mutant) -> Mutant:
         MUTANTS[what] = make, profile
@@ -42,7 +42,7 @@ def mutant(what: str, profile: str) -> Callable[[Mutant], Mutant]:
 
 @contextmanager
 def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """`owner.name` is `make(the right one)` for a while."""
+    """Replace `owner.name` by `make(the right one)` for a while."""
     right = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
     setattr(owner, name, make(right))
     try:
@@ -53,7 +53,7 @@ def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None
 
 @contextmanager
 def silent_during(owner: Any, name: str, verb: str) -> Iterator[None]:
-    """While `owner.name` runs, the disk's `verb` does nothing."""
+    """Suppress the disk's `verb` while `owner.name` runs."""
     inside = [0]
 
     def outer(right: Any) -> Any:

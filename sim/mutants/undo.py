@@ -1,4 +1,4 @@
-"""Broken rules of operations that can be undone and go on after a crash."""
+"""Broken rules of operations that can be undone and that continue after a crash."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def unannounced() -> Any:
 
 
 def _at_once(name: str) -> Any:
-    """A method of a transfer that waits for the disk waits for nothing."""
+    """Replace a method of a transfer that waits for durability by one that calls `then` at once."""
 
     def make(right: Any) -> Any:
         def after(self: TransferOperation, *rest: Any) -> None:

@@ -95,7 +95,7 @@ class QueueRow(Struct, frozen=True, array_like=True):
 
 
 class QueueLook:
-    """One look at a queue, from which its figures are read."""
+    """A look at a queue, from which its figures are read."""
 
     __slots__ = ("_held", "counters", "dialect", "journal", "line", "now_ms", "queue", "spool")
 
@@ -107,7 +107,7 @@ class QueueLook:
 
     @property
     def held(self) -> HeldByReads:
-        """Return what its open reads keep, which takes time to find."""
+        """The files that its open reads keep, which take time to find."""
         if self._held is None:
             self._held = held_files(self.queue, self.now_ms)
         return self._held
@@ -183,8 +183,9 @@ class Unit(Enum):
 
 
 class Figure(NamedTuple):
-    """One figure of a queue. `name`: in `/api/queues` and rows, if these have it. `metric` and `stat`: its names in
-    `/metrics`, behind METRIC_PREFIX, and in `stats`; "": it is not there. `stat_if`: when `stats` shows it.
+    """A figure of a queue. `name`: in `/api/queues` and rows, if these have it. `metric` and `stat`: its names in
+    `/metrics`, behind METRIC_PREFIX, and in `stats`; "": it is not there. `stat_if`: the condition under which `stats`
+    shows it.
     """
 
     name: str
@@ -201,7 +202,7 @@ class Figure(NamedTuple):
 
     @property
     def is_sum(self) -> bool:
-        """Tell whether several queues together have the sum of their values, else they have the maximum."""
+        """True if several queues together have the sum of their values; else they have the maximum."""
         return self.unit is not Unit.SECONDS
 
 

@@ -40,7 +40,7 @@ STAND_INS = "they stand for items removed before, and what removed them is lost;
 
 
 class RecoveryProgress(Struct):
-    """How far recovery is. Bytes are those of journal files, whether they had to be read or not."""
+    """The progress of recovery. Bytes are those of journal files, whether they had to be read or not."""
 
     queues: int = 0
     bytes: int = 0
@@ -51,7 +51,7 @@ class RecoveryProgress(Struct):
 
 
 class RecoverySummary(Struct, frozen=True):
-    """What recovery found, and what is paused or cannot be read."""
+    """The findings of recovery: the amount that was read, and the queues that are paused or cannot be read."""
 
     queues: int
     items: int
@@ -66,7 +66,7 @@ class RecoverySummary(Struct, frozen=True):
 
 
 def no_progress(progress: RecoveryProgress) -> None:
-    """A progress callback that does nothing."""
+    """Do nothing with the progress of recovery."""
 
 
 def recover(
@@ -152,7 +152,7 @@ def _prune_sidecars(broker: Broker, found: SpoolListing) -> None:
 
 
 def _report_spool_damage(broker: Broker) -> None:
-    """Report what was wrong with the spool's own folder when it was opened."""
+    """Report damage of the spool's own folder that was found when it was opened."""
     for path, saved_as in broker.spool.cleared:
         broker.report(Level.ERROR, "spool.cleared", file=path, why="not a file", saved_as=saved_as)
     if (plan := broker.spool.stuck_plan) is not None:
@@ -163,7 +163,7 @@ def _report_spool_damage(broker: Broker) -> None:
 
 
 def _replay_log(broker: Broker) -> None:
-    """After a power cut the redo log may have what the journals lack. Raises SpoolError."""
+    """Replay the redo log, which may have changes that the journals lack after a power cut. Raises SpoolError."""
     spool, report = broker.spool, broker.report
     if not spool.used_log:
         return
@@ -192,8 +192,8 @@ def _replay_log(broker: Broker) -> None:
 
 
 def _renew(broker: Broker, found: SpoolListing) -> SpoolListing:
-    """Write anew the files of which an earlier run's failed sync may have left only the page cache's copy; the listing
-    after that. Raises SpoolError.
+    """Rewrite the files that may differ on the disk from the page cache since an earlier run's failed sync; return the
+    listing after that. Raises SpoolError.
     """
     spool, report = broker.spool, broker.report
     try:
@@ -223,8 +223,8 @@ def _report_ended(broker: Broker, queue: Queue, ended: list[tuple[Delivery, Ende
 def _recover_queues(
     broker: Broker, files: dict[str, Files], now_ms: int, on_progress: Callable[[RecoveryProgress], None]
 ) -> tuple[RecoveryProgress, list[str]]:
-    """Recover the smallest first: whatever is wrong with one of many shows early. Also returns the names of those whose
-    journals must be rewritten.
+    """Recover the queues, the smallest first, so that a damaged one among many is reported early. Returns the progress,
+    and the names of queues whose journals must be rewritten.
     """
     sizes = {name: broker.spool.size(each) for name, each in files.items()}
     progress = RecoveryProgress(all_queues=len(files), all_bytes=sum(sizes.values()))
@@ -249,9 +249,7 @@ def _recover_queues(
 
 
 def _recover_or_block(broker: Broker, name: str, files: Files, now_ms: int, progress: RecoveryProgress) -> bool:
-    """Bring a queue into service, or block its name. True if its journal must be
-    rewritten.
-    """
+    """Bring a queue into service, or block its name. True if its journal must be rewritten."""
     try:
         if files.holds_nothing:
             report_left(broker, name, broker.spool.recovery.tidy(files))
@@ -269,8 +267,8 @@ def _recover_or_block(broker: Broker, name: str, files: Files, now_ms: int, prog
 
 
 def _recover_queue(broker: Broker, name: str, files: Files, now_ms: int, progress: RecoveryProgress) -> bool:
-    """True if items are open or delayed under numbers that a reader of the journal would count otherwise: it must be
-    rewritten. Raises OSError.
+    """Recover a queue; return True if items are open or delayed under numbers that a reader of the journal would count
+    otherwise: it must be rewritten. Raises OSError.
     """
     memory, config = broker.maintenance.memory, broker.config.queue(name)
     recovered, log = broker.spool.recover(name, files, config, now_ms, memory.bytes_for(config))
@@ -299,8 +297,8 @@ def _recover_queue(broker: Broker, name: str, files: Files, now_ms: int, progres
 
 
 def _rewrite_ambiguous(broker: Broker, names: Iterable[str], now_ms: int) -> None:
-    """Rewrite the journals of which a reader would make something else than what is in memory. A queue whose journal
-    cannot be rewritten is not served: what is recorded in it now would mean other items.
+    """Rewrite the journals that a reader would read otherwise than memory has them. A queue whose journal cannot be
+    rewritten is not served: records added to it now would refer to other items.
     """
     maintenance, group = broker.maintenance, broker.group
     queues = [broker.queues.by_name[name] for name in names]
@@ -342,7 +340,9 @@ def set_aside(broker: Broker, name: str, files: Files | StreamFiles, now_ms: int
 
 
 def report_damages(broker: Broker, name: str, damages: list[Damage]) -> None:
-    """A torn end of the file that was written to is what a killed server leaves, and only a warning."""
+    """Report damages of a queue's journal. A torn end of the file that was written to is left by a killed server, and
+    only a warning.
+    """
     for damage in damages:
         broker.report(
             Level.WARNING if damage.is_torn else Level.ERROR,
@@ -368,8 +368,9 @@ def report_left(broker: Broker, name: str, refused: list[OSError]) -> None:
 
 
 def retry_unreadable(broker: Broker, now_ms: int) -> None:
-    """Try again what could not be read. A queue in service goes on where it stood; one that the start could not read is
-    recovered as at a start, with its transfers. What still cannot be read stays as it is and is reported again.
+    """Try again to read unreadable queues. A queue in service continues where it stopped; one that startup could not
+    read is recovered as at startup, with its transfers. Queues that still cannot be read stay as they are and are
+    reported again.
     """
     for queue in broker.queues.all():
         if queue.line.read_error is not None:

@@ -51,8 +51,8 @@ class TransferRecovery:
         self.queues = queues
         self._pin, self._unpin = pin, unpin
         self._pinned: dict[str, tuple[Queue, Pinned]] = {}
-        """By target: files that are served and could not be searched. They are not written anew until they have been:
-        a copy would not be found any more.
+        """Files, by target, that are served and could not be searched. They are not rewritten until they have been
+        searched: the copies could not be found any more.
         """
         self.spool = spool
         self.transfer_log = transfer_log
@@ -112,7 +112,7 @@ class TransferRecovery:
             self.spool.group.after(self.transfer_log, partial(self._searched, logs))
 
     def _searched(self, logs: Pinned, now_ms: int) -> None:
-        """What was found is durable."""
+        """Release the pins of files that were searched: the results are durable."""
         self._unpin(logs)
 
     def pinned(self, queue: Queue) -> Pinned:
@@ -121,8 +121,8 @@ class TransferRecovery:
         return logs if of is queue else []
 
     def _end_durably(self, intent: Intent) -> None:
-        """End a kept intent when what was done for it is durable. Until then its target's journal may be written anew,
-        and a start after a power cut would look for the copy in vain: so its fate is written down before that.
+        """End a kept intent when the changes made for it are durable. Until then its target's journal may be rewritten,
+        and a startup after a power cut would search for the copy in vain: so its fate is written first.
         """
         number, source = intent.begin, self.queues.known(intent.source)
         log = None if source is None else removal_log(source.journal)
@@ -276,8 +276,8 @@ class TransferRecovery:
         return steps_past(source.last_xid, intent.xid) > 0 or intent.xid in source.open_reads
 
     def _remove_torn(self, target: str, intent: Intent, torn: Item) -> bool:
-        """Remove `torn` if it is what a power cut has left of the copy of `intent`, whose item is still in its source.
-        Returns whether it is. Raises OSError.
+        """Remove `torn` if it is the torn copy, left by a power cut, of `intent`, whose item is still in its source.
+        Returns True if it is. Raises OSError.
         """
         queue = self.queues.known(target)
         if queue is None or not intent.is_torn(torn):

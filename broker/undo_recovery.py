@@ -1,8 +1,8 @@
-"""Undo files that an earlier run has left: which of their items are in their queues, so that an undo doubles none.
+"""Undo files that an earlier run has left: which of their items are in their queues, so that no undo doubles one.
 
-A purge that was cut off: the journal tells, by the numbers of transactions or by ids, which items have gone. An undo
-that was cut off: its copies are looked for where the file says, as those of a transfer are. What is found is written
-to the undo file and synced, before anything else changes the journal.
+After a purge that was cut off, the journal tells, by the numbers of transactions or by ids, which items were removed.
+After an undo that was cut off, its copies are searched for where the file says, as those of a transfer are. The
+findings are written to the undo file and synced before any other change of the journal.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ T = TypeVar("T")
 
 
 class Damaged(Exception):
-    """A frame is not what was written."""
+    """A frame that is not what was written."""
 
 
 class ReadFailed(OSError):
-    """An undo file cannot be read. Whatever the errno is, that is no full disk: the error may pass."""
+    """A failure to read an undo file. Whatever the errno is, it is not a full disk: the error may pass."""
 
     call = "read"
 
@@ -73,8 +73,8 @@ def reading(path: str) -> Iterator[None]:
 
 
 class UndoRecovery:
-    """Call `classify` when every queue is loaded and none has been changed, then `find_copies` behind the recovery of
-    transfers, and before open reads are put back.
+    """Recovery of undo files. Call `classify` when every queue is loaded and none has been changed, then `find_copies`
+    after the recovery of transfers, and before open reads are put back.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -88,7 +88,7 @@ class UndoRecovery:
         self._cut_off: list[UndoRecord] = []
 
     def read(self, now_ms: int) -> None:
-        """Look at the files; those that cannot be undone any more go."""
+        """Read the files; erase those of operations that cannot be undone any more."""
         there = self._list()
         if there is None:
             return  # nothing was ever undone here
@@ -123,8 +123,8 @@ class UndoRecovery:
                 self._unresolved.append(UndoRecord(path, content))
 
     def _list(self) -> list[str] | None:
-        """The files that are there; None: there is no folder. Raises SpoolError: after a run that could not read it
-        nothing would tell any more which of their items are in their queues.
+        """List the files of the folder; None if the folder does not exist. Raises SpoolError: after a run without these
+        files nothing would tell any more which of their items are in their queues.
         """
         folder = self.undos.folder
         try:
@@ -138,8 +138,8 @@ class UndoRecovery:
         return there
 
     def _read_file(self, path: str) -> UndoContent | None:
-        """What it tells, cut off behind its last whole frame; None: nothing. A copy is kept of whatever cannot
-        be read. Raises OSError.
+        """Read the content of a file, and cut the file off behind its last whole frame; None if it has none. A copy is
+        kept of bytes that cannot be read. Raises OSError.
         """
         fs = self.fs
         with reading(path):
@@ -164,7 +164,7 @@ class UndoRecovery:
         return f"{self.broker.spool.own}/damaged"
 
     def classify(self) -> None:
-        """Of purges that were not over: which items have gone. Reads alone, but for the undo files."""
+        """Find out which items of purges that were cut off were removed. Changes only the undo files."""
         for record in list(self._unresolved):
             queue = self.broker.queues.known(record.queue)
             if record.content.is_over or (queue is None and self._is_blocked(record.queue)):
@@ -184,7 +184,9 @@ class UndoRecovery:
                 self._report("purge.interrupted", record.path, "the server ended", queue=record.queue, items=items)
 
     def _still_there(self, record: UndoRecord, queue: Queue | None) -> list[Kept]:
-        """Of a queue in memory alone, or one that is gone, there is nothing. Raises OSError."""
+        """Return the items of a purge that are still in `queue`; none for a queue in memory alone, or for None. Raises
+        OSError.
+        """
         if queue is None or removal_log(queue.journal) is None:
             return []
         present = Present(queue)
@@ -196,7 +198,9 @@ class UndoRecovery:
         return found
 
     def find_copies(self, now_ms: int) -> None:
-        """Of undos that were not over: which copies are there. What is settled can be undone, or undone further."""
+        """Find out which copies of undos that were cut off are there. Settled operations can be undone, or undone
+        further.
+        """
         left, self._unresolved = self._unresolved, []
         self.undos.unresolved = None
         for record in left:
@@ -238,7 +242,7 @@ class UndoRecovery:
     # moves
 
     def intents(self) -> list[Intent]:
-        """Of moves and their undos: the transfers of slices that had not been settled."""
+        """Return the intents of moves and their undos: the transfers of slices that had not been settled."""
         found: list[Intent] = []
         for record in list(self._moves):
             content = record.content
@@ -257,7 +261,7 @@ class UndoRecovery:
         return found
 
     def _read_slice(self, record: UndoRecord, place: Place, read: Callable[[bytes], T | None]) -> T:
-        """Raises OSError and Damaged."""
+        """Read a slice by `read`. Raises OSError and Damaged."""
         with reading(record.path):
             data = self.fs.read(record.path, place.at, place.size)
         found = read(data)
@@ -315,7 +319,7 @@ class UndoRecovery:
         return Intent(number, source, was_added_ms, target, *place, added_ms, item.size, item.crc, item.xid, item.id)
 
     def settle(self, fates: dict[int, Fate | None]) -> None:
-        """The disk has what came of the intents: note it in the files."""
+        """Write the fates of the intents, which are durable, into the files."""
         kept: dict[int, dict[int, list[int]]] = {}
         for number, (record, is_undo, slice_number, at) in self._intents.items():
             # An item that did not leave needs no undo, nor does one that is back.
@@ -341,7 +345,7 @@ class UndoRecovery:
         self._cut_off = [each for each in self._cut_off if each is not record]
 
     def resume(self, now_ms: int) -> None:
-        """Go on with the operations that were cut off. One whose queue cannot be read goes on at a later start."""
+        """Continue the operations that were cut off. One whose queue cannot be read continues at a later startup."""
         for record in [each for each in self.undos.by_id.values() if each.content.has_queue_left]:
             queue = self.broker.queues.find(record.queue)
             # Items that were on their way, or open, are in it again: what is left to do is for the next deletion.
@@ -360,7 +364,7 @@ class UndoRecovery:
                 self._report("operation.waits", record.path, why, queue=record.queue)
 
     def _items(self, record: UndoRecord, number: int) -> list[tuple[UndoItem, Item]]:
-        """Of a slice; none if it is damaged: then they cannot be returned either. Raises OSError."""
+        """Read the items of a slice; none if it is damaged: then they cannot be returned either. Raises OSError."""
         place = record.content.slices[number]
         with reading(record.path):
             data = self.fs.read(record.path, place.at, place.size)
@@ -370,7 +374,7 @@ class UndoRecovery:
         return found or []
 
     def _write(self, record: UndoRecord, heads: Sequence[Kept | Over | Settled | DeleteEnded]) -> None:
-        """Raises OSError, JournalFailure."""
+        """Write frames to the file of `record` and sync it. Raises OSError and JournalFailure."""
         file = self.fs.append(record.path)
         try:
             for head in heads:
@@ -382,8 +386,9 @@ class UndoRecovery:
             file.close()
 
     def _erase(self, path: str, *, is_settled: bool) -> None:
-        """Nothing in it is to come back. One that cannot be removed stays for the next start to try. If that could take
-        it up and double something, should its clock be behind, it is set aside. Raises JournalFailure if it cannot.
+        """Erase a file whose items are not to come back. A file that cannot be removed stays for the next startup to
+        try. If that startup, with its clock set back, could use the file and double an item, the file is set aside.
+        Raises JournalFailure if it cannot.
         """
         try:
             self.fs.truncate(path, 0)
@@ -396,9 +401,9 @@ class UndoRecovery:
                 self._set_aside(path, str(error))
 
     def _give_up(self, path: str, error: OSError, queue: str = "") -> None:
-        """A file cannot be read, or what is found out cannot be noted in it; or the journal cannot be read in which its
-        items may be. If there is no room to note it, and at a reload, the file is set aside. Raises SpoolError: the
-        error may pass, and the start must wait for that.
+        """Give up a file that cannot be read, or in which the findings cannot be written, or whose items' journal
+        cannot be read. If there is no room to write them, and at a reload, the file is set aside. Raises SpoolError
+        otherwise: the error may pass, and startup must wait for that.
         """
         is_of_journal = error.filename not in (None, path)
         is_full = error.errno in FULL_ERRNOS and not isinstance(error, ReadFailed) and not is_of_journal
@@ -407,8 +412,8 @@ class UndoRecovery:
         self._set_aside(path, str(error), queue)
 
     def _set_aside(self, path: str, why: str, queue: str = "") -> None:
-        """It must not be taken up when the journal of its queue has gone on, and is worth too much to be erased: it
-        goes where no start looks for it. Raises JournalFailure if it cannot.
+        """Set a file aside where no startup finds it: it must not be used when the journal of its queue has been
+        changed since, and is worth too much to be erased. Raises JournalFailure if it cannot.
         """
         folder, _, name = path.rpartition("/")
         try:
@@ -426,7 +431,7 @@ class UndoRecovery:
 
 
 class Present:
-    """Which items of an undo file are still in `queue`, as its journal says after a crash."""
+    """The items of an undo file that are still in `queue`, as its journal says after a crash."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -437,7 +442,9 @@ class Present:
             self._ids.update([item.id for item in queue.line.walk() if isinstance(item, Numbered)])
 
     def holds(self, described: UndoItem) -> bool:
-        """Its transaction is recorded before its removal: what the journal knows of and is not open has gone."""
+        """Return True if the item is still in the queue. Its transaction is recorded before its removal: an item whose
+        transaction the journal knows, and which is not open, was removed.
+        """
         if described.id:
             return described.id in self._ids
         if steps_past(self._last, described.xid) > 0:

@@ -1,7 +1,8 @@
-"""Moving items from one queue to another, for an operator: those that wait when the move begins, the first `count`.
+"""Moves of items from one queue to another, for an operator: the first `count` of the items that wait when the move
+begins.
 
-A move is not a put: it has no fan-out, and the target is one queue, never an alias. The undo file has what the copies
-can be known by, so that an undo finds them again (moved_back.py).
+A move is not a put: it has no fan-out, and the target is one queue, never an alias. The undo file has what identifies
+the copies, so that an undo finds them again (moved_back.py).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ HELD_BACK_MAX = 20
 
 
 def move_error(queues: Queues, source: str, target: str) -> str:
-    """What is wrong with the two names; empty if nothing is."""
+    """Return why items cannot be moved between queues of these names; "" if they can."""
     for name in (source, target):
         if queues.find(name) is None and (why := name_error(name)):
             return why
@@ -53,7 +54,7 @@ def move_error(queues: Queues, source: str, target: str) -> str:
 
 
 class RunningMove(TransferOperation):
-    """A move. It ends early when the source has nothing live left, when the target is full, or when one of them may no
+    """A move. It ends early when the source has no live item left, when the target is full, or when one of them may no
     longer be used.
     """
 
@@ -71,8 +72,8 @@ class RunningMove(TransferOperation):
         record: UndoRecord | None = None,
         chosen: Chosen | None = None,
     ) -> None:
-        """`record`: of a move that goes on after a restart. `chosen`: those that are to be moved, else the first ones.
-        Raises OSError if its file cannot be opened.
+        """Begin a move. `record`: of a move that continues after a restart. `chosen`: the items to move, else the first
+        ones. Raises OSError if its file cannot be opened.
         """
         self._chosen = chosen
         self._head = Head.NONE
@@ -101,7 +102,7 @@ class RunningMove(TransferOperation):
             self.stop_sending(CUT_OFF, now_ms)
 
     def _open_file(self, now_ms: int) -> None:
-        """Without room for a file each item is sent by itself, and there is no undo."""
+        """Open the file of the move. If it has no room, each item is sent by itself, and the move cannot be undone."""
         undos = self.broker.undos
         if not undos.can_note(self.left, self.target):
             return
@@ -143,7 +144,7 @@ class RunningMove(TransferOperation):
             self.broker.group.ask_for_sync(log)  # what waits looks again behind a sync
 
     def _give_back(self, now_ms: int) -> bool:
-        """Some of what was set aside, or all of it if the server stops; whether all of it is back."""
+        """Give back some of the items set aside, or all of them if the server stops; return True if all are back."""
         chosen = self._chosen
         is_stopping = self.broker.operations.is_stopping
         if chosen is None or chosen.give_back(
@@ -237,7 +238,7 @@ class RunningMove(TransferOperation):
         return target
 
     def _take(self, now_ms: int) -> dict[Queue, list[Delivery]]:
-        """Set the next items aside, by their target. Raises Refused and Later, and none is."""
+        """Set the next items aside, by their target. Raises Refused and Later before any item is set aside."""
         target = self._targets.get(self.target)
         if target is not None and (run := self._take_run(target, now_ms)):
             self._head, self.is_target_full = Head.CHOSEN, False
@@ -245,7 +246,9 @@ class RunningMove(TransferOperation):
         return self._take_singly(now_ms)
 
     def _take_run(self, target: Queue, now_ms: int) -> list[Delivery]:
-        """Set the next items aside, if nothing has to be asked of each of them; [] if it has, or if there are none."""
+        """Set the next items aside, if none of them needs a check of its own; return [] if one does, or if there are
+        none.
+        """
         source = self.source
         is_plain = self._chosen is None and not target.is_bounded and isinstance(source.line, PlainLine)
         if not is_plain or not self.broker.group.admits(2 * BYTES_PER_SLICE + ITEMS_PER_SLICE * OVERHEAD_BYTES):
@@ -255,7 +258,7 @@ class RunningMove(TransferOperation):
         return source.open_run_to_leave(count_max, BYTES_PER_SLICE, item_bytes_max, end_seq, now_ms, self.takes_paused)
 
     def _take_singly(self, now_ms: int) -> dict[Queue, list[Delivery]]:
-        """The same item by item, each of which may have a target of its own, or find no room."""
+        """Set the next items aside one by one, for each may have a target of its own, or find no room."""
         source, group = self.source, self.broker.group
         slices: dict[Queue, list[Delivery]] = {}
         count = size = 0
@@ -289,13 +292,13 @@ class RunningMove(TransferOperation):
         return self.source.has_live_head(now_ms, self.takes_paused) and self._bound.holds_head(self.source)
 
     def _reach_head(self, now_ms: int) -> Head:
-        """Whether the head is one that is to be moved."""
+        """Tell whether the head is an item to move."""
         if self._chosen is not None:
             return self._chosen.reach(self.source, partial(self._has_head, now_ms))
         return Head.CHOSEN if self._has_head(now_ms) else Head.NONE
 
     def _has_room(self, target: Queue, item: Item, taken: list[Delivery], now_ms: int) -> bool:
-        """Whether the target takes this one, too, after `taken` and those that are under way."""
+        """Return True if the target also accepts this item, after `taken` and the items under way."""
         if not target.is_bounded and len(item.data) <= target.config.max_item_bytes:
             return True
         config, line = target.config, target.line
@@ -334,7 +337,7 @@ class RunningMove(TransferOperation):
         self.send(taken, copies, target, describe, now_ms)
 
     def _send_singly(self, taken: list[Delivery], target: Queue, now_ms: int) -> None:
-        """By an intent for each."""
+        """Send each item by an intent of its own."""
         transfers, log = self.broker.transfers, removal_log(self.source.journal)
         for each in taken:
             transfers.accept(self.source, each, Reason.MOVED, now_ms, target.name)

@@ -1,11 +1,12 @@
-"""Undoing a move: those of its items that wait in the target go back to the end of the source, with the times that they
-had, each by an intent as they came. The undo file says what they can be known by: when their copies were added, their
-length, and a digest. Those that were taken since stay taken, and those that a client has open stay with it.
+"""The undo of a move: items that still wait in the target go back to the end of the source, with the times that they
+had, each by an intent, as when they were moved. The undo file says what identifies them: the time when their copies
+were added, their length, and a digest. Items that were taken meanwhile stay taken, and those that a client has open
+stay with it.
 
-What a redrive has sent home comes back from one home after the other, about in its order.
+Items that a redrive has sent home come back from one home after the other, roughly in their order.
 
-A queue gives only its head away. So what waits ahead of the wanted ones is set aside and given back in the same step,
-PASSED_MAX items at most, and nothing else can come in between.
+A queue hands out only its head. So items that wait ahead of the wanted ones are set aside and given back in the same
+step, PASSED_MAX items at most, and no other item can come in between.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ Key = tuple[int, int, bytes]
 
 
 class Wanted(Struct, frozen=True):
-    """One item that is looked for: its times before it was moved, and its place in the undo file."""
+    """An item to find: its times before it was moved, and its place in the undo file."""
 
     item: MovedItem | MovingItem
     slice: int
@@ -73,7 +74,7 @@ class Wanted(Struct, frozen=True):
 
 
 class Lookup:
-    """What is looked for, by what it can be known by."""
+    """Items to find, by the key that identifies each: time added, size, digest."""
 
     def __init__(self) -> None:
         self._by_key: dict[Key, list[Wanted]] = {}
@@ -86,7 +87,7 @@ class Lookup:
         self.count += 1
 
     def key(self, item: Item) -> Key | None:
-        """By which `item` is looked for; None: it is not."""
+        """Return the key by which `item` would be found; None if it is not one of the items to find."""
         if item.added_ms not in self._times or is_payload_gone(item):
             return None
         key = item.added_ms, len(item.data), digest_of(item.data)
@@ -104,7 +105,7 @@ class Lookup:
         return [each for those in self._by_key.values() for each in those]
 
     def among(self, items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
-        """Each of them, and whether it is looked for; of equal ones no more than are."""
+        """Yield each of `items`, and True if it is to be found; of equal ones no more than are to be found."""
         left = {key: len(each) for key, each in self._by_key.items()}
         for item in items:
             key = self.key(item)
@@ -115,15 +116,17 @@ class Lookup:
 
 
 class RunningReturn(TransferOperation):
-    """One undo of a move. What is left when it ends early can be returned by another undo of the same number. `source`:
-    the queue that is looked through now. One home of several that cannot be looked through is left out.
+    """The undo of a move. Items that are left when it ends early can be returned by another undo of the same number.
+    `source`: the queue that is searched now. With several homes, one that cannot be searched is left out.
     """
 
     obeys_limits = False
     slices_per_step = 1
 
     def __init__(self, broker: Broker, by: Requester, source: Queue, record: UndoRecord, now_ms: int) -> None:
-        """`source`: the queue that the items were moved to, or one of those. Raises OSError, and nothing is done."""
+        """Begin the undo. `source`: the queue that the items were moved to, or one of those. Raises OSError before any
+        change.
+        """
         undoing = record.content.undoing
         number = undoing.id if undoing is not None else broker.audit.next_id()
         total = record.content.counts()[0]
@@ -208,7 +211,7 @@ class RunningReturn(TransferOperation):
             return 0
 
     def _return_some(self, now_ms: int) -> int:
-        """Raises Refused, and nothing has been done."""
+        """Return some of the items to their queue. Raises Refused before any change."""
         self._check()
         there = self._next_source()
         if there is None:
@@ -231,13 +234,13 @@ class RunningReturn(TransferOperation):
             raise Refused(why, client=False)
 
     def _misuse(self, name: str) -> str:
-        """Return why the name is not that of a queue in service; "" if it may be."""
+        """Return why the name is not that of a queue in service; "" if it is."""
         queues = self.broker.queues
         return f"{name} is an alias now" if name in queues.aliases else queues.why_blocked(name)
 
     def _next_source(self) -> Queue | None:
-        """Return the queue to look through next; None: it must wait, or it cannot be looked through and its items
-        are not looked for any more. Raises Refused.
+        """Return the queue to search next; None if it must wait, or if it cannot be searched and its items are given
+        up. Raises Refused.
         """
         name = next(name for name, lookup in self._lookups.items() if lookup.count)
         self._lookup = self._lookups[name]
@@ -260,7 +263,9 @@ class RunningReturn(TransferOperation):
         return None
 
     def _take(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
-        """(those that were set aside, how many were passed, whether nothing else is there). Raises Refused."""
+        """Set items aside that are to be returned; return (those items, how many were passed, True if no others are
+        there). Raises Refused.
+        """
         lookup, group, line = self._lookup, self.broker.group, there.line
         found: list[tuple[Delivery, Wanted]] = []
         size = 0
@@ -287,7 +292,9 @@ class RunningReturn(TransferOperation):
         return self._take_passing(there)
 
     def _take_passing(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
-        """The same where the head is not one of them: others are ahead, and are where they were afterwards."""
+        """Set items aside as `_take` does where the head is not one of them: items ahead of them are passed, and put
+        back.
+        """
         count, is_all = self._look(there)
         found: list[tuple[Delivery, Wanted]] = []
         passed: list[Delivery] = []
@@ -303,8 +310,8 @@ class RunningReturn(TransferOperation):
         return found, len(passed), is_all
 
     def _look(self, there: Queue) -> tuple[int, bool]:
-        """(how many of those that are looked for can be returned now, whether the whole line was looked at). Raises
-        Refused.
+        """Search the line; return (how many of the items to find can be returned now, True if the whole line was
+        searched). Raises Refused.
         """
         found = found_bytes = passed = passed_bytes = 0
         group = self.broker.group
@@ -349,7 +356,9 @@ class RunningReturn(TransferOperation):
         self.send(taken, copies, back, describe, now_ms)
 
     def note_kept(self, found: SliceUnderWay) -> None:
-        """Write nothing: all of a Back go, or none if their queue is deleted, where no copy can be taken for theirs."""
+        """Write nothing: all items of a Back go, or none if their queue is deleted, where no copy can be taken for
+        theirs.
+        """
 
     def note_settled(self, found: SliceUnderWay) -> None:
         self._is_waiting = False
@@ -363,7 +372,7 @@ class RunningReturn(TransferOperation):
         self.write(Settled(content.settled, content.settled_backs + 1, *found.behind))
 
     def _leave_rest(self, there: Queue, is_all: bool) -> None:
-        """None of those that are looked for can be returned."""
+        """Give up the items to find that are left in a queue, because none of them can be returned now."""
         # Those that another operation has set aside are back at its end.
         open_there = [*there.open_reads.values(), *there.delayed.values(), *there.leaving.values()]
         is_open = sum([is_wanted for _, is_wanted in self._lookup.among([each.item for each in open_there])])
@@ -377,7 +386,7 @@ class RunningReturn(TransferOperation):
                 self._forget(rest)
 
     def _forget(self, wanted: list[Wanted]) -> None:
-        """No undo has to look for them again."""
+        """Write that no undo has to search for these items again."""
         by_slice: dict[int, list[int]] = {}
         for each in wanted:
             by_slice.setdefault(each.slice, []).append(each.place)

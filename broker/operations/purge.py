@@ -1,12 +1,12 @@
 """A purge that can be undone, and its undo.
 
 A purge goes slice by slice. The items of a slice leave the line under transactions of their own, as transfers do; their
-bytes are written to the undo file and synced; then their transactions are confirmed. A crash in between gives back to
-the queue what is not confirmed, and the numbers of the transactions tell the next start which items those are
-(undo_recovery.py). An undo works the other way round: that a slice is about to be returned is written and synced, its
-copies are recorded in the queue's journal, and when the disk has them that is noted, too; after a crash the copies are
-looked for behind the place that the note names. As long as one of either is under way, the journal of its queue is not
-rewritten (`Transfers.pin`).
+bytes are written to the undo file and synced; then their transactions are confirmed. After a crash in between, items
+that were not confirmed are in the queue again, and the numbers of the transactions tell the next startup which items
+those are (undo_recovery.py). An undo works the other way round: a frame that a slice is about to be returned is written
+and synced, its copies are recorded in the queue's journal, and when they are durable another frame says so; after a
+crash the copies are searched for behind the place that the first frame names. While either is under way, the journal of
+its queue is not rewritten (`Transfers.pin`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ DROPPED_PER_TURN = 2000  # of those that go for good
 
 
 class FileOperation(Operation):
-    """What a purge and its undo share: one task on the disk at a time."""
+    """The common part of a purge and its undo: one task on the disk at a time."""
 
     record: UndoRecord
 
@@ -74,11 +74,11 @@ class FileOperation(Operation):
         self._is_told = False  # that what has happened cannot be noted
 
     def due(self, now_ms: int) -> int | None:
-        """Cancelled: asked between slices."""
+        """Do nothing when a client cancels: the operation checks that between slices."""
         return None
 
     def append(self, data: bytes, then: Callable[[OSError | None, int], None]) -> None:
-        """Write frames and sync them, then `then`."""
+        """Write frames and sync them, then call `then`. Raises OSError if the file cannot be opened."""
         fs, path = self.broker.spool.fs, self.record.path
         is_new = not self.record.content.end
         if self._file is None:
@@ -86,7 +86,9 @@ class FileOperation(Operation):
         self.submit(AppendFrames(self._file, data, fs, self.undos.folder if is_new else "", then))
 
     def append_head(self, head: FrameHead, then: Callable[[int], None], failed: Callable[[str, int], None]) -> None:
-        """The same of one frame without payload. `failed` is called instead if it cannot be written."""
+        """Write and sync a frame without payload, then call `then`. `failed` is called instead if it cannot be
+        written.
+        """
         data = frame(head)
 
         def written(error: OSError | None, now_ms: int) -> None:
@@ -109,7 +111,7 @@ class FileOperation(Operation):
         self.broker.maintenance.tasks.submit(task, urgent=True)
 
     def after_sync(self, then: Callable[[int], None], now_ms: int, *, of_items: bool) -> None:
-        """Call `then` once the disk has what the queue's journal has recorded: of new items, or of removals."""
+        """Call `then` when the changes of the queue's journal are durable: new items, or removals."""
         self.task = None
         log = (append_log if of_items else removal_log)(self.queue.journal)
         if log is None:
@@ -118,7 +120,7 @@ class FileOperation(Operation):
             self.broker.group.after(log, then)
 
     def release(self) -> None:
-        """Nothing is under way any more: the file is closed, and the journal may be rewritten."""
+        """Close the file, and let the journal be rewritten: the operation has no step under way any more."""
         self.task = None
         if self._file is not None:
             self._file.close()
@@ -129,9 +131,9 @@ class FileOperation(Operation):
     def note_or_retry(
         self, head: FrameHead, then: Callable[[int], None], again: Callable[[int], None], now_ms: int
     ) -> None:
-        """Append `head`, which says what has happened, then `then`; while that cannot be written, call `again` each
-        second. Until then a start finds out by the journal, so it must not be written anew, and the operation cannot
-        end.
+        """Append `head`, which reports a change, then call `then`; while it cannot be written, call `again` each
+        second. Until it is written recovery needs the journal to find out, so the journal must not be rewritten, and
+        the operation cannot end.
         """
 
         def failed(why: str, _: int) -> None:
@@ -174,8 +176,8 @@ class FileOperation(Operation):
 
 
 class RunningPurge(FileOperation):
-    """Removes the first `count` items that wait in a queue when it begins, so that it can be undone. `name` "delete":
-    the queue is deleted then; what comes until that moment goes into the undo file, too.
+    """A purge of the first `count` items that wait in a queue when it begins, which can be undone. `name` "delete": the
+    queue is deleted at the end, and items that come before that go into the undo file, too.
     """
 
     def __init__(
@@ -189,8 +191,8 @@ class RunningPurge(FileOperation):
         record: UndoRecord | None = None,
         chosen: Chosen | None = None,
     ) -> None:
-        """`record`: of one that goes on after a restart. `chosen`: those that are to go, else the first ones. Raises
-        OSError, and nothing has been done.
+        """Begin a purge. `record`: of a purge that continues after a restart. `chosen`: the items to remove, else the
+        first ones. Raises OSError before any change.
         """
         number = broker.audit.next_id() if record is None else record.id
         super().__init__(broker, by, name, queue, count, now_ms, number)
@@ -218,20 +220,20 @@ class RunningPurge(FileOperation):
         self._next(now_ms)
 
     def _is_wanted(self) -> bool:
-        """Whether there is a head that is to go, or may be."""
+        """Return True if there is a head that is, or may be, an item to remove."""
         if self.queue.line.head() is None:
             return False
         return self.name == DELETE or (self.left > 0 and self._bound.holds_head(self.queue))
 
     def _reach_head(self) -> Head:
-        """Whether the head is one that is to go."""
+        """Tell whether the head is an item to remove."""
         if self._chosen is None:
             return Head.CHOSEN if self._is_wanted() else Head.NONE
 
         return self._chosen.reach(self.queue, self._is_wanted)
 
     def _next(self, now_ms: int) -> None:
-        """The next slice, or the end."""
+        """Begin the next slice, or the end."""
         queue, size = self.queue, 0
         self.task = None
         if self.broker.operations.is_stopping:
@@ -285,7 +287,7 @@ class RunningPurge(FileOperation):
             self._give_up(error, now_ms)
 
     def _sealed(self, error: OSError | None, began_bytes: int, size: int, now_ms: int) -> None:
-        """The disk has the slice in the undo file: its items may go."""
+        """Remove the items of a slice, which is durable in the undo file."""
         content = self.record.content
         if error is not None:
             self._give_up(error, now_ms)
@@ -300,7 +302,7 @@ class RunningPurge(FileOperation):
         self._next(now_ms)
 
     def _give_up(self, error: OSError, now_ms: int) -> None:
-        """The undo file cannot be written: what has left since the last slice comes back."""
+        """End early because the undo file cannot be written: items set aside since the last slice come back."""
         if self._chosen is not None:
             self._chosen.keep(self._slice)
         else:
@@ -314,7 +316,9 @@ class RunningPurge(FileOperation):
         self._remove_rest(now_ms)
 
     def _rest(self, now_ms: int) -> None:
-        """The server stops: the next start goes on."""
+        """Give back chosen items, and come to rest after a sync, because the server stops; the next startup
+        continues.
+        """
         if self._chosen is not None:
             self._chosen.give_back(self.queue, now_ms, len(self._chosen.aside))
         self.after_sync(self._come_to_rest, now_ms, of_items=False)
@@ -328,7 +332,7 @@ class RunningPurge(FileOperation):
         return len(self._chosen.aside) if self._chosen is not None and self._gives_back else 0
 
     def _remove_rest(self, now_ms: int) -> None:
-        """All that is to go has gone; the file is whole when the disk knows that."""
+        """Finish the removals: give back items that stay, and complete the file when all removals are durable."""
         self._gives_back = True
         if self._chosen is not None:
             count = len(self._chosen.aside) if self.broker.operations.is_stopping else RETURNED_PER_TURN
@@ -347,7 +351,7 @@ class RunningPurge(FileOperation):
             self.note_or_retry(Over(), self._over, self._removed, now_ms)
 
     def _over(self, now_ms: int) -> None:
-        """The file is whole: what is in it has gone."""
+        """Close the operation, or delete the queue: the file is complete, and its items are removed."""
         self.task = None
         if self.name != DELETE:
             self._close(now_ms)
@@ -357,7 +361,7 @@ class RunningPurge(FileOperation):
             self._delete(now_ms)
 
     def _delete(self, now_ms: int) -> None:
-        """Delete the queue in the step that finds it empty: what has come meanwhile goes into the file first."""
+        """Delete the queue in the step that finds it empty: items that have come meanwhile go into the file first."""
         broker, queue = self.broker, self.queue
         if queue.state is QueueState.CLOSED:
             self._deleted(now_ms)  # by another client
@@ -388,7 +392,7 @@ class RunningPurge(FileOperation):
         self.after_sync(self._deleted, now_ms, of_items=False)
 
     def _deleted(self, now_ms: int) -> None:
-        """The disk knows it: no start finds the queue again."""
+        """Write that the delete has ended: the removal of the queue is durable, or the queue stays."""
         self.append_head(DeleteEnded(), self._close, lambda why, now_ms: self._close(now_ms))
 
     batch = 0  # that the reply to a delete waits for
@@ -412,8 +416,8 @@ class RunningPurge(FileOperation):
 
 
 class RunningUndo(FileOperation):
-    """Returns the items of an undo file to the end of their queue, whatever its limits say, with the times that they
-    had. Those that have expired meanwhile go as any expired item does.
+    """The return of the items of an undo file to the end of their queue, ignoring its limits, with the times that they
+    had. Items that have expired meanwhile are dropped as any expired item is.
     """
 
     def __init__(self, broker: Broker, by: Requester, queue: Queue, record: UndoRecord, now_ms: int) -> None:
@@ -456,7 +460,7 @@ class RunningUndo(FileOperation):
         self.submit(piece)
 
     def _read(self, error: OSError | None, now_ms: int) -> None:
-        """A slice is in memory."""
+        """Read the items of a slice, which is in memory."""
         task, content = self.task, self.record.content
         assert isinstance(task, ReadPiece)
         found = read_items(task.data) if error is None else None
@@ -470,7 +474,7 @@ class RunningUndo(FileOperation):
         self._announce(now_ms)
 
     def _announce(self, now_ms: int) -> None:
-        """Note where the copies will be. One operation at a time adds copies to a queue: the others wait."""
+        """Write where the copies will be. One operation at a time adds copies to a queue: the others wait."""
         if self.broker.operations.is_stopping:
             self.is_at_rest = True
             self.release()
@@ -492,7 +496,7 @@ class RunningUndo(FileOperation):
         self._stop_early(why, now_ms)
 
     def _refusal(self) -> str:
-        """Why the slice cannot be returned now."""
+        """Return why the slice cannot be returned now; "" if it can."""
         size = sum([len(item.data) + RECORD_OVERHEAD_BYTES for item in self._items])
         if self.queue.state is QueueState.CLOSED:
             return f"{self.queue.name} is deleted"
@@ -501,7 +505,7 @@ class RunningUndo(FileOperation):
         return ""
 
     def _announced(self, now_ms: int) -> None:
-        """The disk knows what is coming."""
+        """Add the copies of a slice to the queue: the frame that announces them is durable."""
         self.task = None
         if why := self._refusal():
             # Nothing will come: a start must not look for it among the copies of others.
@@ -522,17 +526,19 @@ class RunningUndo(FileOperation):
         self.after_sync(self._copied, now_ms, of_items=True)
 
     def _copied(self, now_ms: int) -> None:
-        """The disk has the copies."""
+        """Write that the slice is returned: its copies are durable."""
         if (log := append_log(self.queue.journal)) is not None:
             log.transfers_in -= 1
         self._note_returned(now_ms)
 
     def _note_returned(self, now_ms: int) -> None:
-        """Until then a start finds the copies by their place in the journal."""
+        """Write that the slice is returned, or retry. Until that is written recovery finds the copies by their place in
+        the journal.
+        """
         self.note_or_retry(Returned(self.record.content.left[0]), self._read_next, self._note_returned, now_ms)
 
     def _stop_early(self, why: str, now_ms: int) -> None:
-        """The others stay in the file, for another try."""
+        """End the undo early; the other items stay in the file, for another undo."""
         self.append_head(
             UndoEnded(), lambda now_ms: self._close(why, now_ms), lambda _, now_ms: self._close(why, now_ms)
         )
@@ -546,7 +552,9 @@ class RunningUndo(FileOperation):
 
 
 class RunningDrop(Operation):
-    """Removes the first `count` items of a queue for good, some a turn: what has come since they were shown stays."""
+    """A removal of the first `count` items of a queue for good, some in each turn: items that came after they were
+    shown stay.
+    """
 
     def __init__(self, broker: Broker, by: Requester, queue: Queue, count: int, now_ms: int) -> None:
         super().__init__(broker, by, "purge", queue.name, "", count, now_ms, broker.audit.next_id())

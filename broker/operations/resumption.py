@@ -1,4 +1,4 @@
-"""Operations begun: by a client, or again by a start after a crash or a stop has cut them off."""
+"""The start of operations that a client asks for, and their continuation after a crash or a stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def begin_undo(broker: Broker, by: Requester, record: UndoRecord, now_ms: int) -> Operation | None:
-    """Undo what a file tells; None: nothing of it is left. Raises Refused and OSError, and nothing has been done."""
+    """Begin the undo of an operation; return None if none of its items is left. Raises Refused and OSError before any
+    change.
+    """
     queues, content = broker.queues, record.content
     if not content.began.carries_items:
         return RunningUndo(broker, by, queues.make(record.queue, now_ms), record, now_ms)
@@ -32,7 +34,7 @@ def begin_undo(broker: Broker, by: Requester, record: UndoRecord, now_ms: int) -
 
 
 def resume(broker: Broker, record: UndoRecord, now_ms: int) -> None:
-    """Go on with the operation of `record`, or with its undo. Raises Refused and OSError if it cannot now."""
+    """Continue the operation of `record`, or its undo. Raises Refused and OSError if it cannot continue now."""
     content, began = record.content, record.content.began
     if (undoing := content.undoing) is not None:
         by = Requester(undoing.client, undoing.protocol, undoing.user)
@@ -64,7 +66,9 @@ def resume(broker: Broker, record: UndoRecord, now_ms: int) -> None:
 
 
 def _source(broker: Broker, record: UndoRecord) -> Queue | None:
-    """None: it is gone. Raises Refused if it, or its target, cannot be read."""
+    """Return the queue that an operation takes items from; None if it is deleted. Raises Refused if it, or a target,
+    cannot be read.
+    """
     for name in record.content.queues:
         if why := broker.queues.why_blocked(name):
             raise Refused(why, client=False)
@@ -72,7 +76,7 @@ def _source(broker: Broker, record: UndoRecord) -> Queue | None:
 
 
 def _end(broker: Broker, record: UndoRecord) -> None:
-    """The queue is gone, and with it what was still to be done. Raises OSError."""
+    """End an operation whose queue is deleted, and with it the items that were still to be taken. Raises OSError."""
     file = broker.spool.fs.append(record.path)
     try:
         for head in (Over(), UndoEnded()):

@@ -1,12 +1,12 @@
 """Operations that carry items from one queue to another, many at a time, so that no crash loses or doubles one.
 
-The items of a slice are set aside under transactions of their own. A frame of the operation's file says which ones they
-are and where their copies will be; when that is durable the copies are added to the other queue; when those are durable
-the items are removed; when that is durable the slice is settled. So a slice takes three syncs, which it shares with
-clients and with the slices behind it. After a crash the frames are read as the intents of single transfers are
-(undo_recovery.py).
+The items of a slice are set aside under transactions of their own. A frame of the operation's file says which items
+they are and where their copies will be; when that frame is durable the copies are added to the other queue; when those
+are durable the items are removed; when the removals are durable the slice is settled. So a slice takes three syncs,
+which it shares with clients and with the slices behind it. After a crash the frames are read like the intents of single
+transfers (undo_recovery.py).
 
-A queue without a journal has nothing that a crash could get out of step.
+A queue without a journal needs no such order: a crash takes all of it.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ WORK_PER_ITEM = 20  # of a step, as TimerOwner.due counts
 
 
 class Bound:
-    """Which items of a line were there when an operation began."""
+    """The end of a line at the moment when an operation began: items before it were there."""
 
     def __init__(self, queue: Queue) -> None:
         line = queue.line
         self._last = line.stream.last_id if isinstance(line, StreamLine) else line.end
 
     def holds_head(self, queue: Queue) -> bool:
-        """Whether the head was. Call it with a head in memory."""
+        """Return True if the head was there when the operation began. Call it with a head in memory."""
         line = queue.line
         if isinstance(line, StreamLine):
             taken = line.peek()
@@ -65,11 +65,11 @@ class Bound:
 
     @property
     def end_seq(self) -> int:
-        """The first seq behind them, of a line that has items of its own."""
+        """The first seq behind the bound, of a line that has items of its own."""
         return self._last
 
     def count(self, queue: Queue) -> int:
-        """How many of them may still be in the line; no fewer than there are."""
+        """Return how many items before the bound may still be in the line; never fewer than there are."""
         line = queue.line
         last = line.next_id - 1 if isinstance(line, StreamLine) else line.left
         return max(0, self._last - last) + line.memory_items
@@ -77,8 +77,9 @@ class Bound:
 
 class SliceUnderWay(Struct, eq=False):
     """Items that were set aside, and their copies, on their way from `source` to the queue `target`. `ends`: files that
-    must not be rewritten until it is settled. `sent`: how many copies were added; the others are back in their queue.
-    `behind`: where they end, as (after, at) of a Moving. `number`: of the slice in the file of a move.
+    must not be rewritten until the slice is settled. `sent`: how many copies were added; the other items are back in
+    their queue. `behind`: the end of the copies, as (after, at) of a Moving. `number`: of the slice in the file of a
+    move.
     """
 
     source: Queue
@@ -97,8 +98,8 @@ Step = Callable[[SliceUnderWay, int], None]
 
 
 class TransferOperation(Operation):
-    """What a move and its undo share. `source` and `next_target`: the queues that the next slice is about; those of the
-    slices under way may be others.
+    """The common part of a move and its undo. `source` and `next_target`: the queues of the next slice; slices under
+    way may have others.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class TransferOperation(Operation):
         return work
 
     def _take_steps(self, share: Share, now_ms: int) -> int:
-        """Do as many steps as the turn has time for. Returns the work."""
+        """Do as many steps as the turn has time for. Returns the work done, as TimerOwner.due counts."""
         work = 0
         for _ in range(STEPS_PER_TURN):
             if self.ended_ms:
@@ -202,8 +203,8 @@ class TransferOperation(Operation):
         return not self._is_held_back()
 
     def _is_held_back(self) -> bool:
-        """Whether a journal is about to be rewritten, or a queue to be deleted, or another operation has copies on
-        their way to the same queue: what is under way ends first.
+        """Return True if slices under way must end first: a journal is about to be rewritten, or a queue to be deleted,
+        or another operation has copies on their way to the same queue.
         """
         return self.broker.transfers.is_held_back(self.source) or self._must_wait_for(self.next_target)
 
@@ -212,11 +213,11 @@ class TransferOperation(Operation):
         return not transfers.may_announce(name, self) or (target is not None and transfers.is_held_back(target))
 
     def _begin_slice(self, now_ms: int) -> int:
-        """Set some items aside and `send` them, or `stop_sending`. Returns how many items it has looked at."""
+        """Set some items aside and `send` them, or `stop_sending`. Returns how many items were examined."""
         raise NotImplementedError
 
     def stop_sending(self, why: str, now_ms: int) -> None:
-        """Nothing more is set aside; the operation ends when what is under way is settled."""
+        """Stop setting items aside because of `why`; the operation ends when the slices under way are settled."""
         self.ended_early = self.ended_early or why
         self._is_all_begun = True
         self.broker.timers.soon(self)
@@ -224,7 +225,7 @@ class TransferOperation(Operation):
     # a slice
 
     def send(self, taken: list[Delivery], copies: list[Item], target: Queue, describe: Describe, now_ms: int) -> None:
-        """Send `taken` from `source`; their `copies` are to be in `target`."""
+        """Send `taken` from `source`; their `copies` will be added to `target`."""
         size = sum([len(each.item.data) for each in taken])
         own, log = removal_log(self.source.journal), append_log(target.journal)
         ends = [each for each in (own, log) if each is not None]
@@ -248,7 +249,7 @@ class TransferOperation(Operation):
         self.after_file(partial(self._framed, found), now_ms)
 
     def after_file(self, then: Callable[[int], None], now_ms: int) -> None:
-        """Call `then` when the disk has all that `write` has added."""
+        """Call `then` when all frames that `write` has added are durable."""
         assert self._file is not None
         self._after(self._file, then)
 
@@ -263,7 +264,7 @@ class TransferOperation(Operation):
             self._file.append(data)
 
     def _framed(self, found: SliceUnderWay, now_ms: int) -> None:
-        """The disk knows what is going to be copied."""
+        """Let the copies of a slice be added: its frame is durable."""
         self._ready.append((self._copy, found))
         self.broker.timers.soon(self)
 
@@ -289,18 +290,19 @@ class TransferOperation(Operation):
             self.after_file(partial(self._hand_back, found, log), now_ms)
 
     def note_kept(self, found: SliceUnderWay) -> None:
-        """Have the file say that the items behind the first `sent` do not go. Until the disk knows it they must not be
-        taken back: a start would take the ended transaction of such an item for a removal, and an equal copy for its.
+        """Write that the items behind the first `sent` stay in their queue. Until that is durable they must not be
+        taken back: recovery would take the ended transaction of such an item for a removal, and an equal copy for its
+        own.
         """
         raise NotImplementedError
 
     def _hand_back(self, found: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
-        """The disk knows which items do not go."""
+        """Take back the items that stay in their queue: the frame that says so is durable."""
         self._take_back(found, now_ms)
         self._await_copies(found, log, now_ms)
 
     def _await_copies(self, found: SliceUnderWay, log: Log | StreamWriter | None, now_ms: int) -> None:
-        """Go on when the disk has the copies in `log`; None: it needs none."""
+        """Continue when the copies in `log` are durable, or now if `log` is None."""
         if log is not None:
             self.after_copies(log, partial(self._copied, found, log), now_ms)
         else:
@@ -325,7 +327,7 @@ class TransferOperation(Operation):
     obeys_limits = True  # of the target
 
     def _take_back(self, found: SliceUnderWay, now_ms: int) -> None:
-        """Those behind the first `sent` do not go: they are the head again."""
+        """Make the items behind the first `sent` the head of the source again."""
         for each in reversed(found.taken[found.sent :]):
             found.source.take_back_unseen(each)
         found.source.time_out(now_ms)  # a waiting reader gets it
@@ -336,7 +338,7 @@ class TransferOperation(Operation):
         self.broker.timers.soon(self)
 
     def _remove(self, found: SliceUnderWay, now_ms: int) -> None:
-        """The disk has the copies."""
+        """Remove the items of a slice from the source: their copies are durable."""
         found.source.release_all(found.taken[: found.sent])
         own = removal_log(found.source.journal)
         if own is None:
@@ -348,7 +350,7 @@ class TransferOperation(Operation):
         self._after(log, then)
 
     def _settle(self, found: SliceUnderWay, now_ms: int) -> None:
-        """The disk has the removals, and so have those of all slices before this one."""
+        """Mark a slice as settled: its removals are durable. Slices are counted as done in their order."""
         found.is_settled = True
         settled: list[SliceUnderWay] = []
         while self._under_way and self._under_way[0].is_settled:
@@ -366,7 +368,7 @@ class TransferOperation(Operation):
         self.broker.timers.soon(self)
 
     def _noted(self, ends: Pinned, now_ms: int) -> None:
-        """The disk knows that these slices are settled: their journals may be rewritten."""
+        """Let the journals of settled slices be rewritten: the file's frames about them are durable."""
         self._unnoted -= 1
         self.broker.transfers.unpin(ends)
         if not self._under_way and not self._unnoted:
@@ -378,7 +380,7 @@ class TransferOperation(Operation):
         self._announced.clear()
 
     def note_settled(self, found: SliceUnderWay) -> None:
-        """Have the file say that a slice is settled."""
+        """Write that a slice is settled."""
         raise NotImplementedError
 
     # the end
@@ -404,7 +406,7 @@ class TransferOperation(Operation):
         self.close(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """The file says that it has ended."""
+        """End the operation, whose file is complete and closed."""
         raise NotImplementedError
 
     def stop(self, now_ms: int) -> bool:
@@ -419,7 +421,9 @@ class TransferOperation(Operation):
 
 
 def noted_position(log: Log | StreamWriter | None) -> tuple[FileNumber, int]:
-    """Where the next copy will be written, as (after, at) of a Moving; (0, 0) for a queue without a journal."""
+    """Return the place where the next copy will be written, as (after, at) of a Moving; (0, 0) for a queue without a
+    journal.
+    """
     if log is None:
         return 0, 0
     after, at = next_write_position(log)
@@ -427,4 +431,4 @@ def noted_position(log: Log | StreamWriter | None) -> tuple[FileNumber, int]:
 
 
 Describe = Callable[[FileNumber, int], Moving | Back]
-"""What the file says of a slice whose copies will be behind this place."""
+"""A function that returns the frame of a slice whose copies will be behind the given place."""

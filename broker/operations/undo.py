@@ -1,5 +1,6 @@
-"""What can be undone: a purge puts what it removes into an undo file first, and for some time that can be returned to
-the end of its queue (purge.py). A move notes what its copies are known by (move.py, moved_back.py).
+"""Operations that can be undone. A purge writes the items that it removes into an undo file first, and for some time an
+undo returns them to the end of their queue (purge.py). A move writes what identifies its copies (move.py,
+moved_back.py).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ HOMEWARD_ITEM_BYTES = 250  # of one that is alone in its slice, beside the name 
 
 
 class UndoView(Struct, frozen=True):
-    """One operation that can be undone until `until_at_ms`. `bytes`: of payload, about. `target`: where a move has sent
-    its items, as far as they are still there; of a redrive that sends each item home it is empty, and `targets` are
-    the first TARGETS_MAX of its homes.
+    """An operation that can be undone until `until_at_ms`. `bytes`: of payload, about. `target`: the queue that a move
+    has sent its items to, as far as they are still there; of a redrive that sends each item home it is empty, and
+    `targets` are the first TARGETS_MAX of its homes.
     """
 
     id: int
@@ -43,8 +44,8 @@ class UndoView(Struct, frozen=True):
 
 
 class UndoRecord(Struct, eq=False):
-    """An undo file: its path and what it holds. `holder`: the operation that writes to it or returns what is in it.
-    `wanted`: how many bytes it is going to have.
+    """An undo file: its path and its content. `holder`: the operation that writes to it or returns its items. `wanted`:
+    the bytes that it is going to have.
     """
 
     path: str
@@ -66,7 +67,7 @@ class UndoRecord(Struct, eq=False):
 
     @property
     def target(self) -> str:
-        """Where a move has sent the items; empty: they are in the file, or each has its own target."""
+        """The queue that a move has sent the items to; "": they are in the file, or each has its own target."""
         return self.content.began.target.decode("utf-8", "surrogateescape")
 
 
@@ -83,7 +84,7 @@ class Undos:
         self.unresolved: UndoRecovery | None = None  # there while some queue with an undo file cannot be read
 
     def views(self, now_ms: int) -> list[UndoView]:
-        """What can be undone, the newest first."""
+        """Return the operations that can be undone, the newest first."""
         return [self._view(each, now_ms) for each in reversed(self.by_id.values()) if not each.is_in_use]
 
     def _view(self, record: UndoRecord, now_ms: int) -> UndoView:
@@ -96,15 +97,17 @@ class Undos:
         )
 
     def until_ms(self, record: UndoRecord, now_ms: int) -> int:
-        """How long it can be undone: in server time. The file has the wall's, as an item has."""
+        """Return until when an operation can be undone, in server time. The file has wall-clock time, as an item
+        has.
+        """
         return self.ends_ms(record.content.began, now_ms)
 
     def ends_ms(self, began: Began, now_ms: int) -> int:
-        """The same, of what a file begins with."""
+        """Return until when the operation of `began` can be undone, in server time."""
         return self.broker.calendar.ends_at_ms(began.at_ms, began.until_ms, now_ms)
 
     def refusal(self, queue: Queue, count: int, chosen_bytes: int | None = None) -> str:
-        """Why a purge of `count` items of `queue` cannot be undone, and so is not begun; empty if it can."""
+        """Return why a purge of `count` items of `queue` cannot be undone, and so is not begun; "" if it can."""
         size, most = purged_bytes(queue, count, chosen_bytes), self.bytes_max
         promised = self._promised_bytes()
         final = "say no_undo (--no-undo) to remove them for good"
@@ -122,14 +125,16 @@ class Undos:
         return ""
 
     def can_note(self, items: int, target: str) -> bool:
-        """Whether there is room for what a move of so many items notes. It is done all the same if there is none."""
+        """Return True if the undo file of a move of `items` items has room. Without room the move is done, and cannot
+        be undone.
+        """
         size = moved_bytes(items, target) + self._promised_bytes()
         group = self.broker.group
         return size <= self.bytes_max and not group.is_full and group.admits(size)
 
     def make(self, operation: Operation, queue: Queue, now_ms: int, chosen_bytes: int | None = None) -> UndoRecord:
-        """The record of an operation that takes items from `queue`, the first ones or chosen ones of so many bytes.
-        Files that have to make way for it are gone. Raises OSError.
+        """Return the record of an operation that takes items from `queue`, the first ones or chosen ones of
+        `chosen_bytes`. Older files are dropped to make room for its file. Raises OSError.
         """
         is_chosen = chosen_bytes is not None
         size = purged_bytes(queue, operation.total, chosen_bytes)
@@ -181,12 +186,12 @@ class Undos:
         return UndoRecord(f"{self.folder}/{operation.id}", UndoContent(began), size, operation)
 
     def add(self, record: UndoRecord, now_ms: int) -> None:
-        """It can be undone when nothing holds it."""
+        """Add a record, whose operation can be undone when no operation holds it."""
         self.by_id[record.id] = record
         self.broker.timers.set(self, min(self.until_ms(each, now_ms) for each in self.by_id.values()))
 
     def due(self, now_ms: int) -> int:
-        """The time of some is over. Returns the work, in dropped items."""
+        """Drop the records whose time to undo has passed. Returns the work done, in dropped items."""
         ends = {each: self.until_ms(each, now_ms) for each in self.by_id.values()}
         over = [each for each, until_ms in ends.items() if until_ms <= now_ms and not each.is_in_use]
         for record in over:
@@ -197,7 +202,9 @@ class Undos:
         return 1000 * len(over)
 
     def drop(self, record: UndoRecord, why: str) -> None:
-        """It cannot be undone any more. A file that cannot be removed is tried again by the next start."""
+        """Drop a record, whose operation cannot be undone any more. If its file cannot be removed the next startup
+        tries again.
+        """
         self.by_id.pop(record.id, None)
         with suppress(OSError):
             self.broker.spool.fs.remove(record.path)
@@ -208,7 +215,9 @@ class Undos:
             )
 
     def erase(self, path: str) -> None:
-        """No later start may find anything in it. Raises JournalFailure if that cannot be made sure of."""
+        """Erase an undo file, so that no later startup finds items in it. Raises JournalFailure if that cannot be
+        ensured.
+        """
         fs = self.broker.spool.fs
         try:
             with suppress(FileNotFoundError):  # another program has removed it
@@ -218,12 +227,12 @@ class Undos:
             raise self.broker.group.failure(f"cannot remove {path}", error) from error
 
     def drop_all(self, why: str) -> None:
-        """Make room on the disk."""
+        """Drop all records that no operation holds, to make room on the disk."""
         for record in [each for each in self.by_id.values() if not each.is_in_use]:
             self.drop(record, why)
 
     def _make_room(self, size: int) -> None:
-        """Have the files be no more than they may, and take no more, with one of `size` bytes; the oldest make way."""
+        """Drop the oldest files until one of `size` bytes fits into the limits of their number and size."""
         idle = [each for each in self.by_id.values() if not each.is_in_use]
         left = len(idle) + len(self._in_use())
         used = sum([each.content.end for each in idle]) + self._promised_bytes()
@@ -235,7 +244,7 @@ class Undos:
             self.drop(record, "a newer one needs its place")
 
     def _promised_bytes(self) -> int:
-        """What the files of operations under way have, or are going to have."""
+        """Return the bytes that the files of operations under way have, or are going to have."""
         return sum([max(each.content.end, each.wanted) for each in self._in_use()])
 
     def _in_use(self) -> list[UndoRecord]:
@@ -248,7 +257,7 @@ def moved_bytes(items: int, target: str) -> int:
 
 
 def purged_bytes(queue: Queue, count: int, chosen_bytes: int | None = None) -> int:
-    """About how many bytes an undo file takes for the first `count` items of `queue`, or for chosen ones."""
+    """Return about how many bytes an undo file takes for the first `count` items of `queue`, or for chosen ones."""
     items = queue.line.present
     if chosen_bytes is not None:
         return chosen_bytes + ITEM_BYTES * count

@@ -18,7 +18,7 @@ CEILINGS = {
     "pipeline": 0,
     "bench": 0,
     "server": 0,
-    "broker": 105,
+    "broker": 0,
     "journal": 0,
     "queues": 0,
     "sim": 0,

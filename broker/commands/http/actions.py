@@ -52,7 +52,7 @@ EXPIRES_IN_MS_MAX = 1 << 53  # an expiry is a signed number of 64 bits in every 
 
 
 class PutBody(Struct, forbid_unknown_fields=True):
-    """`encoding`: "text" (UTF-8) or "base64"; `expires_in_ms` 0: it does not expire."""
+    """An item to put. `encoding`: "text" (UTF-8) or "base64"; `expires_in_ms` 0: it does not expire."""
 
     data: str
     encoding: str = "text"
@@ -61,9 +61,9 @@ class PutBody(Struct, forbid_unknown_fields=True):
 
 
 class TakeBody(Struct, forbid_unknown_fields=True):
-    """How many items, at most TAKEN_MAX. `open`: they stay in the queue as open reads of this connection, until a later
-    request on it confirms them; they go back if it ends before. `confirm`: so many of the oldest of those are removed
-    first; `count` may be 0 then.
+    """A number of items to take, at most TAKEN_MAX. `open`: they stay in the queue as open reads of this connection,
+    until a later request on it confirms them; they go back if it ends before. `confirm`: so many of the oldest of those
+    are removed first; `count` may be 0 then.
     """
 
     count: int = 1
@@ -72,9 +72,9 @@ class TakeBody(Struct, forbid_unknown_fields=True):
 
 
 class PurgeBody(Struct, forbid_unknown_fields=True):
-    """`expected`: how many items the operator was shown: so many are removed, from the head on, and those that came
-    since stay; null: whatever there is. `no_undo`: remove them at once and for good. `where`: only those that meet all
-    of these terms (as of /find), wherever they stand; `no_undo` goes with whole queues alone.
+    """A purge. `expected`: the number of items that the operator was shown: at most so many are removed, from the head
+    on, and later ones stay; null: all items. `no_undo`: remove them at once and for good. `where`: only items that meet
+    all of these terms (as of /find), anywhere in the queue; `no_undo` goes with whole queues alone.
     """
 
     expected: int | None = None
@@ -83,7 +83,7 @@ class PurgeBody(Struct, forbid_unknown_fields=True):
 
 
 class MoveBody(Struct, forbid_unknown_fields=True):
-    """`count` null: as many as there are now. `expected`, `where`: as of a purge."""
+    """A move to the queue `to`. `count` null: all present items. `expected`, `where`: as of a purge."""
 
     to: str
     count: int | None = None
@@ -92,8 +92,8 @@ class MoveBody(Struct, forbid_unknown_fields=True):
 
 
 class RedriveBody(Struct, forbid_unknown_fields=True):
-    """`to` "": the queue whose dead letters these are, if there is one only; else each item goes to the queue that it
-    left. `expected`, `where`: as of a purge.
+    """A redrive of dead letters. `to` "": the queue whose dead letters these are, if there is one only; else each item
+    goes to the queue that it left. `expected`, `where`: as of a purge.
     """
 
     to: str = ""
@@ -108,20 +108,22 @@ class PauseBody(Struct, forbid_unknown_fields=True):
 
 
 class AbortBody(Struct, forbid_unknown_fields=True):
-    """`expected`: refuse if more reads are open than the operator has been shown; null: whatever there is."""
+    """An abort of open reads. `expected`: refuse if more reads are open than the operator was shown; null: abort
+    all.
+    """
 
     expected: int | None = None
 
 
 class StatusBody(Struct, forbid_unknown_fields=True):
-    """up, writeavoid, readonly or quiescent."""
+    """A server status: up, writeavoid, readonly or quiescent."""
 
     status: str
 
 
 class Purged(Struct, frozen=True):
-    """So many items were removed; `POST /api/undo/UNDO` returns them until then. `undo` 0: it cannot be undone. `why`:
-    what ended it early; empty if all of them were.
+    """The result of a purge: `purged` items were removed; `POST /api/undo/UNDO` returns them until `undo_until_at_ms`.
+    `undo` 0: it cannot be undone. `why`: the reason why it ended early; "" if it did not.
     """
 
     purged: int
@@ -131,8 +133,8 @@ class Purged(Struct, frozen=True):
 
 
 class DeleteBody(Struct, forbid_unknown_fields=True):
-    """`no_undo`: at once and for good. `expected`: with it, refuse if there are more items than the operator was shown.
-    A delete that can be undone keeps those that come until its end, too.
+    """A delete. `no_undo`: at once and for good. `expected`: refuse a delete that cannot be undone if there are more
+    items than the operator was shown. A delete that can be undone also keeps items that come until its end.
     """
 
     no_undo: bool = False
@@ -140,8 +142,8 @@ class DeleteBody(Struct, forbid_unknown_fields=True):
 
 
 class Deleted(Struct, frozen=True):
-    """The queue had so many items; `POST /api/undo/UNDO` makes it again, with them, until then. `undo` 0: it cannot be
-    undone.
+    """The result of a delete: the queue had `deleted` items; `POST /api/undo/UNDO` makes it again, with them, until
+    `undo_until_at_ms`. `undo` 0: it cannot be undone.
     """
 
     deleted: int
@@ -150,8 +152,8 @@ class Deleted(Struct, frozen=True):
 
 
 class MoveResult(Struct, frozen=True):
-    """So many items were moved; `POST /api/undo/UNDO` moves back what is still there, until then. `undo` 0: it cannot
-    be undone. `why`: what ended it early.
+    """The result of a move: `moved` items were moved; `POST /api/undo/UNDO` moves back those that are still there,
+    until `undo_until_at_ms`. `undo` 0: it cannot be undone. `why`: the reason why it ended early.
     """
 
     moved: int
@@ -162,8 +164,8 @@ class MoveResult(Struct, frozen=True):
 
 
 class Undone(Struct, frozen=True):
-    """So many items are back in the queue. `why`: what ended it early; the others can still be returned. Of a move:
-    `open` are with clients of the other queue, `gone` are not in it any more.
+    """The result of an undo: `returned` items are back in `queue`. `why`: the reason why it ended early; the others can
+    still be returned. After a move: `open` are with clients of the other queue, `gone` are not in it any more.
     """
 
     returned: int
@@ -174,7 +176,7 @@ class Undone(Struct, frozen=True):
 
 
 class Taken(Struct, frozen=True):
-    """One item that has been taken for good."""
+    """An item that has been taken for good."""
 
     encoding: str
     data: str
@@ -683,7 +685,9 @@ def _abort_each(
 
 
 def delete(exchange: Exchange, now_ms: int) -> None:
-    """Forget a queue and its files; what waits in it goes into an undo file first."""
+    """Delete a queue and its files; its waiting items are written to an undo file first, unless that is unwanted or
+    off.
+    """
     body, session, name = exchange.body(DeleteBody), exchange.session, exchange.names[0]
     if why := access.write_refusal(session, None) or exchange.broker.queues.why_blocked(name):
         exchange.error(503, why)

@@ -10,6 +10,7 @@ import pytest
 
 from staniel.broker import protocols
 from staniel.broker.broker import LOOK_MS
+from staniel.broker.operations.transfer import ITEMS_PER_SLICE, STEPS_PER_TURN
 from staniel.broker.wall_clock import ClockReading
 from staniel.journal.disk.fs import Misplaced
 from staniel.journal.group_commit import JournalFailure
@@ -25,6 +26,7 @@ from tests.support.streams import asks, settle
 from tests.support.world import Client, World
 
 OWN = "s/.staniel"
+MANY = 4 * STEPS_PER_TURN * ITEMS_PER_SLICE  # more than a move sends in its first turns
 SPOOL_PAGE = Path(__file__).parents[2] / "docs" / "spool.md"
 CONFIG = """
 server.redo_log = "1MB"
@@ -167,8 +169,8 @@ def test_an_undo_file_that_is_gone_refuses_its_undo() -> None:
 @pytest.mark.parametrize("harm", ["removed", "emptied"])
 def test_a_move_ends_early_when_its_file_is_gone_and_no_item_is_lost_or_doubled(harm: str) -> None:
     world = World()
-    for number in range(300):
-        asks(world, "set q 0 0 3", f"{number:03}")
+    for number in range(MANY):
+        asks(world, "set q 0 0 4", f"{number:04}")
     admin = Admin(world)
     admin.asks("POST", "/api/queues/q/move", {"to": "r"})
     world.turn()
@@ -182,21 +184,21 @@ def test_a_move_ends_early_when_its_file_is_gone_and_no_item_is_lost_or_doubled(
     world.turn()
     heard = admin.hears()
     assert heard is not None and "another program has removed" in heard[1].get("why", heard[1].get("error", ""))
-    assert world.items("q") + world.items("r") and len(world.items("q")) + len(world.items("r")) == 300
+    assert world.items("q") + world.items("r") and len(world.items("q")) + len(world.items("r")) == MANY
     again = World("", world.disk.kill(), world.now_ms)
-    assert sorted(again.items("q") + again.items("r")) == [f"{number:03}".encode() for number in range(300)]
+    assert sorted(again.items("q") + again.items("r")) == [f"{number:04}".encode() for number in range(MANY)]
     assert not again.broker.operations.running
 
 
 def test_a_disk_that_fills_up_in_a_frame_of_a_move_costs_the_reserve() -> None:
     world = World()
-    for number in range(300):
-        asks(world, "set q 0 0 3", f"{number:03}")
+    for number in range(MANY):
+        asks(world, "set q 0 0 4", f"{number:04}")
     world.disk.fail("write", "s/.staniel/undo/1", errno.ENOSPC, after=1, short=40)
     found = asked(world, "POST", "/api/queues/q/move", {"to": "r"})[1]
-    assert 0 < found["moved"] < 300 and found["why"].startswith("disk full")
+    assert 0 < found["moved"] < MANY and found["why"].startswith("disk full")
     again = World("", world.disk.kill(), world.now_ms)
-    assert (len(again.items("q")), len(again.items("r"))) == (300 - found["moved"], found["moved"])
+    assert (len(again.items("q")), len(again.items("r"))) == (MANY - found["moved"], found["moved"])
     assert asked(again, "POST", "/api/undo/1", {})[1]["returned"] == found["moved"]
 
 

@@ -390,7 +390,7 @@ def test_a_configuration_names_the_spool_or_the_port(tmp_path: Path) -> None:
     with running(tmp_path, config=f"[admin]\nport = {port}\nsocket = false\n") as server:
         fill(server, "q", 2)
         assert "q " in say(server, "queues", "--config", str(server.config))
-        assert refuses(run(server, "queues"), 1, "does not listen for it: it has [admin] socket = false")
+        assert refuses(run(server, "queues"), 1, "does not listen for it: it stops, has [admin] socket = false")
 
 
 def test_a_server_that_does_not_listen_for_its_spool_is_named(tmp_path: Path) -> None:

@@ -19,8 +19,11 @@ from msgspec.structs import replace
 from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.journals import removal_log
+from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.search import Search
+from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.search import StreamSearch
+from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.journal.spool import Spool, refused_start
 from staniel.journal.transfer_log import Fate, FilePosition, Intent, TransferLog, key_of
 from staniel.queues.item import Delivery, Item
@@ -119,6 +122,10 @@ class TransferRecovery:
         """Return the files of `queue` that must stay as they are, because a copy must still be searched for in them."""
         of, logs = self._pinned.get(queue.name, (None, []))
         return logs if of is queue else []
+
+    def keeps(self, log: Log | ReaderLog | StreamWriter) -> bool:
+        """Tell whether `log` is among the files of `pinned` of any queue."""
+        return any(log in logs for _, logs in self._pinned.values())
 
     def _end_durably(self, intent: Intent) -> None:
         """End a kept intent when the changes made for it are durable. Until then its target's journal may be rewritten,

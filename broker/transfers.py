@@ -304,7 +304,8 @@ class Transfers:
             source.release(taken)
 
     def _is_on_hold(self, log: Log | ReaderLog | StreamWriter) -> bool:
-        return log.blocks_transfers or log in self._on_hold
+        # A step that waits for a search waits for a reload: until then nothing else waits for the step.
+        return log in self._on_hold or (log.blocks_transfers and not self.recovery.keeps(log))
 
     def _is_called_off(self, transfer: Transfer, name: str, now_ms: int) -> bool:
         """Keep an item in its queue if a reload has removed its target while the item waited. Returns whether

@@ -290,6 +290,26 @@ def test_a_target_that_could_not_be_searched_is_not_rewritten_before_it_is(
     assert len(files_of(world.disk, "dead")) <= 3  # it is as any other again
 
 
+@pytest.mark.parametrize("config", [BUSY, f'{BUSY}journal_format = "libkestrel"\n'], ids=["kestrel", "libkestrel"])
+def test_no_transfer_waits_for_the_rewrite_of_a_target_that_could_not_be_searched(
+    config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rewrite waits for a reload, and that may be long."""
+    config += '[queues.work]\ndead_letter_queue = "dead"\nmax_deliveries = 1\n'
+    world = World(config)
+    asks(world, "set q 0 0 4", "tick", "set other 0 0 4", "tock")
+    send_copies(world, "move q dead 1")
+    world.sync()  # of the copy
+    world = not_searched(monkeypatch, config, world.disk.crash(Crash.DROP), world.now_ms + 1)
+    for _ in range(12):
+        asks(world, "set dead 0 0 40", "y" * 40)
+    drain(world, "dead")
+    asks(world, "set work 0 0 4", "dies")
+    asks(world, "get work/open", "get work/abort")
+    assert world.items("dead") == [b"dies"]
+    assert asks(world, "move other dead 1").startswith("MOVED") and world.items("dead") == [b"dies", b"tock"]
+
+
 @pytest.mark.parametrize("config", ["", STREAMS], ids=["kestrel", "libkestrel"])
 def test_a_target_that_could_not_be_searched_can_be_deleted(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(config)

@@ -783,7 +783,8 @@ class Broker:
             took = CHANGED_COST + (count * SENT_COST if config.expire_to_queue else count // 2)
         if not config.max_queue_age_ms or now_ms <= queue.created_ms + config.max_queue_age_ms:
             return took
-        if JournalView(queue).is_bare and not self.deletions.must_wait(queue):
+        is_searched = not self.transfers.recovery.pinned(queue)
+        if is_searched and JournalView(queue).is_bare and not self.deletions.must_wait(queue):
             took += CHANGED_COST
             with suppress(Undeleted):  # tried again in the next round
                 self.delete(queue, now_ms)

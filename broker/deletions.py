@@ -61,6 +61,7 @@ class Deletions:
             session.batch = max(session.batch, broker.queues.erased.get(name, 0))  # the deletion may not be durable yet
             then(broker.queues.waiters_by_name.dismiss(name), "")  # readers may wait for it
             return
+        self.search(queue, now_ms)
         if self.must_wait(queue):
             self._note(session, name, queue.line.present, now_ms)
             self.postponed.setdefault(queue, []).append(session)
@@ -89,6 +90,14 @@ class Deletions:
     def must_wait(self, queue: Queue) -> bool:
         """Tell whether `queue` and its files must stay for now."""
         return self._broker.maintenance.is_at_work(queue) or self._broker.transfers.has_under_way(queue)
+
+    def search(self, queue: Queue, now_ms: int) -> None:
+        """Search the files of `queue` for copies once more, before it is deleted, if a start could not: an item whose
+        copy has come, and may be done by now, must not go back to the queue that it left. Call it before `must_wait`.
+        """
+        recovery = self._broker.transfers.recovery
+        if recovery.pinned(queue):
+            recovery.retry(now_ms)
 
     def is_postponed(self, queue: Queue) -> bool:
         """Tell whether the deletion of `queue` is pending: nothing is sent from it or to it any more."""

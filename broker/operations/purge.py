@@ -378,6 +378,7 @@ class RunningPurge(FileOperation):
         if broker.deletions.is_postponed(queue):  # another client's deletion waits for this one
             self._deleted(now_ms)
             return
+        broker.deletions.search(queue, now_ms)
         if broker.deletions.must_wait(queue):
             self.is_at_rest = True  # and holds nothing that another delete of this queue could wait for
             broker.timers.set(DelayedCall(self._delete_again), now_ms + LOOK_AGAIN_MS)

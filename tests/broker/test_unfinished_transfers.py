@@ -33,6 +33,7 @@ from tests.broker.test_transfers import (
     twins_expire,
     twins_move,
 )
+from tests.broker.test_undo import asked
 from tests.journal.test_renewal import addx, named, new_disk, put_file
 from tests.support.streams import asks, settle
 from tests.support.world import World, send_copies
@@ -248,15 +249,18 @@ min_journal_compact_delay = 0
 """
 
 
-def not_searched(monkeypatch: pytest.MonkeyPatch, config: str, disk: Disk, now_ms: int) -> World:
-    """Start a server that cannot read, when it looks for copies, what it could read before."""
-
+def fail_searches(patch: pytest.MonkeyPatch) -> None:
     def added_since(self: object, start: object) -> Iterator[object]:
         raise OSError(errno.EIO, "it cannot be read")
 
+    for search in (Search, StreamSearch):
+        patch.setattr(search, "added_since", added_since)
+
+
+def not_searched(monkeypatch: pytest.MonkeyPatch, config: str, disk: Disk, now_ms: int) -> World:
+    """Start a server that cannot read, when it looks for copies, what it could read before."""
     with monkeypatch.context() as patch:
-        for search in (Search, StreamSearch):
-            patch.setattr(search, "added_since", added_since)
+        fail_searches(patch)
         return World(config, disk, now_ms)
 
 
@@ -317,9 +321,36 @@ def test_a_target_that_could_not_be_searched_can_be_deleted(config: str, monkeyp
     send_copies(world, "move q dead 1")
     world.sync()
     world = not_searched(monkeypatch, config, world.disk.crash(Crash.DROP), world.now_ms + 1)
-    assert asks(world, "delete dead") == "DELETED"
+    with monkeypatch.context() as patch:
+        fail_searches(patch)
+        assert asks(world, "delete dead") == "DELETED"
     asks(world, "reload")
     assert drain(world, "q") == {b"tick": 1, b"tock": 1} and not world.broker.transfers.transfer_log.kept
+
+
+@pytest.mark.parametrize("config", ["", STREAMS], ids=["kestrel", "libkestrel"])
+@pytest.mark.parametrize("by", ["delete dead", "DELETE", "max_queue_age"])
+def test_what_has_come_and_is_done_does_not_come_back_when_a_target_that_was_not_searched_is_deleted(
+    by: str, config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config += '[queues.dead]\nmax_queue_age = "5s"\n' * (by == "max_queue_age")
+    world = World(config)
+    asks(world, "set q 0 0 4", "tick", "set q 0 0 4", "tock")
+    send_copies(world, "move q dead 1")
+    world.sync()
+    world = not_searched(monkeypatch, config, world.disk.crash(Crash.DROP), world.now_ms + 1)
+    assert drain(world, "dead") == {b"tick": 1}
+    if by == "DELETE":
+        assert asked(world, "DELETE", "/api/queues/dead")[0] == 200
+    elif by == "max_queue_age":
+        for _ in range(20):
+            world.turn(1000)
+            settle(world)
+    else:
+        assert asks(world, by) == "DELETED"
+    world = World(config, world.disk.crash(Crash.DROP), world.now_ms + 1)
+    asks(world, "reload")
+    assert drain(world, "q") == {b"tock": 1} and not world.broker.transfers.transfer_log.kept
 
 
 def test_a_target_that_must_be_rewritten_and_could_not_be_searched_is_not_served(

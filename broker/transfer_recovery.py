@@ -65,6 +65,7 @@ class TransferRecovery:
         self._ended: set[int] = set()  # intents that `retry` has finished, until that is durable
         self._claimed: dict[str, set[FilePosition]] = {}  # by target: copies that an intent or an undo has
         self._copies: dict[int, bytes] = {}  # by intent, during the search: a checksum shows less than the bytes
+        self._torn: dict[int, Log | ReaderLog] = {}  # by intent, of the last search: where a torn copy was removed
 
     def recover(self, of_operations: Callable[[], list[Intent]] = list) -> list[Intent]:
         """Finish the transfers that can be finished, also `of_operations`, which is called when the log has been read.
@@ -132,6 +133,10 @@ class TransferRecovery:
         and a startup after a power cut would search for the copy in vain: so its fate is written first.
         """
         number, source = intent.begin, self.queues.known(intent.source)
+        if number in self._torn:
+            self._ended.add(number)
+            self.spool.group.after(self._torn[number], self._ending(number))
+            return
         log = None if source is None else removal_log(source.journal)
         if log is None or self.fates[number] is None:  # nothing leaves the source, on the disk or because of the intent
             self.transfer_log.end(number)
@@ -202,6 +207,7 @@ class TransferRecovery:
         journals.
         """
         found: dict[int, Fate | None] = {}
+        self._torn.clear()
         for target in sorted({intent.target for intent in intents}):
             found |= self._look(target, [intent for intent in intents if intent.target == target])
         self.fates = found
@@ -296,6 +302,8 @@ class TransferRecovery:
         taken = set_aside_found(queue, 0, lambda item, item_id: key_of(item) == key)
         if taken is not None:
             queue.release(taken)
+            if (log := removal_log(queue.journal)) is not None:
+                self._torn[intent.begin] = log
             self.report(Level.WARNING, "transfer.torn", target=target, bytes=intent.size)
         return True
 

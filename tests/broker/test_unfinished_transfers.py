@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 from collections import Counter
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
@@ -225,6 +226,26 @@ def test_a_power_cut_behind_a_reload_that_rewrites_the_target_doubles_nothing(ho
     assert world.disk.size("s/dead") < 100
     world = World(disk=world.disk.crash(how), now_ms=world.now_ms + 1)
     assert (world.items("q"), world.items("dead")) == ([b"0", b"1"], [b"9", b"0"])
+
+
+def test_a_power_cut_behind_a_reload_that_removes_a_torn_copy_leaves_none() -> None:
+    """The intent must not end before the disk knows of the removal: no start would look for what is torn again."""
+    begun = moved_behind(addx(b"9"), 1000)
+    replace_file(begun, "s/q", addx(b"tick") + addx(b"1"))
+    replace_file(begun, "s/dead", addx(b"9") + addx(b"ti\0\0"))
+    look = World(disk=begun.copy()).broker.queues.by_name["q"].line.head() or Item(b"", 0)
+    key = key_of(look)
+    replace_file(begun, "s/.staniel/intents", encode(Intent(1, "q", key[0], "dead", 0, len(addx(b"9")), *key, xid=9)))
+    begun.sync_all("")
+    for seed in range(60):
+        world = World(disk=unreadable(begun.copy(), "dead"))
+        world.disk._faults.clear()
+        world.client().says("reload")
+        assert "transfer.torn" in world.events
+        again = World(disk=world.disk.crash(Random(seed).randrange), now_ms=world.now_ms + 1)
+        assert (again.items("q"), again.items("dead")) == ([b"tick", b"1"], [b"9"])
+        settle(world)
+        assert not world.broker.transfers.transfer_log.kept
 
 
 def test_a_second_reload_does_not_finish_an_intent_again() -> None:

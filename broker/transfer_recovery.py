@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from staniel.broker.transfers import Pinned
 
 
+def _has_zeros(added_ms: int) -> bool:
+    """Tell whether some of the bytes of a time that are not zero at present are: a power cut may have taken them."""
+    return 0 in added_ms.to_bytes(8, "little", signed=True)[:6]
+
+
 class TransferRecovery:
     """The recovery of transfers. `transfer_log.kept` are the intents whose outcome is unknown as long as a file cannot
     be read.
@@ -245,14 +250,15 @@ class TransferRecovery:
         search = (StreamSearch if is_stream else Search)(self.spool.fs, self.spool.folder, target)
         places = [search.place(intent.after, intent.at) for intent in intents]
         landed: dict[tuple[int, int, int], list[tuple[FilePosition, bytes]]] = {}
-        ahead = sorted(set(places), reverse=True)
-        keys = {intent.copy_key for intent in intents}
-        first: dict[FilePosition, tuple[FilePosition, Item]] = {}  # the item at each place, or the first one behind it
-        for place, item in search.added_since(ahead[-1]):
-            if (key := key_of(item)) in keys and place not in claimed:
-                landed.setdefault(key, []).append((place, item.data))
-            while ahead and ahead[-1] <= place:
-                first[ahead.pop()] = place, item
+        keys, sizes = {intent.copy_key for intent in intents}, {intent.size for intent in intents}
+        times = {intent.added_ms for intent in intents}
+        suspects: list[tuple[FilePosition, Item]] = []  # that may be torn copies
+        for place, item in search.added_since(min(places)):
+            if (key := key_of(item)) in keys:
+                if place not in claimed:
+                    landed.setdefault(key, []).append((place, item.data))
+            elif len(item.data) in sizes and (item.added_ms in times or _has_zeros(item.added_ms)):
+                suspects.append((place, item))
         fates: dict[int, Fate | None] = {}
         for intent, place in zip(intents, places, strict=True):
             copy = self._claim(intent, place, landed.get(intent.copy_key, []))
@@ -261,10 +267,11 @@ class TransferRecovery:
                 found, self._copies[intent.begin] = copy
                 claimed.add(found)
         for intent, place in zip(intents, places, strict=True):
-            if fates[intent.begin] is None and place in first and first[place][0] not in claimed:
-                found, torn = first[place]
-                if self._remove_torn(target, intent, torn):
-                    claimed.add(found)
+            if fates[intent.begin] is None:
+                for found, torn in suspects:
+                    if found >= place and found not in claimed and self._remove_torn(target, intent, torn):
+                        claimed.add(found)
+                        break
         return fates
 
     def _claim(

@@ -139,6 +139,24 @@ def test_a_torn_copy_is_removed_and_the_item_is_moved_again(config: str, flags: 
     assert asks(again, "get q") == "END"
 
 
+@pytest.mark.parametrize("config", ["", STREAMS], ids=["kestrel", "libkestrel"])
+def test_a_torn_copy_behind_others_of_its_slice_is_removed(config: str) -> None:
+    """All copies of a slice are looked for from one place on."""
+    world, texts = World(config), [b"%d" % number * 40 for number in range(3)]
+    for text in texts:
+        asks(world, "set q 0 0 40", text.decode())
+    send_copies(world, "move q dead 2")
+    disk = world.disk.crash(Crash.KEEP)
+    name = files_of(disk, "dead")[0]
+    data = disk.read(f"s/{name}", 0, disk.size(f"s/{name}"))
+    assert data.endswith(texts[1])
+    replace_file(disk, f"s/{name}", data[:-17] + bytes(17))
+    again = World(config, disk, world.now_ms + 1)
+    assert "transfer.torn" in again.events and again.items("dead") == texts[:1]
+    end_operations(again)
+    assert sorted(again.items("dead") + again.items("q")) == texts
+
+
 def test_an_intent_is_kept_while_an_alias_hides_its_source() -> None:
     world = World()
     asks(world, "set q 0 0 4", "tick", "set q 0 0 4", "tock")

@@ -150,10 +150,10 @@ class TransferRecovery:
         self.transfer_log.retain(replace(intent, fate=Fate.LANDED))
         self.spool.group.after(log, self._ending(number))
 
-    def find_copies(self, target: str, position: tuple[int, int], items: list[Item]) -> set[int]:
+    def find_copies(self, target: str, position: tuple[int, int], items: list[Item], now_ms: int) -> set[int]:
         """Return which of `items`, by their places, have copies with the same times in `target`, behind `position`,
-        that belong to no intent or other undo. Torn copies that a power cut has left of the other items are removed.
-        Call it after `recover` or `retry`. Raises OSError.
+        that belong to no intent or other undo. Torn copies that a power cut has left of the other items are removed,
+        and that is durable then. Call it after `recover` or `retry`. Raises OSError.
         """
         queue = self.queues.known(target)
         if queue is None or not items:
@@ -162,8 +162,11 @@ class TransferRecovery:
             Intent(~at, target, item.added_ms, target, *position, *key_of(item)) for at, item in enumerate(items)
         ]
         self._held |= {~at: (queue, Delivery(item, 0)) for at, item in enumerate(items)}  # compared as a whole
+        self._torn.clear()
         try:
             found = self._look_for(target, intents)
+            for log in set(self._torn.values()):
+                self.spool.group.sync_at_once(log, now_ms)
         finally:
             for intent in intents:
                 del self._held[intent.begin]

@@ -211,7 +211,7 @@ class UndoRecovery:
                 continue
             try:
                 if content.returning is not None:
-                    self._look(record, content)
+                    self._look(record, content, now_ms)
             except OSError as error:
                 self._give_up(record.path, error, record.queue)
                 continue
@@ -223,7 +223,7 @@ class UndoRecovery:
                 self._erase(record.path, is_settled=True)
         self._is_starting = False
 
-    def _look(self, record: UndoRecord, content: UndoContent) -> None:
+    def _look(self, record: UndoRecord, content: UndoContent, now_ms: int) -> None:
         returning = content.returning
         assert returning is not None
         kept = content.kept.get(returning.slice, frozenset())
@@ -234,7 +234,8 @@ class UndoRecovery:
             if at not in kept
         ]
         position = int(returning.after), returning.at
-        landed = self.broker.transfers.recovery.find_copies(record.queue, position, [item for _, item in items])
+        recovery = self.broker.transfers.recovery
+        landed = recovery.find_copies(record.queue, position, [item for _, item in items], now_ms)
         self._write(record, [Kept(returning.slice, [items[each][0] for each in sorted(landed)])])
         count, _ = content.counts()
         self._report("undo.interrupted", record.path, "the server ended", queue=record.queue, items=count)

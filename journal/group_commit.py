@@ -659,6 +659,14 @@ class GroupCommit:
         """Tell whether `file` is still to be synced; a journal that is left to the OS never is."""
         return file in self._syncing or file in self._now or self._later.get(file, NEVER_MS) != NEVER_MS
 
+    def sync_at_once(self, member: GroupMember, now_ms: int) -> None:
+        """Write all that is recorded and sync what `member` has: what is written down next, elsewhere, rests on that.
+        Raises JournalFailure.
+        """
+        self.write(now_ms)
+        self._wait_for_sync()
+        member.file.sync()
+
     def sync_now(self, file: File) -> bool:
         """Sync `file` at once if that is due, so that it can be closed; False while a running sync holds it.
 

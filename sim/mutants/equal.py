@@ -42,9 +42,9 @@ def claims_of_ones_own() -> Iterator[None]:
 @contextmanager
 def times_of_puts() -> Iterator[None]:
     def make(right: Any) -> Any:
-        def look(self: UndoRecovery, record: Any, content: Any) -> None:
+        def look(self: UndoRecovery, record: Any, content: Any, now_ms: int) -> None:
             content.returning = structs.replace(content.returning, before_ms=0)
-            right(self, record, content)
+            right(self, record, content, now_ms)
 
         return look
 

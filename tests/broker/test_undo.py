@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,13 +14,14 @@ from msgspec.structs import replace
 from staniel.broker import protocols
 from staniel.broker.operations.purge import ITEMS_PER_SLICE
 from staniel.journal.disk.fs import FULL_ERRNOS
+from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import SpoolError
 from staniel.journal.undo_file import AppendFrames, frame
 from staniel.protocol.limits import Limits
 from staniel.queues.calendar import MARKS
 from staniel.queues.item import Item
-from staniel.sim.disk.disk import Disk
+from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
 
@@ -632,3 +634,32 @@ def test_what_is_cut_off_of_a_file_is_kept() -> None:
     (torn,) = again.reported("undo.torn")
     assert again.disk.read(str(torn["saved_as"]), 0, 100) == b"no frame"
     assert len(contents(again)) == 3
+
+
+def test_a_start_that_is_cut_off_leaves_no_torn_copy_of_an_undo() -> None:
+    """A file system has kept the file's size and lost the copy's last bytes."""
+    world = filled(1)
+    asked(world, "POST", "/api/queues/q/purge")
+    Admin(world).asks("POST", "/api/undo/1")
+    while not world.items():
+        goes_on(world)
+    world.turn()  # the copy is written, and not synced
+    disk = world.disk.crash(Crash.KEEP)
+    data = disk.read("s/q", 0, disk.size("s/q"))
+    assert data.endswith(b"item 0")
+    replace_file(disk, "s/q", data[:-3] + bytes(3))
+    disk.sync_all("")
+    steps = whole = 0
+    while not whole:
+        torn = disk.copy()
+        steps += 1
+        torn.stop_at = len(torn.log) + steps
+        try:
+            World("", torn, world.now_ms + 1)
+            whole = steps
+        except PowerCut:
+            torn.stop_at = None
+        for seed in range(10):
+            again = World("", torn.crash(Random(seed).randrange), world.now_ms + 2)
+            settles(again)
+            assert again.items() == [b"item 0"]

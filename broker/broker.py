@@ -584,6 +584,8 @@ class Broker:
             self.deletions.leave(queue.name, left, now_ms)
         self.queues.erased = {name: until for name, until in self.queues.erased.items() if until > self.group.durable}
         self.queues.erased[queue.name] = batch
+        # The close of a read that was open rests on it: if a power cut takes the deletion back, the item comes again.
+        queue.journal.batch = max(queue.journal.batch, batch)  # type: ignore[misc]
         return batch
 
     def set_status(self, wanted: ServerStatus, now_ms: int) -> bool:

@@ -279,3 +279,16 @@ def test_a_broken_disk_in_a_rewrite_is_a_failure_like_any_other() -> None:
     world.disk.fail("sync", "q~~", errno.EIO)
     with pytest.raises(JournalFailure):
         client.says("get q")
+
+
+@pytest.mark.parametrize("config", ["", 'default.journal_format = "libkestrel"'])
+def test_a_close_behind_the_deletion_of_its_queue_is_answered_when_the_deletion_is_durable(config: str) -> None:
+    """Nothing is recorded for the close: the item is gone with the queue."""
+    world = World(config)
+    reader = world.client().puts("a").says("get q/open")
+    world.sync()
+    assert reader.hears() == "STORED VALUE q/open 0 1 a END"
+    world.client().says("delete q")
+    assert reader.says("get q/close").hears() == ""
+    world.sync()
+    assert reader.hears() == "END" and world.crash(Crash.DROP).items() == []

@@ -114,7 +114,7 @@ class TransferRecovery:
             if intent.begin in kept:
                 self.transfer_log.retain(kept[intent.begin])
             else:
-                self._end_durably(intent)
+                self._end_durably(intent, now_ms)
         wanted = {intent.target for intent in kept.values()}
         for target in [target for target in self._pinned if target not in wanted]:
             _, logs = self._pinned.pop(target)
@@ -133,17 +133,18 @@ class TransferRecovery:
         """Tell whether `log` is among the files of `pinned` of any queue."""
         return any(log in logs for _, logs in self._pinned.values())
 
-    def _end_durably(self, intent: Intent) -> None:
-        """End a kept intent when the changes made for it are durable. Until then its target's journal may be rewritten,
-        and a startup after a power cut would search for the copy in vain: so its fate is written first.
+    def _end_durably(self, intent: Intent, now_ms: int) -> None:
+        """End a kept intent when what was done for it is durable. Until then its target's journal may be written anew,
+        and a start after a power cut would look for the copy in vain: so its fate is written down before that.
         """
         number, source = intent.begin, self.queues.known(intent.source)
-        if number in self._torn:
-            self._ended.add(number)
-            self.spool.group.after(self._torn[number], self._ending(number))
+        if self.fates[number] is None:  # nothing leaves the source because of the intent
+            if number in self._torn:
+                self.spool.group.sync_at_once(self._torn[number], now_ms)
+            self.transfer_log.end_durably(number)
             return
         log = None if source is None else removal_log(source.journal)
-        if log is None or self.fates[number] is None:  # nothing leaves the source, on the disk or because of the intent
+        if log is None:  # nothing leaves the source on the disk
             self.transfer_log.end(number)
             return
         self._ended.add(number)

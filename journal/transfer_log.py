@@ -245,6 +245,11 @@ class TransferLog:
         self._begun.pop(number, None)
         self._append(Done(number))
 
+    def end_durably(self, number: int) -> None:
+        """End a kept intent whose copy has not come before anything else is written: its item may go elsewhere now."""
+        self.end(number)
+        self._must_sync = True
+
     def abandon(self, number: int) -> None:
         """Stop waiting for the outcome of a kept intent, whose source is deleted. It stays in the file until `end`."""
         self._begun[number] = encode(self.kept.pop(number))

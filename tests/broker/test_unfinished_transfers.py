@@ -280,6 +280,28 @@ def test_a_second_reload_does_not_finish_an_intent_again() -> None:
     assert (world.items("q"), world.items("dead")) == ([b"0", b"1"], [b"0"])
 
 
+def test_an_intent_whose_copy_never_came_is_not_taken_up_again_when_its_item_has_gone_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In libkestrel's format an item is known by its id, which it keeps."""
+    world = World(STREAMS)
+    asks(world, "set q 0 0 4", "tick")
+    send_copies(world, "move q dead 1")
+    world = World(STREAMS, unreadable(world.disk.crash(Crash.DROP), "dead"), world.now_ms + 1)
+    end_operations(world)
+    assert world.items("q") == [] and world.broker.transfers.transfer_log.kept
+    world.disk._faults.clear()
+    asks(world, "reload")
+    end_operations(world)
+    assert world.items("q") == [b"tick"]
+    send_copies(world, "move q r 1")
+    world.sync()  # of the copy: the removal is only recorded
+    world = not_searched(monkeypatch, STREAMS, world.disk.crash(Crash.DROP), world.now_ms + 1)
+    asks(world, "reload")
+    settle(world)
+    assert (world.items("q"), world.items("r")) == ([], [b"tick"])
+
+
 BUSY = """[default]
 default_journal_size = 100
 max_journal_size = 400

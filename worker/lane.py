@@ -28,7 +28,7 @@ from staniel.worker.dead import DeadLetter, shortened
 from staniel.worker.events import Teller
 from staniel.worker.ledger import Ledger, Standing
 from staniel.worker.pace import Pace
-from staniel.worker.runners import End, Outcome, Runner
+from staniel.worker.runners import FORKED, End, Outcome, Runner
 from staniel.worker.settings import OPEN_ITEMS_MAX, Server, Settings, rest_s
 
 RECONNECT_S = 0.1
@@ -38,7 +38,6 @@ QUICK_S = 0.005
 SLOW_S = 0.05
 """A batch that took longer is followed by a single item."""
 RUNNING_ELSEWHERE_S = 0.5
-FORKED = 70  # exit status
 
 
 class Stop:

@@ -2,7 +2,8 @@
 
 Parent and child talk by frames over pipes: 4 bytes of length, then the data of an item; back come a byte for the end, 4
 bytes of length, and the traceback. The child is started anew rather than forked, so it shares no connection, lock or
-thread with the worker.
+thread with the worker. What the function starts has neither the pipes nor the child's signals: else the end of the
+child would not be seen while that lives, and a function that forks and returns twice would answer for the next item.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import struct
 import subprocess
 import sys
 import traceback
+from functools import partial
 from typing import IO
 
-from staniel.worker.runners import DONE, End, Outcome, ThreadRunner
+from staniel.worker.runners import DONE, FORKED, End, Outcome, ThreadRunner
 from staniel.worker.target import find
 
 SIZE = struct.Struct("!I")
 ENDS = {b"D": End.DONE, b"F": End.FAILED, b"G": End.GAVE_UP}
 LETTERS = {end: letter for letter, end in ENDS.items()}
 READY = b"R"
+STOPS = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -108,13 +111,17 @@ def read_exactly(pipe: IO[bytes], size: int) -> bytes:
 
 
 def main() -> None:
-    """Serve calls until the worker closes the pipe. The worker decides about stops, so its signals are ignored here."""
+    """Serve calls until the worker closes the pipe. The worker decides about stops, so its signals change nothing here;
+    SIG_IGN would stay in force in programs that the function starts, which could not be terminated.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in STOPS:
+        signal.signal(number, lambda *_: None)
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the function prints must not stand between replies
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.register_at_fork(after_in_child=partial(_leave_the_worker, requests.fileno(), replies.fileno()))
+    process = os.getpid()
     target, memory_max_bytes = sys.argv[1], int(sys.argv[2])
     try:
         runner = ThreadRunner(find(target))
@@ -130,7 +137,19 @@ def main() -> None:
             outcome = runner.run(read_exactly(requests, size))
         except EOFError:
             return
+        if os.getpid() != process:
+            os._exit(FORKED)  # the function has forked and returned twice
         _reply(replies, LETTERS[outcome.end], outcome.reason)
+
+
+def _leave_the_worker(*pipes: int) -> None:
+    """Give up the pipes to the worker, and its signals, in a process that the function has forked."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for pipe in pipes:
+        os.dup2(null, pipe, inheritable=False)
+    os.close(null)
+    for number in STOPS:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _reply(pipe: IO[bytes], letter: bytes, text: str) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 Function = Callable[[bytes], object]
+FORKED = 70  # exit status of a process that a function has forked, and which returns from it
 
 
 class End(Enum):

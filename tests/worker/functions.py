@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 DONE = "STANIEL_TEST_DONE"
 
@@ -38,6 +41,21 @@ def odd(data: bytes) -> None:
         bytearray(1 << 32)
     elif what == b"hang":
         time.sleep(600)
+    elif what == b"orphan":
+        child = os.fork()
+        if not child:
+            time.sleep(20)
+            os._exit(0)
+        Path(rest.decode()).write_text(str(child))
+        os._exit(3)
+    elif what == b"terminate":
+        program = subprocess.Popen(["sleep", "20"])
+        program.terminate()
+        assert program.wait() == -signal.SIGTERM
+        child = os.fork()
+        if not child:
+            os._exit(signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
+        assert os.waitpid(child, 0) == (child, 0)
 
 
 def hang(data: bytes) -> None:

@@ -111,9 +111,10 @@ def test_a_second_signal_ends_a_worker_whose_function_hangs(server: Server, mode
     assert drain(server.address, "jobs") == [b"0", b"1", b"2"]
 
 
-def test_a_function_that_forks_and_returns_twice_is_no_second_worker(server: Server) -> None:
+@pytest.mark.parametrize("mode", ["threads", "processes"])
+def test_a_function_that_forks_and_returns_twice_is_no_second_worker(server: Server, mode: str) -> None:
     put(server, 3)
-    with worker(server, "forks", "-c", "1") as one:
+    with worker(server, "forks", "-c", "1", "--mode", mode) as one:
         assert until(lambda: len(one.done) == 3, 20)
         one.child.send_signal(signal.SIGTERM)
         assert one.child.wait(30) == 0, one.log

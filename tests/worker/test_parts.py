@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +19,7 @@ from staniel.worker.events import Counters, Log
 from staniel.worker.ledger import Ledger, Standing
 from staniel.worker.pace import Pace
 from staniel.worker.processes import ProcessRunner
-from staniel.worker.runners import End, ThreadRunner
+from staniel.worker.runners import End, Outcome, ThreadRunner
 from staniel.worker.settings import rest_s
 from staniel.worker.target import find
 from tests.support.process import until
@@ -185,6 +188,18 @@ def test_a_process_that_hangs_is_killed() -> None:
     thread.join()
     runner.close()
     assert (ends[0].end, ends[0].reason) == (End.FAILED, "longer than 1 s")
+
+
+def test_a_process_has_ended_though_a_child_of_its_function_lives(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    assert ProcessRunner(ODD, 0).run(b"orphan %b" % bytes(child)).reason.endswith("ended with status 3")
+    os.kill(int(child.read_text()), signal.SIGKILL)  # it is still there
+
+
+def test_what_a_function_starts_in_a_process_can_be_terminated() -> None:
+    runner = ProcessRunner(ODD, 0)
+    assert runner.run(b"terminate") == Outcome(End.DONE)
+    runner.close()
 
 
 def test_a_process_that_cannot_import_the_function_says_why() -> None:

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -118,22 +118,36 @@ class AsyncRunner:
     def __init__(self, function: Callable[[bytes], Awaitable[object]], portal: BlockingPortal) -> None:
         self._function = function
         self._portal = portal
-        self._future: Future[Any] | None = None
+        self._future: Future[Outcome] | None = None
         self._why = ""
 
     def run(self, data: bytes) -> Outcome:
         """Call the function, and wait for it."""
         try:
-            self._future = future = self._portal.start_task_soon(self._function, data)
-            future.result()
-        except (Exception, CancelledError) as error:
+            self._future = future = self._portal.start_task_soon(self._call, data)
+            outcome = future.result()
+        except CancelledError as error:
             why, self._why = self._why, ""
             return failure(error, why)
-        except BaseException as error:  # SystemExit, KeyboardInterrupt
+        except Exception as error:  # there is no loop any more
             return failure(error)
         finally:
             self._future = None
         self._why = ""
+        return outcome
+
+    async def _call(self, data: bytes) -> Outcome:
+        """Call the function on the loop, which no exception but a cancellation may reach: it would end the loop, and
+        with it the functions of all lanes.
+        """
+        from anyio import get_cancelled_exc_class
+
+        try:
+            await self._function(data)
+        except (get_cancelled_exc_class(), GeneratorExit):
+            raise
+        except BaseException as error:
+            return failure(error)
         return DONE
 
     def interrupt(self, why: str) -> None:

@@ -110,6 +110,21 @@ def test_a_coroutine_function_is_done_on_an_event_loop(server: process.Server) -
     assert seen.calls == Counter(numbered(200))
 
 
+def test_a_coroutine_function_that_raises_what_ends_programs_fails_alone(server: process.Server) -> None:
+    seen = Seen()
+
+    async def function(data: bytes) -> None:
+        seen(data)
+        if data in (b"1", b"2"):
+            raise SystemExit(3) if data == b"1" else KeyboardInterrupt
+
+    put(server, *numbered(20))
+    with working(server, function, attempts=2) as work:
+        assert until(lambda: work.counts["done"] + work.counts["dead"] == 20, 20)
+    assert work.counts["dead"] == 2
+    assert seen.calls == Counter(numbered(20)) + Counter([b"1", b"2"])
+
+
 def test_a_failed_item_is_tried_again_and_then_dead_with_its_traceback(server: process.Server) -> None:
     put(server, b"good", b"bad", b"hopeless")
     seen = Seen()

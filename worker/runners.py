@@ -113,20 +113,25 @@ class ThreadRunner:
 
 
 class AsyncRunner:
-    """A runner on the event loop of the worker, of which each lane has a task. What is interrupted is cancelled."""
+    """A runner on the event loop of the worker, of which each lane has a task. What is interrupted is cancelled; `run`
+    returns when it has ended, which is later, or never.
+    """
 
     def __init__(self, function: Callable[[bytes], Awaitable[object]], portal: BlockingPortal) -> None:
         self._function = function
         self._portal = portal
         self._future: Future[Outcome] | None = None
+        self._ended = threading.Event()
         self._why = ""
 
     def run(self, data: bytes) -> Outcome:
         """Call the function, and wait for it."""
+        self._ended.clear()
         try:
             self._future = future = self._portal.start_task_soon(self._call, data)
             outcome = future.result()
         except CancelledError as error:
+            self._ended.wait()
             why, self._why = self._why, ""
             return failure(error, why)
         except Exception as error:  # there is no loop any more
@@ -148,6 +153,8 @@ class AsyncRunner:
             raise
         except BaseException as error:
             return failure(error)
+        finally:
+            self._ended.set()
         return DONE
 
     def interrupt(self, why: str) -> None:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 FORCED_S = 2.0
 """The time for functions that were cut off to end, before the connections of those that do not are closed."""
 LOOK_S = 0.2
+_left_open: list[object] = []
+"""The portals to loops with functions that do not end. Collected as garbage, one would wait for them."""
 
 
 class Ending(Struct, frozen=True):
@@ -124,8 +126,11 @@ class Worker:
             keeper.end()
             if ticking is not None:
                 ticking.join(FORCED_S)
-            if portal is not None and not unfinished:
-                portal.__exit__(None, None, None)
+            if portal is not None:
+                if unfinished:
+                    _left_open.append(portal)
+                else:
+                    portal.__exit__(None, None, None)
         counts = self.teller.counters.counts
         self.teller.log("info", "worker.stopped", **counts, unfinished=unfinished)
         return Ending(counts["done"], counts["dead"], unfinished)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from staniel.client import Client
 from staniel.protocol.client.replies import Item
 from staniel.worker import DeadLetter, Ending, GiveUp, Hooks, Mode, Server, Settings, Worker
 from staniel.worker import keeper as keeper_module
+from staniel.worker import worker as worker_module
 from staniel.worker.events import Log
 from tests.support import process
 from tests.support.process import running, until
@@ -294,6 +295,31 @@ def test_a_thread_that_hangs_is_replaced_and_its_item_is_not_lost(
     assert work.ending == Ending(50, 0, 1)
     assert drain(server.address, "jobs") == [b"hang"]
     release.set()
+
+
+def test_a_coroutine_that_ignores_its_cancellation_is_given_up(
+    server: process.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "FORCED_S", 0.05)
+    import anyio
+
+    begun, release = threading.Event(), threading.Event()
+
+    async def function(data: bytes) -> None:
+        begun.set()
+        while not release.is_set():
+            with suppress(anyio.get_cancelled_exc_class()):
+                await anyio.sleep(0.01)
+
+    put(server, b"a", b"b")
+    with working(server, function, concurrency=1, grace_s=600) as work:
+        begun.wait(20)
+        work.worker.stop()
+        work.worker.stop()
+        was_given_up = until(lambda: work.ending is not None, 10)
+        release.set()
+    assert was_given_up and work.ending == Ending(0, 0, 1)
+    assert drain(server.address, "jobs") == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

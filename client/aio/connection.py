@@ -63,6 +63,8 @@ class Connection(Generic[RequestT, ReplyT]):
 
     def begin(self) -> None:
         """Begin an exchange. Raises ConnectionLost if the connection is closed, Busy during another exchange."""
+        if self.state is ConnectionState.NEW:
+            self._process = os.getpid()  # there is nothing yet that could be the parent's
         if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
             self._refuse()
         if not self._turn.take():

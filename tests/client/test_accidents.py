@@ -194,6 +194,20 @@ def test_a_fork_is_noticed_and_the_parents_connection_goes_on(server: Server) ->
     assert drain(server.address, "jobs") == []
 
 
+def test_a_client_that_had_not_connected_is_of_use_in_a_forked_process(server: Server) -> None:
+    client = Client(*server.address)
+    child = os.fork()
+    if child == 0:
+        try:
+            client.put("jobs", b"a")
+            client.close()
+        except ConnectionLost:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert drain(server.address, "jobs") == [b"a"]
+
+
 @each_loop
 def test_a_fork_is_noticed_by_the_clients_of_a_loop(server: Server, kind: str) -> None:
     async def body(make: Make) -> None:

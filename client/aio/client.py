@@ -100,11 +100,8 @@ class Client:
 
     @property
     def is_reusable(self) -> bool:
-        """True if the connection is open, nothing has come that was not asked for, and no item is open."""
-        connection = self._connection
-        if connection.state is not ConnectionState.OPEN or connection.transport is None or self._open:
-            return False
-        return connection.transport.is_quiet
+        """True if the connection is open and at rest in this process, and no item is open."""
+        return not self._open and self._connection.is_at_rest
 
     @property
     def is_lost(self) -> bool:

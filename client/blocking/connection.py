@@ -83,6 +83,18 @@ class Connection(Generic[RequestT, ReplyT]):
     def _refuse(self) -> NoReturn:
         raise ConnectionLost(self.why if self.state is ConnectionState.CLOSED else FORKED, Outcome.NOT_DONE)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """True if the connection is open and this process's, no exchange is under way, and nothing has come that was
+        not asked for.
+        """
+        if self.state is not ConnectionState.OPEN or os.getpid() != self._process or not self._turn.take():
+            return False
+        try:
+            return self.transport is not None and self.transport.is_quiet
+        finally:
+            self._turn.end()
+
     def end(self) -> None:
         """End an exchange. If it was interrupted, or a request is unanswered, close the connection."""
         try:

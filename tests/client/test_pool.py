@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from staniel.client import Busy, ConnectionLost, Pool
+from staniel.client import Busy, Client, ConnectionLost, Pool
 from staniel.client.aio import Client as AioClient
 from staniel.client.aio import Pool as AioPool
 from tests.client.fake_server import HANG_UP, playing
@@ -263,6 +263,45 @@ def test_a_forked_process_has_a_pool_of_its_own(server: Server) -> None:
             assert again is client
             assert until(lambda: again.version())
     assert drain(server.address, "jobs") == [b"a", b"b"]
+
+
+def test_a_client_that_comes_back_while_a_thread_uses_it_is_closed(server: Server) -> None:
+    told: list[str] = []
+
+    def wait(client: Client) -> None:
+        try:
+            client.get("jobs", wait_s=60)
+        except ConnectionLost as lost:
+            told.append(str(lost))
+
+    with Pool(*server.address) as pool:
+        with pool.client() as client:
+            thread = threading.Thread(target=wait, args=(client,))
+            thread.start()
+            assert until(lambda: stats(server.address).get("queue_jobs_waiters") == "1")
+        with pool.client() as other:
+            assert other.version()
+        thread.join(10)
+    assert told == ["closed by this program"]
+
+
+def test_a_client_that_a_forked_process_had_borrowed_before_is_not_lent_there(server: Server) -> None:
+    with Pool(*server.address) as pool, pool.client() as client:
+        client.put("jobs", b"a")
+        child = os.fork()
+        if child == 0:
+            try:
+                with pool.client() as own:  # the child's pool begins with it
+                    own.put("jobs", b"b")
+                pool._take_back(client)  # the end of a block that began before the fork
+                with pool.client() as again:
+                    again.put("jobs", b"c")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert client.version()
+    assert drain(server.address, "jobs") == [b"a", b"b", b"c"]
 
 
 @each_loop

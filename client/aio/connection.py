@@ -58,6 +58,9 @@ class Connection(Generic[RequestT, ReplyT]):
         except OSError as error:
             why = str(error) if str(error) and not isinstance(error, TimeoutError) else f"too slow, {timeout_s:g} s"
             raise ConnectionLost(f"no connection to {host}:{port}: {why}", Outcome.NOT_DONE) from error
+        if self.state is ConnectionState.CLOSED:  # meanwhile, by another task
+            await self.transport.close()
+            raise ConnectionLost(self.why, Outcome.NOT_DONE)
         self._process = os.getpid()
         self.state = ConnectionState.OPEN
 

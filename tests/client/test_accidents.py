@@ -17,6 +17,8 @@ import trio
 
 import staniel.client.aio
 from staniel.client import Busy, Client, ConnectionLost, Outcome
+from staniel.client.aio import connection
+from staniel.client.aio.transport import open_transport
 from tests.client.cancelling import cancel_on_asyncio, cancel_on_trio
 from tests.client.fake_server import HANG_UP, item, playing
 from tests.client.kinds import each_kind, each_loop, play
@@ -191,6 +193,27 @@ def test_a_fork_is_noticed_and_the_parents_connection_goes_on(server: Server) ->
         assert held is not None
         client.confirm(held)
         assert client.version()
+    assert drain(server.address, "jobs") == []
+
+
+@each_loop
+def test_a_client_that_is_closed_while_it_connects_stays_closed(
+    server: Server, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(make: Make) -> None:
+        client = make(*server.address)
+
+        async def closed_meanwhile(*args: Any) -> Any:
+            transport = await open_transport(*args)
+            await client.close()
+            return transport
+
+        monkeypatch.setattr(connection, "open_transport", closed_meanwhile)
+        with pytest.raises(ConnectionLost, match="closed by this program") as lost:
+            await client.put("jobs", b"a")
+        assert lost.value.outcome is Outcome.NOT_DONE and client.is_lost
+
+    play(kind, body)
     assert drain(server.address, "jobs") == []
 
 

@@ -28,17 +28,19 @@ class Transport:
         self._sock = sock
         self._process = os.getpid()
         sock.setblocking(False)
+        self._in_use = threading.RLock()
         self._readable = select.poll()
         self._readable.register(sock, select.POLLIN)
 
     def send(self, data: bytes, timeout_s: float) -> None:
         """Send all of the bytes."""
-        try:
-            sent = self._sock.send(data)
-        except BlockingIOError:
-            sent = 0
-        if sent < len(data):
-            self._send_rest(memoryview(data)[sent:], timeout_s)
+        with self._in_use:
+            try:
+                sent = self._sock.send(data)
+            except BlockingIOError:
+                sent = 0
+            if sent < len(data):
+                self._send_rest(memoryview(data)[sent:], timeout_s)
 
     def _send_rest(self, data: memoryview, timeout_s: float) -> None:
         self._sock.settimeout(timeout_s)
@@ -51,21 +53,23 @@ class Transport:
 
     def receive(self, timeout_s: float) -> bytes:
         """Return the bytes that come next, none at the end of the stream."""
-        if not self._readable.poll(math.ceil(timeout_s * 1000)):
-            raise no_answer(timeout_s)
-        return self._sock.recv(RECEIVE_BYTES)
+        with self._in_use:
+            if not self._readable.poll(math.ceil(timeout_s * 1000)):
+                raise no_answer(timeout_s)
+            return self._sock.recv(RECEIVE_BYTES)
 
     def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes:
         """Send, and return the bytes that come next: the two in fewer steps, for a request and its reply."""
-        try:
-            sent = self._sock.send(data)
-        except BlockingIOError:
-            sent = 0
-        if sent < len(data):
-            self._send_rest(memoryview(data)[sent:], send_timeout_s)
-        if not self._readable.poll(math.ceil(timeout_s * 1000)):
-            raise no_answer(timeout_s)
-        return self._sock.recv(RECEIVE_BYTES)
+        with self._in_use:
+            try:
+                sent = self._sock.send(data)
+            except BlockingIOError:
+                sent = 0
+            if sent < len(data):
+                self._send_rest(memoryview(data)[sent:], send_timeout_s)
+            if not self._readable.poll(math.ceil(timeout_s * 1000)):
+                raise no_answer(timeout_s)
+            return self._sock.recv(RECEIVE_BYTES)
 
     @property
     def is_quiet(self) -> bool:
@@ -79,12 +83,16 @@ class Transport:
 
     def close(self) -> None:
         """Close at once. A thread that waits for an answer is woken, unless it is one of the process before a fork,
-        whose connection goes on.
+        whose connection goes on. The descriptor is closed when that thread has left it: else it would wait for, or
+        write to, the next socket that gets the number.
         """
-        if os.getpid() == self._process:
-            with suppress(OSError):
-                self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
+        if os.getpid() != self._process:
+            self._sock.close()
+            return
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        with self._in_use:
+            self._sock.close()
 
 
 class TlsTransport(Transport):
@@ -96,19 +104,21 @@ class TlsTransport(Transport):
 
     def send(self, data: bytes, timeout_s: float) -> None:
         """Send all of the bytes."""
-        self._limit(timeout_s)
-        try:
-            self._sock.sendall(data)
-        except TimeoutError:
-            raise took_nothing(timeout_s) from None
+        with self._in_use:
+            self._limit(timeout_s)
+            try:
+                self._sock.sendall(data)
+            except TimeoutError:
+                raise took_nothing(timeout_s) from None
 
     def receive(self, timeout_s: float) -> bytes:
         """Return the bytes that come next, none at the end of the stream."""
-        self._limit(timeout_s)
-        try:
-            return self._sock.recv(RECEIVE_BYTES)
-        except TimeoutError:
-            raise no_answer(timeout_s) from None
+        with self._in_use:
+            self._limit(timeout_s)
+            try:
+                return self._sock.recv(RECEIVE_BYTES)
+            except TimeoutError:
+                raise no_answer(timeout_s) from None
 
     def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes:
         """Send, and return the bytes that come next."""

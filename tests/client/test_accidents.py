@@ -171,6 +171,28 @@ def test_a_client_is_closed_under_a_thread_that_waits() -> None:
         assert [str(error) for error in lost] == ["closed by this program"]
 
 
+def test_a_descriptor_is_not_given_away_while_a_thread_uses_it(server: Server) -> None:
+    class Closing:
+        """Closes the client between a request and the wait for its reply."""
+
+        def poll(self, timeout_ms: int) -> list[int]:
+            thread.start()
+            assert until(lambda: client.is_lost)
+            thread.join(0.2)
+            descriptors.append(transport._sock.fileno())
+            return [1]
+
+    descriptors: list[int] = []
+    with Client(*server.address) as client:
+        transport: Any = client._connection.transport
+        transport._readable = Closing()
+        thread = threading.Thread(target=client.close)
+        with pytest.raises(ConnectionLost, match="closed by this program"):
+            client.version()
+        thread.join()
+        assert descriptors[0] >= 0 and transport._sock.fileno() == -1
+
+
 def test_a_fork_is_noticed_and_the_parents_connection_goes_on(server: Server) -> None:
     with Client(*server.address) as client:
         client.put("jobs", b"a")

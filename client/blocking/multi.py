@@ -229,6 +229,8 @@ class MultiClient:
             raise Busy(BUSY)
 
     def _client(self, address: Address) -> Client:
+        if self._is_closed:  # meanwhile
+            raise ConnectionLost("closed by this program", Outcome.NOT_DONE)
         client = self._clients.get(address)
         if client is not None and client.is_lost:
             client.close()

@@ -15,7 +15,7 @@ import pytest
 
 import staniel.client.aio.multi
 import staniel.client.blocking.multi
-from staniel.client import Busy, ConnectionLost, Full, MultiClient, NotAllStored, NotOpen, Outcome, Refused
+from staniel.client import Busy, Client, ConnectionLost, Full, MultiClient, NotAllStored, NotOpen, Outcome, Refused
 from tests.client.fake_server import HANG_UP, Answer, FakeServer, playing
 from tests.client.fake_server import item as item_of
 from tests.client.kinds import each_kind, play
@@ -388,6 +388,28 @@ def test_a_closed_client_stays_closed(kind: str) -> None:
         assert lost.value.outcome is Outcome.NOT_DONE
 
     multi(kind, body)
+
+
+def test_a_client_that_is_closed_under_a_waiting_thread_connects_to_no_server_again(two: tuple[Server, Server]) -> None:
+    told: list[object] = []
+
+    def wait() -> None:
+        try:
+            told.append(client.get("jobs", wait_s=60))
+        except ConnectionLost as lost:
+            told.append(str(lost))
+
+    client = MultiClient([server.address for server in two])
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert until(lambda: len(client._clients) == 2)
+    client.close()
+    for server in two:
+        with Client(*server.address) as other:
+            other.put("jobs", b"a")
+    thread.join(30)
+    assert told == ["closed by this program"]
+    assert [drain(server.address, "jobs") for server in two] == [[b"a"], [b"a"]]
 
 
 def test_a_second_thread_is_told_at_once() -> None:

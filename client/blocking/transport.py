@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import socket
@@ -15,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 
 RECEIVE_BYTES = 65_536
+TIMEOUT_S_MAX = (2**31 - 1) // 1000
 
 
 class Transport:
@@ -43,7 +43,7 @@ class Transport:
                 self._send_rest(memoryview(data)[sent:], timeout_s)
 
     def _send_rest(self, data: memoryview, timeout_s: float) -> None:
-        self._sock.settimeout(timeout_s)
+        self._sock.settimeout(_limited(timeout_s))
         try:
             self._sock.sendall(data)
         except TimeoutError:
@@ -54,7 +54,7 @@ class Transport:
     def receive(self, timeout_s: float) -> bytes:
         """Return the bytes that come next, none at the end of the stream."""
         with self._in_use:
-            if not self._readable.poll(math.ceil(timeout_s * 1000)):
+            if not self._readable.poll(_limited(timeout_s) * 1000):
                 raise no_answer(timeout_s)
             return self._sock.recv(RECEIVE_BYTES)
 
@@ -67,7 +67,7 @@ class Transport:
                 sent = 0
             if sent < len(data):
                 self._send_rest(memoryview(data)[sent:], send_timeout_s)
-            if not self._readable.poll(math.ceil(timeout_s * 1000)):
+            if not self._readable.poll(_limited(timeout_s) * 1000):
                 raise no_answer(timeout_s)
             return self._sock.recv(RECEIVE_BYTES)
 
@@ -127,8 +127,15 @@ class TlsTransport(Transport):
 
     def _limit(self, timeout_s: float) -> None:
         if timeout_s != self._timeout_s:
-            self._sock.settimeout(timeout_s)
+            self._sock.settimeout(_limited(timeout_s))
             self._timeout_s = timeout_s
+
+
+def _limited(timeout_s: float) -> float:
+    """Return the time-out, or the longest that the system knows, which is shorter than the longest wait of a request
+    and the time for its reply.
+    """
+    return min(timeout_s, TIMEOUT_S_MAX)
 
 
 def took_nothing(timeout_s: float) -> TimeoutError:

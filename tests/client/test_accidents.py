@@ -57,6 +57,17 @@ BAD = {
 
 
 @each_kind
+@pytest.mark.parametrize("waits", [{"wait_s": 2_147_483}, {"answer_timeout_s": float("inf")}])
+def test_the_longest_waits_are_waited_for(waits: dict[str, float], kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.address, answer_timeout_s=waits.get("answer_timeout_s", 30)) as client:
+            assert await client.peek("q", wait_s=waits.get("wait_s", 0)) is None
+
+    with playing(b"END\r\n") as server:
+        play(kind, body)
+
+
+@each_kind
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_wrong_answer_closes_the_connection_and_the_outcome_is_unknown(call: str, bad: str, kind: str) -> None:

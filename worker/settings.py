@@ -10,6 +10,7 @@ from enum import Enum
 from msgspec import Struct
 
 from staniel.client.blocking.client import Client
+from staniel.protocol.client.conversation import encode, read
 
 OPEN_ITEMS_MAX = 90  # of a lane; a server allows 100 open reads of a queue and connection, unless it is told otherwise
 
@@ -77,6 +78,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         for name, (value, low) in least.items():
             if not low <= value < math.inf:
                 raise ValueError(f"{name} is a number from {low} up, not {value}")
+        for name in (self.queue, self.dead_queue):
+            encode(read(name, open=True))  # a name that cannot be sent is a ValueError now, and not in a lane
         if not 1 <= self.prefetch <= OPEN_ITEMS_MAX // 2:
             raise ValueError(f"prefetch is a number from 1 to {OPEN_ITEMS_MAX // 2}, not {self.prefetch}")
         if self.extend_s <= 0 or self.wait_s <= 0:

@@ -170,6 +170,8 @@ def test_the_metrics_and_the_name_are_shown(server: Server) -> None:
         ((f"{FUNCTIONS}:none", "-q", "q"), "has no none"),
         ((f"{FUNCTIONS}:slow",), "--queue"),
         ((f"{FUNCTIONS}:slow", "-q", "q", "-c", "0"), "concurrency"),
+        ((f"{FUNCTIONS}:slow", "-q", "a b"), "not one word"),
+        ((f"{FUNCTIONS}:slow", "-q", "q", "--dead-letters", "a b"), "not one word"),
         ((f"{FUNCTIONS}:slow", "-q", "q", "--mode", "async"), "async def"),
         ((f"{FUNCTIONS}:slow", "-q", "q", "--hooks", f"{FUNCTIONS}:slow"), "Hooks"),
         ((f"{FUNCTIONS}:slow", "-q", "q", "--secret-file", "/no/such/file"), "cannot be used"),

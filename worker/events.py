@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from staniel.protocol.client.replies import Item
@@ -33,9 +34,10 @@ class Hooks:
 
 
 def to_stderr(line: str) -> None:
-    """Write a line of the log."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    """Write a line of the log, if that is possible: a full disk or a pipe without a reader ends no lane."""
+    with suppress(OSError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 class Log:

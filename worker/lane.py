@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -100,6 +101,8 @@ class Lane:
                     self._pause_s = RECONNECT_S
                 except ClientError as error:
                     self._lose(error)
+                except Exception:  # a surprise: without its lane what is open would stay open for ever
+                    self._lose(ClientError(traceback.format_exc()))
             self._leave()
         finally:
             self.runner.close()

@@ -18,7 +18,7 @@ import pytest
 from staniel.client import Client
 from tests.support.guarded import PASSWORD, guarded
 from tests.support.process import STANIEL, Server, die_with_the_tests, run_staniel, running, until
-from tests.support.wire import drain
+from tests.support.wire import drain, stats
 from tests.worker.functions import DONE
 
 ITEMS = 3000
@@ -142,6 +142,21 @@ def test_a_stop_waits_for_the_grace_time_alone(server: Server) -> None:
         one.child.send_signal(signal.SIGTERM)
         assert one.child.wait(30) == 0, one.log
     assert drain(server.address, "jobs") == [b"0"]
+
+
+def test_a_log_that_cannot_be_written_ends_no_lane(server: Server) -> None:
+    with Client(*server.address) as client:
+        client.put_many("jobs", [b"raise why"] * 3)
+    with Path("/dev/full").open("wb") as full:
+        one = subprocess.Popen(
+            [*STANIEL, "work", f"{FUNCTIONS}:odd", "-q", "jobs", "-p", str(server.port), "--attempts", "1"],
+            stderr=full, preexec_fn=die_with_the_tests,
+        )  # fmt: skip
+        try:
+            assert until(lambda: stats(server.address).get("queue_jobs-dead_items") == "3", 20), one.poll()
+        finally:
+            one.kill()
+            one.wait()
 
 
 def test_the_metrics_and_the_name_are_shown(server: Server) -> None:

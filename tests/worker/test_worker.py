@@ -193,6 +193,27 @@ def test_hooks_are_called_and_cannot_break_the_worker(server: process.Server) ->
     assert len(work.logged("hook.failed")) == 1
 
 
+def test_a_lane_survives_what_nobody_expected(server: process.Server) -> None:
+    seen = Seen()
+
+    def function(data: bytes) -> None:
+        seen(data)
+        if seen.calls[data] == 1:
+            raise ValueError(data)
+
+    def cannot_tell(line: str) -> None:
+        if " item.failed " in line:
+            raise RuntimeError("no log")
+        work.lines.append(line)
+
+    put(server, b"a")
+    with working(server, function, concurrency=1) as work:
+        work.worker.teller.log._write = cannot_tell
+        assert until(lambda: work.counts["done"] == 1, 20)
+    assert drain(server.address, "jobs") == []
+    assert "RuntimeError: no log" in work.logged("connection.lost")[0]
+
+
 def test_a_long_item_is_extended_and_not_done_by_others(tmp_path: Path) -> None:
     release, seen = threading.Event(), Seen()
 

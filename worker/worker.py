@@ -109,7 +109,7 @@ class Worker:
         with ExitStack() as stack:
             if signals:
                 for number in (signal.SIGTERM, signal.SIGINT):
-                    stack.callback(signal.signal, number, signal.signal(number, lambda *_: self.stop()))
+                    stack.callback(signal.signal, number, signal.signal(number, self._on_signal))
             portal = self._open_portal()
             self.teller.log(
                 "info", "worker.started", queue=self.settings.queue, concurrency=self.settings.concurrency,
@@ -134,6 +134,10 @@ class Worker:
         counts = self.teller.counters.counts
         self.teller.log("info", "worker.stopped", **counts, unfinished=unfinished)
         return Ending(counts["done"], counts["dead"], unfinished)
+
+    def _on_signal(self, *_: object) -> None:
+        """Stop by another thread: this one may hold the lock of the event that is to be set."""
+        threading.Thread(target=self.stop, daemon=True, name="staniel-signal").start()
 
     def _start_ticker(self) -> threading.Thread | None:
         if self._ticker is None:

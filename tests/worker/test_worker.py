@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections import Counter
@@ -365,6 +366,31 @@ def test_a_second_stop_hands_items_back_at_once(server: process.Server, asynchro
     assert work.ending == Ending(0, 0, 0)
     assert drain(server.address, "jobs") == [b"a", b"b"]
     assert work.counts["failed"] == 0
+
+
+class Interrupted(threading.Event):
+    """An event that gets a signal while the main thread holds its lock, as it does for an instant of each wait."""
+
+    is_over = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self.is_over:
+            self.is_over = True
+            with self._cond:  # type: ignore[attr-defined]
+                signal.raise_signal(signal.SIGTERM)
+        return super().wait(timeout)
+
+    def set(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            raise AssertionError("this would wait for ever")
+        super().set()
+
+
+def test_a_signal_may_come_at_any_moment(server: process.Server) -> None:
+    settings = Settings(queue="jobs", concurrency=1, wait_s=0.05)
+    worker = Worker(Seen(), settings, Server(port=server.port), log=Log("w", write=lambda line: None))
+    worker._shared.stop.stopping = Interrupted()
+    assert worker.run(signals=True) == Ending(0, 0, 0)
 
 
 def test_resting_items_are_handed_back_at_a_stop(server: process.Server) -> None:

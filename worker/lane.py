@@ -205,9 +205,7 @@ class Lane:
         if standing is not Standing.NEW:
             self._put_aside(item, standing, now_s)
             return
-        if shared.pace.is_limited and shared.stop.stopping.wait(shared.pace.delay_s(now_s)):
-            shared.ledger.cut_off(item)
-            self.fresh.appendleft(item)
+        if shared.pace.is_limited and not self._has_turn(item, now_s + shared.pace.delay_s(now_s)):
             return
         shared.teller.call(shared.teller.hooks.started, item)
         self.running_since_s = began_s = time.monotonic()
@@ -227,6 +225,27 @@ class Lane:
             self.fresh.appendleft(item)  # handed back when the lane leaves
         else:
             self._fail(item, outcome)
+
+    def _has_turn(self, item: Item, at_s: float) -> bool:
+        """Wait until the pace lets an item run, and keep it open meanwhile. Return False if it does not run: the worker
+        stops, or the item is gone.
+        """
+        shared, runs = self.shared, False
+        try:
+            while not shared.stop.stopping.wait(max(0, min(at_s - time.monotonic(), shared.settings.extend_s))):
+                if at_s <= time.monotonic():
+                    runs = True
+                    return True
+                with self.io:
+                    self.extend()
+                    self.client.extend(item)
+            self.fresh.appendleft(item)  # handed back when the lane leaves
+        except NotOpen:  # it comes again
+            self.settle([], [item])
+        finally:
+            if not runs:
+                shared.ledger.cut_off(item)
+        return False
 
     def _put_aside(self, item: Item, standing: Standing, now_s: float) -> None:
         """Keep an item that came again after a lost connection."""

@@ -459,6 +459,18 @@ def test_a_rate_is_kept_over_all_lanes(server: process.Server) -> None:
     assert max(times) - min(times) >= 11 / 50 - 0.01
 
 
+def test_an_item_that_waits_for_its_turn_stays_the_workers(tmp_path: Path) -> None:
+    seen = Seen()
+    with running(tmp_path, config='[default]\nopen_transaction_timeout = "600ms"\n') as server:
+        put(server, *numbered(4))
+        settings = {"rate_per_s": 1, "concurrency": 2, "extend_s": 0.1}
+        with working(server, seen, **settings) as one, working(server, seen, **settings) as two:
+            assert until(lambda: one.counts["done"] + two.counts["done"] >= 4, 20)
+        assert (one.counts["timed_out"], two.counts["timed_out"]) == (0, 0)
+        assert seen.calls == Counter(numbered(4))
+        assert drain(server.address, "jobs") == []
+
+
 def test_the_kestrel_dialect_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with running(tmp_path, config='[memcache]\ndialect = "kestrel"\n') as server:
         put(server, b"a")

@@ -170,15 +170,17 @@ class Reader:
     def take(self, name: str, consumer: Consumer) -> Delivery | None:
         """Open one item and return it, None if there is none now."""
         lane = Lane(name, consumer)
-        holder = self._holder(lane)
-        self._ask(lane, 1, holder)
-        while lane.asked:
-            holder.wire.wait_and_receive()
-        for delivery in self.inbox:
-            if delivery.lane is lane:
-                self.inbox.remove(delivery)
-                return delivery
-        return None
+        while True:
+            holder = self._holder(lane)
+            self._ask(lane, 1, holder)
+            while lane.asked:
+                holder.wire.wait_and_receive()
+            for delivery in self.inbox:
+                if delivery.lane is lane:
+                    self.inbox.remove(delivery)
+                    return delivery
+            if name not in holder.full:  # else there may be one for a connection that holds less
+                return None
 
     def _ask(self, lane: Lane, count: int, holder: Holder | None = None) -> None:
         found = holder or self._holder(lane)

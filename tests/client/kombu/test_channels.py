@@ -142,6 +142,19 @@ def test_a_consumer_may_hold_more_than_one_connection_can(kombu: Any, connected:
     assert stored(shared)["none:held"] == 0
 
 
+def test_a_program_that_gets_may_hold_more_than_one_connection_can(
+    kombu: Any, connected: Connect, shared: Server
+) -> None:
+    connection = connected(shared)
+    publish(connection, "gotten", *range(25))
+    got = [connection.default_channel.basic_get("gotten") for _ in range(26)]
+    assert [None if message is None else message.payload for message in got] == [*range(25), None]
+    for message in got[:25]:
+        message.ack()
+    connection.release()
+    assert stored(shared)["gotten"] == 0
+
+
 def test_a_cancelled_consumer_leaves_what_it_was_not_given(kombu: Any, connected: Connect, shared: Server) -> None:
     connection = connected(shared)
     publish(connection, "cancelled", *range(6))

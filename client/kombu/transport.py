@@ -27,6 +27,7 @@ from staniel.client.kombu.wire import Address, Reply, Wire, connect
 DEFAULT_PORT = 22133
 CHECK_S = 1.0  # how often late replies are looked for
 EVENTS_AHEAD = 64  # replies that may be owed for events: a pipe's worth, and a server that is stuck is noticed
+RELATIVE_TTL_S_MAX = 30 * 86_400  # a longer life is sent as a date, by this machine's clock
 REAP_S = 1.0  # between two looks at the children of an exchange that can have no more
 
 logger = get_logger(__name__)
@@ -367,6 +368,8 @@ class Transport(virtual.Transport):
 
 
 def _put_request(name: str, data: bytes, ttl_s: int | None) -> bytes:
+    if ttl_s and ttl_s > RELATIVE_TTL_S_MAX:
+        ttl_s += int(time.time())
     life = b" T%d" % ttl_s if ttl_s else b""
     return b"ms %b %d%b\r\n%b\r\n" % (name.encode("latin-1"), len(data), life, data)
 

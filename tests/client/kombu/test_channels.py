@@ -263,6 +263,13 @@ def test_a_message_past_its_expiration_is_not_delivered(connected: Connect, shar
     assert eventually(lambda: stored(shared)["expiring"] == 0)
 
 
+def test_a_message_may_live_for_longer_than_a_month(connected: Connect, shared: Server) -> None:
+    connection = connected(shared)
+    for number, days in enumerate((29, 31, 4000, 40000)):
+        publish(connection, "lasting", days, expiration=days * 86_400)
+        assert stored(shared)["lasting"] == number + 1
+
+
 def test_a_child_process_uses_connections_of_its_own(kombu: Any, connected: Connect, shared: Server) -> None:
     connection = connected(shared)
     publish(connection, "forked", "before")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import ssl
 from collections import deque
@@ -23,6 +24,7 @@ class AsyncioSocket(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self._transport: asyncio.Transport | None = None
+        self._readable: select.poll | None = None  # None under TLS
         self._unread: deque[bytes] = deque()
         self._unread_bytes = 0
         self._end: OSError | None = None  # the connection has ended; ConnectionError() for the server's end in order
@@ -100,6 +102,12 @@ class AsyncioSocket(asyncio.Protocol):
             return False
         return is_quiet(self._transport.get_extra_info("socket"))
 
+    @property
+    def has_unasked(self) -> bool:
+        if self._has_ended or self._unread:
+            return True
+        return self._readable is not None and bool(self._readable.poll(0))  # the loop has not read it yet
+
     async def close(self) -> None:
         if os.getpid() != self._process or self._transport is None:
             return  # the loop's epoll is shared with the parent: leave it alone
@@ -115,6 +123,9 @@ class AsyncioSocket(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if transport.get_extra_info("ssl_object") is None:
+            self._readable = select.poll()
+            self._readable.register(transport.get_extra_info("socket"), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader

@@ -34,6 +34,12 @@ class Transport(Protocol):
     def is_quiet(self) -> bool:
         """True if nothing has come since the last reply: neither the server's end nor bytes beyond its replies."""
 
+    @property
+    def has_unasked(self) -> bool:
+        """True if it is certain that something has come since the last reply: the same, for each request. Under TLS a
+        readable socket is no proof.
+        """
+
     async def close(self) -> None:
         """Close at once, without waiting for the server. In a process that was forked, the connection is the parent's,
         and goes on.
@@ -73,6 +79,10 @@ class StreamTransport:
     @property
     def is_quiet(self) -> bool:
         return is_quiet(self._stream.extra(SocketAttribute.raw_socket))
+
+    @property
+    def has_unasked(self) -> bool:
+        return False
 
     async def close(self) -> None:
         if os.getpid() == self._process:  # a loop's epoll is shared with the parent: leave it alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 
 import trio
@@ -16,6 +17,8 @@ class TrioSocket:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._process = os.getpid()
+        self._readable = select.poll()
+        self._readable.register(sock, select.POLLIN)
 
     async def send(self, data: bytes, timeout_s: float) -> None:
         try:
@@ -57,6 +60,10 @@ class TrioSocket:
     @property
     def is_quiet(self) -> bool:
         return self._sock.fileno() >= 0 and is_quiet(self._sock)
+
+    @property
+    def has_unasked(self) -> bool:
+        return bool(self._readable.poll(0))
 
     async def close(self) -> None:
         if os.getpid() == self._process:

@@ -130,6 +130,9 @@ class Connection(Generic[RequestT, ReplyT]):
             transport = self.transport
             if self.state is ConnectionState.CLOSED or transport is None:
                 raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
+            if transport.has_unasked:
+                self._outcome = Outcome.NOT_DONE
+                self._fail_by_unasked()
             self._outcome = Outcome.UNKNOWN
             try:
                 heard = transport.exchange(data, self._answer_timeout_s, timeout_s)
@@ -155,9 +158,12 @@ class Connection(Generic[RequestT, ReplyT]):
 
     def send(self, requests: Sequence[RequestT]) -> None:
         """Send requests within an exchange. Receive replies before sending more than fits the server's send buffer."""
+        is_first = not self._conversation.unanswered
         data = self._conversation.send(*requests)
         if self.state is ConnectionState.CLOSED or self.transport is None:
             raise ConnectionLost(self.why or "not connected", Outcome.NOT_DONE)
+        if is_first and self.transport.has_unasked:
+            self._fail_by_unasked()
         self._outcome = Outcome.UNKNOWN
         try:
             self.transport.send(data, self._answer_timeout_s)
@@ -185,6 +191,13 @@ class Connection(Generic[RequestT, ReplyT]):
         if not data:
             self._fail("the server closed the connection")
         return data
+
+    def _fail_by_unasked(self) -> NoReturn:
+        """Fail before a request is sent: the server has ended the connection, or what it has sent would be read as the
+        reply.
+        """
+        data = self._read(1)
+        self._fail(f"out of step with the server, which has sent what was not asked for: {data[:80]!r}")
 
     def _fail_by(self, error: OSError) -> NoReturn:
         is_late = isinstance(error, TimeoutError) and error.errno is None  # ETIMEDOUT is the system's

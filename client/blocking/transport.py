@@ -81,6 +81,13 @@ class Transport:
         except (OSError, ValueError):  # closed by another thread
             return False
 
+    @property
+    def has_unasked(self) -> bool:
+        """True if it is certain that something has come since the last reply: the same, for each request. Under TLS a
+        readable socket is no proof.
+        """
+        return bool(self._readable.poll(0))
+
     def close(self) -> None:
         """Close at once. A thread that waits for an answer is woken, unless it is one of the process before a fork,
         whose connection goes on. The descriptor is closed when that thread has left it: else it would wait for, or
@@ -101,6 +108,10 @@ class TlsTransport(Transport):
     def __init__(self, sock: ssl.SSLSocket) -> None:
         super().__init__(sock)
         self._timeout_s = -1.0
+
+    @property
+    def has_unasked(self) -> bool:
+        return False
 
     def send(self, data: bytes, timeout_s: float) -> None:
         """Send all of the bytes."""

@@ -153,3 +153,42 @@ def test_what_comes_beyond_an_answer_is_nobodys_answer(kind: str) -> None:
     with playing(b"STORED\r\nSTORED\r\n") as server:
         play(kind, body)
         assert len(server.heard) == 1
+
+
+@each_kind
+@pytest.mark.parametrize(("second", "why"), [(b"STORED\r\n", "not asked for"), (b"", "server closed the connection")])
+def test_what_comes_between_two_requests_is_noticed_before_the_second_is_sent(
+    kind: str, second: bytes, why: str
+) -> None:
+    """A second answer is not taken for that of the next request, and a put to a server that ended is known not to be
+    done.
+    """
+    goes_on, is_sent, heard = threading.Event(), threading.Event(), []
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            heard.append(connection.recv(100))
+            connection.sendall(b"STORED\r\n")
+            goes_on.wait(30)
+            connection.sendall(second)
+            if not second:
+                connection.shutdown(socket.SHUT_WR)
+            is_sent.set()
+            heard.append(connection.recv(100))
+
+    async def body(make: Make) -> None:
+        client = make(*listener.getsockname())
+        await client.put("q", b"a")
+        goes_on.set()
+        assert is_sent.wait(30)
+        with pytest.raises(ConnectionLost, match=why) as lost:
+            await client.put("q", b"b")
+        assert lost.value.outcome is Outcome.NOT_DONE
+
+    with listening() as listener:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        play(kind, body)
+        thread.join()
+    assert heard[1:] == [b""]

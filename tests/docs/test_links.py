@@ -18,6 +18,8 @@ def documents() -> list[Path]:
             *(ROOT / "examples").glob("*.md"),
             *(ROOT / "bench").glob("*.md"),
             *(ROOT / "monitoring").glob("*.md"),
+            *(ROOT / "sim").glob("*.md"),
+            *(ROOT / "tests").rglob("*.md"),
         ]
     )
 

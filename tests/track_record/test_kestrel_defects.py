@@ -1,6 +1,6 @@
 """Defects of Kestrel 2.4 that nothing else in the tests plays through, each as the accident that it was there.
 
-docs/track-record.md has the whole list; most rows name a test of another file.
+README.md has the whole list; most rows name a test of another file.
 """
 
 from __future__ import annotations

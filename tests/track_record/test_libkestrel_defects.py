@@ -1,4 +1,4 @@
-"""Defects of the libkestrel library, numbered as in docs/track-record.md: each provoked, none of them ours."""
+"""Defects of the libkestrel library, numbered as in README.md: each provoked, none of them ours."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def documents() -> list[Path]:
             *ROOT.glob("*.md"),
             *(ROOT / "docs").rglob("*.md"),
             *(ROOT / "examples").glob("*.md"),
-            *(ROOT / "bench").glob("*.md"),
+            *(ROOT / "bench").rglob("*.md"),
             *(ROOT / "monitoring").glob("*.md"),
             *(ROOT / "sim").glob("*.md"),
             *(ROOT / "tests").rglob("*.md"),

@@ -1,4 +1,4 @@
-"""Which tests belong to which folder: read from the table in docs/contributing/tests.md, its only source."""
+"""Which tests belong to which folder: read from the table in tests/README.md, its only source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = "docs/contributing/tests.md"
+DOCUMENT = "tests/README.md"
 HEADING = "## Which tests?"
 ALWAYS = "/"  # the row of the tests that every change runs
 QUOTED = re.compile(r"`([^`]+)`")

@@ -1,4 +1,4 @@
-"""`make quick` runs the tests that docs/contributing/tests.md names: each product folder has its row, each row tests.
+"""`make quick` runs the tests that tests/README.md names: each product folder has its row, each row tests.
 
 What it leaves out is tried in folders of their own, with pytest as it runs it.
 """

@@ -1,4 +1,4 @@
-"""Which rule of a queue holds on which path: every cell of the table in docs/config.md is tried."""
+"""Which rule of a queue holds on which path: every cell of queue_rules.md is tried."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from staniel.sim.disk.durable import Crash
 from tests.broker.test_undo import asked, settles
 from tests.support.world import Client, World
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "config.md"
+DOCUMENT = Path(__file__).parent / "queue_rules.md"
+SETTINGS_PAGE = Path(__file__).parents[2] / "docs" / "config.md"
 HEAD = "| rule | abort |"
 LIVES_S = 30
 REST_MS = 2000
@@ -188,7 +189,7 @@ def test_the_table_is_whole() -> None:
 
 def test_a_queue_that_delays_needs_no_setting_of_its_own() -> None:
     """The recipe, as the document has it."""
-    text = DOCUMENT.read_text("utf-8")
+    text = SETTINGS_PAGE.read_text("utf-8")
     lines = text[text.index("    [queues.later]") :].split("\n\n", 1)[0].splitlines()
     world = World("\n".join(line.strip() for line in lines) + "\n")
     client = world.client().puts("a", "later")

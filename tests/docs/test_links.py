@@ -19,7 +19,6 @@ def documents() -> list[Path]:
             *(ROOT / "bench").rglob("*.md"),
             *(ROOT / "monitoring").glob("*.md"),
             *(ROOT / "sim").glob("*.md"),
-            *(ROOT / "journal").rglob("*.md"),
             *(ROOT / "tests").rglob("*.md"),
         ]
     )

@@ -134,8 +134,8 @@ class TransferRecovery:
         return any(log in logs for _, logs in self._pinned.values())
 
     def _end_durably(self, intent: Intent, now_ms: int) -> None:
-        """End a kept intent when what was done for it is durable. Until then its target's journal may be written anew,
-        and a start after a power cut would look for the copy in vain: so its fate is written down before that.
+        """End a kept intent when the changes made for it are durable. Until then its target's journal may be rewritten,
+        and a startup after a power cut would search for the copy in vain: so its fate is written first.
         """
         number, source = intent.begin, self.queues.known(intent.source)
         if self.fates[number] is None:  # nothing leaves the source because of the intent

@@ -307,12 +307,10 @@ class Broker:
     def _end_what_waits(self, now_ms: int) -> None:
         """Commit until nothing waits for a sync, as transfers do. The records that are left need one more sync."""
         self.commit(now_ms)
-        self.group.hurry()
-        while self.group.has_followers and (sync := self.group.start_sync(now_ms)) is not None:
+        while self.group.has_followers and (sync := self.group.start_hurried_sync(now_ms)) is not None:
             sync.run()
             self.group.finish_sync(sync, now_ms)
             self.commit(now_ms)
-            self.group.hurry()
 
     def _end_files(self, now_ms: int) -> None:
         """Sync all files, then the renamed ones: two syncs in a row. Nothing may be recorded afterwards. Raises
@@ -350,12 +348,10 @@ class Broker:
     def commit_all(self, now_ms: int) -> None:
         """Commit until nothing is under way between two queues. No sync may be running."""
         self.commit(now_ms)
-        self.group.hurry()
-        while (sync := self.group.start_sync(now_ms)) is not None:
+        while (sync := self.group.start_hurried_sync(now_ms)) is not None:
             sync.run()
             self.group.finish_sync(sync, now_ms)
             self.commit(now_ms)
-            self.group.hurry()
 
     def take_back(self, handed: list[tuple[Queue, Delivery]], now_ms: int) -> None:
         """Put back items that were removed for a client that disconnected before any byte of their replies was sent. On

@@ -470,6 +470,11 @@ class GroupCommit:
             self._take_deferred(sync, files)
         return sync
 
+    def start_hurried_sync(self, now_ms: int) -> Sync | None:
+        """Return what `start_sync` does, also for those who have asked patiently."""
+        self.hurry()
+        return self.start_sync(now_ms)
+
     def _take_deferred(self, sync: Sync, files: dict[File, None]) -> None:
         """Note whose deferred records `sync` takes to the disk: all that is recorded is written."""
         sync.deferred = tuple([member for member, file in self._deferred.items() if file in files])
@@ -648,12 +653,10 @@ class GroupCommit:
         self.write(now_ms)
         self._next_due_ms = now_ms
         self._later = dict.fromkeys(self._later, now_ms)
-        self.hurry()
-        while (sync := self.start_sync(now_ms)) is not None:
+        while (sync := self.start_hurried_sync(now_ms)) is not None:
             sync.run()
             self.finish_sync(sync, now_ms)
             self.write(now_ms)
-            self.hurry()
 
     def is_waiting_for(self, file: File) -> bool:
         """Tell whether `file` is still to be synced; a journal that is left to the OS never is."""

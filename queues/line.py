@@ -108,6 +108,11 @@ class Line:
         return self.present >= items or self.bytes >= size_bytes
 
     @property
+    def head_seq(self) -> int:
+        """The seq of the head, of a line that is not empty."""
+        return self.returned[-1].seq if self.returned else self.left
+
+    @property
     def present(self) -> int:
         """The number of items for people and for limits: remnants are places, not items."""
         return len(self) - self.remnants

@@ -592,7 +592,7 @@ class Queue:
         while len(run) < count_max and size < bytes_max and self.has_live_head(now_ms, despite_pause):
             head = line.head()
             assert head is not None
-            if len(head.data) > item_bytes_max or (line.returned[-1].seq if line.returned else line.left) >= end_seq:
+            if len(head.data) > item_bytes_max or line.head_seq >= end_seq:
                 break
             size += len(head.data)
             run.append(self.open_to_leave())

@@ -61,7 +61,7 @@ class Bound:
         if isinstance(line, StreamLine):
             taken = line.peek()
             return taken is not None and taken.id <= self._last
-        return (line.returned[-1].seq if line.returned else line.left) < self._last
+        return line.head_seq < self._last
 
     @property
     def end_seq(self) -> int:

@@ -264,6 +264,8 @@ class Broker:
         """Remove `session` after its client has disconnected."""
         self._sessions.pop(session, None)
         self.audit.asks(session, "")
+        for hold in [hold for hold in self.holds if hold.session is session]:
+            hold.release()
         if self.config.server.enable_session_trace:
             self.report(Level.INFO, "session.end", session=session.number)
 

@@ -301,9 +301,10 @@ class History:
         self._accident(accident)
 
     def _stop(self) -> None:
-        """Stop the server regularly: the syncs that run end first."""
+        """Stop the server regularly: the tasks that run end first, and a sync that has not run is left to the stop."""
         if self.has_faults and self.rng.random() < 0.5:
             self._free()
+        self.world.broker.group.cut_short()
         try:
             for thread in list(self.threads):
                 self._finish(thread)
@@ -564,7 +565,8 @@ class History:
             raise self._died(thread.failure)
         self.threads.remove(thread)
         if isinstance(thread.task, Sync):
-            self.synced(thread.began_ms)
+            if thread.task.is_done:
+                self.synced(thread.began_ms)
             self.world.finish_sync(thread.task)
         else:
             self.world.finish_task(thread.task)

@@ -7,7 +7,7 @@ everything that was acknowledged before, whatever its queue's sync policy: other
 The files get second names (hard links) in the spool's own folder, so that nothing that happens to the first names, a
 rotation, a pack, a deletion, takes the files from the copier. Journals only grow, so the copier needs only a length
 beside the name; the few files that are rewritten in place are copied at once. The second names are removed when the
-connection that has asked is gone; those of a killed server, at the next startup.
+session that has asked ends; those of a killed server, at the next startup.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from staniel.broker.session import Session
 
 HOLDS_MAX = 4
-LOOK_EVERY_MS = 1_000  # between checks that the connection is still there
 FILES_PER_PIECE = 500
 
 
@@ -62,11 +61,11 @@ class HeldFile(Struct, frozen=True):
 
 
 class BackupHold:
-    """The files of one backup, from `prepare` on as long as `session` lives."""
+    """The files of one backup, from `prepare` on until `session` ends (see Broker.forget)."""
 
     def __init__(self, broker: Broker, session: Session) -> None:
         self._broker = broker
-        self._session = session
+        self.session = session
         self._fs: Fs = broker.spool.fs.beneath
         self._names: dict[str, list[str]] = {}  # by folder
         self.files: list[HeldFile] = []
@@ -83,34 +82,23 @@ class BackupHold:
             folders.append(f"{self._outside}/{JOBS_HELD}")
 
         def begin(error: OSError | None, now_ms: int) -> None:
+            if self.session.state is SessionState.CLOSED:
+                return
             try:
                 if error is not None:
                     raise error
-                if self._session.state is SessionState.CLOSED:
-                    self.release()
-                    return
                 self._hold(folders, now_ms)
             except OSError as failure:
                 self.why = f"the files cannot be held: {failure.filename}: {failure.strerror}"
                 self.release()
-            else:
-                broker.timers.set(self, now_ms + LOOK_EVERY_MS)
             then(now_ms)
 
         # It runs alone, urgent or not: no other task has begun, and none is in the middle of renaming files.
         broker.maintenance.tasks.submit(MakeFolders(broker.spool.fs.make_folder, folders, begin), urgent=True)
 
-    def due(self, now_ms: int) -> None:
-        """Release the files once the connection is gone."""
-        if self._session.state is SessionState.CLOSED:
-            self.release()
-        else:
-            self._broker.timers.set(self, now_ms + LOOK_EVERY_MS)
-
     def release(self) -> None:
         """Remove the second names: the files are not needed any more."""
         broker = self._broker
-        broker.timers.drop(self)
         if self in broker.holds:
             broker.holds.remove(self)
             task = RemoveNames(self._fs, self._names)

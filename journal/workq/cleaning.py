@@ -219,16 +219,20 @@ class SuccessorFile(SeparateDevice):
 
 
 class SyncCall(SeparateDevice):
-    """A sync of more than one file, or of a folder, in the form in which the commit group takes it."""
+    """A sync of more than one file, or of a folder, in the form in which the commit group takes it. `file`: the one
+    that is closed with it.
+    """
 
-    def __init__(self, sync: Callable[[], None]) -> None:
+    def __init__(self, sync: Callable[[], None], file: File | None = None) -> None:
         self._sync = sync
+        self._file = file
 
     def sync(self) -> None:
         self._sync()
 
     def close(self) -> None:
-        pass
+        if self._file is not None:
+            self._file.close()
 
 
 class Rewrite:
@@ -291,12 +295,18 @@ class Rewrite:
 
     def abandon(self) -> None:
         """Remove the successor; the segment stays as it is. Raises OSError."""
+        group = self.log.group
+        synced: File | None = self._file
         if self.request is not None and not self.request.is_done:
-            self.log.group.forget(self.request)
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            self._remove_successor()
+            group.forget(self.request)
+            synced = self.request.file
+        if self._file is None:
+            return
+        assert synced is not None
+        # A sync that was cut short has left the file to the next one, and a sync that runs needs it open.
+        group.close_after_sync(synced)
+        self._file = None
+        self._remove_successor()
 
     def _copy(self, file: SuccessorFile) -> Generator[None, None, int | None]:
         """Write the records that are needed. Returns the size of the successor, or None if the segment has other
@@ -384,7 +394,7 @@ class Rewrite:
         cut its end off.
         """
         self.log.group.ask_for_sync(self.log)
-        return SyncCall(partial(self._sync_log, file))
+        return SyncCall(partial(self._sync_log, file), file)
 
     def _sync_log(self, file: File) -> None:
         """Sync the successor and everything that the log has written. Raises OSError."""

@@ -44,6 +44,23 @@ def successor_unsynced() -> Any:
     return replaced(SuccessorFile, "sync", lambda right: lambda self: None)
 
 
+@mutant("a successor is closed though a sync is still to come for it", "jobs")
+def successor_closed_early() -> Any:
+    def make(right: Any) -> Any:
+        def abandon(self: Rewrite) -> None:
+            if self.waits and self.request is not None and self._file is not None:
+                self.log.group.forget(self.request)
+                self._file.close()
+                self._file = None
+                self._remove_successor()
+                return
+            right(self)
+
+        return abandon
+
+    return replaced(Rewrite, "abandon", make)
+
+
 @mutant("a new segment's name is never synced", "jobs")
 def segment_unnamed() -> Any:
     return replaced(SegmentFile, "sync", lambda right: lambda self: self._file.sync())

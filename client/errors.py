@@ -40,8 +40,8 @@ class NotAllStored(ClientError):
 
 
 class NotOpen(ClientError):
-    """The item is not open on this connection any more: it was ended before, has timed out, or its queue was deleted.
-    After a time-out it is delivered again.
+    """The item is not open on this client any more: it was ended before, has timed out, its queue was deleted, or, of a
+    MultiClient, its connection was lost. After a time-out or a lost connection it is delivered again.
     """
 
     def __init__(self, why: str, item: Item) -> None:
@@ -71,8 +71,8 @@ class ConnectionLost(ClientError):
     `outcome`: NOT_DONE if nothing of the request was sent, else UNKNOWN. `answered` counts the items of a put_many,
     from the first, that the server replied to; whether the others are stored is unknown. `refused` has those of them
     that are not stored. `item` was given to the program, and its close has no reply: it is closed, or it will be
-    delivered again. `job_id` is the id of the job that a call of Jobs was about, "" if it was about none: adding it
-    again with this id cannot double it.
+    delivered again; with NOT_DONE it will be. `job_id` is the id of the job that a call of Jobs was about, "" if it was
+    about none: adding it again with this id cannot double it.
     """
 
     def __init__(self, why: str, outcome: Outcome = Outcome.UNKNOWN) -> None:

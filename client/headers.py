@@ -18,6 +18,7 @@ from typing import Protocol
 from msgspec import field
 
 from staniel.protocol.client.replies import Item
+from staniel.protocol.client.workq.replies import Job
 
 MARK = b"%staniel-headers/1 "
 HEAD_BYTES_MAX = 64 << 10
@@ -31,14 +32,20 @@ class ItemWithHeaders(Item, frozen=True):
     headers: dict[str, str] = field(default_factory=dict)
 
 
+class JobWithHeaders(Job, frozen=True):
+    """A job of a client that was asked for headers, like ItemWithHeaders."""
+
+    headers: dict[str, str] = field(default_factory=dict)
+
+
 class Tracing(Protocol):
     """The headers that a client writes and reads: `staniel.client.otel.Tracing`, or one of the program's own."""
 
     def sending(self, queue: str, count: int) -> AbstractContextManager[Mapping[str, str]]:
-        """Return a block around a put of so many items, which gives their headers."""
+        """Return a block around a put of so many items, or the adding of a job, which gives their headers."""
 
-    def processing(self, queue: str, item: ItemWithHeaders) -> AbstractContextManager[object]:
-        """Return a block around the work on an item: that of `reserve`."""
+    def processing(self, queue: str, item: ItemWithHeaders | JobWithHeaders) -> AbstractContextManager[object]:
+        """Return a block around the work on an item, that of `reserve`, or on a job, whose name is `queue`."""
 
 
 def with_headers(data: bytes, headers: Mapping[str, str]) -> bytes:
@@ -56,14 +63,22 @@ def with_headers(data: bytes, headers: Mapping[str, str]) -> bytes:
 
 def split(item: Item) -> ItemWithHeaders:
     """Return the item with its headers apart. Data that has none, or a head that is not whole, is left as it is."""
-    headers: dict[str, str] = {}
-    data = item.data
+    data, headers = _split(item.data)
+    return ItemWithHeaders(data, item.flags, item.id, item.key, headers)
+
+
+def split_job(job: Job) -> JobWithHeaders:
+    """Return the job with its headers apart, as `split` does."""
+    payload, headers = _split(job.payload)
+    return JobWithHeaders(job.id, job.name, job.ttr_ms, payload, headers)
+
+
+def _split(data: bytes) -> tuple[bytes, dict[str, str]]:
     match = _HEAD.match(data)
     if match is not None:
         end = match.end() + int(match[1])
         head = data[match.end() : end]
         lines = head.decode("latin-1").split("\r\n")
         if len(data) >= end and lines[-1] == "" and all(": " in line for line in lines[:-1]):
-            headers = {name: value for name, _, value in (line.partition(": ") for line in lines[:-1])}
-            data = data[end:]
-    return ItemWithHeaders(data, item.flags, item.id, item.key, headers)
+            return data[end:], {name: value for name, _, value in (line.partition(": ") for line in lines[:-1])}
+    return data, {}

@@ -40,6 +40,13 @@ class ServerItem(Item, frozen=True):
         return self.known_as.headers if isinstance(self.known_as, ItemWithHeaders) else {}
 
 
+class ServerBatch(NamedTuple):
+    """The result of MultiClient's `next_items`, like a Batch."""
+
+    items: list[ServerItem]
+    not_open: list[ServerItem]
+
+
 def milliseconds(seconds: float) -> int:
     """Return the milliseconds to wait. Raises ValueError for a wait that the protocol cannot express, such as an
     endless one.

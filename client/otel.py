@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from opentelemetry import propagate, trace
 
-from staniel.client.headers import ItemWithHeaders
+from staniel.client.headers import ItemWithHeaders, JobWithHeaders
 
 SYSTEM = "staniel"
 
@@ -38,14 +38,14 @@ class Tracing:
             yield headers
 
     @contextmanager
-    def processing(self, queue: str, item: ItemWithHeaders) -> Iterator[object]:
-        """Begin the span of the work on an item, with a link to the span that put it."""
+    def processing(self, queue: str, item: ItemWithHeaders | JobWithHeaders) -> Iterator[object]:
+        """Begin the span of the work on an item or a job, with a link to the span that put it."""
         sender = trace.get_current_span(propagate.extract(item.headers)).get_span_context()
         links = [trace.Link(sender)] if sender.is_valid else []
         attributes: dict[str, str | int] = {
             **_of(queue),
             "messaging.operation.type": "process",
-            "messaging.message.body.size": len(item.data),
+            "messaging.message.body.size": len(item.data if isinstance(item, ItemWithHeaders) else item.payload),
         }
         if item.id is not None:
             attributes["messaging.message.id"] = str(item.id)

@@ -5,6 +5,7 @@ Nothing here waits or reads a clock: `now_s` is an argument, and the client asks
     a server   is asked                                         then
     well       in its turn                                      `lost` or `follows`: set aside
     set aside  once its time has come, or if all are set aside  `heard`: well; `lost`: set aside for twice as long
+    follower   as one set aside; at once if its leader is lost  `heard`: well; `lost`: set aside
 
 pymemcache's HashClient tries a lost server again after 1 s and 60 s, Kafka's and redis' clients after exponentially
 longer times with jitter; so does this one.
@@ -38,10 +39,13 @@ def leader_of(refusal: str) -> Address | None:
 
 @dataclass
 class _Known:
-    """The state of one server: times it was lost in a row, and when it is asked again."""
+    """The state of one server: times it was lost in a row, when it is asked again, and the leader that is asked instead
+    until then.
+    """
 
     times_lost: int = 0
     again_s: float = 0.0
+    leader: Address | None = None
 
 
 class Servers:
@@ -73,6 +77,10 @@ class Servers:
         due = [address for address in rotated if self._known[address].again_s <= now_s]
         return due or [min(rotated, key=lambda address: self._known[address].again_s)]
 
+    def due_beside(self, asked: Sequence[Address], now_s: float) -> list[Address]:
+        """Return the servers that are not set aside and not among `asked`: the followers of a leader that was lost."""
+        return [address for address, known in self._known.items() if address not in asked and known.again_s <= now_s]
+
     def next_due_s(self, now_s: float) -> float | None:
         """Return the time at which a server that is set aside is asked again, None if there is none."""
         aside = [known.again_s for known in self._known.values() if known.again_s > now_s]
@@ -81,13 +89,18 @@ class Servers:
     def heard(self, address: Address) -> None:
         """Note that a server has replied."""
         known = self._known[address]
-        known.times_lost, known.again_s = 0, 0.0
+        known.times_lost, known.again_s, known.leader = 0, 0.0, None
 
     def lost(self, address: Address, now_s: float) -> None:
         """Set a server aside: for ASIDE_S_MIN, then twice as long each time, at most ASIDE_S_MAX, less a random part so
-        that many clients do not come back at the same moment.
+        that many clients do not come back at the same moment. The servers that had named it as their leader are asked
+        at once: one of them may be the leader now.
         """
+        for follower in self._known.values():
+            if follower.leader == address:
+                follower.again_s, follower.leader = 0.0, None
         known = self._known[address]
+        known.leader = None
         known.times_lost += 1
         longest = min(ASIDE_S_MAX, ASIDE_S_MIN * 2 ** min(known.times_lost - 1, 20))
         known.again_s = now_s + longest * (1 - self._chance() / 2)
@@ -97,4 +110,5 @@ class Servers:
         self._known.setdefault(leader, _Known())
         self.heard(leader)
         if address != leader:
-            self._known[address].again_s = now_s + FOLLOWER_ASIDE_S
+            known = self._known[address]
+            known.again_s, known.leader = now_s + FOLLOWER_ASIDE_S, leader

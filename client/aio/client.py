@@ -9,8 +9,8 @@ import math
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
 
+from staniel.client.aio.closing import Connecting
 from staniel.client.aio.connection import Connection, ConnectionState
 from staniel.client.aio.monitoring import Monitoring
 from staniel.client.aio.transport import shielded
@@ -45,7 +45,7 @@ from staniel.protocol.memcache.requests import (
 NO_IDS = "the server speaks the Kestrel dialect, which has no ids"
 
 
-class Client:
+class Client(Connecting):
     """A connection for one request at a time, of one task at a time: a second one gets Busy at once.
 
     It connects in its `async with` block, by `connect`, or with the first request. A request that is cancelled, or
@@ -79,15 +79,6 @@ class Client:
         self._connect_timeout_s = connect_timeout_s
         self._connection: Connection[Request, Reply] = Connection((host, port), tls, answer_timeout_s, Conversation())
         self._open: dict[tuple[str, int | None], Item] = {}
-
-    async def __aenter__(self) -> Client:
-        await self.connect()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def connect(self) -> None:
         """Connect and log in, unless that is done. Raises ConnectionLost, Refused if the server rejects `user`."""
@@ -276,7 +267,7 @@ class Client:
 
         Raises NotOpen if it is not open any more; after a time-out it is delivered again. Raises Busy while the client
         is in use elsewhere, and leaves the item open. If no answer comes, ConnectionLost has the `item`: it is done,
-        or it will be delivered again.
+        or it will be delivered again, which is certain if the connection was lost before (the outcome NOT_DONE).
         """
         await self._end(item, _confirmation(_name_of(item)[0], item))
 

@@ -10,15 +10,15 @@ import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
 
 from staniel.client.aio.client import Client
+from staniel.client.aio.closing import Closing
 from staniel.client.aio.transport import Places
 from staniel.client.errors import Busy
 from staniel.client.headers import Tracing
 
 
-class Pool:
+class Pool(Closing):
     """Connections to one server, at most `max_clients`, made when they are needed. The other arguments are those of
     Client.
 
@@ -63,14 +63,6 @@ class Pool:
         self._process = os.getpid()
         self._idle: list[Client] = []
         self._places = Places(self._max_clients)
-
-    async def __aenter__(self) -> Pool:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @asynccontextmanager
     async def client(self, *, wait_s: float = 10) -> AsyncIterator[Client]:

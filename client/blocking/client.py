@@ -10,8 +10,8 @@ import math
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 
+from staniel.client.blocking.closing import Connecting
 from staniel.client.blocking.connection import Connection, ConnectionState
 from staniel.client.blocking.monitoring import Monitoring
 from staniel.client.blocking.transport import shielded
@@ -46,7 +46,7 @@ from staniel.protocol.memcache.requests import (
 NO_IDS = "the server speaks the Kestrel dialect, which has no ids"
 
 
-class Client:
+class Client(Connecting):
     """A connection for one request at a time, of one thread at a time: a second one gets Busy at once.
 
     It connects in its `with` block, by `connect`, or with the first request. A request that is interrupted, or
@@ -80,15 +80,6 @@ class Client:
         self._connect_timeout_s = connect_timeout_s
         self._connection: Connection[Request, Reply] = Connection((host, port), tls, answer_timeout_s, Conversation())
         self._open: dict[tuple[str, int | None], Item] = {}
-
-    def __enter__(self) -> Client:
-        self.connect()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def connect(self) -> None:
         """Connect and log in, unless that is done. Raises ConnectionLost, Refused if the server rejects `user`."""
@@ -277,7 +268,7 @@ class Client:
 
         Raises NotOpen if it is not open any more; after a time-out it is delivered again. Raises Busy while the client
         is in use elsewhere, and leaves the item open. If no answer comes, ConnectionLost has the `item`: it is done,
-        or it will be delivered again.
+        or it will be delivered again, which is certain if the connection was lost before (the outcome NOT_DONE).
         """
         self._end(item, _confirmation(_name_of(item)[0], item))
 

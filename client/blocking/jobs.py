@@ -8,12 +8,14 @@ leased on it, and they can be completed on another one.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from datetime import datetime
-from types import TracebackType
 
+from staniel.client.blocking.closing import Connecting
 from staniel.client.blocking.connection import Connection, ConnectionState
 from staniel.client.blocking.transport import shielded
 from staniel.client.errors import ConnectionLost, NoJob
+from staniel.client.headers import Tracing, split_job, with_headers
 from staniel.client.job_messages import (
     add_request,
     check,
@@ -43,7 +45,7 @@ from staniel.protocol.workq.requests import (
 PAGE = 100  # the most queues in one reply
 
 
-class Jobs:
+class Jobs(Connecting):
     """A connection for one request at a time, of one thread at a time: a second one gets Busy at once.
 
     It connects in its `with` block, by `connect`, or with the first request. A request that is interrupted, or
@@ -59,26 +61,19 @@ class Jobs:
         tls: ssl.SSLContext | None = None,
         connect_timeout_s: float = 10,
         answer_timeout_s: float = 30,
+        tracing: Tracing | None = None,
     ) -> None:
         """Prepare a client; nothing is sent yet.
 
         `tls` is needed for a `tls_port`; workq's protocol has no login, so a server with users knows this client by the
         certificate that `tls.load_cert_chain` has loaded. A server that is silent for longer than its wait plus
-        `answer_timeout_s` counts as lost.
+        `answer_timeout_s` counts as lost. With `tracing`, jobs are added with headers and leased as JobWithHeaders.
         """
+        self._tracing = tracing
         self._connect_timeout_s = connect_timeout_s
         self._connection: Connection[WorkqRequest, JobReply] = Connection(
             (host, port), tls, answer_timeout_s, JobConversation()
         )
-
-    def __enter__(self) -> Jobs:
-        self.connect()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def connect(self) -> None:
         """Connect, unless that is done. Raises ConnectionLost."""
@@ -115,7 +110,7 @@ class Jobs:
         """
         raw = raw_id(id) if id else new_id()
         terms = terms_of(name, priority, ttr_s, ttl_s, max_attempts, max_fails)
-        return self._add(raw, add_request(raw, terms, payload, delay_s))
+        return self._add(name, payload, lambda payload: add_request(raw, terms, payload, delay_s))
 
     def schedule(
         self,
@@ -135,10 +130,17 @@ class Jobs:
         """
         raw = raw_id(id) if id else new_id()
         terms = terms_of(name, priority, ttr_s, ttl_s, max_attempts, max_fails)
-        return self._add(raw, ScheduleJob(raw, terms, nanoseconds(at), payload))
+        at_ns = nanoseconds(at)
+        return self._add(name, payload, lambda payload: ScheduleJob(raw, terms, at_ns, payload))
 
-    def _add(self, raw: bytes, request: AddJob | ScheduleJob) -> str:
-        id = show_id(raw).decode()
+    def _add(self, name: str, payload: bytes, request_of: Callable[[bytes], AddJob | ScheduleJob]) -> str:
+        if self._tracing is None:
+            return self._added(request_of(payload))
+        with self._tracing.sending(name, 1) as headers:
+            return self._added(request_of(with_headers(payload, headers)))
+
+    def _added(self, request: AddJob | ScheduleJob) -> str:
+        id = show_id(request.id).decode()
         self._one(request, f"id {id}", id)
         return id
 
@@ -151,7 +153,9 @@ class Jobs:
         ConnectionLost, a job may have been leased: it comes again when its time is over.
         """
         reply = self._one(LeaseJob(names_of(names), wait_ms(wait_s)), " ".join(names), wait_s=wait_s)
-        return reply if isinstance(reply, Job) else None
+        if not isinstance(reply, Job):
+            return None
+        return reply if self._tracing is None else split_job(reply)
 
     def complete(self, job: Job | str, result: bytes = b"") -> None:
         """End a job with success; `result` is for the clients that wait for it.

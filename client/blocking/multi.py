@@ -13,14 +13,15 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TypeVar
 
 from staniel.client.blocking.client import Client
-from staniel.client.blocking.transport import Turn
+from staniel.client.blocking.closing import Closing
+from staniel.client.blocking.monitoring import MultiMonitoring
+from staniel.client.blocking.transport import Turn, shielded
 from staniel.client.errors import Busy, ClientError, ConnectionLost, Full, NotAllStored, NotOpen, Outcome, Refused
 from staniel.client.headers import ItemWithHeaders, Tracing
-from staniel.client.messages import ServerItem, milliseconds
+from staniel.client.messages import ServerBatch, ServerItem, milliseconds
 from staniel.client.servers import REDIRECTS_MAX, Address, Servers, leader_of
 from staniel.protocol.client.replies import Item
 
@@ -34,7 +35,7 @@ TURN_S_MAX = 0.25
 BUSY = "another thread is using this client; give each thread one of its own"
 
 
-class MultiClient:
+class MultiClient(Closing):
     """Connections to several servers, one to each, for one request at a time, of one thread at a time.
 
     A connection is made when its server's turn comes, and again after it was lost. A process that was forked begins
@@ -84,14 +85,6 @@ class MultiClient:
         self._clients: dict[Address, Client] = {}
         self._turn = Turn()
         self._is_closed = False
-
-    def __enter__(self) -> MultiClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all connections. Open reads go back to the head of their queues."""
@@ -171,27 +164,103 @@ class MultiClient:
                 client._hand_back(mine)
             raise
         if client._holds(mine):
-            client._confirm_at_end(queue, mine)
+            with _told_of(item):
+                client._confirm_at_end(queue, mine)
+
+    def next_items(
+        self, queue: str, max_items: int, *, wait_s: float = 0, confirm: Sequence[ServerItem] = ()
+    ) -> ServerBatch:
+        """Confirm items on their servers, then open the next ones of one server, at most `max_items`: for workers. It
+        costs a round trip to each server that has items of `confirm`, and those of `open`.
+
+        It waits for the first item alone, up to `wait_s`, as `open` does. The `not_open` of the result are those of
+        `confirm` that are not open any more, also because their connection was lost. If ConnectionLost is raised,
+        each of `confirm` is done or will be delivered again.
+        """
+        self._take_turn()
+        try:
+            not_open = self._confirm_together(queue, confirm)
+            if max_items <= 0:
+                return ServerBatch([], not_open)
+
+            def ask(client: Client, turn_s: float) -> list[Item] | None:
+                return (client.next_items(queue, max_items, wait_s=turn_s)).items or None
+
+            items, server = self._first(wait_s, ask) or ([], ("", 0))
+            return ServerBatch([_of_server(item, server) for item in items], not_open)
+        finally:
+            self._turn.end()
+
+    def _confirm_together(self, queue: str, items: Sequence[ServerItem]) -> list[ServerItem]:
+        """Confirm items, those of each server in one round trip, and return those that were not open any more. Raises
+        the first error after all servers were asked.
+        """
+        of_servers: dict[Address, list[ServerItem]] = {}
+        for item in items:
+            of_servers.setdefault(item.server, []).append(item)
+        not_open: list[ServerItem] = []
+        errors: list[ClientError] = []
+        for server, its in of_servers.items():
+            client = self._clients.get(server)
+            try:
+                gone = its if client is None else _confirmed(client, queue, its)
+            except ClientError as error:
+                errors.append(error)
+            else:
+                not_open += gone
+        if errors:
+            raise errors[0]
+        return not_open
+
+    @contextmanager
+    def monitor(self, queue: str, *, wait_s: float, max_items: int | None = None) -> Iterator[MultiMonitoring]:
+        """Open items of all servers as they come, for `wait_s`, at most `max_items` (None: as many as come).
+
+        If the block ends well, the items given to its loop are confirmed together; NotOpen names the first that was
+        not open any more, after all others were confirmed. If the block raises or is interrupted, every item returns to
+        its queue. Servers of the Kestrel dialect have no ids: one of their items can be open.
+        """
+        items = MultiMonitoring(self.next_items, queue, time.monotonic() + milliseconds(wait_s) / 1000, max_items)
+        try:
+            yield items
+        except BaseException:
+            self._hand_back(items.left_over[::-1] + items.handed_over[::-1])
+            raise
+        self._hand_back(items.left_over[::-1])
+        with shielded():
+            not_open = self._confirm_together(queue, items.handed_over)
+        if not_open:
+            raise NotOpen(f"{len(not_open)} items of {queue} were no longer open", not_open[0])
+
+    def _hand_back(self, items: Sequence[ServerItem]) -> None:
+        """Abort items, the newest first, which restores their order."""
+        for item in items:
+            client = self._clients.get(item.server)
+            if client is not None and client._holds(item.known_as):
+                client._hand_back(item.known_as)
 
     def confirm(self, item: ServerItem) -> None:
         """Close an open item on its server: it is done, and gone for good. Raises as Client.confirm; NotOpen also if
-        the connection was lost meanwhile, by which the item went back.
+        the connection was lost before, by which the item went back. This client then goes on with a new connection.
         """
-        self._holder(item).confirm(item.known_as)
+        with _told_of(item):
+            self._holder(item).confirm(item.known_as)
 
     def abort(self, item: ServerItem) -> None:
         """Hand an open item back to the head of its queue. Raises NotOpen if it is not open any more."""
-        self._holder(item).abort(item.known_as)
+        with _told_of(item):
+            self._holder(item).abort(item.known_as)
 
     def extend(self, item: ServerItem) -> None:
-        """Let the time of an open item begin again. Raises NotOpen if it has timed out."""
-        self._holder(item).extend(item.known_as)
+        """Let the time of an open item begin again. Raises NotOpen if it has timed out, or went back."""
+        with _told_of(item):
+            self._holder(item).extend(item.known_as)
 
     def _holder(self, item: ServerItem) -> Client:
         self._look()
         client = self._clients.get(item.server)
         if client is None:
-            raise NotOpen(f"this client has no item of {item.server[0]}:{item.server[1]} open", item)
+            raise _not_open(item)
         return client
 
     # the rest
@@ -264,46 +333,58 @@ class MultiClient:
         self._take_turn()
         try:
             errors: list[ClientError] = []
-            for address in self._servers.in_turn(time.monotonic()):
+            addresses = self._servers.in_turn(time.monotonic())
+            for address in addresses:  # the loop also sees those that are added meanwhile
                 try:
                     return self._ask(address, ask)
                 except ClientError as error:
                     if not _may_ask_next(error, repeat_unknown):
                         raise
                     errors.append(error)
+                    addresses += self._followers_beside(addresses, error)
             raise _worst(errors)
         finally:
             self._turn.end()
 
     def _read(self, queue: str, wait_s: float, ask: Callable[[Client, float], Item | None]) -> ServerItem | None:
+        """Return the first item that a server has for `ask`."""
+        self._take_turn()
+        try:
+            found = self._first(wait_s, ask)
+            return None if found is None else _of_server(*found)
+        finally:
+            self._turn.end()
+
+    def _first(self, wait_s: float, ask: Callable[[Client, float], ValueT | None]) -> tuple[ValueT, Address] | None:
         """Ask all servers in turn; then let one hold a waiting get for a while, and ask the others again."""
         until_s = time.monotonic() + milliseconds(wait_s) / 1000
         turn_s = 0.0
-        self._take_turn()
-        try:
-            while True:
-                errors: list[ClientError] = []
-                addresses = self._servers.in_turn(time.monotonic())
-                for number, address in enumerate(addresses):
-                    is_last = number == len(addresses) - 1
-                    now_s = time.monotonic()
-                    held_s = max(0.0, min(turn_s, until_s - now_s)) if is_last else 0.0
-                    try:
-                        item, server = self._ask(address, _located(ask, held_s))
-                    except ClientError as error:
-                        if not _may_read_on(error):
-                            raise
-                        errors.append(error)
-                        continue
-                    if item is not None:
-                        return ServerItem(item.data, item.flags, item.id, item.key, server, item)
-                if len(errors) == len(addresses):
-                    raise _worst(errors)
-                if time.monotonic() >= until_s:
-                    return None
-                turn_s = self._next_turn_s(turn_s, len(addresses))
-        finally:
-            self._turn.end()
+        while True:
+            errors: list[ClientError] = []
+            addresses = self._servers.in_turn(time.monotonic())
+            for number, address in enumerate(addresses):  # the loop also sees those that are added meanwhile
+                is_last = number == len(addresses) - 1
+                now_s = time.monotonic()
+                held_s = max(0.0, min(turn_s, until_s - now_s)) if is_last else 0.0
+                try:
+                    value, server = self._ask(address, _located(ask, held_s))
+                except ClientError as error:
+                    if not _may_read_on(error):
+                        raise
+                    errors.append(error)
+                    addresses += self._followers_beside(addresses, error)
+                    continue
+                if value is not None:
+                    return value, server
+            if len(errors) == len(addresses):
+                raise _worst(errors)
+            if time.monotonic() >= until_s:
+                return None
+            turn_s = self._next_turn_s(turn_s, len(addresses))
+
+    def _followers_beside(self, asked: Sequence[Address], error: ClientError) -> list[Address]:
+        """Return the servers to ask also, because the one that they had named as their leader was lost."""
+        return self._servers.due_beside(asked, time.monotonic()) if isinstance(error, ConnectionLost) else []
 
     def _next_turn_s(self, turn_s: float, count: int) -> float:
         """Return how long the last server asked holds the next get: one alone until another one is asked again."""
@@ -336,13 +417,50 @@ def _chance() -> float:
     return int.from_bytes(os.urandom(4)) / 2**32
 
 
-def _located(ask: Callable[[Client, float], Item | None], turn_s: float) -> Ask[tuple[Item | None, Address]]:
+def _located(ask: Callable[[Client, float], ValueT | None], turn_s: float) -> Ask[tuple[ValueT | None, Address]]:
     """Return `ask` with the address of the server that was asked in the end: a leader may be another one."""
 
-    def located(client: Client) -> tuple[Item | None, Address]:
+    def located(client: Client) -> tuple[ValueT | None, Address]:
         return ask(client, turn_s), client.address
 
     return located
+
+
+def _of_server(item: Item, server: Address) -> ServerItem:
+    return ServerItem(item.data, item.flags, item.id, item.key, server, item)
+
+
+def _not_open(item: ServerItem) -> NotOpen:
+    return NotOpen(f"this client has no item of {item.server[0]}:{item.server[1]} open", item)
+
+
+@contextmanager
+def _told_of(item: ServerItem) -> Iterator[None]:
+    """Raise errors about `item` as this client knows it, and NotOpen if its connection was lost before the request was
+    sent: the item went back, and this client is not lost with one of its connections.
+    """
+    try:
+        yield
+    except NotOpen as error:
+        error.item = item
+        raise
+    except ConnectionLost as lost:
+        if lost.outcome is Outcome.NOT_DONE:
+            raise _not_open(item) from lost
+        if lost.item is not None:
+            lost.item = item
+        raise
+
+
+def _confirmed(client: Client, queue: str, items: Sequence[ServerItem]) -> list[ServerItem]:
+    """Confirm items of one server, and return those that were not open any more."""
+    try:
+        gone = (client.next_items(queue, 0, confirm=[item.known_as for item in items])).not_open
+    except ConnectionLost as lost:
+        if lost.outcome is Outcome.NOT_DONE:
+            return list(items)
+        raise
+    return [item for item in items if item.known_as in gone]
 
 
 def _may_ask_next(error: ClientError, repeat_unknown: bool) -> bool:

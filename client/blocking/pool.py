@@ -11,15 +11,15 @@ import os
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
 from staniel.client.blocking.client import Client
+from staniel.client.blocking.closing import Closing
 from staniel.client.blocking.transport import Places
 from staniel.client.errors import Busy
 from staniel.client.headers import Tracing
 
 
-class Pool:
+class Pool(Closing):
     """Connections to one server, at most `max_clients`, made when they are needed. The other arguments are those of
     Client.
 
@@ -64,14 +64,6 @@ class Pool:
         self._process = os.getpid()
         self._idle: list[Client] = []
         self._places = Places(self._max_clients)
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @contextmanager
     def client(self, *, wait_s: float = 10) -> Iterator[Client]:

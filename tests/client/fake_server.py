@@ -11,6 +11,10 @@ HANG_UP = b""
 Answer = bytes | tuple[bytes, threading.Event] | None
 
 
+class Last(bytes):
+    """An answer after which the server closes the connection."""
+
+
 class FakeServer:
     """One connection at a time. Each piece that arrives is answered with the script's next entry: bytes; HANG_UP; None
     for silence; bytes and the event to wait for before they are sent. `heard`: the pieces.
@@ -47,6 +51,8 @@ class FakeServer:
                     event.wait(30)
                 if answer is not None:
                     connection.sendall(answer)
+                if isinstance(answer, Last):
+                    return
         except OSError:
             return  # the client has gone
 

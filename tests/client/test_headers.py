@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from staniel.client.headers import HEAD_BYTES_MAX, MARK, ItemWithHeaders, split, with_headers
+from staniel.client import Jobs
+from staniel.client.headers import HEAD_BYTES_MAX, MARK, ItemWithHeaders, JobWithHeaders, split, with_headers
 from staniel.protocol.client.replies import Item
 from tests.client.kinds import each_kind, play
-from tests.support.process import Server
+from tests.support.process import Server, running
 from tests.support.wire import drain
 
 Make = Callable[..., Any]
@@ -111,13 +113,12 @@ def test_every_read_takes_the_headers_apart(server: Server, kind: str, several: 
             await client.extend(held)
             await client.confirm(held)
             assert (await client.get("jobs")).headers == {"number": "2"}
-            if not several:
-                await client.put_many("jobs", [b"d", b"e"])
-                items, _ = await client.next_items("jobs", 1)
-                assert [(item.data, item.headers) for item in items] == [(b"d", {"number": "7"})]
-                await client.next_items("jobs", 0, confirm=items)
-                async with client.monitor("jobs", wait_s=1, max_items=1) as monitored:
-                    assert [item.data async for item in monitored] == [b"e"]
+            await client.put_many("jobs", [b"d", b"e"])
+            items, _ = await client.next_items("jobs", 1)
+            assert [(item.data, item.headers) for item in items] == [(b"d", {"number": "7"})]
+            await client.next_items("jobs", 0, confirm=items)
+            async with client.monitor("jobs", wait_s=1, max_items=1) as monitored:
+                assert [(item.data, item.headers) async for item in monitored] == [(b"e", {"number": "7"})]
 
     play(kind, body, of="MultiClient" if several else "Client")
     assert letters.seen[:6] == [
@@ -145,17 +146,70 @@ def test_items_without_headers_are_read_as_well_and_the_others_whole_by_a_plain_
     assert drain(server.address, "jobs") == [b"%staniel-headers/1 11\r\nnumber: 1\r\nb"]
 
 
-@each_kind
-@pytest.mark.programs("python:opentelemetry.sdk")
-def test_the_work_on_an_item_is_linked_to_the_span_that_put_it(server: Server, kind: str, tmp_path: Path) -> None:
+def spans() -> tuple[Any, Any]:
+    """Return an exporter that keeps the spans of the provider beside it."""
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from staniel.client.otel import Tracing
-
     exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter, provider
+
+
+@pytest.fixture
+def job_server(tmp_path: Path) -> Iterator[Server]:
+    with running(tmp_path, "--workq-port", "0") as server:
+        yield server
+
+
+@each_kind
+def test_jobs_carry_headers_which_a_plain_client_gets_as_a_part_of_the_payload(job_server: Server, kind: str) -> None:
+    letters = Letters()
+
+    async def body(make: Make) -> None:
+        async with make(*job_server.workq_address, tracing=letters) as jobs, make(*job_server.workq_address) as plain:
+            await jobs.add("mail", b"a")
+            await jobs.schedule("mail", b"b", datetime.now(UTC) + timedelta(milliseconds=50))
+            await plain.add("plain", b"c")
+            job, other = await jobs.lease("mail", wait_s=10), await plain.lease("mail", wait_s=10)
+            assert (job.payload, job.headers) == (b"a", {"number": "1"})
+            assert other.payload == b"%staniel-headers/1 11\r\nnumber: 2\r\nb"
+            with letters.processing(job.name, job):
+                await jobs.complete(job, b"done")
+            assert (await jobs.result(job)).data == b"done"
+            job = await jobs.lease("plain")
+            assert (job.payload, job.headers) == (b"c", {})
+            assert await jobs.lease("mail") is None
+
+    play(kind, body, of="Jobs")
+    assert letters.seen == ["send 1 to mail", "send 1 to mail", "begin {'number': '1'}", "end"]
+
+
+@pytest.mark.programs("python:opentelemetry.sdk")
+def test_the_work_on_a_job_is_linked_to_the_span_that_added_it(job_server: Server) -> None:
+    from staniel.client.otel import Tracing
+
+    exporter, provider = spans()
+    tracing = Tracing(provider)
+    with Jobs(*job_server.workq_address, tracing=tracing) as jobs:
+        id = jobs.add("mail", b"a")
+        job = jobs.lease("mail", wait_s=10)
+        assert isinstance(job, JobWithHeaders)
+        with tracing.processing("mail", job):
+            jobs.complete(job)
+    sent, processed = exporter.get_finished_spans()
+    assert [span.name for span in (sent, processed)] == ["send mail", "process mail"]
+    assert processed.links[0].context.span_id == sent.context.span_id
+    assert processed.attributes["messaging.message.id"] == id
+
+
+@each_kind
+@pytest.mark.programs("python:opentelemetry.sdk")
+def test_the_work_on_an_item_is_linked_to_the_span_that_put_it(server: Server, kind: str, tmp_path: Path) -> None:
+    from staniel.client.otel import Tracing
+
+    exporter, provider = spans()
     tracer = provider.get_tracer("test")
 
     async def body(make: Make) -> None:

@@ -16,7 +16,7 @@ import pytest
 import staniel.client.aio.multi
 import staniel.client.blocking.multi
 from staniel.client import Busy, Client, ConnectionLost, Full, MultiClient, NotAllStored, NotOpen, Outcome, Refused
-from tests.client.fake_server import HANG_UP, Answer, FakeServer, playing
+from tests.client.fake_server import HANG_UP, Answer, FakeServer, Last, playing
 from tests.client.fake_server import item as item_of
 from tests.client.kinds import each_kind, play
 from tests.support.process import Server, running, until
@@ -274,6 +274,28 @@ def test_a_batch_that_a_follower_refuses_is_put_on_its_leader(kind: str) -> None
 
 
 @each_kind
+@pytest.mark.parametrize("how", ["put", "get", "put_many"])
+def test_the_followers_of_a_leader_that_is_lost_are_asked_at_once(
+    kind: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(make: Make) -> None:
+        async with make([follower.address]) as client:
+            await client.put("q", b"a")
+            assert leader.is_left.wait(10)
+            if how == "get":
+                assert await client.get("q") is None
+            else:
+                await (client.put("q", b"b") if how == "put" else client.put_many("q", [b"b"]))
+
+    Clock(monkeypatch)
+    with scripted([], [Last(STORED)]) as (follower, leader):
+        refusal = b"SERVER_ERROR not the leader: 127.0.0.1:%d\r\n" % leader.address[1]
+        follower._script = iter([refusal, END if how == "get" else STORED])
+        multi(kind, body)
+        assert (len(follower.heard), len(leader.heard)) == (2, 1)
+
+
+@each_kind
 def test_servers_that_name_each_other_are_told_to_the_program(kind: str) -> None:
     async def body(make: Make) -> None:
         async with make([one.address, other.address]) as client:
@@ -328,25 +350,107 @@ def test_a_reservation_ends_on_its_server_by_the_end_of_its_block(two: tuple[Ser
 
 
 @each_kind
-def test_a_server_that_restarts_between_reserve_and_confirm_says_so_and_has_the_item_again(
-    two: tuple[Server, Server], kind: str
+@pytest.mark.parametrize("end", ["confirm", "abort", "extend", "reserve", "next_items", "monitor"])
+def test_a_server_that_restarts_between_reserve_and_confirm_has_the_item_again_and_the_client_goes_on(
+    two: tuple[Server, Server], kind: str, end: str
 ) -> None:
     async def body(make: Make) -> None:
         a, b = two
         async with make([a.address, b.address]) as client:
             await client.put("jobs", b"a")
-            taken = await client.open("jobs")
-            assert taken.server == a.address
-            a.restart()
-            with pytest.raises(ConnectionLost) as lost:
-                await client.confirm(taken)
-            assert lost.value.item.data == b"a"
+            await restarted_before(client, a, end)
             await client.put("jobs", b"b")  # on the other server
-            with pytest.raises(NotOpen):
-                await client.confirm(taken)
 
     multi(kind, body)
     assert [drain(server.address, "jobs") for server in two] == [[b"a"], [b"b"]]
+
+
+async def in_block(client: Any, server: Server, end: str) -> None:
+    if end == "reserve":
+        async with client.reserve("jobs"):
+            server.restart()
+    else:
+        async with client.monitor("jobs", wait_s=60, max_items=1) as items:
+            async for _ in items:
+                server.restart()
+
+
+async def restarted_before(client: Any, server: Server, end: str) -> None:
+    """Restart the server of an item before its end, which is told that the item is not open any more."""
+    address = server.address
+    if end in ("reserve", "monitor"):
+        with pytest.raises(NotOpen) as gone:
+            await in_block(client, server, end)
+        assert (gone.value.item.data, gone.value.item.server) == (b"a", address)
+        return
+    taken = await client.open("jobs")
+    assert taken.server == address
+    server.restart()
+    if end == "next_items":
+        assert await client.next_items("jobs", 0, confirm=[taken]) == ([], [taken])
+        return
+    with pytest.raises(NotOpen) as gone:
+        await getattr(client, end)(taken)
+    assert (gone.value.item, gone.value.outcome) == (taken, Outcome.NOT_DONE)
+
+
+@each_kind
+def test_items_of_several_servers_are_confirmed_together_and_the_next_ones_opened(
+    two: tuple[Server, Server], kind: str
+) -> None:
+    async def body(make: Make) -> None:
+        async with make([server.address for server in two]) as client:
+            for _ in two:
+                await client.put_many("jobs", [b"a", b"b", b"c"])
+            first, second = [await client.next_items("jobs", 2) for _ in two]
+            assert [[item.data for item in batch.items] for batch in (first, second)] == [[b"a", b"b"]] * 2
+            assert {item.server for item in (*first.items, *second.items)} == {server.address for server in two}
+            done = [first.items[1], second.items[0], second.items[1]]
+            third = await client.next_items("jobs", 9, confirm=done)
+            assert ([item.data for item in third.items], third.not_open) == ([b"c"], [])
+            assert await client.next_items("jobs", 0, confirm=done[:1]) == ([], done[:1])
+            assert (await client.next_items("jobs", 9, wait_s=60)).items[0].data == b"c"
+            assert await client.next_items("jobs", 9, wait_s=0.02) == ([], [])
+
+    multi(kind, body)
+    assert sorted(drain(server.address, "jobs") for server in two) == [[b"a", b"c"], [b"c"]]
+
+
+@each_kind
+def test_a_confirm_of_many_without_its_answer_is_told_after_all_servers_were_asked(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([ill.address, well.address]) as client:
+            items = [await client.open("q") for _ in range(2)]
+            with pytest.raises(ConnectionLost) as lost:
+                await client.next_items("q", 5, confirm=items)
+            assert lost.value.outcome is Outcome.UNKNOWN
+
+    with scripted([item(b"a"), HANG_UP], [item(b"b"), DELETED, item(b"never")]) as (ill, well):
+        multi(kind, body)
+        assert well.heard[1:] == [b"delete q/id=9\r\n"]
+
+
+@each_kind
+def test_a_monitor_of_several_servers_confirms_what_its_loop_was_given(two: tuple[Server, Server], kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([server.address for server in two]) as client:
+            for _ in two:
+                await client.put_many("jobs", [b"a", b"b", b"c"])
+            async with client.monitor("jobs", wait_s=60, max_items=4) as items:
+                assert sorted([item.data async for item in items]) == [b"a", b"a", b"b", b"c"]
+            with suppress(ZeroDivisionError):
+                async with client.monitor("jobs", wait_s=60) as items:
+                    async for _ in items:
+                        raise ZeroDivisionError
+            async with client.monitor("jobs", wait_s=60) as items:
+                async for one in items:
+                    assert one.data == b"b"
+                    break
+            async with client.monitor("empty", wait_s=0) as items:
+                assert [item async for item in items] == []
+
+    multi(kind, body)
+    assert sorted(drain(server.address, "jobs") for server in two) == [[], [b"c"]]
 
 
 @each_kind

@@ -64,6 +64,18 @@ def test_a_leader_is_asked_instead_of_the_server_that_names_it() -> None:
     assert set(servers.in_turn(1 + FOLLOWER_ASIDE_S)) == {A, B, C}
 
 
+def test_the_followers_of_a_lost_leader_are_asked_at_once_and_those_of_another_are_not() -> None:
+    servers = Servers([A, B, C], at(0))
+    servers.follows(A, ("leader", 1), 0)
+    servers.follows(B, C, 0)
+    servers.lost(("leader", 1), 1)
+    assert sorted(servers.in_turn(1)) == [A, C]
+    assert (servers.due_beside([C], 1), servers.due_beside([A, C], 1)) == ([A], [])
+    servers.lost(B, 1)  # a follower that was lost itself is not asked because its leader is lost as well
+    servers.lost(C, 1)
+    assert servers.in_turn(1) == [A]
+
+
 @pytest.mark.parametrize(
     ("text", "leader"),
     [

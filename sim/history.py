@@ -40,6 +40,8 @@ RECOVERY_STEPS = 15
 RENEWAL_STEPS = 90  # after a failed sync, files are written anew first
 RESTARTS_MAX = 8
 STEPS_TO_REMOVAL = 150
+STEPS_TO_GROUP = 150
+STEPS_BEHIND_GROUP = 4
 CUT_STARTS = 6  # tried of one kill
 FIRST_LIFE_MS = 4000  # about as much time goes by in it
 NUMBERED = "abcd"  # queues whose journals may begin with a number
@@ -279,6 +281,30 @@ class History:
             self.disk.stop_at = len(self.disk.log) + self.rng.randrange(20)
             if self.profile.cut_removals and self.rng.randrange(1000) < self.profile.cut_removals:
                 self._arm_removal(self.disk)
+            if self.profile.torn_groups and self.rng.randrange(1000) < self.profile.torn_groups:
+                self._arm_group(self.disk)
+
+    def _arm_group(self, disk: Disk) -> None:
+        """Let the disk fail soon after an operation or a transfer has noted its items, where a change of several
+        records is not synced yet.
+        """
+        disk.stop_at = len(disk.log) + STEPS_TO_GROUP
+        noted = False
+
+        def look() -> None:
+            nonlocal noted
+            if disk.stop_at is None:
+                disk.before_step = before  # it has come about
+            elif disk.log:
+                noted = noted or (disk.log[-1].verb == "sync" and "/.staniel/" in disk.log[-1].path)
+                if noted and self._groups():
+                    disk.stop_at = min(disk.stop_at, len(disk.log) + self.rng.randrange(STEPS_BEHIND_GROUP))
+                    disk.before_step = before
+                    if disk.stop_at == len(disk.log):
+                        raise PowerCut("a group of records is written")
+            before()
+
+        before, disk.before_step = disk.before_step, look
 
     def _arm_removal(self, disk: Disk) -> None:
         """Let the disk fail behind the removal of a sidecar, before the sync of that, or at some later step."""
@@ -358,19 +384,24 @@ class History:
         """Return the disk with all but the end of one unsynced journal, cut off behind a SAVE_XID or within the record
         that follows; None if no journal has such a place.
         """
-        places = []
-        for name, is_file in self.disk.list("s"):
-            inode = self.disk.inode_at(f"s/{name}") if is_file else None
-            if inode is not None and inode.dirty:
-                data, durable = bytes(inode.data), len(inode.durable)
-                behind = [at + WITH_XID_BYTES for at, op in enumerate(data) if op == SAVE_XID]
-                places += [(name, len(data) - at) for at in behind if durable < at < len(data)]
+        places = self._groups()
         if not places:
             return None
         name, size = self.rng.choice(places)
         left = self.disk.crash(Crash.KEEP)
         left.tear(f"s/{name}", max(1, size - self.rng.choice((0, 0, 0, 1, 5, 12))))
         return left
+
+    def _groups(self) -> list[tuple[str, int]]:
+        """Return the places behind a SAVE_XID that is not synced: a journal, and how many bytes follow there."""
+        places: list[tuple[str, int]] = []
+        for name, is_file in self.disk.list("s"):
+            inode = self.disk.inode_at(f"s/{name}") if is_file else None
+            if inode is not None and inode.dirty:
+                data, durable = bytes(inode.data), len(inode.durable)
+                behind = [at + WITH_XID_BYTES for at, op in enumerate(data) if op == SAVE_XID]
+                places += [(name, len(data) - at) for at in behind if durable < at < len(data)]
+        return places
 
     def _crash_in_recovery(self) -> None:
         """Start, and lose the power again on the way."""

@@ -418,6 +418,18 @@ PROFILES = {
             cut_starts=150,
         ),
         Profile(
+            name="hub-torn-groups",
+            hub=True,
+            operators=40,
+            undo=True,
+            equal=True,
+            flagged=1000,
+            torn_groups=1000,
+            policies=("always",),
+            clients=3,
+            accidents=(Accident.POWER,),
+        ),
+        Profile(
             name="hub-full-targets",
             hub=True,
             operators=40,

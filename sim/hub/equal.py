@@ -23,6 +23,8 @@ TURNS_TO_ACCIDENT_MS = (0, 0, 0, LOOK_AGAIN_MS)
 not wait for each other.
 """
 SETTLES = 0.2
+FLAGS = (1, 2, 3, 5, 8, 13, 20, 40, 2**31 - 1)
+FLAGGED_BESIDE = 60  # percent
 PUTS_BESIDE = {False: 10, True: 50}  # percent, by whether copies are to come
 TURNS_OF_A_PUT = 7
 STEPS_OF_A_PUT = 4
@@ -75,7 +77,10 @@ class EqualRun(HubRun):
         """
         draw = self.rng.randrange(100)
         if self.is_due and self.world.broker.operations.running:
-            if draw < PUTS_BESIDE[self.world.broker.transfers.are_copies_to_come]:
+            if self.profile.flagged:
+                if draw < FLAGGED_BESIDE:
+                    self._put_flagged(self.rng.choice(self._open_to_clients), self.rng.choice((1, 2)))
+            elif draw < PUTS_BESIDE[self.world.broker.transfers.are_copies_to_come]:
                 self._put_beside()
             self.rng.choice(self.world.workers).go_on()
             self._meanwhile()
@@ -101,7 +106,8 @@ class EqualRun(HubRun):
         self._ask(*self._two_operations(*queues))
         if is_last:
             self._arm()
-            self.disk.stop_at = len(self.disk.log) + self.rng.randrange(STEPS_OF_TWO)
+            if not self.profile.torn_groups:
+                self.disk.stop_at = len(self.disk.log) + self.rng.randrange(STEPS_OF_TWO)
 
     def _prepare(self, target: str, *sources: str) -> None:
         """Put items that two operations can bring to `target`, or back to it."""
@@ -118,9 +124,28 @@ class EqualRun(HubRun):
 
     def _put_some(self, queue: str, count: int = 2) -> None:
         self._hear_all()
-        client = self._operator()
-        client.say([operators.puts(queue, *self._new_item(queue, self.rng), self.rng) for _ in range(count)])
+        if self.profile.flagged:
+            self._put_flagged(queue, count)
+        else:
+            client = self._operator()
+            client.say([operators.puts(queue, *self._new_item(queue, self.rng), self.rng) for _ in range(count)])
         self._hear_all()
+
+    def _put_flagged(self, queue: str, count: int) -> None:
+        """Let a client put items whose flags are like numbers of transactions, in one packet."""
+        self.actors += 1
+        client = self._new_client()
+        if self.ends_silent:
+            client.why_over = "silence"
+        self.clients.append(client)
+        requests = []
+        for _ in range(count):
+            number, data = self._new_item(queue, self.rng)
+            words = queue.encode(), self.rng.choice(FLAGS), len(data), data
+            requests.append(Request(Want.PUT, queue, b"set %b %d 0 %d\r\n%b\r\n" % words, number))
+        self._said.append(("asks", client.name, f"puts {count} items with flags into {queue}"))
+        client.say(requests)
+        client.push(self.rng, all_of_it=True)
 
     def _put_beside(self) -> None:
         """Put an item like those that the operations carry, in the millisecond that most of them show. In half of the

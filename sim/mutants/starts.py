@@ -14,6 +14,7 @@ from staniel.journal.disk.fs import MISSING, Fs
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import install, search
 from staniel.journal.kestrel.encoder import Encoder
+from staniel.journal.kestrel.replay import Replay
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.redo import records
 from staniel.journal.redo.log import RedoLog
@@ -22,6 +23,14 @@ from staniel.journal.workq import files as workq_files
 from staniel.journal.workq import records as workq_records
 from staniel.journal.workq.layout import NS_A_SECOND
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
+
+
+@mutant("flags whose item is cut off are taken for the number of a transaction", "hub-torn-groups")
+def torn_flags_believed() -> Any:
+    def make(right: Any) -> Any:
+        return lambda self, is_sealed: right(self, is_sealed=True)
+
+    return replaced(Replay, "end_file", make)
 
 
 @mutant("a purge's numbers of transactions are compared as if they did not wrap", "hub-wrapped")

@@ -171,7 +171,7 @@ class Workload:
         if self.profile.turnabout and not is_text and rng.randrange(1000) < self.profile.turnabout:
             return self._turnabout(rng)
         if self.profile.torn_groups and not is_text and rng.randrange(1000) < 200:
-            return self._put_and_moved(rng)
+            return rng.choice((self._put_and_moved, self._put_and_died, self._put_and_expired))(rng)
         if self.profile.aliased and not is_text and rng.randrange(1000) < 60:
             return self._sent_to_an_alias(rng)
         count = 1 if rng.random() < 0.75 else rng.randrange(2, 6)
@@ -215,6 +215,26 @@ class Workload:
         line = b"set %b %d 0 %d\r\n%b\r\n" % (name.encode(), rng.choice(FLAGS), len(data), data)
         move = Request(Want.MOVE, name, f"move {name} {target} {rng.choice((1, 3))}\r\n".encode(), target=target)
         return [Request(Want.PUT, name, line, (data,)), move]
+
+    def _put_and_died(self, rng: Random) -> list[Request]:
+        """Return items with flags, and reads of items ahead of them that are given back, in one batch: an item that was
+        delivered often enough becomes a dead letter.
+        """
+        ends = [Request(Want.OPEN, "d", b"get d/open\r\n"), Request(Want.ABORT, "d", b"get d/abort\r\n")]
+        return [*self._flagged_items("d", rng), *ends]
+
+    def _put_and_expired(self, rng: Random) -> list[Request]:
+        """Return items with flags, and a read that finds items ahead of them expired, perhaps, in one batch."""
+        return [*self._flagged_items("e", rng), Request(Want.PEEK, "e", b"get e/peek\r\n")]
+
+    def _flagged_items(self, name: str, rng: Random) -> list[Request]:
+        """Return puts of one item or two, whose flags are like numbers of transactions."""
+        puts = []
+        for _ in range(rng.choice((1, 2))):
+            data = self._data(rng)
+            line = b"set %b %d 0 %d\r\n%b\r\n" % (name.encode(), rng.choice(FLAGS), len(data), data)
+            puts.append(Request(Want.PUT, name, line, (data,)))
+        return puts
 
     def _turnabout(self, rng: Random) -> list[Request]:
         """Return two puts with a reload between them, in one batch."""

@@ -1,4 +1,6 @@
-"""The how-to pages: each fits on a screen, and the commands of those that need nothing but a server are run."""
+"""The how-to pages: each fits on a screen, and the commands of those that need nothing but a server are run. Those of
+the other pages are run by test_setup_pages.py and test_kubernetes.py.
+"""
 
 from __future__ import annotations
 

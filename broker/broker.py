@@ -1,7 +1,7 @@
 """The broker: queues, journals and sessions of one spool, driven by server/ or sim/.
 
-A turn calls `tick` (what is due), `settle` (sessions whose wait has ended) and `commit` (write the records); the driver
-passes the time in and runs the syncs and tasks that it is given.
+A turn calls `tick` (timers), `resume_woken` (sessions whose wait has ended) and `commit` (write records). The driver
+passes the time in, and runs the syncs and tasks that it is given.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ class Broker:
         for session in self._sessions:
             session.stop_waiting(now_ms)
         while self.woken:
-            self.settle(now_ms)
+            self.resume_woken(now_ms)
         if "client" not in self.stop_cause and self.stop_cause:
             self.audit.note_signal("stop", str(self.stop_cause["why"]), now_ms)
         self._end_what_waits(now_ms)
@@ -381,7 +381,7 @@ class Broker:
         group = self.group
         return bool(self.woken) or group.pending_bytes > 0 or self.maintenance.is_busy or group.is_asked
 
-    def settle(self, now_ms: int) -> list[Session]:
+    def resume_woken(self, now_ms: int) -> list[Session]:
         """Run the woken sessions, and those that they wake, until none is left or the turn's share is used up: two
         sessions with long pipelines can wake one another a thousand times. Returns all of them. All waits are answered
         before any request behind a wait is executed; requests that do not fit into the turn stay in the backlogs.

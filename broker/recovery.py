@@ -83,7 +83,7 @@ def recover(
     _replay_log(broker)
     found = _renew(broker, spool.listing())
     if spool.used_log:  # before anything else gets a name that the log knows
-        spool.settle()
+        spool.sync_recovered()
         spool.end_log()
     spool.remove_unused_log()
     for name in spool.orphans(found):
@@ -94,7 +94,7 @@ def recover(
         report(Level.WARNING, "spool.foreign", file=name, hint="not a journal: left alone")
     broker.streams.recover(found, now_ms)
     progress, ambiguous = _recover_queues(broker, found.kestrel, now_ms, on_progress)
-    spool.settle()
+    spool.sync_recovered()
     undo = UndoRecovery(broker)
     undo.read(now_ms)
     undo.classify()
@@ -105,9 +105,9 @@ def recover(
         queues.create_expiry_target(queue, now_ms)
     broker.pauses.restore(queues, now_ms)
     _restore_ballast(broker)
-    group.settle(now_ms)
+    group.sync_all(now_ms)
     broker.transfers.transfer_log.restart(kept)
-    undo.settle(broker.transfers.recovery.fates)
+    undo.apply_fates(broker.transfers.recovery.fates)
     _rewrite_ambiguous(broker, ambiguous, now_ms)
     broker.set_aliases(broker.config)
     jobs = broker.workq.recover(now_ms) if broker.serves_jobs else 0

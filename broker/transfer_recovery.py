@@ -222,7 +222,7 @@ class TransferRecovery:
         self.fates = found
         kept: list[Intent] = []
         for source in sorted({intent.source for intent in intents}):
-            kept += self._settle(source, [intent for intent in intents if intent.source == source], found, now_ms)
+            kept += self._apply_fates(source, [intent for intent in intents if intent.source == source], found, now_ms)
         self._copies.clear()
         return sorted(kept, key=lambda intent: intent.begin)
 
@@ -331,7 +331,9 @@ class TransferRecovery:
         items = chain(first, is_open, source.line.walk())
         return next((item for item in items if intent.means(item, getattr(item, "id", 0))), None)
 
-    def _settle(self, name: str, intents: list[Intent], found: dict[int, Fate | None], now_ms: int) -> Iterable[Intent]:
+    def _apply_fates(
+        self, name: str, intents: list[Intent], found: dict[int, Fate | None], now_ms: int
+    ) -> Iterable[Intent]:
         """Do in one source what the fate of the copies requires; return the intents that must be kept."""
         source = self.queues.known(name)
         if source is None:

@@ -319,7 +319,7 @@ class UndoRecovery:
         self._intents[number] = record, is_undo, slice_number, at
         return Intent(number, source, was_added_ms, target, *place, added_ms, item.size, item.crc, item.xid, item.id)
 
-    def settle(self, fates: dict[int, Fate | None]) -> None:
+    def apply_fates(self, fates: dict[int, Fate | None]) -> None:
         """Write the fates of the intents, which are durable, into the files."""
         kept: dict[int, dict[int, list[int]]] = {}
         for number, (record, is_undo, slice_number, at) in self._intents.items():

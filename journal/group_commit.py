@@ -647,7 +647,7 @@ class GroupCommit:
         sync.run()
         self.finish_sync(sync, now_ms)
 
-    def settle(self, now_ms: int) -> None:
+    def sync_all(self, now_ms: int) -> None:
         """Write and sync everything on the spot: at start and stop, where no client is served meanwhile."""
         assert self._running is None
         self.write(now_ms)

@@ -311,7 +311,7 @@ class Spool:
         """
         if self.used_log:
             self.replay_log()
-            self.settle()
+            self.sync_recovered()
             self.end_log()
 
     def _save_log(self, paths: list[str]) -> None:
@@ -427,7 +427,7 @@ class Spool:
             log.restore_counter()
         return recovered, log
 
-    def settle(self) -> None:
+    def sync_recovered(self) -> None:
         """Sync everything that a killed server had written and not synced. Clients see it again, so it must not vanish
         any more.
         """

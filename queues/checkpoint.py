@@ -102,7 +102,7 @@ class JournalView:
     def unread(self) -> int:
         """Return the seq of the first item that is not in memory."""
         line = self.queue.line
-        line.settle()  # what was dropped unread is read for its size
+        line.measure_dropped()  # what was dropped unread is read for its size
         return line.left + len(line.fresh)
 
     @property

@@ -279,7 +279,7 @@ class Line:
         """Take the next items, read from the journal, into memory."""
         raise NotImplementedError
 
-    def settle(self) -> None:
+    def measure_dropped(self) -> None:
         """Count the bytes of what was dropped unread, and the ids that it took along. Raises OSError, and then they are
         still to be counted.
         """
@@ -377,7 +377,7 @@ class PlainLine(Line):
             self._gone(self.returned.pop().item)
             return 1
         if self._unmeasured_seq + self._unmeasured != self.left:
-            self.settle()
+            self.measure_dropped()
             self._unmeasured_seq = self.left
         count = min(count, self.behind)
         self.behind -= count
@@ -476,7 +476,7 @@ class PlainLine(Line):
             return
         assert self.tail is not None
         try:
-            self.settle()
+            self.measure_dropped()
             self.take_in(self.tail.load(self.left + len(self.fresh), max(1, min(size_max, self.full_bytes))))
         except OSError as error:
             self.read_error = error
@@ -505,7 +505,7 @@ class PlainLine(Line):
             self.bytes -= self.behind_bytes
             self.behind_bytes = 0
 
-    def settle(self) -> None:
+    def measure_dropped(self) -> None:
         if self._unmeasured:
             assert self.tail is not None
             self._keep_ids_rising()

@@ -409,7 +409,7 @@ class Hub:
             self._run_backlogs(now_ns, now_ms)
         broker.tick(now_ms)
         if broker.woken:
-            self._settle(now_ns, now_ms)
+            self._resume_woken(now_ns, now_ms)
         broker.commit(now_ms)
         if (sync := group.start_sync(now_ms)) is not None:
             self._run_sync(sync, now_ms)
@@ -473,17 +473,17 @@ class Hub:
             return []
         return left
 
-    def _settle(self, now_ns: int, now_ms: int) -> None:
+    def _resume_woken(self, now_ns: int, now_ms: int) -> None:
         """Resume sessions whose wait has ended. The item of one of them is timed."""
         broker = self.broker
         first = broker.woken[0]
         if now_ns < self._delivery_due_ns or not first.has_delivery or len(self._sampled) > SAMPLES_MAX:
-            for session in broker.settle(now_ms):
+            for session in broker.resume_woken(now_ms):
                 self._resume(session, now_ms)
             return
         self._delivery_due_ns = now_ns + SAMPLE_NS
         shown = ShownItem(first)
-        for session in broker.settle(now_ms):
+        for session in broker.resume_woken(now_ms):
             self._resume(session, now_ms)
         self._latencies.add_rest(shown.end(now_ms), now_ms)
         self._sampled.append((self._latencies.deliveries, first.batch, now_ns))

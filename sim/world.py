@@ -104,7 +104,7 @@ class World:
         broker.tick(self.now_ms)
         for client in self.clients:
             client.ran()
-        broker.settle(self.now_ms)
+        broker.resume_woken(self.now_ms)
         for client in self.clients:
             client.ran()
         broker.commit(self.now_ms)

@@ -54,7 +54,7 @@ def fill(folder: Path, log_bytes: int, queues: int, item_bytes: int) -> tuple[in
     redo, group = spool.redo, spool.group
     finish_tasks(spool)
     logs = [spool.create(f"queue-{number}", QueueConfig(), NOW_MS) for number in range(queues)]
-    group.settle(NOW_MS)
+    group.sync_all(NOW_MS)
     items = 0
     while True:
         for _ in range(ITEMS_A_BATCH):
@@ -72,7 +72,7 @@ def fill(folder: Path, log_bytes: int, queues: int, item_bytes: int) -> tuple[in
         assert sync is not None
         sync.run()
         group.finish_sync(sync, NOW_MS)
-    group.settle(NOW_MS)
+    group.sync_all(NOW_MS)
     return items, cut_journals(folder / "spool", redo)
 
 

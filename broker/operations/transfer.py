@@ -342,14 +342,14 @@ class TransferOperation(Operation):
         found.source.release_all(found.taken[: found.sent])
         own = removal_log(found.source.journal)
         if own is None:
-            self._settle(found, now_ms)
+            self._mark_settled(found, now_ms)
         else:
-            self.after_removal(own, partial(self._settle, found), now_ms)
+            self.after_removal(own, partial(self._mark_settled, found), now_ms)
 
     def after_removal(self, log: Log | ReaderLog, then: Callable[[int], None], now_ms: int) -> None:
         self._after(log, then)
 
-    def _settle(self, found: SliceUnderWay, now_ms: int) -> None:
+    def _mark_settled(self, found: SliceUnderWay, now_ms: int) -> None:
         """Mark a slice as settled: its removals are durable. Slices are counted as done in their order."""
         found.is_settled = True
         settled: list[SliceUnderWay] = []

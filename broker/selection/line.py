@@ -65,7 +65,7 @@ def _behind(queue: Queue, offset: int) -> Iterator[Item]:
         return
     log = queue.journal
     assert isinstance(log, Log) and isinstance(line, PlainLine), "only a journal holds what is not in memory"
-    line.settle()
+    line.measure_dropped()
     reader = ReadBehind(log.segments, line)
     reader.lose_stand_ins()
     seq = line.left + len(line.fresh) + offset

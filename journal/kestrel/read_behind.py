@@ -177,7 +177,7 @@ class ReadBehind:
     def decode(self) -> list[Item]:
         """Return a slice of the next items, if they have been read ahead; else nothing."""
         line = self.line
-        line.settle()
+        line.measure_dropped()
         self._seek(line.left + len(line.fresh))
         found: list[Item] = []
         count_max = min(line.behind, self._about(line.full_bytes - line.memory_bytes))

@@ -111,7 +111,7 @@ class Recovery:
             if recovered.damages and recovered.damages[-1].file == queue:
                 recovered.damages[-1] = self._cut(recovered.damages[-1])
                 segments.current.size = recovered.damages[-1].at
-        recovered.replay.line.settle()
+        recovered.replay.line.measure_dropped()
         recovered.tail.reset()  # it may have read bytes that were cut off
         self._count_losses(recovered)
         return recovered

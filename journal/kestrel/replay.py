@@ -89,7 +89,7 @@ class Replay:
     def checkpoint(self) -> Checkpoint:
         """Return the state after the records read so far, in numbers."""
         line = self.line
-        line.settle()
+        line.measure_dropped()
         outside = [*self.open.values(), *reversed(line.returned)]
         return Checkpoint(
             line.left,

@@ -175,7 +175,7 @@ class Conversion:
             raise Refusal(f"Kestrel's format cannot keep the reader {readers[0]!r} of queue {self.queue}")
         recovered, journals = self.spool.streams.recover(files, lambda name: QueueConfig(), self.now_ms)
         self.left += recovered.damages
-        self.spool.group.settle(self.now_ms)
+        self.spool.group.sync_all(self.now_ms)
         self.old = self.spool.listing().streams[self.queue].names()
         return {name: journal.line for name, journal in journals}
 

@@ -274,7 +274,7 @@ class StreamLine(Line):
         """Return True: everything is in memory that can be, because the stream sees to that."""
         return True
 
-    def settle(self) -> None:
+    def measure_dropped(self) -> None:
         """Do nothing: no item is dropped unread."""
 
     def take_in(self, items: list[Item]) -> None:

@@ -89,7 +89,7 @@ class FolderStore:
 
     def write(self, name: str, data: bytes) -> None:
         with self._told():
-            self._settle()
+            self._name_copies()
             folder = f"{self._folder}/{name}".rpartition("/")[0]
             self._fs.make_folder(folder)
             replace_file(self._fs, f"{self._folder}/{name}", data, f"{self._folder}/{TEMPORARY}/{self._number()}")
@@ -105,7 +105,7 @@ class FolderStore:
             self._pending[temporary] = name
             self._pending_bytes += file.bytes
             if len(self._pending) > PENDING_FILES_MAX or self._pending_bytes > PENDING_BYTES_MAX:
-                self._settle()
+                self._name_copies()
             return checksum, True
 
     def _has(self, name: str, size: int) -> bool:
@@ -135,7 +135,7 @@ class FolderStore:
             reader.close()
         return hashed.hexdigest()
 
-    def _settle(self) -> None:
+    def _name_copies(self) -> None:
         """Sync the copied files, then give them their names: a file with its name is whole, whatever happens."""
         if not self._pending:
             return

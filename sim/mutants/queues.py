@@ -327,7 +327,7 @@ def torn_end_left() -> Any:
 
 @mutant("recovery does not sync what a killed server has written", "kill")
 def recovery_unsynced() -> Any:
-    return silent_during(Spool, "settle", "sync_all")
+    return silent_during(Spool, "sync_recovered", "sync_all")
 
 
 # transfers

@@ -211,7 +211,7 @@ def test_counting_what_is_dropped_unread_reports_no_loss_of_what_was_taken_befor
     line = queue_of(world).line
     assert isinstance(line, PlainLine) and not line.fresh
     assert line.drop_unread(2) == 2
-    line.settle()
+    line.measure_dropped()
     assert len(line) == 150 - left - 2 and line.bytes == 60 * len(line)
     assert isinstance(line.tail, ReadBehind) and line.tail.unreadable == []
 

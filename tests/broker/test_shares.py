@@ -138,7 +138,7 @@ def test_what_is_asked_of_many_open_reads_of_a_client_takes_many_turns(line: byt
         with meter:
             client.session.run_backlog(world.now_ms)
             world.broker.timers.fire(world.now_ms)
-            world.broker.settle(world.now_ms)
+            world.broker.resume_woken(world.now_ms)
     lines = [later - before for before, later in itertools.pairwise(steps)]
     assert max(lines) <= LINES_MAX and len(lines) >= 10 and client.session.out == [answer]
 

@@ -55,7 +55,7 @@ class Recovered:
         self._session.execute(self._parser.feed(line.encode("latin-1") + b"\r\n"), self.now_ms)
         while self._session.wants_turn:
             self._session.run_backlog(self.now_ms)
-        self.broker.settle(self.now_ms)
+        self.broker.resume_woken(self.now_ms)
         self.broker.commit(self.now_ms)
         reply = b"".join(self._session.out)
         self._session.clear_out()

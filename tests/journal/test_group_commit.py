@@ -109,7 +109,7 @@ def test_a_journal_left_to_the_system_is_synced_only_when_everything_settles() -
     group.write(NOW_MS)
     assert log.batch == 0 and group.next_due_ms() == NEVER_MS
     assert group.start_sync(NOW_MS + 10**9) is None and syncs(disk) == []
-    group.settle(NOW_MS + 1)
+    group.sync_all(NOW_MS + 1)
     assert syncs(disk) == ["s/q"]
 
 

@@ -150,7 +150,7 @@ def written_anew_in_place() -> Iterator[None]:
 
         return settle
 
-    with replaced(Spool, "settle", make):
+    with replaced(Spool, "sync_recovered", make):
         yield
 
 

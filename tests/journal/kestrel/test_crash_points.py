@@ -165,7 +165,7 @@ def test_what_is_recovered_can_be_written_on_and_recovered_again(scenario: Scena
         queue.return_open_reads(0)
         queue.add(Item(b"late", 1, 0, 3), 1)
         assert queue.open(1)
-        spool.group.settle(1)
+        spool.group.sync_all(1)
         items, opened = recovered_state(disk.crash(Crash.DROP))
         assert items == [content(item) for item in queue.line.items()]
         assert opened == {xid: content(taken.item) for xid, taken in queue.open_reads.items()}

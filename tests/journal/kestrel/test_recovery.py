@@ -211,5 +211,5 @@ def test_a_spool_made_by_the_first_start_survives_power_loss() -> None:
     disk = Disk()
     spool = Spool(disk, "new")
     spool.create("q", QueueConfig(), NOW_MS)
-    spool.group.settle(NOW_MS)
+    spool.group.sync_all(NOW_MS)
     assert ("q", True) in disk.crash(Crash.DROP).list("new")

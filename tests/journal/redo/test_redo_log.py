@@ -100,7 +100,7 @@ def test_after_a_kill_a_start_and_a_clean_stop_leave_the_spool_to_older_servers(
 @pytest.mark.parametrize("policy", ["1s", "os"])
 def test_an_item_of_which_a_part_has_reached_the_disk_is_not_served(policy: str) -> None:
     world = in_use(f'{LOG}default.sync_journal = "{policy}"\n')
-    world.broker.group.settle(world.now_ms)
+    world.broker.group.sync_all(world.now_ms)
     size = world.disk.size("s/q")
     world.client().puts("x" * 2000)
     left = world.disk.crash(Crash.KEEP)

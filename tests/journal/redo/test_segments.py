@@ -116,7 +116,7 @@ def test_a_start_has_the_log_in_memory_once(tmp_path: Path) -> None:
 def test_a_journal_that_is_opened_again_after_a_while_costs_no_sync_in_the_turn() -> None:
     world = in_use()
     redo, fs = world.broker.group.redo, world.broker.group.fs
-    world.broker.group.settle(world.now_ms)
+    world.broker.group.sync_all(world.now_ms)
     assert world.broker.queues.find("q").journal.try_close(force=True)
     redo.retired(redo.active, [])
     assert "s/q" in redo.left

@@ -312,7 +312,7 @@ class Unlocked(FolderStore):
     quiet_ms = 1000
 
     def names(self, prefix: str) -> dict[str, Stored]:
-        self._settle()
+        self._name_copies()
         changed_at_ms = 5000 if prefix == RUNNING else 1
         return {name: Stored(each.bytes, changed_at_ms) for name, each in super().names(prefix).items()}
 

@@ -493,7 +493,7 @@ class GroupCommit:
         sync.pieces = self._pieces(sync.files)
         # Pending records without a piece: a file was synced and closed, or renamed, before this sync began.
         if redo.takes_data or sync.pieces or redo.has_pending:
-            sync.redo, sync.left = redo, [] if redo.stage() else redo.take()
+            sync.redo, sync.left = redo, [] if redo.stage() else redo.take_sealed()
 
     def _pieces(self, files: Iterable[File]) -> list[Piece]:
         """Return the pieces that the redo log must have checksums of before these files count as synced."""
@@ -547,7 +547,7 @@ class GroupCommit:
             sync.pieces = self._pieces(files)
             pieces, read_back = self._pieces_due(now_ms, files)
             sync.pieces += pieces
-            sync.redo, sync.left = redo, [] if redo.stage() else redo.take()
+            sync.redo, sync.left = redo, [] if redo.stage() else redo.take_sealed()
             files |= dict.fromkeys(read_back)
         return files, sync
 

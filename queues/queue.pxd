@@ -30,7 +30,7 @@ cdef class Queue:
     @cython.locals(item=Item)
     cpdef add_all(self, list items, long long now_ms)
     @cython.locals(taken=Delivery)
-    cpdef Delivery take(self, long long now_ms)
+    cpdef Delivery remove_head(self, long long now_ms)
     @cython.locals(taken=Delivery)
     cpdef Delivery open(self, long long now_ms)
     cpdef bint confirm(self, Delivery taken) except -1

@@ -322,7 +322,7 @@ class Queue:
         for item in items:
             self.add(item, now_ms, True)
 
-    def take(self, now_ms: int) -> Delivery | None:
+    def remove_head(self, now_ms: int) -> Delivery | None:
         """Remove the head for good; return None if no live item is there."""
         line = self.line
         if not (self._unrestricted and line.fresh and not line.expiring) and not self._find_live(now_ms):
@@ -995,7 +995,7 @@ class Queue:
             if waiter.peeks:
                 taken = self.peek(now_ms)
             else:
-                taken = self.open(now_ms) if waiter.opens else self.take(now_ms)
+                taken = self.open(now_ms) if waiter.opens else self.remove_head(now_ms)
             if taken is None:
                 return
             del waiters[waiter]

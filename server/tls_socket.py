@@ -180,14 +180,14 @@ class TlsSocket:
             else:
                 if not (data or self._tls.pending() or self._arrived.pending):
                     return b""
-        pieces = self._take(data)
+        pieces = self._decrypt_arrived(data)
         if self._leaving.pending:
             self._answer()
         if pieces:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return self._nothing()
 
-    def _take(self, data: bytes) -> list[bytes]:
+    def _decrypt_arrived(self, data: bytes) -> list[bytes]:
         """Decrypt `data`, a few records at a time, so that a client that sends too many empty ones is noticed before
         OpenSSL has processed all of them. Raises ConnectionResetError.
         """

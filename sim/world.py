@@ -332,7 +332,7 @@ def _drained(world: World, queue: Queue) -> list[bytes]:
         while (head := queue.line.head()) is not None and is_remnant(head):
             queue.drop_head()
             found.append(SWEPT)
-        taken = queue.take(now_ms)
+        taken = queue.remove_head(now_ms)
         if taken is None:
             if not len(queue.line):
                 return found

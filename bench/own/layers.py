@@ -147,7 +147,7 @@ def parsing(data: bytes, requests: int) -> Layer:
 def queue_put_take(folder: str) -> Iterator[Work]:
     queue = Queue("jobs", QueueConfig(), NoJournal(), NOW_MS)
     item = Item(DATA, NOW_MS)
-    yield simple(lambda: (queue.add(item, NOW_MS), queue.take(NOW_MS)))
+    yield simple(lambda: (queue.add(item, NOW_MS), queue.remove_head(NOW_MS)))
 
 
 @contextmanager
@@ -264,7 +264,7 @@ def take_read_behind(folder: str) -> Iterator[Work]:
         broker.commit(NOW_MS)
         meter.begin()
         for _ in range(COUNT):
-            queue.take(NOW_MS)
+            queue.remove_head(NOW_MS)
         meter.end()
         broker.commit(NOW_MS)
         assert not len(queue.line)

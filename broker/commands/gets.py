@@ -38,7 +38,7 @@ def get(session: Session, request: Get, now_ms: int) -> None:
     if request.open or request.peek or session.reads or queue is None or queue.guarded or session.guarded:
         get_with_care(session, request, now_ms)
         return
-    taken = queue.take(now_ms)
+    taken = queue.remove_head(now_ms)
     if taken is None:
         miss(session, request, queue, now_ms)
         return
@@ -168,24 +168,24 @@ class MultiKeyGet:
         if len(self.gets) < len(self.keys):
             self.session.yield_turn(self.look)
         elif len(self.keys) > KEYS_PER_TURN:
-            self.session.yield_turn(self.take)
+            self.session.yield_turn(self.read_keys)
         else:
             if len(self.keys) > ITEMS_AT_ONCE:
                 self.session.yield_turn()
-            self.take(now_ms)
+            self.read_keys(now_ms)
 
-    def take(self, now_ms: int) -> None:
+    def read_keys(self, now_ms: int) -> None:
         """Read some of the keys, then go on in the next turn or end."""
         last = min(self.taken + KEYS_PER_TURN, len(self.gets))
         while self.taken < last and self.session.out_bytes <= OUT_BYTES_PER_TURN:
             single = self.gets[self.taken]
             if not take_one_of_many(self.session, single, now_ms):
                 self.gets[self.taken] = without_ends(single)
-                self.session.retry_after_sweep(self.session.broker.queues.by_name[single.queue], self.take)
+                self.session.retry_after_sweep(self.session.broker.queues.by_name[single.queue], self.read_keys)
                 return
             self.taken += 1
         if self.taken < len(self.gets):
-            self.session.yield_turn(self.take)
+            self.session.yield_turn(self.read_keys)
         else:
             self.session.out.append(self.session.replies.end)
 
@@ -391,7 +391,7 @@ def fetch(session: Session, request: Get, queue: Queue, now_ms: int) -> Delivery
         if taken is not None:
             hold(session, queue, taken)
         return taken
-    return queue.peek(now_ms) if request.peek else queue.take(now_ms)
+    return queue.peek(now_ms) if request.peek else queue.remove_head(now_ms)
 
 
 def hold(session: Session, queue: Queue, taken: Delivery) -> None:

@@ -74,7 +74,7 @@ class ItemCollector:
     def step(self, now_ms: int) -> None:
         session, queue, opens = self.session, self.queue, self._keeps or self.call.auto_abort_ms != 0
         while self._wants_more():
-            taken = queue.open(now_ms) if opens else queue.take(now_ms)
+            taken = queue.open(now_ms) if opens else queue.remove_head(now_ms)
             if taken is None:
                 if queue.is_unsettled and not self.found:
                     session.retry_after_sweep(queue, self._retry_after_sweep)

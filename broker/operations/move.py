@@ -201,7 +201,7 @@ class RunningMove(TransferOperation):
         """Set a slice aside, and send it. Returns how many items it has. Raises Refused and Later."""
         self._check_source()
         self._targets = self._first_targets(now_ms)
-        slices = self._take(now_ms)
+        slices = self._set_aside_next(now_ms)
         self._unsent = count = sum([len(taken) for taken in slices.values()])
         for target, taken in slices.items():
             self.left -= len(taken)
@@ -237,15 +237,15 @@ class RunningMove(TransferOperation):
             raise Refused(why, client=False)
         return target
 
-    def _take(self, now_ms: int) -> dict[Queue, list[Delivery]]:
+    def _set_aside_next(self, now_ms: int) -> dict[Queue, list[Delivery]]:
         """Set the next items aside, by their target. Raises Refused and Later before any item is set aside."""
         target = self._targets.get(self.target)
-        if target is not None and (run := self._take_run(target, now_ms)):
+        if target is not None and (run := self._set_aside_run(target, now_ms)):
             self._head, self.is_target_full = Head.CHOSEN, False
             return {target: run}
-        return self._take_singly(now_ms)
+        return self._set_aside_singly(now_ms)
 
-    def _take_run(self, target: Queue, now_ms: int) -> list[Delivery]:
+    def _set_aside_run(self, target: Queue, now_ms: int) -> list[Delivery]:
         """Set the next items aside, if none of them needs a check of its own; return [] if one does, or if there are
         none.
         """
@@ -257,7 +257,7 @@ class RunningMove(TransferOperation):
         count_max, end_seq = min(self.left, ITEMS_PER_SLICE), self._bound.end_seq
         return source.open_run_to_leave(count_max, BYTES_PER_SLICE, item_bytes_max, end_seq, now_ms, self.takes_paused)
 
-    def _take_singly(self, now_ms: int) -> dict[Queue, list[Delivery]]:
+    def _set_aside_singly(self, now_ms: int) -> dict[Queue, list[Delivery]]:
         """Set the next items aside one by one, for each may have a target of its own, or find no room."""
         source, group = self.source, self.broker.group
         slices: dict[Queue, list[Delivery]] = {}
@@ -284,7 +284,7 @@ class RunningMove(TransferOperation):
                 break
             size += len(head.data)
             count += 1
-            taken.append(source.open_to_leave() if self._chosen is None else self._chosen.take(source, head))
+            taken.append(source.open_to_leave() if self._chosen is None else self._chosen.cross_off(source, head))
             slices[target] = taken
         return slices
 

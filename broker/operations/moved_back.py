@@ -93,7 +93,7 @@ class Lookup:
         key = item.added_ms, len(item.data), digest_of(item.data)
         return key if key in self._by_key else None
 
-    def take(self, key: Key) -> Wanted:
+    def cross_off(self, key: Key) -> Wanted:
         self.count -= 1
         those = self._by_key[key]
         if len(those) == 1:
@@ -216,7 +216,7 @@ class RunningReturn(TransferOperation):
         there = self._next_source()
         if there is None:
             return 0
-        taken, passed, is_all = self._take(there)
+        taken, passed, is_all = self._set_aside_next(there)
         if not taken:
             if any(each.source is there for each in self._under_way):
                 self._is_waiting = True  # the last ones may come back
@@ -262,7 +262,7 @@ class RunningReturn(TransferOperation):
             self._forget(rest)
         return None
 
-    def _take(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
+    def _set_aside_next(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
         """Set items aside that are to be returned; return (those items, how many were passed, True if no others are
         there). Raises Refused.
         """
@@ -286,14 +286,14 @@ class RunningReturn(TransferOperation):
                     raise Refused(access.disk_full(group), client=False)
                 return found, 0, False
             size += len(head.data)
-            found.append((there.open_to_leave(), lookup.take(key)))
+            found.append((there.open_to_leave(), lookup.cross_off(key)))
         if found:
             return found, 0, False
-        return self._take_passing(there)
+        return self._set_aside_passing(there)
 
-    def _take_passing(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
-        """Set items aside as `_take` does where the head is not one of them: items ahead of them are passed, and put
-        back.
+    def _set_aside_passing(self, there: Queue) -> tuple[list[tuple[Delivery, Wanted]], int, bool]:
+        """Set items aside that are not at the head: items ahead of them are passed, and put back. Returns what
+        `_set_aside_next` returns.
         """
         count, is_all = self._look(there)
         found: list[tuple[Delivery, Wanted]] = []
@@ -304,7 +304,7 @@ class RunningReturn(TransferOperation):
             if key is None:
                 passed.append(taken)
             else:
-                found.append((taken, self._lookup.take(key)))
+                found.append((taken, self._lookup.cross_off(key)))
         for taken in reversed(passed):
             there.take_back_unseen(taken)
         return found, len(passed), is_all

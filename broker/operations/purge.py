@@ -260,7 +260,7 @@ class RunningPurge(FileOperation):
             if is_payload_gone(head):
                 queue.drop_head()
                 continue
-            self._slice.append(queue.open_to_leave() if self._chosen is None else self._chosen.take(queue, head))
+            self._slice.append(queue.open_to_leave() if self._chosen is None else self._chosen.cross_off(queue, head))
             self.left -= 1
             size += len(head.data)
         if not self._slice and reached is Head.MORE:

@@ -63,7 +63,7 @@ class Chosen:
             return False
         return self._counts.get(self._key(item, deliveries), 0) > 0
 
-    def take(self, queue: Queue, item: Item) -> Delivery:
+    def cross_off(self, queue: Queue, item: Item) -> Delivery:
         """Take `item`, the head that `reach` has found, and cross it off."""
         self._counts[self._key(item, deliveries_of_head(queue, item))] -= 1
         self.count -= 1

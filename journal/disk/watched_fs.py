@@ -26,7 +26,7 @@ class RefusedCalls:
         if self.refused is not None:
             raise self.refused
 
-    def take(self) -> OSError | None:
+    def pop_error(self) -> OSError | None:
         """Return the error of the first refused call, and forget it."""
         refused, self.refused = self.refused, None
         return refused

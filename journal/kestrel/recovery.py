@@ -199,7 +199,7 @@ class Recovery:
             # sidecar.
             segment.is_damaged = True
             recovered.missing_items.append(MissingItems(name, segment.entry.end + self._items_in(path), False))
-        self._take(described, checkpoint, number, size, recovered)
+        self._seal_described(described, checkpoint, number, size, recovered)
         if is_shorter:
             segment.checks, segment.index = [], [entry for entry in segment.index if entry.at < size]
         self.progress(size)
@@ -210,7 +210,7 @@ class Recovery:
         effect, last_id = described.effect, described.last_id
         return follow(segment.entry, segment.entered, effect, last_id, described.opens, described.heads)
 
-    def _take(
+    def _seal_described(
         self, described: sidecar.Sidecar, checkpoint: Checkpoint, number: int, size: int, recovered: Recovered
     ) -> None:
         """Give the current segment what its sidecar describes, and seal it."""
@@ -239,7 +239,7 @@ class Recovery:
             return
         recovered.missing_items.append(MissingItems(name, segment.entry.end, True))
         segment.is_gone = True
-        self._take(described, checkpoint, gone[name], 0, recovered)
+        self._seal_described(described, checkpoint, gone[name], 0, recovered)
 
     def _go_on_from(self, checkpoint: Checkpoint, counter: int, name: str, files: Files) -> None:
         """Verify that the next sealed file that exists, if there is one, goes on from `checkpoint`. Raises

@@ -35,7 +35,7 @@ cdef class RedoLog:
     cpdef piece_of(self, file, long long bytes_max)
     cpdef _note(self, bytes record)
     cpdef _seal(self, unsigned long long oldest=*)
-    cpdef list take(self)
+    cpdef list take_sealed(self)
     cpdef bint stage(self) except -1
     cpdef bint _fits(self, long long size) except -1
     cpdef _stage(self, bytes batch, unsigned long long oldest=*)

@@ -360,7 +360,7 @@ class RedoLog:
         self.fs.sync_folder(path.rpartition("/")[0])
         self._note(records.done(binding.number))
         self.wait_for_sync()
-        self.carry_out(self.take())
+        self.carry_out(self.take_sealed())
 
     def complete(self, file: NamedFile) -> None:
         """Complete the log's records of `file`, to which nothing more is written and which has been synced. Recovery
@@ -369,7 +369,7 @@ class RedoLog:
         """
         self.leave(file.path)
         self.wait_for_sync()
-        self.carry_out(self.take())
+        self.carry_out(self.take_sealed())
 
     def _release(self, path: str) -> Binding | None:
         binding = self.bound.pop(path, None)
@@ -423,7 +423,7 @@ class RedoLog:
         self._note(records.safe(binding.number, safe_bytes))
         return True
 
-    def take(self) -> list[tuple[bytes, int]]:
+    def take_sealed(self) -> list[tuple[bytes, int]]:
         """Return the sealed batches that are not written yet, for `carry_out`; pieces handed out belong to them."""
         if self._pending:
             self._seal()
@@ -454,7 +454,7 @@ class RedoLog:
             other = self.segments[self.active is self.segments[0]]
             if other.state is not SegmentState.FREE or size > 2 * self._piece_bytes:
                 return False
-        self._stage_each(self.take())
+        self._stage_each(self.take_sealed())
         return True
 
     def region_to_sync(self) -> Region | None:
@@ -643,7 +643,7 @@ class RedoLog:
             if not binding.has_data:
                 binding.mark_safe(binding.written_bytes())
                 self._note_safe(binding)
-        self.carry_out(self.take())
+        self.carry_out(self.take_sealed())
 
     def let_go(self) -> None:
         """Forget the files: `version` says that the log is not in use."""

@@ -88,7 +88,7 @@ class Conversion:
         """Convert the queue and return how many items have been moved; -1 if the queue is in that format already.
         Raises Refusal, or OSError with nothing changed in the spool; NotInPlace.
         """
-        self._watch.take()  # a start may go on without what was refused
+        self._watch.pop_error()  # a start may go on without what was refused
         try:
             return self._run(wanted)
         except Refusal:

@@ -128,7 +128,7 @@ class HttpParser(Parser):
                 self._begin(event, found)
                 work_left -= WORK_OF_HEAD
             elif isinstance(event, h11.Data):
-                self._take(bytes(event.data), found)
+                self._add_to_body(bytes(event.data), found)
             elif isinstance(event, h11.EndOfMessage):
                 self._end(found)
             else:  # NEED_DATA, or the client asks to switch protocols
@@ -156,7 +156,7 @@ class HttpParser(Parser):
         elif self._connection.they_are_waiting_for_100_continue:
             found.append(HttpHead(_head(event), waits=True))
 
-    def _take(self, data: bytes, found: list[HttpMessage]) -> None:
+    def _add_to_body(self, data: bytes, found: list[HttpMessage]) -> None:
         assert self._request is not None
         before = self._body.tell()
         if before + len(data) > self._body_bytes_max:

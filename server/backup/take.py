@@ -44,7 +44,7 @@ class Known:
         return found
 
 
-def take(store: Store, source: BackupSource, steady_ms: Callable[[], int], progress: Progress) -> Manifest:
+def make_backup(store: Store, source: BackupSource, steady_ms: Callable[[], int], progress: Progress) -> Manifest:
     """Make a backup. Raises BackupError: then there is no such backup, and the next one uses the copied data."""
     began_ms = steady_ms()
     held = source.held

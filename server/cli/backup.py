@@ -21,7 +21,7 @@ from staniel.server.backup.manifest import BackupError, Manifest
 from staniel.server.backup.restore import restore as restore_files
 from staniel.server.backup.source import NOT_COUNTED, BackupSource, RestingSource, RunningSource, is_spool
 from staniel.server.backup.store import Store, open_store
-from staniel.server.backup.take import take
+from staniel.server.backup.take import make_backup
 from staniel.server.backup.tidy import remove
 from staniel.server.cli.admin_client import AdminError, Unreachable
 from staniel.server.cli.live_command import Live, LiveCommand, confirm
@@ -111,7 +111,7 @@ def take_one(live: Live, dest: str) -> None:
         source = _source(live)
         ticker = Ticker("backed up", steady_ms, sys.stderr, sum(each.local.bytes for each in source.files))
         try:
-            manifest = take(store, source, steady_ms, ticker)
+            manifest = make_backup(store, source, steady_ms, ticker)
             why = _note(live, source, BackupMade(manifest.made_at_ms, _absolute(dest)))
         finally:
             ticker.clear()

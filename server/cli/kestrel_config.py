@@ -114,7 +114,7 @@ class ScalaParser:
     def find_config(self) -> None:
         """Skip to behind the `{` of `new KestrelConfig {`. Raises ScalaError."""
         while self._next.kind:
-            if self._take("new") and self._qualified().rpartition(".")[2] == "KestrelConfig" and self._take("{"):
+            if self._accept("new") and self._qualified().rpartition(".")[2] == "KestrelConfig" and self._accept("{"):
                 return
             if self._next.kind and self._next.text != "new":
                 self._at += 1
@@ -123,7 +123,7 @@ class ScalaParser:
     def block(self) -> list[Assignment]:
         """Return the assignments up to the `}` that ends the block, which is consumed. Raises ScalaError."""
         found = list[Assignment]()
-        while not self._take("}"):
+        while not self._accept("}"):
             token = self._next
             if not token.kind:
                 raise ScalaError(f"line {token.line}: a {{ has no }} that ends it")
@@ -137,17 +137,17 @@ class ScalaParser:
 
     def _statement(self) -> list[Assignment]:
         begin, line = self._at, self._next.line
-        if self._take("import"):
+        if self._accept("import"):
             self._skip_statement()
             return []
-        is_setting = self._take("override")
+        is_setting = self._accept("override")
         is_val = False
-        while any(self._take(word) for word in ("lazy", "val", "var")):
+        while any(self._accept(word) for word in ("lazy", "val", "var")):
             is_val = not is_setting
         path = self._qualified()
-        if self._take(":"):
+        if self._accept(":"):
             self._qualified()
-        if not path or not self._take("="):
+        if not path or not self._accept("="):
             self._at = begin
             shown = " ".join(token.text for token in self._tokens[begin : begin + 6] if token.line == line)
             self._skip_statement()
@@ -183,7 +183,7 @@ class ScalaParser:
 
     def _expression(self) -> Value:
         first = self._sum()
-        if not self._take_later("::"):
+        if not self._accept_later("::"):
             return first
         self._skip_ends()
         rest = self._expression()
@@ -208,7 +208,7 @@ class ScalaParser:
     def _postfix(self) -> Value:
         found = self._primary()
         units = UNITS_OF_TIME | UNITS_OF_SIZE
-        while (isinstance(found, int | float) and self._next.text in units) or self._take_later("."):
+        while (isinstance(found, int | float) and self._next.text in units) or self._accept_later("."):
             found = _with_unit(found, self._step().text)
         return found
 
@@ -218,13 +218,13 @@ class ScalaParser:
             return _text_of(self._step().text)
         if token.kind == "number":
             return _number_of(self._step().text)
-        if self._take("-"):
+        if self._accept("-"):
             found = self._primary()
             return -found if isinstance(found, int | float) else Unknown()
-        if self._take("("):
+        if self._accept("("):
             (found, *others) = self._rest_of_list() or [Unknown()]
             return Unknown() if others else found
-        if self._take("new"):
+        if self._accept("new"):
             return self._made(token.line)
         if token.kind == "name":
             return self._name()
@@ -237,9 +237,9 @@ class ScalaParser:
             return name == "true"
         if name in ("None", "Nil"):
             return Nothing() if name == "None" else []
-        if name == "Some" and self._take("("):
+        if name == "Some" and self._accept("("):
             return (self._rest_of_list() or [Unknown()])[0]
-        if name in LISTS and self._take("("):
+        if name in LISTS and self._accept("("):
             return self._rest_of_list()
         while self._next.text == "." and self._tokens[self._at + 1].kind == "name" and name not in self._named:
             self._at += 1
@@ -255,10 +255,10 @@ class ScalaParser:
         if self._next.text == "[":
             self._broken = True
             return Unknown()
-        if self._take("("):
+        if self._accept("("):
             self._rest_of_list()
         fields = list[Assignment]()
-        if self._take("{"):
+        if self._accept("{"):
             was_broken = self._broken
             fields = self.block()
             self._broken = was_broken
@@ -268,14 +268,14 @@ class ScalaParser:
         """Return the elements behind an opening bracket, up to the closing one."""
         found = list[Value]()
         self._skip_ends()
-        while not self._broken and not self._take(")"):
+        while not self._broken and not self._accept(")"):
             found.append(self._expression())
             self._skip_ends()
-            if self._take("="):  # a named argument
+            if self._accept("="):  # a named argument
                 self._skip_ends()
                 found[-1] = self._expression()
                 self._skip_ends()
-            if not self._take(",") and self._next.text != ")":
+            if not self._accept(",") and self._next.text != ")":
                 self._broken = True
             self._skip_ends()
         return found
@@ -301,17 +301,17 @@ class ScalaParser:
         self._at += bool(token.kind)
         return token
 
-    def _take(self, text: str) -> bool:
+    def _accept(self, text: str) -> bool:
         if self._next.text != text or self._next.kind == "string":
             return False
         self._at += 1
         return True
 
-    def _take_later(self, text: str) -> bool:
-        """Take a token like `_take`, also on a later line."""
+    def _accept_later(self, text: str) -> bool:
+        """Take a token like `_accept`, also on a later line."""
         begin = self._at
         self._skip_ends()
-        if self._take(text):
+        if self._accept(text):
             return True
         self._at = begin
         return False

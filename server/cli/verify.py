@@ -85,7 +85,7 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
         if has_mark(fs, own):
             click.echo(printable(f"{folder} is not complete: what was copied into it was interrupted"), err=True)
         for found in inspect(fs, folder, frozenset(queues)):
-            if refused := watch.take():  # also of a sidecar, without which less is compared
+            if refused := watch.pop_error():  # also of a sidecar, without which less is compared
                 found.refusal = refused_tool(refused, found.path)
             total.count(found)
             if found.refusal:

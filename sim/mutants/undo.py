@@ -144,7 +144,7 @@ def passed_dropped() -> Any:
 
         return take
 
-    return replaced(RunningReturn, "_take_passing", make)
+    return replaced(RunningReturn, "_set_aside_passing", make)
 
 
 @mutant("what is set aside on the way to a chosen item is dropped", "hub-chosen")

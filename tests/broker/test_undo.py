@@ -390,7 +390,7 @@ def test_an_expired_item_comes_back_to_expire() -> None:
     number = asked(world, "POST", "/api/queues/q/purge")[1]["undo"]
     world.now_ms += 100
     assert asked(world, "POST", f"/api/undo/{number}")[1]["returned"] == 1
-    assert queue.take(world.now_ms) is None
+    assert queue.remove_head(world.now_ms) is None
 
 
 def purge_cut_off() -> tuple[Disk, int]:

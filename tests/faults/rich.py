@@ -194,7 +194,7 @@ def start(disk: Disk) -> Served:
         queue.pause(gets=False, puts=False)
         items = found.setdefault(queue.name, [])
         for _ in range(10_000):
-            taken = queue.take(LATER_MS - 3_600_000)
+            taken = queue.remove_head(LATER_MS - 3_600_000)
             if taken is not None:
                 items.append(taken.item.data)
             elif len(queue.line) and getattr(queue.line, "trouble", None) is None:

@@ -47,7 +47,7 @@ def test_an_id_stays_with_its_item_and_ids_rise_even_when_the_clock_does_not() -
     first = queue.open(NOW_MS)
     assert first is not None and queue.abort(first, NOW_MS)
     shown = queue.peek(NOW_MS)
-    taken = [queue.take(NOW_MS) for _ in range(3)]
+    taken = [queue.remove_head(NOW_MS) for _ in range(3)]
     assert shown is not None and shown.id == first.id
     ids = [each.id for each in taken if each is not None]
     assert ids == [first.id, first.id + 1, first.id + 2]
@@ -163,16 +163,16 @@ def test_a_closed_queue_dismisses_everybody_once_and_confirms_nothing() -> None:
 def test_age_is_that_of_the_last_item_removed_and_nothing_before() -> None:
     queue = queue_with(b"a", b"b")
     assert queue.age_ms(NOW_MS + 50) == 0
-    queue.take(NOW_MS)
+    queue.remove_head(NOW_MS)
     assert queue.age_ms(NOW_MS + 50) == 50
     assert queue.age_ms(NOW_MS - 50) == 0
-    queue.take(NOW_MS)
+    queue.remove_head(NOW_MS)
     assert queue.age_ms(NOW_MS + 50) == 0
 
 
 def test_what_comes_back_unheard_is_not_counted_as_put_again() -> None:
     queue = queue_with(b"a", b"bc")
-    taken = [queue.take(NOW_MS), queue.take(NOW_MS)]
+    taken = [queue.remove_head(NOW_MS), queue.remove_head(NOW_MS)]
     queue.add(Item(b"d", NOW_MS), NOW_MS)
     queue.put_back([each.item for each in taken if each is not None], NOW_MS)
     assert [item.data for item in queue.line.items()] == [b"a", b"bc", b"d"]

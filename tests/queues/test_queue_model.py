@@ -51,7 +51,7 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        taken, thing = self.queue.take(self.now_ms), self.model.head(self.now_ms)
+        taken, thing = self.queue.remove_head(self.now_ms), self.model.head(self.now_ms)
         if thing is not None:
             del self.model.line[0]
         self.compare(taken, thing, 0)
@@ -214,7 +214,9 @@ class QueueBesideModel(RuleBasedStateMachine):
         recorded = len(self.journal.changes)
         late = Item(b"late", self.now_ms)
         assert not self.queue.add(late, self.now_ms)
-        assert self.queue.take(self.now_ms) is self.queue.open(self.now_ms) is self.queue.peek(self.now_ms) is None
+        assert (
+            self.queue.remove_head(self.now_ms) is self.queue.open(self.now_ms) is self.queue.peek(self.now_ms) is None
+        )
         assert not any(self.queue.confirm(taken) or self.queue.abort(taken, 0) for taken in self.held.values())
         assert len(self.journal.changes) == recorded
         self.queue.check()

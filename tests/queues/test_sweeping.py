@@ -37,8 +37,8 @@ def test_expired_items_behind_a_live_head_make_room_when_the_queue_is_full() -> 
     queue.check()
     assert (queue.line.present, queue.counters.expired_items) == (11, 10)
     wanted = [b"0", *(b"new %d" % number for number in range(10))]
-    assert [taken.item.data for _ in wanted if (taken := queue.take(now_ms)) is not None] == wanted
-    assert queue.take(now_ms) is None and not len(queue.line)
+    assert [taken.item.data for _ in wanted if (taken := queue.remove_head(now_ms)) is not None] == wanted
+    assert queue.remove_head(now_ms) is None and not len(queue.line)
     assert queue.counters.expired_items == 10
     queue.check()
 
@@ -58,7 +58,11 @@ def test_live_items_are_not_discarded_while_expired_ones_take_room() -> None:
     assert queue.counters.discarded == 0
     assert queue.add(Item(b"newer", now_ms), now_ms)
     assert queue.counters.discarded == 1
-    assert [taken.item.data for _ in range(4) if (taken := queue.take(now_ms)) is not None] == [b"1", b"new", b"newer"]
+    assert [taken.item.data for _ in range(4) if (taken := queue.remove_head(now_ms)) is not None] == [
+        b"1",
+        b"new",
+        b"newer",
+    ]
 
 
 def test_what_the_journal_is_told_leads_to_the_same_line() -> None:
@@ -68,8 +72,8 @@ def test_what_the_journal_is_told_leads_to_the_same_line() -> None:
     now_ms = START_MS + 1001
     assert queue.add(Item(b"new", now_ms), now_ms)
     for _ in range(2):
-        assert queue.take(now_ms) is not None
-    taken = queue.take(now_ms)
+        assert queue.remove_head(now_ms) is not None
+    taken = queue.remove_head(now_ms)
     assert taken is not None and taken.item.data == b"new"
     replayed = Replayed()
     for change in journal.changes:

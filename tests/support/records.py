@@ -75,7 +75,7 @@ OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.binary(max_size=5), st.sampled_from([0, 0, 1, 2**31, 2**32 - 1])),
         st.tuples(st.just("add"), st.binary(max_size=5), st.sampled_from([0, 7]), st.binary(min_size=1, max_size=9)),
-        st.tuples(st.sampled_from(["take", "open", "open", "flush"])),
+        st.tuples(st.sampled_from(["remove_head", "open", "open", "flush"])),
         st.tuples(st.sampled_from(["confirm", "abort", "abort"]), st.integers(0, 5)),
         st.tuples(st.just("jump"), st.sampled_from([0, -3, 2**31 - 3, 77])),
     ),

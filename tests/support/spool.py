@@ -96,7 +96,7 @@ class Service(Journal):
             self.note()
 
     def take(self) -> None:
-        assert self.queue.take(self.now_ms)
+        assert self.queue.remove_head(self.now_ms)
         self.note()
 
     def open(self) -> None:

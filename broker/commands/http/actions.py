@@ -246,7 +246,7 @@ def take(exchange: Exchange, now_ms: int) -> None:
         if body.confirm and body.count == 0:
             exchange.json({"items": []})
         else:
-            _take(exchange, body, now_ms)
+            _take_items(exchange, body, now_ms)
 
     if not body.confirm:
         go_on()
@@ -254,7 +254,7 @@ def take(exchange: Exchange, now_ms: int) -> None:
         exchange.error(409, f"this connection has fewer than {body.confirm} items open")
 
 
-def _take(exchange: Exchange, body: TakeBody, now_ms: int) -> None:
+def _take_items(exchange: Exchange, body: TakeBody, now_ms: int) -> None:
     count = max(1, min(body.count, TAKEN_MAX))
     queue = find(exchange)
     if queue is None:
@@ -271,12 +271,12 @@ def _take(exchange: Exchange, body: TakeBody, now_ms: int) -> None:
         return
     taken: list[Delivery] = []
     size = 0
-    take_one = queue.open if body.open else queue.take
+    take_one = queue.open if body.open else queue.remove_head
     while len(taken) < count and size < TAKEN_BYTES_MAX and (next_one := take_one(now_ms)) is not None:
         taken.append(next_one)
         size += len(next_one.item.data)
     if not taken and queue.is_unsettled:
-        session.retry_after_sweep(queue, partial(_take, exchange, body))
+        session.retry_after_sweep(queue, partial(_take_items, exchange, body))
         return
     counters.cmd_get += 1
     counters.get_hits += bool(taken)

@@ -219,7 +219,7 @@ def drained(world: Watched, name: str) -> list[bytes]:
     found = [taken.item.data for taken in queue.open_reads.values()]
     queue.pause(gets=False, puts=False)
     for _ in range(1000):
-        taken = queue.take(world.now_ms)
+        taken = queue.remove_head(world.now_ms)
         if taken is not None:
             found.append(taken.item.data)
         elif len(queue.line):

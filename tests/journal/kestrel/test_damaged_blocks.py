@@ -52,7 +52,7 @@ class Served:
     def drain(self) -> list[int]:
         """The numbers of all items, each as it was put."""
         queue, found = self.world.broker.queues.by_name["q"], []
-        while (taken := queue.take(self.world.now_ms)) is not None:
+        while (taken := queue.remove_head(self.world.now_ms)) is not None:
             number = int(taken.item.data.partition(b".")[0])
             assert taken.item.data == payload(number)
             found.append(number)
@@ -127,7 +127,7 @@ def test_items_taken_before_the_damage_is_met_are_not_counted_among_the_lost(spo
     """A start reads on from the last known place in front of the next item, and meets it there."""
     served = Served()
     queue = served.world.broker.queues.by_name["q"]
-    assert [taken is not None for taken in (queue.take(served.world.now_ms) for _ in range(100))] == [True] * 100
+    assert [taken is not None for taken in (queue.remove_head(served.world.now_ms) for _ in range(100))] == [True] * 100
     served.world.broker.shutdown(served.world.now_ms)
     served.stop()
     flip(sealed_in(spool)[0], 8 * 1000)
@@ -148,7 +148,7 @@ def test_damage_is_kept_aside_before_a_pack_replaces_the_file(spool: Path) -> No
     for _ in range(COUNT):
         if not first.exists():
             break
-        queue.take(served.world.now_ms)
+        queue.remove_head(served.world.now_ms)
         served.world.turn()
         served.world.sync()
     assert served.reports and not first.exists()
@@ -181,7 +181,7 @@ def test_a_file_replaced_by_another_of_the_same_size_is_read_as_it_is(spool: Pat
     served = Served()
     assert "journal.read_whole" in served.world.events
     queue = served.world.broker.queues.by_name["q"]
-    taken = queue.take(served.world.now_ms)
+    taken = queue.remove_head(served.world.now_ms)
     assert taken is not None and taken.item.data.startswith(b"0.yyyy")
     served.stop()
 

@@ -79,7 +79,7 @@ class History:
 
     def take(self, count: int) -> None:
         for _ in range(count):
-            self.queue.take(self.world.now_ms)
+            self.queue.remove_head(self.world.now_ms)
 
     def open(self, count: int) -> None:
         for _ in range(count):

@@ -580,7 +580,7 @@ def test_a_file_that_was_being_synced_when_the_log_came_into_use_is_not_cut_off(
     world.client().puts("first")
     world.turn(ms=1000)
     put_amid_a_sync(world, "second")
-    group.redo.carry_out(group.redo.take())  # as the name of another file is used again
+    group.redo.carry_out(group.redo.take_sealed())  # as the name of another file is used again
     assert world.crash(Crash.DROP).items() == [b"first", b"second"]
     assert not group.redo.bound
     world.turn()

@@ -24,7 +24,7 @@ from staniel.server.backup.adopt import survey
 from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.restore import restore
 from staniel.server.backup.source import RestingSource
-from staniel.server.backup.take import take
+from staniel.server.backup.take import make_backup
 from staniel.sim.disk.disk import Disk
 from tests.faults.rich import LATER_MS, _asks, _puts, _transfers, files, start
 from tests.support.world import World
@@ -160,7 +160,7 @@ def test_a_backup_at_rest_and_its_restore_have_them_and_a_start_goes_on(killed: 
     store = stores.open_store(str(tmp_path / "backups"), writes=True)
     stores.prepare(store)
     source = RestingSource(str(spool), LATER_MS)
-    manifest = take(store, source, lambda: 0, lambda size: None)
+    manifest = make_backup(store, source, lambda: 0, lambda size: None)
     source.close()
     left = restore(store, manifest, str(tmp_path / "new"), lambda size: None)
     store.close()

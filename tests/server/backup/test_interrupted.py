@@ -17,7 +17,7 @@ from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.restore import restore
 from staniel.server.backup.source import RestingSource
 from staniel.server.backup.store import ids, load, open_store, prepare
-from staniel.server.backup.take import take
+from staniel.server.backup.take import make_backup
 from tests.server.admin.asking import SpoolConnection
 from tests.server.backup.copies import SMALL, back_up, data_files, drained, held, killed_after, restored, staniel
 from tests.support.process import Server, run_staniel, running, until
@@ -165,7 +165,7 @@ def backed_up_as_it_is(spool: Path, dest: Path, monkeypatch: pytest.MonkeyPatch)
     source = RestingSource(str(spool), 1_764_205_200_000)
     store = open_store(str(dest), writes=True)
     prepare(store)
-    take(store, source, lambda: 0, lambda size: None)
+    make_backup(store, source, lambda: 0, lambda size: None)
     store.close()
     source.close()
 

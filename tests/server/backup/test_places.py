@@ -16,7 +16,7 @@ from staniel.server.backup.folder_store import FolderStore
 from staniel.server.backup.manifest import BackupError, new_id
 from staniel.server.backup.source import SourceFile
 from staniel.server.backup.store import RUNNING, LocalFile, Stored, ids, prepare
-from staniel.server.backup.take import take
+from staniel.server.backup.take import make_backup
 from staniel.server.backup.tidy import remove
 from staniel.server.cli import backup as backup_commands
 from staniel.server.cli.main import main
@@ -335,7 +335,7 @@ def test_what_another_process_may_be_about_to_use_stays(tmp_path: Path) -> None:
     (tmp_path / "orders").write_bytes(ITEM)
     store = Unlocked(str(tmp_path / "dest"), writes=True)
     prepare(store)
-    first = take(store, Files(tmp_path / "orders"), lambda: 0, lambda size: None)
+    first = make_backup(store, Files(tmp_path / "orders"), lambda: 0, lambda size: None)
     store.write(f"{RUNNING}another", b"")
     assert remove(store, [first.id], 5500) == 0 and len(data_files(tmp_path / "dest")) == 1
     assert remove(store, [], 6500) == len(ITEM) and not store.names(RUNNING)
@@ -350,7 +350,7 @@ def test_a_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one(
     (tmp_path / "orders").write_bytes(ITEM)
     store = FolderStore(str(tmp_path / "dest"), writes=True)
     prepare(store)
-    take(store, Files(tmp_path / "orders"), lambda: 0, lambda size: None)
+    make_backup(store, Files(tmp_path / "orders"), lambda: 0, lambda size: None)
     store.write(f"{RUNNING}another", b"")
     kept, scandir = data_files(tmp_path / "dest"), os.scandir
     assert kept
@@ -379,7 +379,7 @@ def test_an_interrupted_verification_finds_no_damage(tmp_path: Path, monkeypatch
     (tmp_path / "orders").write_bytes(ITEM)
     store = FolderStore(str(tmp_path / "dest"), writes=True)
     prepare(store)
-    take(store, Files(tmp_path / "orders"), lambda: 0, lambda size: None)
+    make_backup(store, Files(tmp_path / "orders"), lambda: 0, lambda size: None)
     store.close()
 
     def interrupt(*_: object) -> None:
@@ -394,9 +394,9 @@ def test_a_backup_whose_parts_another_process_removes_is_none(tmp_path: Path) ->
     (tmp_path / "orders").write_bytes(ITEM)
     store = Unlocked(str(tmp_path / "dest"), writes=True)
     prepare(store)
-    first = take(store, Files(tmp_path / "orders"), lambda: 0, lambda size: None)
+    first = make_backup(store, Files(tmp_path / "orders"), lambda: 0, lambda size: None)
     (piece,) = data_files(tmp_path / "dest")
     with pytest.raises(BackupError, match="make the backup again"):
-        take(store, Files(tmp_path / "orders"), lambda: 0, lambda size: piece.unlink())
+        make_backup(store, Files(tmp_path / "orders"), lambda: 0, lambda size: piece.unlink())
     assert ids(store) == [first.id]
     store.close()

@@ -424,7 +424,7 @@ class Broker:
         maintenance = self.maintenance
         to_read, to_free, to_seal = maintenance.waiting
         if to_read or to_free or to_seal or not maintenance.packs.is_quiet:
-            maintenance.step(now_ms)
+            maintenance.run_slices(now_ms)
         if self.serves_jobs:
             self.workq.tick(now_ms)
         if now_ms >= self.expire_due_ms and (every_ms := self.config.server.expiration_timer_ms):

@@ -182,7 +182,7 @@ class JobService:
         if self.jobs.next_ms() <= now_ms:
             self.jobs.ring(now_ms, JOBS_PER_TICK)
         if self.cleaner.next_ms() <= now_ms:
-            self.cleaner.step(now_ms)
+            self.cleaner.run_slice(now_ms)
         ballast = self.log.ballast
         if ballast is not None and ballast.budget_bytes < 0 and now_ms >= self._ballast_due_ms:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS

@@ -49,7 +49,7 @@ class BatchedAborts:
             self.queue.timer.soon(self)
             return
         while self.groups:
-            self._step(now_ms)
+            self._abort_some(now_ms)
 
     def _dying_last(self, reads: list[Delivery]) -> list[Delivery]:
         """Return `reads` with those that go to dead_letter_queue at the end, the oldest of them last: reads are taken
@@ -64,12 +64,12 @@ class BatchedAborts:
 
     def due(self, now_ms: int) -> int:
         """Take another step. Returns as how many dropped items the step took."""
-        count = self._step(now_ms) if self.groups else 0
+        count = self._abort_some(now_ms) if self.groups else 0
         if self.groups and self.queue.timer is not None:
             self.queue.timer.soon(self)
         return count * ENDED_AS_MANY
 
-    def _step(self, now_ms: int) -> int:
+    def _abort_some(self, now_ms: int) -> int:
         queue, (reads, on_ended, opened_until_ms) = self.queue, self.groups[0]
         ended: list[tuple[Delivery, Ended]] = []
         count = 0

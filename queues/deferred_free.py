@@ -15,7 +15,7 @@ LEAST_ITEMS = 256  # fewer are freed on the spot, if they are not large
 
 
 class DeferredFree:
-    """Frees dropped items a few at a time: call `step` as long as something is `left`."""
+    """Frees dropped items a few at a time: call `free_some` as long as something is `left`."""
 
     def __init__(self) -> None:
         self.left: deque[Iterator[int]] = deque()
@@ -37,7 +37,7 @@ class DeferredFree:
         """Free lists of a few hundred items each."""
         self.left.extend(map(_numbered, pieces))
 
-    def step(self) -> None:
+    def free_some(self) -> None:
         """Free some."""
         items, size = ITEMS_PER_STEP, BYTES_PER_STEP
         left = self.left

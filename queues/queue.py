@@ -491,7 +491,7 @@ class Queue:
         sweeping = self.sweeping
         if self.config.expire_to_queue or not count_max:
             return 0, True
-        return sweeping.step(self, now_ms, count_max), not sweeping.is_under_way
+        return sweeping.sweep_some(self, now_ms, count_max), not sweeping.is_under_way
 
     def _sweep_for_room(self, now_ms: int) -> bool:
         """Sweep expired items behind the head, which cost no room then; return True if the queue has room now. A long
@@ -500,7 +500,7 @@ class Queue:
         sweeping = self.sweeping
         if not sweeping.may_help(self, now_ms):
             return False
-        sweeping.step(self, now_ms, self.config.max_expire_sweep)
+        sweeping.sweep_some(self, now_ms, self.config.max_expire_sweep)
         if sweeping.is_under_way:
             self.ring_at(now_ms)
         return not self._is_full()

@@ -46,7 +46,7 @@ class Sweep:
         """Tell whether a pass has just looked at the whole line and found nothing."""
         return self._vain_ms is not None and now_ms < self._vain_ms + FRESH_MS
 
-    def step(self, queue: Queue, now_ms: int, count_max: int) -> int:
+    def sweep_some(self, queue: Queue, now_ms: int, count_max: int) -> int:
         """Do a piece of a pass; begin a pass if none is under way. Returns how many items became remnants."""
         line = queue.line
         count, self._next_seq = line.sweep(queue.calendar.judge(now_ms), self._next_seq, LOOKED_AT_ONCE, count_max)

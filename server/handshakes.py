@@ -112,13 +112,13 @@ class Handshakes:
         while self._ready and (not work or hub.elapsed_ns() < until_ns):
             fd = next(iter(self._ready))
             del self._ready[fd]
-            self._step(self._under_way[fd], now_ms)
+            self._continue_handshake(self._under_way[fd], now_ms)
             work += WORK
         if self._ready:
             self._timers.soon(self)
         return work
 
-    def _step(self, handshake: Handshake, now_ms: int) -> None:
+    def _continue_handshake(self, handshake: Handshake, now_ms: int) -> None:
         sock = handshake.sock
         try:
             is_done = sock.handshake(READ_BYTES)

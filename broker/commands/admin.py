@@ -53,13 +53,13 @@ def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
         if request.topic:
             answer.end(replies.end)
             return
-        session.yield_turn(BatchCommand(session, broker.queues, show, show_others, fail=answer.fail).step)
+        session.yield_turn(BatchCommand(session, broker.queues, show, show_others, fail=answer.fail).visit_some)
 
     def show_others() -> None:
         pieces = map(tell, stats.other_stats(broker))
-        PieceCommand(session, pieces, lambda now_ms: answer.end(replies.end), answer.fail).step(now_ms)
+        PieceCommand(session, pieces, lambda now_ms: answer.end(replies.end), answer.fail).make_some(now_ms)
 
-    BatchCommand(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_PER_TURN, answer.fail).step(now_ms)
+    BatchCommand(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_PER_TURN, answer.fail).visit_some(now_ms)
 
 
 def dump_stats(session: Session, request: memcache.DumpStats, now_ms: int) -> None:
@@ -91,7 +91,7 @@ def write_blocks(
 
     if not names:
         answer.add(b"\r\n")
-    BatchCommand(session, names, show, finish, BLOCKS_PER_TURN, answer.fail).step(now_ms)
+    BatchCommand(session, names, show, finish, BLOCKS_PER_TURN, answer.fail).visit_some(now_ms)
 
 
 def flush_expired(session: Session, request: memcache.FlushExpired, now_ms: int) -> None:
@@ -115,7 +115,7 @@ def sweep_out(session: Session, queues: Iterable[Queue], now_ms: int) -> None:
     sweeping = ExpireBatch(session)
     BatchCommand(
         session, queues, sweeping.visit, lambda: session.out.append(session.replies.number(sweeping.total))
-    ).step(now_ms)
+    ).visit_some(now_ms)
 
 
 def status(session: Session, request: memcache.Status, now_ms: int) -> None:

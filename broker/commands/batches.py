@@ -40,17 +40,17 @@ class BatchCommand(Generic[T]):
         self._most = most
         self._fail = fail
 
-    def step(self, now_ms: int) -> None:
+    def visit_some(self, now_ms: int) -> None:
         """Visit as many queues as one turn allows."""
         if self._fail is None:
-            self._step(now_ms)
+            self._visit_some(now_ms)
             return
         try:
-            self._step(now_ms)
+            self._visit_some(now_ms)
         except Exception as error:
             self._fail(error, now_ms)
 
-    def _step(self, now_ms: int) -> None:
+    def _visit_some(self, now_ms: int) -> None:
         share = Share(self._session.broker)
         for done in range(self._most):
             if not self._left or self._session.out_bytes > OUT_BYTES_PER_TURN or (done and share.is_spent):
@@ -58,13 +58,13 @@ class BatchCommand(Generic[T]):
             at = self._left[0]
             if not self._visit(at, now_ms):  # the visit has used up its share already
                 if isinstance(at, Queue) and at.is_unsettled:
-                    self._session.retry_after_sweep(at, self.step)
+                    self._session.retry_after_sweep(at, self.visit_some)
                 else:
-                    self._session.yield_turn(self.step)
+                    self._session.yield_turn(self.visit_some)
                 return
             self._left.popleft()
         if self._left:
-            self._session.yield_turn(self.step)
+            self._session.yield_turn(self.visit_some)
         else:
             self._finish()
 
@@ -86,22 +86,22 @@ class PieceCommand:
         self._finish = finish
         self._fail = fail
 
-    def step(self, now_ms: int) -> None:
+    def make_some(self, now_ms: int) -> None:
         """Make as many pieces as one turn allows."""
         if self._fail is None:
-            self._step(now_ms)
+            self._make_some(now_ms)
             return
         try:
-            self._step(now_ms)
+            self._make_some(now_ms)
         except Exception as error:
             self._fail(error, now_ms)
 
-    def _step(self, now_ms: int) -> None:
+    def _make_some(self, now_ms: int) -> None:
         session = self._session
         share = Share(session.broker)
         for _ in self._pieces:
             if share.is_spent or session.out_bytes > OUT_BYTES_PER_TURN:
-                session.yield_turn(self.step)
+                session.yield_turn(self.make_some)
                 return
         self._finish(now_ms)
 

@@ -74,7 +74,7 @@ class _Search:
             self._found = [0]
             self._finish(now_ms)
         else:
-            PieceCommand(self._session, self._look(), self._finish).step(now_ms)
+            PieceCommand(self._session, self._look(), self._finish).make_some(now_ms)
 
     def _look(self) -> Iterator[None]:
         wanted = self._request.id

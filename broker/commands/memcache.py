@@ -126,7 +126,7 @@ def flush_all(session: Session, request: memcache.FlushAll, now_ms: int) -> None
         elif not request.noreply:
             session.out.append(session.replies.flushed_all)
 
-    flush_each(session, now_ms, finish).step(now_ms)
+    flush_each(session, now_ms, finish).visit_some(now_ms)
 
 
 def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> BatchCommand[Queue]:
@@ -176,7 +176,7 @@ def monitor(session: Session, request: memcache.Monitor, now_ms: int) -> None:
         return
     limit = session.max_open_reads
     most = limit if request.max_items is None else request.max_items
-    MonitorCommand(session, queue, now_ms + request.wait_ms, most, show, finish).step(now_ms)
+    MonitorCommand(session, queue, now_ms + request.wait_ms, most, show, finish).send_some(now_ms)
 
 
 def confirm_many(session: Session, request: memcache.Confirm, now_ms: int) -> None:
@@ -199,7 +199,7 @@ def touch(session: Session, request: memcache.Touch, now_ms: int) -> None:
         if not request.noreply:
             session.out.append(session.replies.touched if open_still else session.replies.not_found)
 
-    PieceCommand(session, pieces(), finish).step(now_ms)
+    PieceCommand(session, pieces(), finish).make_some(now_ms)
 
 
 def version(session: Session, request: memcache.Version, now_ms: int) -> None:

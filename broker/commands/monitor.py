@@ -39,17 +39,17 @@ class MonitorCommand:
         self.finish = finish
         session.broker.counters.cmd_monitor += 1
 
-    def step(self, now_ms: int) -> None:
+    def send_some(self, now_ms: int) -> None:
         """Send the items that are there; then wait for more, yield to other clients, or end."""
         session, queue = self.session, self.queue
         last = max(0, self.left - ITEMS_PER_TURN)
         while self._may_take(now_ms):
             if session.out_bytes > OUT_BYTES_PER_TURN or self.left <= last:
-                session.yield_turn(self.step)
+                session.yield_turn(self.send_some)
                 return
             taken = queue.open(now_ms)
             if taken is None and queue.is_unsettled:
-                session.retry_after_sweep(queue, self.step)
+                session.retry_after_sweep(queue, self.send_some)
                 return
             if taken is None and queue.count_waiters() >= queue.config.max_waiters:
                 break
@@ -77,7 +77,7 @@ class MonitorCommand:
             self.finish()
             return
         self._send(taken)
-        self.step(now_ms)
+        self.send_some(now_ms)
 
     def _send(self, taken: Delivery) -> None:
         counters = self.session.broker.counters

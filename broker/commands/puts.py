@@ -103,7 +103,7 @@ class PutBatch:
         self.finish = finish
         self.stored = 0
 
-    def step(self, now_ms: int) -> None:
+    def store_some(self, now_ms: int) -> None:
         """Store a turn's share of the items. Never raises Later: the items that are stored already must not be stored
         again.
         """
@@ -128,7 +128,7 @@ class PutBatch:
             if self.stored < len(items) and self.session.cancel_yield():
                 wide += 1  # it went to many queues, each of which writes its copy this turn
         if self.stored < len(items):
-            self.session.yield_turn(self.step)
+            self.session.yield_turn(self.store_some)
         else:
             self.finish(self.stored, None)
 

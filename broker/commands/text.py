@@ -45,7 +45,7 @@ def put(session: Session, request: text.TextPut, now_ms: int) -> None:
             session.out.append(replies.error(refused.why))
 
     expires_ms = 0 if request.ttl_ms is None else session.calendar.end_of_life(now_ms, request.ttl_ms)
-    puts.PutBatch(session, request.queue, request.items, expires_ms, finish).step(now_ms)
+    puts.PutBatch(session, request.queue, request.items, expires_ms, finish).store_some(now_ms)
 
 
 def get(session: Session, request: text.TextGet, now_ms: int) -> None:
@@ -128,7 +128,7 @@ def monitor(session: Session, request: text.TextMonitor, now_ms: int) -> None:
     def show_one(taken: Delivery) -> None:
         show(session, taken)
 
-    MonitorCommand(session, queue, now_ms + request.wait_ms, limit, show_one, finish).step(now_ms)
+    MonitorCommand(session, queue, now_ms + request.wait_ms, limit, show_one, finish).send_some(now_ms)
 
 
 def confirm_some(session: Session, request: text.TextConfirm, now_ms: int) -> None:

@@ -53,7 +53,7 @@ def put(session: Session, call: thrift.ThriftPut, now_ms: int) -> None:
             session.out.append(replies.failure(call, refused.why))
 
     expires_ms = 0 if call.ttl_ms is None else session.calendar.end_of_life(now_ms, call.ttl_ms)
-    puts.PutBatch(session, call.queue, call.items, expires_ms, finish).step(now_ms)
+    puts.PutBatch(session, call.queue, call.items, expires_ms, finish).store_some(now_ms)
 
 
 class ItemCollector:
@@ -71,7 +71,7 @@ class ItemCollector:
         self.bytes = 0
         self._keeps = not call.auto_abort_ms and call.wait_ms > 0 and call.max_items > 1
 
-    def step(self, now_ms: int) -> None:
+    def collect_some(self, now_ms: int) -> None:
         session, queue, opens = self.session, self.queue, self._keeps or self.call.auto_abort_ms != 0
         while self._wants_more():
             taken = queue.open(now_ms) if opens else queue.remove_head(now_ms)
@@ -91,7 +91,7 @@ class ItemCollector:
         queue = queue_for(self.session, self.call, self.call.queue, now_ms)
         if queue is not None:
             self.queue = queue
-            self.step(now_ms)
+            self.collect_some(now_ms)
 
     def _wants_more(self) -> bool:
         session, call = self.session, self.call
@@ -109,7 +109,7 @@ class ItemCollector:
         if taken is None or access.read_refusal(self.session, self.queue):
             self._answer()
         else:
-            self.step(now_ms)
+            self.collect_some(now_ms)
 
     def _note(self, taken: Delivery, now_ms: int) -> None:
         number = 0
@@ -162,7 +162,7 @@ def get(session: Session, call: thrift.ThriftGet, now_ms: int) -> None:
     if why := access.crowd_refusal(session, queue, now_ms, opens=call.auto_abort_ms != 0, waits=call.wait_ms > 0):
         session.out.append(replies.failure(call, why))
     else:
-        ItemCollector(session, call, queue, now_ms).step(now_ms)
+        ItemCollector(session, call, queue, now_ms).collect_some(now_ms)
 
 
 def queue_for(
@@ -202,14 +202,14 @@ class LeaseBatch:
         self._count_max = count_max
         self._at = self._count = 0
 
-    def step(self, now_ms: int) -> None:
+    def end_some(self, now_ms: int) -> None:
         session, leases = self._session, self._session.broker.leases
         until = self._at + self._count_max
         popped = [leases.pop_of(number, self._call.queue) for number in self._numbers[self._at : until]]
         self._count += self._end([lease for lease in popped if lease is not None], now_ms)
         self._at = until
         if until < len(self._numbers):
-            session.yield_turn(self.step)
+            session.yield_turn(self.end_some)
             return
         if len(self._numbers) > ITEMS_AT_ONCE:
             session.yield_turn()
@@ -225,7 +225,7 @@ def confirm(session: Session, call: thrift.ThriftConfirm, now_ms: int) -> None:
             session.depend_on(lease.queue)
         return len(ended)
 
-    LeaseBatch(session, call, call.ids, end, LEASES_PER_TURN).step(now_ms)
+    LeaseBatch(session, call, call.ids, end, LEASES_PER_TURN).end_some(now_ms)
 
 
 def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
@@ -258,9 +258,9 @@ def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
             session.log_last_delivery(queue, taken, fate, now_ms)
 
     if len(call.ids) <= LEASES_PER_TURN:
-        LeaseBatch(session, call, call.ids[::-1], end, LEASES_PER_TURN).step(now_ms)
+        LeaseBatch(session, call, call.ids[::-1], end, LEASES_PER_TURN).end_some(now_ms)
     else:
-        LeaseBatch(session, call, call.ids[::-1], hand_over, LEASES_HANDED_PER_TURN).step(now_ms)
+        LeaseBatch(session, call, call.ids[::-1], hand_over, LEASES_HANDED_PER_TURN).end_some(now_ms)
 
 
 def peek(session: Session, call: thrift.ThriftPeek, now_ms: int) -> None:
@@ -316,7 +316,7 @@ def flush_all(session: Session, call: thrift.ThriftFlushAll, now_ms: int) -> Non
         why = access.blocked_queues(session)
         session.out.append(replies.failure(call, why) if why else replies.done(call))
 
-    flush_each(session, now_ms, finish).step(now_ms)
+    flush_each(session, now_ms, finish).visit_some(now_ms)
 
 
 def delete(session: Session, call: thrift.ThriftDelete, now_ms: int) -> None:

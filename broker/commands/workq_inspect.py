@@ -65,7 +65,7 @@ def queues(session: Session, request: workq.InspectQueues, now_ms: int) -> None:
     def show(now_ms: int) -> None:
         session.out.append(replies.objects(blocks))
 
-    PieceCommand(session, pieces(), show, partial(refuse_failed, session, "inspect queues")).step(now_ms)
+    PieceCommand(session, pieces(), show, partial(refuse_failed, session, "inspect queues")).make_some(now_ms)
 
 
 def server(session: Session, request: workq.InspectServer, now_ms: int) -> None:

@@ -40,7 +40,7 @@ class PackScheduler:
 
     @property
     def is_busy(self) -> bool:
-        """True if `step` has something to do at once."""
+        """True if `run_slice` has something to do at once."""
         pack = self._pack
         if pack is None:
             return bool(self._wanted) or self._is_behind
@@ -75,14 +75,14 @@ class PackScheduler:
             self._wanted[log] = last
             self.is_quiet = False
 
-    def step(self, now_ms: int) -> None:
+    def run_slice(self, now_ms: int) -> None:
         """Do a moment's work. Raises JournalFailure."""
         if self._pack is None and self._wanted:
             log = next(iter(self._wanted))
             self._pack = Pack(log, self._wanted.pop(log), self._tasks.submit)
         pack = self._pack
         if pack is not None:
-            pack.step(now_ms)
+            pack.run_slice(now_ms)
             if pack.is_over:
                 self._end(pack, now_ms)
 

@@ -13,11 +13,11 @@ QUEUES_PER_STEP = 4
 
 
 class ReadAhead:
-    """The queues whose items are read ahead. `step` is called in every turn."""
+    """The queues whose items are read ahead. `decode_some` is called in every turn."""
 
     def __init__(self, tasks: TaskQueue) -> None:
         self._tasks = tasks
-        self.pending: dict[Queue, None] = {}  # queues for which `step` has something to do at once
+        self.pending: dict[Queue, None] = {}  # queues for which `decode_some` has something to do at once
         self._failed: set[Queue] = set()  # a get reads their items and reports the error
         self._reading: dict[Queue, None] = {}
 
@@ -36,7 +36,7 @@ class ReadAhead:
         self._failed.discard(queue)
         self.look(queue)
 
-    def step(self) -> None:
+    def decode_some(self) -> None:
         """Decode a slice for a few queues, in turns. A queue that cannot be read waits until a client asks for it."""
         for queue in list(self.pending)[:QUEUES_PER_STEP]:
             del self.pending[queue]

@@ -58,7 +58,7 @@ class MaintenanceScheduler:
         group.on_refused = lambda path, error, now_ms: _report_refused(limited, path, error, now_ms)
         self._sealing: dict[Log, None] = {}  # rotating journals: the files up to there are packed then
         self.waiting = self.read_ahead.pending, self.deferred_free.left, self._sealing
-        """The lists of work. If all are empty and no pack is under way, `step` has nothing to do."""
+        """The lists of work. If all are empty and no pack is under way, `run_slices` has nothing to do."""
 
     def adopt(self, queue: Queue) -> None:
         """Take care of `queue`, which is served from now on."""
@@ -101,15 +101,15 @@ class MaintenanceScheduler:
 
     @property
     def is_busy(self) -> bool:
-        """True if `step` has something to do at once."""
+        """True if `run_slices` has something to do at once."""
         return bool(self.read_ahead.pending or self.deferred_free.left) or self.packs.is_busy
 
-    def step(self, now_ms: int) -> None:
+    def run_slices(self, now_ms: int) -> None:
         """Do a few slices of the work that is due. Raises JournalFailure."""
         if self.read_ahead.pending:
-            self.read_ahead.step()
+            self.read_ahead.decode_some()
         if self.deferred_free.left:
-            self.deferred_free.step()
+            self.deferred_free.free_some()
         if self._sealing:
             for log in [log for log in self._sealing if not log.seal_wanted]:
                 del self._sealing[log]
@@ -118,7 +118,7 @@ class MaintenanceScheduler:
         if packs.is_quiet:
             return
         if packs.is_busy:
-            packs.step(now_ms)
+            packs.run_slice(now_ms)
         for log in packs.done():
             self._look_whether_empty(log, now_ms)
         for log in packs.rested(now_ms):
@@ -203,7 +203,7 @@ class MaintenanceScheduler:
         Everything is written. Raises JournalFailure.
         """
         if self.packs.waits_for(log):
-            self.packs.step(now_ms)
+            self.packs.run_slice(now_ms)
         else:
             self._look_again(log, now_ms)
 

@@ -70,7 +70,7 @@ class RunningAbort:
         self._finish = finish
         self._aborted = 0
 
-    def step(self, now_ms: int) -> None:
+    def abort_some(self, now_ms: int) -> None:
         """Give back a turn's share of the reads."""
         session, left = self._session, self._left
         by_queue: dict[Queue, list[Delivery]] = {}
@@ -84,7 +84,7 @@ class RunningAbort:
                 session.log_last_delivery(queue, taken, fate, now_ms)
             session.depend_on(queue)
         if left:
-            session.yield_turn(self.step)
+            session.yield_turn(self.abort_some)
             return
         session.log_event("reads.aborted", now_ms, reads=self._aborted)
         name, client = self._about

@@ -169,7 +169,7 @@ class TransferOperation(Operation):
             if self.ended_ms:
                 break
             if self._ready:
-                work += self._step(now_ms) * WORK_PER_ITEM
+                work += self._advance_slices(now_ms) * WORK_PER_ITEM
             elif self._is_all_begun or not self._may_begin():
                 break
             elif self._file is not None and self._file.is_lost:
@@ -182,7 +182,7 @@ class TransferOperation(Operation):
 
     slices_per_step = 1  # more where slices are small
 
-    def _step(self, now_ms: int) -> int:
+    def _advance_slices(self, now_ms: int) -> int:
         """Do the next step of a slice, or of several that are no more than one together. Returns how many items they
         have.
         """

@@ -83,7 +83,7 @@ class Pack:
         self._reader = ReadBehind(log.segments, self._line)
         self._encoder = Encoder(log.config.journal_dialect)
 
-    def step(self, now_ms: int) -> None:
+    def run_slice(self, now_ms: int) -> None:
         """Do a slice of the work, if there is any to be done now."""
         try:
             if self.stage is Stage.WRITING:
@@ -99,7 +99,7 @@ class Pack:
 
     @property
     def is_idle(self) -> bool:
-        """True if `step` has nothing to do before a task or a sync ends."""
+        """True if `run_slice` has nothing to do before a task or a sync ends."""
         return self.stage is Stage.WAITING
 
     @property

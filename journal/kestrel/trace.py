@@ -141,7 +141,7 @@ class KestrelTrace:
             try:
                 while at < len(piece):
                     record = decode(piece, at, len(piece), rest_bytes)
-                    yield self._step(record, offset + at, record.stop - at, offset)
+                    yield self._follow_record(record, offset + at, record.stop - at, offset)
                     at = record.stop
             except NeedMore:
                 if not rest_bytes:
@@ -153,7 +153,7 @@ class KestrelTrace:
             offset += at
             want = PIECE_BYTES if at else 2 * want
 
-    def _step(self, record: Record, at: int, size: int, offset: int) -> Step:
+    def _follow_record(self, record: Record, at: int, size: int, offset: int) -> Step:
         op, events, items = record.op, list[Event](), list[TracedItem]()
         name = "DUMP" if record.listed is not None else "CON" if op == STATE_DUMP else NAMES.get(op, "ADD")
         self.records[name] += 1

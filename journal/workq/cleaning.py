@@ -49,7 +49,7 @@ class CleaningResult(Struct):
 
 class Cleaner:
     """The cleaner of a command log. It runs a round every `every_ms`; 0: never. `tell` gets the result of each round.
-    The caller runs `step` at `next_ms`.
+    The caller runs `run_slice` at `next_ms`.
     """
 
     def __init__(self, log: CmdLog, jobs: Jobs, every_ms: int, tell: Callable[[CleaningResult], None]) -> None:
@@ -82,7 +82,7 @@ class Cleaner:
         return self._round is None
 
     def next_ms(self) -> int:
-        """Return when to call `step` next; NEVER_MS while a sync is waited for."""
+        """Return when to call `run_slice` next; NEVER_MS while a sync is waited for."""
         if self._round is None:
             return self._due_ms
         return NEVER_MS if self._waits else self._now_ms
@@ -91,7 +91,7 @@ class Cleaner:
     def _waits(self) -> bool:
         return self._rewrite is not None and self._rewrite.waits
 
-    def step(self, now_ms: int) -> None:
+    def run_slice(self, now_ms: int) -> None:
         """Do a slice of work, if any is due. A full disk or a read error ends the round; the log goes on."""
         self._now_ms = now_ms
         if self._round is None:

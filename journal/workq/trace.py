@@ -115,7 +115,7 @@ class CmdLogTrace:
         for data, frames, base in reader.pieces():
             for at, start, end in frames:
                 try:
-                    step = self._step(name, base, data, (at, start, end))
+                    step = self._follow_record(name, base, data, (at, start, end))
                 except Corrupt as error:
                     self.flaws.append((name, Flaw(base + at, end - at, error.why)))
                     continue
@@ -129,7 +129,7 @@ class CmdLogTrace:
         """Return the whole record, as it stands in the file."""
         return self._fs.read(f"{self._folder}/{step.file}", step.at, step.size)
 
-    def _step(self, name: str, base: int, data: bytes, frame: tuple[int, int, int]) -> JobStep:
+    def _follow_record(self, name: str, base: int, data: bytes, frame: tuple[int, int, int]) -> JobStep:
         """Decode a record. Raises Corrupt for an invalid command."""
         at, start, end = frame
         stop = end - CRC_BYTES

@@ -192,7 +192,7 @@ class ScalaParser:
     def _sum(self) -> Value:
         found = self._product()
         while self._next.text in ("+", "-"):
-            sign = self._step().text
+            sign = self._pop_token().text
             self._skip_ends()
             found = _calculated(found, sign, self._product())
         return found
@@ -200,7 +200,7 @@ class ScalaParser:
     def _product(self) -> Value:
         found = self._postfix()
         while self._next.text in ("*", "/"):
-            sign = self._step().text
+            sign = self._pop_token().text
             self._skip_ends()
             found = _calculated(found, sign, self._postfix())
         return found
@@ -209,15 +209,15 @@ class ScalaParser:
         found = self._primary()
         units = UNITS_OF_TIME | UNITS_OF_SIZE
         while (isinstance(found, int | float) and self._next.text in units) or self._accept_later("."):
-            found = _with_unit(found, self._step().text)
+            found = _with_unit(found, self._pop_token().text)
         return found
 
     def _primary(self) -> Value:
         token = self._next
         if token.kind == "string":
-            return _text_of(self._step().text)
+            return _text_of(self._pop_token().text)
         if token.kind == "number":
-            return _number_of(self._step().text)
+            return _number_of(self._pop_token().text)
         if self._accept("-"):
             found = self._primary()
             return -found if isinstance(found, int | float) else Unknown()
@@ -232,7 +232,7 @@ class ScalaParser:
         return Unknown()
 
     def _name(self) -> Value:
-        name = self._step().text
+        name = self._pop_token().text
         if name in ("true", "false"):
             return name == "true"
         if name in ("None", "Nil"):
@@ -243,7 +243,7 @@ class ScalaParser:
             return self._rest_of_list()
         while self._next.text == "." and self._tokens[self._at + 1].kind == "name" and name not in self._named:
             self._at += 1
-            name += f".{self._step().text}"
+            name += f".{self._pop_token().text}"
         if name in ENDLESS:
             return Nothing()
         if self._next.text in ("(", "["):
@@ -284,7 +284,7 @@ class ScalaParser:
         """Return a name with dots; empty if there is none."""
         parts = list[str]()
         while self._next.kind == "name":
-            parts.append(self._step().text.strip("`"))
+            parts.append(self._pop_token().text.strip("`"))
             if not (self._next.text == "." and self._tokens[self._at + 1].kind == "name"):
                 break
             self._at += 1
@@ -296,7 +296,7 @@ class ScalaParser:
     def _next(self) -> Token:
         return self._tokens[self._at]
 
-    def _step(self) -> Token:
+    def _pop_token(self) -> Token:
         token = self._next
         self._at += bool(token.kind)
         return token

@@ -106,7 +106,7 @@ def pack_unsafe() -> Any:
 
         return step
 
-    return replaced(Pack, "step", make)
+    return replaced(Pack, "run_slice", make)
 
 
 @mutant("the old files go before their pack is in place", "packing")

@@ -323,13 +323,13 @@ def test_a_look_sweeps_no_queue_and_learns_from_the_sweep_that_it_asked_for(monk
     queue = world.broker.queues.find("small")
     assert queue is not None
     sweeps: list[int] = []
-    right = type(queue.sweeping).step
+    right = type(queue.sweeping).sweep_some
 
     def step(self: Sweep, queue: Queue, now_ms: int, count_max: int) -> int:
         sweeps.append(now_ms)
         return right(self, queue, now_ms, count_max)
 
-    monkeypatch.setattr(Sweep, "step", step)
+    monkeypatch.setattr(Sweep, "sweep_some", step)
     for _ in range(3):
         assert ReasonName.QUEUE_FULL not in told(world) and not sweeps, "it is not known whether some have expired"
     world.turn(100)

@@ -74,9 +74,9 @@ def test_what_is_abandoned_is_freed_a_number_a_step(kind: str) -> None:
         items = OrderedDict((number, taken(number)) for number in range(count))
     deferred_free = DeferredFree()
     deferred_free.add(items, count)
-    deferred_free.step()
+    deferred_free.free_some()
     assert len(items) == 10
-    deferred_free.step()
+    deferred_free.free_some()
     assert not items and not deferred_free.left
 
 
@@ -84,7 +84,7 @@ def test_large_items_are_freed_a_few_megabytes_a_step() -> None:
     items = deque([Item(bytes(BYTES_PER_STEP // 2), NOW_MS) for _ in range(5)])
     deferred_free = DeferredFree()
     deferred_free.add(items, 5 * BYTES_PER_STEP // 2)
-    deferred_free.step()
+    deferred_free.free_some()
     assert len(items) == 3
 
 
@@ -98,7 +98,7 @@ def test_pieces_of_a_stream_are_freed_in_steps_that_need_not_end_with_a_piece() 
     pieces = [[Numbered(b"x", NOW_MS)] * (ITEMS_PER_STEP // 2 + 1) for _ in range(3)]
     deferred_free = DeferredFree()
     deferred_free.add_pieces(pieces)
-    deferred_free.step()
+    deferred_free.free_some()
     assert sum(map(len, pieces)) == 3 * (ITEMS_PER_STEP // 2 + 1) - ITEMS_PER_STEP
 
 

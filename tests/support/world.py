@@ -27,7 +27,7 @@ class World(SimWorld):
             super().do_tasks()
             if not upkeep.is_busy:
                 return
-            upkeep.step(self.now_ms)
+            upkeep.run_slices(self.now_ms)
         raise AssertionError("tasks without end")
 
     def crash(self, how: Crash | Choose) -> World:

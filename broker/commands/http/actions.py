@@ -681,7 +681,7 @@ def _abort_each(
     def finish(count: int) -> None:
         exchange.json({"aborted": count})
 
-    changes.RunningAbort(exchange.session, left, finish, queue, client).step(now_ms)
+    changes.RunningAbort(exchange.session, left, finish, queue, client).abort_some(now_ms)
 
 
 def delete(exchange: Exchange, now_ms: int) -> None:

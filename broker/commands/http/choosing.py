@@ -117,4 +117,4 @@ def _search(
         else:
             exchange.fail(error, now_ms)
 
-    PieceCommand(exchange.session, search.pieces(), finish, fail).step(now_ms)
+    PieceCommand(exchange.session, search.pieces(), finish, fail).make_some(now_ms)

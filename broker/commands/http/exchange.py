@@ -131,7 +131,7 @@ class Exchange:
     def add_each(self, pieces: Iterator[bytes]) -> None:
         """Send pieces with `add`, each made when it is its turn, as many in a turn as it has time for; then `end`."""
         work = PieceCommand(self.session, map(self.add, pieces), lambda now_ms: self.end(), self.fail)
-        self.session.yield_turn(work.step)
+        self.session.yield_turn(work.make_some)
 
     def end(self) -> None:
         self._held.append(replies.last_chunk(self.request))

@@ -90,7 +90,7 @@ def show_stats(exchange: Exchange, now_ms: int) -> None:
     def finish() -> None:
         exchange.session.yield_turn(exchange.guarded(send))  # the server's part is as long as that of some queues
 
-    BatchCommand(exchange.session, queues, look, finish, QUEUES_PER_TURN).step(now_ms)
+    BatchCommand(exchange.session, queues, look, finish, QUEUES_PER_TURN).visit_some(now_ms)
 
 
 def _of(broker: Broker, queue: Queue, now_ms: int) -> list[tuple[str, object]]:

@@ -73,7 +73,7 @@ def queues(exchange: Exchange, now_ms: int) -> None:
         exchange.end()
 
     exchange.begin(replies.JSON)
-    BatchCommand(exchange.session, names, show, finish, VIEWS_PER_TURN, exchange.fail).step(now_ms)
+    BatchCommand(exchange.session, names, show, finish, VIEWS_PER_TURN, exchange.fail).visit_some(now_ms)
 
 
 def queue(exchange: Exchange, now_ms: int) -> None:
@@ -123,7 +123,7 @@ def open_reads(exchange: Exchange, now_ms: int) -> None:
             exchange.json(views.open_reads(exchange.broker, found, now_ms, offset, limit, holders))
 
         search = views.find_holders(exchange.broker, found, holders)
-        PieceCommand(exchange.session, search, show, exchange.fail).step(now_ms)
+        PieceCommand(exchange.session, search, show, exchange.fail).make_some(now_ms)
 
 
 def waiters(exchange: Exchange, now_ms: int) -> None:
@@ -226,15 +226,15 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
 
     collect = BatchCommand(exchange.session, broker.queues, look, send, METRICS_PER_TURN, exchange.fail)
     if named.are_all:
-        collect.step(now_ms)
+        collect.visit_some(now_ms)
         return
 
     def decide() -> None:
         named.decide()
-        exchange.session.yield_turn(collect.step)
+        exchange.session.yield_turn(collect.visit_some)
 
     ranking = BatchCommand(exchange.session, broker.queues, named.look, decide, RANKED_PER_TURN, exchange.fail)
-    ranking.step(now_ms)
+    ranking.visit_some(now_ms)
 
 
 def find_operation(exchange: Exchange) -> Operation | None:

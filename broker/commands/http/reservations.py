@@ -101,7 +101,7 @@ def reserve(exchange: Exchange, now_ms: int) -> None:
         raise BadBody(f"one item at a time goes with accept: {RAW}")
     if not 0 <= body.wait_ms <= WAIT_MS_MAX:
         raise BadBody(f"wait_ms is a number from 0 to {WAIT_MS_MAX}")
-    _Reservation(exchange, body, _timeout_ms(body.timeout_ms), now_ms + body.wait_ms).step(now_ms)
+    _Reservation(exchange, body, _timeout_ms(body.timeout_ms), now_ms + body.wait_ms).reserve_or_wait(now_ms)
 
 
 def wants_bytes(exchange: Exchange) -> bool:
@@ -126,7 +126,7 @@ class _Reservation:
         self._found: list[tuple[str, int, Delivery]] = []  # token, end, read
         self._bytes = 0
 
-    def step(self, now_ms: int) -> None:
+    def reserve_or_wait(self, now_ms: int) -> None:
         """Take what is there, or wait for the first item. Raises Later, and nothing has been taken."""
         exchange, session = self._exchange, self._exchange.session
         queue = self._queue(now_ms)
@@ -134,7 +134,7 @@ class _Reservation:
             return
         taken = queue.open(now_ms)
         if taken is None and queue.is_unsettled:
-            session.retry_after_sweep(queue, exchange.guarded(self.step))
+            session.retry_after_sweep(queue, exchange.guarded(self.reserve_or_wait))
         elif taken is None and now_ms < self._until_ms:
             session.park(queue, self._until_ms, exchange.guarded(self._deliver), opens=True, peeks=False)
         else:

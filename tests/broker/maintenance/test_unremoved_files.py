@@ -188,7 +188,7 @@ def test_many_failed_packs_are_looked_at_a_few_a_turn(monkeypatch: pytest.Monkey
     for ms in (RETRY_MS - 1, 1, 1, 1, 1):
         world.now_ms += ms
         looked.append([])
-        upkeep.step(world.now_ms)
+        upkeep.run_slices(world.now_ms)
         assert upkeep.is_busy == (0 < sum(map(len, looked)) < len(logs))
     assert list(map(len, looked)) == [0, LOOKS_PER_TURN, LOOKS_PER_TURN, LOOKS_PER_TURN, 50 - 3 * LOOKS_PER_TURN]
     assert {log for each in looked for log in each} == {*logs} and upkeep.packs.is_quiet

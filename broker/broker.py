@@ -559,7 +559,7 @@ class Broker:
 
     def finish_task(self, task: BackgroundTask, now_ms: int) -> None:
         """Finish `task`, which has run. Raises JournalFailure or OSError: the process must end."""
-        self.maintenance.tasks.finish(task, now_ms)
+        self.maintenance.tasks.finish_task(task, now_ms)
         if self.deletions.postponed:
             self.deletions.carry_out(now_ms)
 

@@ -346,7 +346,7 @@ class TransferRecovery:
         for intent in sorted(intents, key=lambda intent: (steps_past(last, intent.xid), intent.begin)):
             fate = found[intent.begin]
             try:
-                if not self._finish(source, intent, fate, last, now_ms):
+                if not self._finish_intent(source, intent, fate, last, now_ms):
                     kept.append(intent)
             except OSError as error:
                 self.report(Level.WARNING, "transfer.kept", source=name, why=str(error))
@@ -354,7 +354,7 @@ class TransferRecovery:
                     kept.append(replace(intent, fate=fate))
         return kept
 
-    def _finish(self, source: Queue, intent: Intent, fate: Fate | None, last: int, now_ms: int) -> bool:
+    def _finish_intent(self, source: Queue, intent: Intent, fate: Fate | None, last: int, now_ms: int) -> bool:
         """Finish an intent; return whether it has ended. `last`: the last transaction that the journal knew of. Raises
         OSError.
         """

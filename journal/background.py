@@ -53,7 +53,7 @@ class TaskQueue:
         self._running[task] = None
         return [task]
 
-    def finish(self, task: BackgroundTask, now_ms: int) -> None:
+    def finish_task(self, task: BackgroundTask, now_ms: int) -> None:
         """Finish `task`, which has run."""
         if task in self._running:
             del self._running[task]
@@ -68,7 +68,7 @@ class TaskQueue:
         """Have `task` done before going on, because the server stops: nothing else may wait for a thread."""
         if task in self._running:
             self.wait_for(task)
-            self.finish(task, now_ms)
+            self.finish_task(task, now_ms)
             return
         for waiting in (self._urgent, self._waiting, self._idle):
             if task in waiting:

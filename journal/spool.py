@@ -195,7 +195,7 @@ class Spool:
         if not self.failed_sync.exists:
             return
         try:
-            self.failed_sync.finish()
+            self.failed_sync.finish_renewal()
         except (OSError, JournalFailure) as error:
             raise self._unrenewed(error) from error
 

@@ -756,7 +756,7 @@ class Hub:
             connection.enter(DRAINING if connection.state is OPEN else FLUSHING)
             connection.session.close(now_ms)
         if connection.state in (DRAINING, FLUSHING) and connection.owes_nothing:
-            self._finish(connection, now_ms)
+            self._end_connection(connection, now_ms)
         elif connection.session.backlog and connection.may_continue:
             self._backlogged[connection] = None
         self._watch(connection, now_ms)
@@ -802,7 +802,7 @@ class Hub:
         if connection.session.backlog:
             self._backlogged[connection] = None
 
-    def _finish(self, connection: Connection, now_ms: int) -> None:
+    def _end_connection(self, connection: Connection, now_ms: int) -> None:
         """Close after all replies have left, or shut our side and wait until the client has closed its own."""
         if connection.state is FLUSHING:
             self.drop(connection, now_ms)

@@ -72,9 +72,9 @@ class _Search:
         held = self._session.reads.get(self._request.queue)
         if held and held[0][1].id == self._request.id and len(held) == 1:  # most clients have one
             self._found = [0]
-            self._finish(now_ms)
+            self._end_found(now_ms)
         else:
-            PieceCommand(self._session, self._look(), self._finish).make_some(now_ms)
+            PieceCommand(self._session, self._look(), self._end_found).make_some(now_ms)
 
     def _look(self) -> Iterator[None]:
         wanted = self._request.id
@@ -93,7 +93,7 @@ class _Search:
             if at % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
                 yield
 
-    def _finish(self, now_ms: int) -> None:
+    def _end_found(self, now_ms: int) -> None:
         session, request = self._session, self._request
         if self._is_anothers:
             why = f"item {request.id} of {request.queue} is open on another connection, only that one can end its read"

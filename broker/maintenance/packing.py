@@ -97,7 +97,7 @@ class PackScheduler:
         """
         for log in self._refused.due(now_ms, FINISHED_AT_ONCE - len(self._finishing)):
             if not self._is_packing(log):  # otherwise the end of that pack is the next try
-                self._finish(log, now_ms)
+                self._finish_pack(log, now_ms)
         found = self._failed.due(now_ms, LOOKS_PER_TURN)
         may_finish = len(self._finishing) < FINISHED_AT_ONCE  # otherwise the end of a task brings the next turn
         self._is_behind = self._failed.is_due(now_ms) or (may_finish and self._refused.is_due(now_ms))
@@ -112,7 +112,7 @@ class PackScheduler:
             self._refused.soon(log)
             self.is_quiet = False
 
-    def _finish(self, log: Log, now_ms: int) -> None:
+    def _finish_pack(self, log: Log, now_ms: int) -> None:
         left = log.unfinished
         assert left is not None
         covered = log.segments.sealed[:1]  # the file is about to be renamed

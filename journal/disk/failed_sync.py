@@ -166,7 +166,7 @@ class FailedSyncMarker:
                     mark.is_torn = True
         return mark
 
-    def finish(self) -> None:
+    def finish_renewal(self) -> None:
         """Do the rest of what an earlier start had begun to rename and remove. It has to be renewed all the same: what
         seems to be done already may be done in the caches alone. Raises OSError, JournalFailure.
         """

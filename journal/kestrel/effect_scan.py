@@ -193,7 +193,7 @@ class EffectScan:
         self._absent += [(low, high)] if high != NO_SPAN[1] else []
         return at
 
-    def finish(self) -> SegmentEffect:
+    def final_effect(self) -> SegmentEffect:
         """Return the effect of what was read."""
         base = self.entry.line or 0
         gone = self._taken if self._known else 0

@@ -131,7 +131,7 @@ class Recovery:
         files.temps.clear()
         return refused
 
-    def finish(self, queue: str, files: Files) -> list[Damage]:
+    def finish_pack(self, queue: str, files: Files) -> list[Damage]:
         """Drop temporary files; put the newest pack in place of what it covers, unless it says nothing: then it is set
         aside. Safe to interrupt at every step. Raises OSError.
         """

@@ -291,7 +291,7 @@ class Rewrite:
             file.close()
         else:
             self.abandon()
-        yield from self._finish(size)
+        yield from self._finish_segment(size)
 
     def abandon(self) -> None:
         """Remove the successor; the segment stays as it is. Raises OSError."""
@@ -361,7 +361,7 @@ class Rewrite:
             return True
         return job.created_ns + min(self.log.aheads_ns) <= self.log.latest_ns
 
-    def _finish(self, size: int) -> Generator[None]:
+    def _finish_segment(self, size: int) -> Generator[None]:
         """Update what is known of the segment, and make the change durable before a newer segment is touched."""
         segment, log = self.segment, self.log
         if not self._kept:

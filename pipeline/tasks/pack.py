@@ -140,7 +140,7 @@ def _ready(disk: OsFs, path: str) -> Spool:
         why = left[0].work.value
         raise ValueError(f"the last server left work to finish in {path}: {why}; start it once, stop it, and try again")
     for queue, files in found.items():
-        spool.recovery.finish(queue, files)
+        spool.recovery.finish_pack(queue, files)
     return spool
 
 
@@ -153,7 +153,7 @@ def _put_in_place(spool: Spool, written: PackedFiles) -> Packed:
         raise PackMismatch(f"{temp} has changed since it was compared; the files of {written.queue} are as they were")
     spool.fs.rename(temp, f"{spool.folder}/{pack_name(written.queue, written.number)}")
     spool.fs.sync_folder(spool.folder)
-    spool.recovery.finish(written.queue, spool.listing().kestrel[written.queue])
+    spool.recovery.finish_pack(written.queue, spool.listing().kestrel[written.queue])
     return Packed(shown_name(written.queue), len(written.files), written.before_bytes, written.size, written.items)
 
 

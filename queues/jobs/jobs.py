@@ -231,7 +231,7 @@ class Jobs:
             self.journal.timed_out(job, now_ms)
             self.timers.set(job, job.limit_ms, now_ms)
             if job.attempts >= job.terms.attempts_max:
-                self._finish(job, FAILED, b"")
+                self._finish_job(job, FAILED, b"")
                 return
         job.become(PENDING)
         self._make_ready(job, now_ms)
@@ -253,7 +253,7 @@ class Jobs:
         if job.until_ms < NEVER_MS and not job.is_run:
             self.timers.set(job, job.limit_ms, now_ms)
         self._leave(job)
-        self._finish(job, COMPLETED if success else FAILED, result)
+        self._finish_job(job, COMPLETED if success else FAILED, result)
         return Finish.DONE
 
     def _may_try_again(self, job: Job) -> bool:
@@ -271,7 +271,7 @@ class Jobs:
             self.timers.set(job, job.limit_ms, now_ms)
             self._make_ready(job, now_ms)
 
-    def _finish(self, job: Job, state: JobState, result: bytes) -> None:
+    def _finish_job(self, job: Job, state: JobState, result: bytes) -> None:
         job.become(state)
         job.result = result
         watchers = self._watchers.pop(job.id, {})

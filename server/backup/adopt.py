@@ -241,7 +241,7 @@ def adopt(found: Survey, target: str, now_ms: int, progress: Progress) -> Adopte
         spool.open_again()
         try:
             with removed_if_refused(spool):
-                spool.finish()
+                spool.complete_spool()
         finally:
             spool.close()
     return proved

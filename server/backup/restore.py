@@ -26,7 +26,7 @@ CARRIED = (Work.TRANSFERS, Work.OPERATION)  # unfinished work that backups hold 
 
 class NewSpool:
     """A folder that is becoming a spool: new, empty, or left unfinished by an earlier attempt. It is locked, and marked
-    until `finish`. Raises BackupError.
+    until `complete_spool`. Raises BackupError.
     """
 
     def __init__(self, folder: str, size: int) -> None:
@@ -83,7 +83,7 @@ class NewSpool:
                 if name not in kept:
                     shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
 
-    def finish(self) -> None:
+    def complete_spool(self) -> None:
         """Make the complete copy a spool. Raises BackupError: then it has the mark, or the error says that it may not
         have it.
         """
@@ -187,7 +187,7 @@ def restore(store: Store, manifest: Manifest, folder: str, progress: Progress) -
             for file in manifest.files:
                 _write(store, file, spool, progress)
             left = _look_at_unfinished(spool)
-            spool.finish()
+            spool.complete_spool()
     finally:
         spool.close()
     return left

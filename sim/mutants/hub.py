@@ -150,7 +150,7 @@ def never_let_go() -> Any:
 
         return finish
 
-    return replaced(Hub, "_finish", make)
+    return replaced(Hub, "_end_connection", make)
 
 
 @mutant("a client that has shut its side is let go before it is answered", "hub")

@@ -15,7 +15,7 @@ def ends_oldest() -> Any:
     def make(right: Any) -> Any:
         def begin(self: _Search, now_ms: int) -> None:
             self._found = [0] if self._session.reads.get(self._request.queue) else []
-            self._finish(now_ms)
+            self._end_found(now_ms)
 
         return begin
 
@@ -36,7 +36,7 @@ def ends_anothers() -> Any:
 
         return finish
 
-    return replaced(_Search, "_finish", make)
+    return replaced(_Search, "_end_found", make)
 
 
 @mutant("the answer to an end by id does not wait for its sync", "hub-ids")
@@ -49,4 +49,4 @@ def answered_at_once() -> Any:
 
         return finish
 
-    return replaced(_Search, "_finish", make)
+    return replaced(_Search, "_end_found", make)

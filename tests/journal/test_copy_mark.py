@@ -66,7 +66,7 @@ def test_a_copy_whose_last_sync_fails_has_the_mark_and_the_error_says_where(
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(BackupError, match=f"cannot sync {tmp_path}/new/.staniel: {os.strerror(code)}; "):
-        spool.finish()
+        spool.complete_spool()
     assert is_unfinished(str(tmp_path / "new"))
     with pytest.raises(SpoolError, match="copy it again"):
         check_version(spool.fs, str(tmp_path / "new"))

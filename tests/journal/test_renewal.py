@@ -154,7 +154,7 @@ def test_a_list_speaks_of_the_spool_in_which_it_lies() -> None:
         SuspectPaths({"s/q": None}, puts={"elsewhere/q": "elsewhere/q~~0"}, removals={"elsewhere/q.3": None})
     )
     assert b"elsewhere" not in disk.read("elsewhere/mark", 0, 1000)
-    failed_sync.finish()
+    failed_sync.finish_renewal()
     assert [name for name, _ in disk.list("elsewhere")] == ["mark", "q"]
 
 

@@ -601,7 +601,7 @@ def test_a_password_is_not_compared_for_a_client_that_is_gone(is_there: bool) ->
     session.state = SUSPENDED if is_there else CLOSED
     (check,) = tasks.start()
     check.run()
-    tasks.finish(check, 0)
+    tasks.finish_task(check, 0)
     assert broker.logins.remembered.knows("both", wanted, b"both-secret") == is_there
     assert failed == ([] if is_there else ["login.failed"])
     assert broker.logins.checks == 0

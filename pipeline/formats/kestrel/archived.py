@@ -117,7 +117,7 @@ def read_archived(place: LakeFolder, queue: ArchivedQueue, reading: ArchiveReadi
     """
     reader = ArchiveReader(place, queue, reading)
     life = reader.replay()
-    yield from rows_of(ArchiveFinder(reader, life.groups), queue.queue, apply(life.scan.finish()))
+    yield from rows_of(ArchiveFinder(reader, life.groups), queue.queue, apply(life.scan.final_effect()))
 
 
 class ArchiveReader:

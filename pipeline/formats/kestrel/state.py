@@ -91,7 +91,7 @@ def summarise_file(folder: Folder, segment: JournalSegment, entry: EntryState, r
         damage = torn_end(segment, error) or handle_damage(folder, segment, error, reading)
     finally:
         file.close()
-    return Summarised(segment, summariser.finish(), summariser.facts, damage)
+    return Summarised(segment, summariser.final_effect(), summariser.facts, damage)
 
 
 def live_rows(

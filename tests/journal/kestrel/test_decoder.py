@@ -100,7 +100,7 @@ def test_replay_and_the_effect_scan_count_the_items_of_the_decoder(data: bytes, 
     replay, scan = Replay(NOW_MS), EffectScan(EMPTY, 0, NOW_MS)
     in_pieces(data, size, replay.consume)
     in_pieces(data, size, scan.consume)
-    effect = scan.finish()
+    effect = scan.final_effect()
     expected = sum(record.size for record in items), sum(record.expires_ms != 0 for record in items)
     assert (replay.line.added_bytes, replay.line.added_expiring) == expected
     assert (effect.added, effect.added_bytes, effect.added_expiring) == (len(items), *expected)

@@ -101,7 +101,7 @@ def scanned(data: bytes, entry: EntryState = UNKNOWN, now_ms: int = 0) -> Segmen
     scan = EffectScan(entry, 0, now_ms)
     if scan.consume(data, 0) < len(data):
         raise Corrupt("the file ends inside a record", scan.at)
-    return scan.finish()
+    return scan.final_effect()
 
 
 def follow(
@@ -216,7 +216,7 @@ def test_a_segment_may_come_in_pieces_without_its_payloads(data: bytes, size: in
         used = pieces.consume(piece, len(journal.data) - at - len(piece))
         at += used
         want = size if used else 2 * want
-    assert pieces.finish() == whole.finish() and pieces.facts == whole.facts
+    assert pieces.final_effect() == whole.final_effect() and pieces.facts == whole.facts
 
 
 def test_a_payload_that_nobody_wants_is_not_asked_for() -> None:

@@ -297,7 +297,7 @@ class Transfers:
             # The item may be new in this queue. Move it on only after its arrival is durable.
             self.group.after(came_by, partial(self._enqueue, transfer))
         elif own is not None and log is not None:
-            self._begin(source, taken, own, target, log, copy, now_ms)
+            self._begin_transfer(source, taken, own, target, log, copy, now_ms)
         else:
             # One of the two is in memory alone, so a crash cannot leave them out of step.
             target.add(copy, now_ms, forced=True)
@@ -317,7 +317,7 @@ class Transfers:
         transfer.source.time_out(now_ms)  # a waiting reader gets it
         return True
 
-    def _begin(
+    def _begin_transfer(
         self,
         source: Queue,
         taken: Delivery,
@@ -330,7 +330,7 @@ class Transfers:
         """Begin a transfer. Neither journal is rewritten before its end: the copy must be found where it was
         written.
         """
-        number = self.transfer_log.begin(source.name, taken, target.name, next_write_position(log), copy)
+        number = self.transfer_log.log_intent(source.name, taken, target.name, next_write_position(log), copy)
         own.open_transfers += 1
         log.open_transfers += 1
         log.transfers_in += 1

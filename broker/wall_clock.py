@@ -80,7 +80,7 @@ class WallClock:
             self._path, lambda: self._note is not None and is_missing(self._fs, self._path, 1), lambda: self._write()
         )
 
-    def begin(self, read: Callable[[], ClockReading], now_ms: int) -> None:
+    def read_notes(self, read: Callable[[], ClockReading], now_ms: int) -> None:
         """Read the notes of earlier runs. Server time, which is `now_ms`, began as the wall clock's. Raises SpoolError
         if the file cannot be read now.
         """

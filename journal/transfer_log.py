@@ -226,7 +226,7 @@ class TransferLog:
         self._last += 1
         return self._last
 
-    def begin(self, source: str, taken: Delivery, target: str, position: tuple[int, int], copy: Item) -> int:
+    def log_intent(self, source: str, taken: Delivery, target: str, position: tuple[int, int], copy: Item) -> int:
         """Write down an intent and return the number to end it by. `position`: where the copy will be written."""
         self._last += 1
         self._under_way += 1

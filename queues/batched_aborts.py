@@ -36,13 +36,13 @@ class BatchedAborts:
         """End `reads`, which has the oldest first, from now on, and call `on_ended`. A read that has ended otherwise
         when its turn comes is left alone, and so is one that counts as opened after `opened_until_ms` by then.
         """
-        self._begin(reads, on_ended, now_ms, opened_until_ms)
+        self._add_group(reads, on_ended, now_ms, opened_until_ms)
 
     def end_delays(self, rested: list[Delivery], now_ms: int) -> None:
         """End the delays of `rested`, which has the oldest first."""
-        self._begin(rested, _ignore, now_ms, FOREVER_MS)
+        self._add_group(rested, _ignore, now_ms, FOREVER_MS)
 
-    def _begin(self, reads: list[Delivery], on_ended: OnEnded, now_ms: int, opened_until_ms: int) -> None:
+    def _add_group(self, reads: list[Delivery], on_ended: OnEnded, now_ms: int, opened_until_ms: int) -> None:
         self.groups.append((deque(self._dying_last(reads)), on_ended, opened_until_ms))
         self.queue.begin_batched_aborts()
         if self.queue.timer is not None:

@@ -157,7 +157,7 @@ async def open_service(
     clients.
     """
     clock = ServerClock()
-    broker.wall.begin(clock.read, clock.now_ms())
+    broker.wall.read_notes(clock.read, clock.now_ms())
     began_ms = steady_ms()
     gc_policy = GcPolicy()
     gc_policy.disable()
@@ -170,7 +170,7 @@ async def open_service(
 
     summary = recover(broker, clock.now_ms(), show)
     gc_policy.enable()
-    broker.watch.begin(clock.now_ms())
+    broker.watch.begin_rounds(clock.now_ms())
     if config.all_addresses("admin"):  # a page may be opened; without one a history begins when it is asked for
         broker.sampler(clock.now_ms())
     machine = SystemMachine(clock)

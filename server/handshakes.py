@@ -72,7 +72,7 @@ class Handshakes:
         self._hub.broker.limits.count("handshake_timeout")
         self.refuse(handshake, "no end of the handshake within [tls] handshake_timeout", now_ms)
 
-    def begin(self, listener: Listener, security: Security, plain: Sock, name: str, now_ms: int) -> None:
+    def begin_handshake(self, listener: Listener, security: Security, plain: Sock, name: str, now_ms: int) -> None:
         """Begin the handshake of a new client."""
         try:
             sock = security.wrap(plain)

@@ -93,7 +93,7 @@ class Listener:
                 continue
             self.hub.addresses.add(name)
             if self.security is not None:
-                self.hub.handshakes.begin(self, self.security, sock, name, now_ms)
+                self.hub.handshakes.begin_handshake(self, self.security, sock, name, now_ms)
             else:
                 self.hub.admit(sock, name, self.protocol, self.limits, now_ms)
 

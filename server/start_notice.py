@@ -58,7 +58,7 @@ class StartNotice:
         self._fd = -1
         self._at = 0
 
-    def begin(self, lock_path: str) -> None:
+    def announce_start(self, lock_path: str) -> None:
         """Say that the server starts. `lock_path` is the lock file, held by this process."""
         try:
             self._fd = os.open(native(lock_path), os.O_WRONLY | os.O_CLOEXEC)
@@ -116,7 +116,7 @@ class StartFs(OsFs):
     def lock(self, path: str) -> None:
         super().lock(path)
         if path.endswith(self._lock_name):
-            self._notice.begin(path)
+            self._notice.announce_start(path)
 
 
 def read_lock(data: bytes) -> tuple[str, StartState | None]:

@@ -82,7 +82,7 @@ class World:
         self.broker.group.wait_for = lambda sync: self.running_sync(sync)
         disk.vouched = lambda: ()
         if read_clocks is not None:
-            self.broker.wall.begin(read_clocks, now_ms)
+            self.broker.wall.read_notes(read_clocks, now_ms)
         self.summary = recover(self.broker, now_ms)
         disk.vouched = partial(vouched_for, self.broker.group.redo)
         if ready is not None:

@@ -30,7 +30,7 @@ def confirm_item(session: Session, request: ConfirmItem, now_ms: int) -> None:
             gets.trace(session, "read.close", queue, taken)
         return queue.confirm(taken)
 
-    _Search(session, request, confirm, session.replies.deleted).begin(now_ms)
+    _Search(session, request, confirm, session.replies.deleted).begin_search(now_ms)
 
 
 def abort_item(session: Session, request: AbortItem, now_ms: int) -> None:
@@ -41,7 +41,7 @@ def abort_item(session: Session, request: AbortItem, now_ms: int) -> None:
             gets.trace(session, "read.abort", queue, taken)
         return session.give_back(queue, taken, now_ms)
 
-    _Search(session, request, abort, session.replies.touched).begin(now_ms)
+    _Search(session, request, abort, session.replies.touched).begin_search(now_ms)
 
 
 def extend_item(session: Session, request: ExtendItem, now_ms: int) -> None:
@@ -50,7 +50,7 @@ def extend_item(session: Session, request: ExtendItem, now_ms: int) -> None:
     def extend(queue: Queue, taken: Delivery, now_ms: int) -> bool:
         return bool(queue.extend(taken, now_ms))
 
-    _Search(session, request, extend, session.replies.touched).begin(now_ms)
+    _Search(session, request, extend, session.replies.touched).begin_search(now_ms)
 
 
 class _Search:
@@ -68,7 +68,7 @@ class _Search:
         self._found: list[int] = []  # places among the connection's reads of the queue
         self._is_anothers = False
 
-    def begin(self, now_ms: int) -> None:
+    def begin_search(self, now_ms: int) -> None:
         held = self._session.reads.get(self._request.queue)
         if held and held[0][1].id == self._request.id and len(held) == 1:  # most clients have one
             self._found = [0]

@@ -252,7 +252,7 @@ def get_some(session: Session, request: GetSome, now_ms: int) -> None:
 
     queue = approach(session, request.get, now_ms, finish)
     if queue is not None:
-        MultiItemGet(session, request, queue, finish).begin(now_ms)
+        MultiItemGet(session, request, queue, finish).read_first(now_ms)
 
 
 class MultiItemGet:
@@ -267,7 +267,7 @@ class MultiItemGet:
         self.left = self.get_count = request.count
         self.finish = finish
 
-    def begin(self, now_ms: int) -> None:
+    def read_first(self, now_ms: int) -> None:
         taken = fetch(self.session, self.get, self.queue, now_ms)
         if taken is None and self.queue.is_unsettled:
             again = GetSome(without_ends(self.get), self.get_count)

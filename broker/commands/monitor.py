@@ -100,7 +100,7 @@ def confirm(session: Session, name: str, count: int, now_ms: int, finish: Finish
             session.reads[name] = rest
         else:
             del session.reads[name]
-        RunningConfirm(session, deque(islice(held, count)), finish).begin(now_ms)
+        RunningConfirm(session, deque(islice(held, count)), finish).begin_confirm(now_ms)
         return True
     for _ in range(count):
         gets.close_oldest(session, name)
@@ -121,7 +121,7 @@ class RunningConfirm:
         self._touched: dict[Queue, None] = {}
         self._finish = finish
 
-    def begin(self, now_ms: int) -> None:
+    def begin_confirm(self, now_ms: int) -> None:
         self._session.suspend(self._end)
         self.due(now_ms)
 

@@ -82,9 +82,9 @@ class HistoryLevel:
         self._size = POINTS[at] * FIELDS
         self._values = array("f")  # once it is full, time begins at `_next`
         self._next = 0
-        self._begin()
+        self._clear_point()
 
-    def _begin(self) -> None:
+    def _clear_point(self) -> None:
         self._last: Point | None = None
         self._count = 0
         self._puts = self._gets = self._most_age = self._most_unsynced = 0.0
@@ -97,7 +97,7 @@ class HistoryLevel:
             done = self._end()
             self._skip(bucket)
             self.bucket = bucket
-            self._begin()
+            self._clear_point()
         self._last = point
         self._count += 1
         self._puts += point.puts

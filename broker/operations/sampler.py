@@ -131,7 +131,7 @@ class Sampler:
         self._round_ms = now_ms
         self._others = 0  # number of those without a ring that quiet rounds have passed
         self._state: ServerState | None = None
-        self._begin(now_ms)
+        self._begin_round(now_ms)
         broker.timers.soon(self)
 
     def watch(self, now_ms: int) -> None:
@@ -140,7 +140,7 @@ class Sampler:
         self._watched_ms = now_ms + WATCHED_MS
         if is_new:
             self.is_whole = False  # queues may be new since the last round: each turn looks at some until all have rows
-            self._begin(now_ms)
+            self._begin_round(now_ms)
             self.broker.timers.soon(self)
 
     def state(self, now_ms: int) -> ServerState:
@@ -164,7 +164,7 @@ class Sampler:
         found.reverse()
         return found
 
-    def _begin(self, now_ms: int) -> None:
+    def _begin_round(self, now_ms: int) -> None:
         """Begin a round: choose the queues to look at."""
         names = self.broker.queues.by_name
         self._round_ms, self._is_over = now_ms, False
@@ -192,7 +192,7 @@ class Sampler:
 
     def _look_around(self, now_ms: int) -> int:
         if self._is_over:
-            self._begin(now_ms)
+            self._begin_round(now_ms)
         left, share, first = self._left, Share(self.broker), self._of_slice
         while left and self._of_slice < SLICE:
             name = left.popleft()

@@ -107,7 +107,7 @@ class Watch:
         self._disk: deque[DiskNote] = deque(maxlen=MARKS_MAX)
         self._sync_seen = 0, 0  # the batch that was durable when a sync was first seen running, and when that was
 
-    def begin(self, now_ms: int) -> None:
+    def begin_rounds(self, now_ms: int) -> None:
         """Begin to look, every ROUND_MS."""
         self._begin_round(now_ms)
         self._broker.timers.soon(self)

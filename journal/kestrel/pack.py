@@ -155,7 +155,7 @@ class Pack:
                 self._write(b"".join(records))
                 return
         self._write(b"".join(records))
-        self._begin()
+        self._begin_segment()
 
     def _of(self, seq: int) -> Item:
         return self._alive.get(seq, STAND_IN)
@@ -213,7 +213,7 @@ class Pack:
             self._reader.read_ahead(segment, piece.at, piece.data, piece.checks)
         self._came_back(error, Stage.WRITING)
 
-    def _begin(self) -> None:
+    def _begin_segment(self) -> None:
         """Begin the segment of the pack: the head has been written, the line follows."""
         assert self._file is not None
         checkpoint, counter = self.checkpoint, self.last.counter

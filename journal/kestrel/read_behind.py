@@ -100,7 +100,7 @@ class ReadBehind:
         at, near, size, expiring = segment.index_entry(seq)
         if near < seq:
             self._lost_end, self._seq = 0, near
-            self._begin(segment, at)
+            self._begin_segment(segment, at)
         count = seq - near
         while count:
             found: list[Item] = []
@@ -238,11 +238,11 @@ class ReadBehind:
         if segment is not self._segment or not near <= self._seq < seq:
             self._lost_end = 0
             self._seq = near
-            self._begin(segment, at)
+            self._begin_segment(segment, at)
         while self._seq < seq:
             self._decode([], min(ITEMS_PER_SLICE, seq - self._seq), PIECE_BYTES)
 
-    def _begin(self, segment: LogSegment, at: int) -> None:
+    def _begin_segment(self, segment: LogSegment, at: int) -> None:
         self._segment, self._at = segment, at
         self._data, self._used, self._bad_at = b"", 0, NO_BAD
         self._saves.clear()
@@ -309,7 +309,7 @@ class ReadBehind:
         assert segment is not None
         after = self.segments.after(segment)
         if after is not None and self._seq == after.first:
-            self._begin(after, after.origin.at)
+            self._begin_segment(after, after.origin.at)
         else:
             self._give_up("items are missing")
 
@@ -367,13 +367,13 @@ class ReadBehind:
         assert segment is not None
         after = self.segments.after(segment)
         if place is not None:
-            self._begin(segment, place.at)
+            self._begin_segment(segment, place.at)
             self._lost_end = place.seq
         elif after is not None:
-            self._begin(after, after.origin.at)
+            self._begin_segment(after, after.origin.at)
             self._lost_end = after.first
         else:
-            self._begin(segment, self.segments.size(segment))
+            self._begin_segment(segment, self.segments.size(segment))
             self._lost_end = self.line.end
         count = max(0, self._lost_end - max(self._seq, self._wanted))
         self.unreadable.append(UnreadableItems(segment.name, at, end - at, count, why))

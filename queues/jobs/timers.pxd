@@ -12,7 +12,7 @@ cdef class JobTimers:
 
     @cython.locals(before=Link, after=Link, last=Link, ring=Ring, ahead_ms="long long", slot="long long")
     cpdef set(self, Job job, long long at_ms, long long now_ms)
-    cpdef Ring _begin(self, long long slot)
+    cpdef Ring _add_ring(self, long long slot)
     @cython.locals(before=Link, after=Link)
     cpdef drop(self, Job job)
     @cython.locals(heap=list, rings=dict, ring=Ring, slot="long long")

@@ -42,12 +42,12 @@ class JobTimers:
             slot = at_ms // _VERY_FAR_STEP_MS * _VERY_FAR_STEP_SLOTS
         ring = self._rings.get(slot)
         if ring is None:
-            ring = self._begin(slot)
+            ring = self._add_ring(slot)
         last = ring.prev
         job.prev, job.next = last, ring
         last.next = ring.prev = job
 
-    def _begin(self, slot: int) -> Ring:
+    def _add_ring(self, slot: int) -> Ring:
         ring = self._rings[slot] = Ring()
         ring.prev = ring.next = ring
         heapq.heappush(self._heap, slot)

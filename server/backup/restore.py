@@ -35,11 +35,11 @@ class NewSpool:
         self.fs: Fs = OsFs()
         try:
             self._was_there = is_named(folder)
-            self._begin(size)
+            self._prepare_folder(size)
         except OSError as error:
             raise failure(error, folder) from error
 
-    def _begin(self, size: int) -> None:
+    def _prepare_folder(self, size: int) -> None:
         fs = self.fs
         refuse_used(self.folder)
         fs.make_folder(self.own)

@@ -50,7 +50,7 @@ def returned(view: OperationView) -> dict[str, Any]:
 
 def carried_out(live: Live, method: str, path: str, body: dict[str, object], result: Result) -> Answer:
     """Begin an operation and wait for its end. Return its result. Raises AdminError if nothing was done."""
-    found = live.client.begin(method, path, body)
+    found = live.client.begin_operation(method, path, body)
     if "state" not in found:
         return found  # the operation was short
     view = convert(dict(found), OperationView)

@@ -19,7 +19,7 @@ def ends_oldest() -> Any:
 
         return begin
 
-    return replaced(_Search, "begin", make)
+    return replaced(_Search, "begin_search", make)
 
 
 @mutant("an id ends the read of any connection", "hub-ids")

@@ -52,7 +52,7 @@ def copy_anywhere() -> Any:
 
         return begin
 
-    return replaced(TransferLog, "begin", make)
+    return replaced(TransferLog, "log_intent", make)
 
 
 @mutant("a number behind the last one becomes the last one", "crc-collisions")

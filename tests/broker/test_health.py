@@ -283,7 +283,7 @@ def test_the_log_says_when_a_reason_begins_and_ends() -> None:
     world = World(CONFIG)
     lines: list[tuple[Level, str, dict[str, object]]] = []
     world.broker.watch._report._report = lambda level, event, **fields: lines.append((level, event, fields))
-    world.broker.watch.begin(world.now_ms)
+    world.broker.watch.begin_rounds(world.now_ms)
     client = world.client()
     for _ in range(10):
         client.puts("x", "small")
@@ -349,7 +349,7 @@ def test_of_many_queues_a_round_sees_what_one_look_would_not() -> None:
     for at in range(AT_ONCE_MAX + 1):
         client.puts("x", f"q{at}")
     assert told(world) == set()
-    world.broker.watch.begin(world.now_ms)
+    world.broker.watch.begin_rounds(world.now_ms)
     for _ in range(20):
         world.turn(100)
     assert reasons(world)[ReasonName.QUEUE_FULL].count == AT_ONCE_MAX + 1
@@ -402,7 +402,7 @@ def test_a_backup_is_too_old_when_backup_max_age_says_so_and_one_that_is_not_kno
     found = reasons(again)[ReasonName.BACKUP_OLD]
     assert found.text == "the last backup is 3 d 0 h old, and backup_max_age is 36h"
     assert (found.severity, found.mend) == (Severity.WARNING, "staniel backup '/mnt/a b'")
-    again.broker.watch.begin(again.now_ms)
+    again.broker.watch.begin_rounds(again.now_ms)
     again.turn(ROUND_MS)
     assert [each["reason"] for each in again.reported("health.warning")] == ["backup_old"]
     earlier = {"made_at_ms": again.now_ms - 2 * DAY_MS - 1, "where": "/x"}

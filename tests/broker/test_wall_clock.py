@@ -486,7 +486,7 @@ def test_items_of_a_clock_that_nobody_noted_are_told_once_and_neither_old_nor_ex
     while later.sync():
         later.turn()
     world = World(config, later.disk.kill(), START_MS)
-    world.broker.watch.begin(world.now_ms)
+    world.broker.watch.begin_rounds(world.now_ms)
     for _ in range(20):
         world.client().says("peek q", "stats")
         world.turn(1000)

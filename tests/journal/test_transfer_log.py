@@ -21,7 +21,7 @@ def test_an_intent_that_is_abandoned_stays_in_the_file_until_its_end() -> None:
     log.restart(log.read())
     log.abandon(1)
     item = Item(b"x", 5)
-    number = log.begin("q", Delivery(item, 1, 1, 0, 0), "target", (0, 0), item)
+    number = log.log_intent("q", Delivery(item, 1, 1, 0, 0), "target", (0, 0), item)
     log.write_and_sync()
     log.end(number)
     log.end_synced()

@@ -31,7 +31,7 @@ class Start:
         self.now_ms = 0
         self.told: list[str] = []
         self.notice = StartNotice(lambda: self.now_ms, self.told.append)
-        self.notice.begin(str(self.lock))
+        self.notice.announce_start(str(self.lock))
 
     def reads(self) -> None:
         self.now_ms = 10_000

@@ -291,7 +291,7 @@ def _take_items(exchange: Exchange, body: TakeBody, now_ms: int) -> None:
     if size <= payloads.LONG_BYTES:
         exchange.json({"items": [taken_view(each.item) for each in taken]})
         return
-    exchange.begin(replies.JSON)
+    exchange.begin_pieces(replies.JSON)
     exchange.add(b'{"items":[')
     exchange.give()  # at once: the items are the client's from here on
     exchange.add_each(_taken_in_pieces([each.item for each in taken]))

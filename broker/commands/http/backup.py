@@ -72,5 +72,5 @@ def _answer(exchange: Exchange, held: BackupHold, now_ms: int) -> None:
             exchange.give()
         wait(now_ms)
 
-    exchange.begin(CONTENT_TYPE)
+    exchange.begin_pieces(CONTENT_TYPE)
     session.yield_turn(exchange.guarded(step))

@@ -68,8 +68,8 @@ class PageEvents:
         self._told: dict[str, bytes] = {}  # the server's state as last sent
         self._sent_ms = now_ms
 
-    def begin(self, now_ms: int) -> None:
-        self._exchange.begin(CONTENT_TYPE)
+    def begin_stream(self, now_ms: int) -> None:
+        self._exchange.begin_pieces(CONTENT_TYPE)
         if self._exchange.request.method == "HEAD":
             self._exchange.end()
             return

@@ -118,7 +118,7 @@ class Exchange:
         self.session.out_bytes += len(reply)
         self._end(replies.is_kept(self.request, 0))
 
-    def begin(self, content_type: str) -> None:
+    def begin_pieces(self, content_type: str) -> None:
         """Begin a reply in pieces: `add` them, then `end`."""
         self._held.append(replies.head(self.request, 200, content_type, None))
 

@@ -82,7 +82,7 @@ def show_stats(exchange: Exchange, now_ms: int) -> None:
             before = [each for each in found if each[0] < "q/"]
             texts[kind][:0] = [show(before)] if before else []
             texts[kind] += [show(found[len(before) :])] if found[len(before) :] else []
-        exchange.begin(replies.JSON if is_json else replies.TEXT)
+        exchange.begin_pieces(replies.JSON if is_json else replies.TEXT)
         exchange.add_each(_pieces(texts, JSON_FRAME if is_json else TEXT_FRAME))
 
     queues = sorted(broker.queues, key=lambda queue: f"{queue.name}/")

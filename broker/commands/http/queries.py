@@ -72,7 +72,7 @@ def queues(exchange: Exchange, now_ms: int) -> None:
         exchange.add(b"[]\n" if before[0] == b"[" else b"]\n")
         exchange.end()
 
-    exchange.begin(replies.JSON)
+    exchange.begin_pieces(replies.JSON)
     BatchCommand(exchange.session, names, show, finish, VIEWS_PER_TURN, exchange.fail).visit_some(now_ms)
 
 
@@ -98,7 +98,7 @@ def items(exchange: Exchange, now_ms: int) -> None:
     if sum([len(item.data) for item in page.items]) <= payloads.LONG_BYTES:
         exchange.json(page)
         return
-    exchange.begin(replies.JSON)
+    exchange.begin_pieces(replies.JSON)
     exchange.add_each(_page_in_pieces(page))
 
 
@@ -176,7 +176,7 @@ def jobs(exchange: Exchange, now_ms: int) -> None:
 
 def events(exchange: Exchange, now_ms: int) -> None:
     """Begin the stream of events for a page."""
-    PageEvents(exchange, now_ms).begin(now_ms)
+    PageEvents(exchange, now_ms).begin_stream(now_ms)
 
 
 def clients(exchange: Exchange, now_ms: int) -> None:
@@ -220,7 +220,7 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
         return True
 
     def send() -> None:
-        exchange.begin(metrics.CONTENT_TYPE)
+        exchange.begin_pieces(metrics.CONTENT_TYPE)
         exchange.add(metrics.server_metrics(views.server_view(broker, now_ms), health(broker, now_ms), broker))
         exchange.add_each(iter(collected.families()))
 

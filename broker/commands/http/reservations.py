@@ -185,7 +185,7 @@ class _Reservation:
         if self._bytes <= payloads.LONG_BYTES:
             exchange.json(Reservations([self._shown(*each) for each in self._found]))
             return
-        exchange.begin(replies.JSON)
+        exchange.begin_pieces(replies.JSON)
         exchange.add(b'{"items":[')
         exchange.add_each(self._pieces())
 

@@ -67,7 +67,7 @@ def test_what_was_read_is_given_back_before_the_disk_is_full_once_it_takes_a_qua
     disk.make_folder("s")
     config = f"default.journal_format = {form!r}\n"
     world = World(config, disk)
-    world.broker.watch.begin(world.now_ms)
+    world.broker.watch.begin_rounds(world.now_ms)
     data = "x" * ITEM_BYTES
     for number in range(600):
         assert asks(world, f"set q{number % 6} 0 0 {len(data)}", data) == "STORED"

@@ -50,10 +50,10 @@ def crowd_refusal(session: Session, queue: Queue, now_ms: int, *, opens: bool, w
     """
     limits = session.broker.limits
     if opens and len(queue.open_reads) >= queue.max_open_reads:
-        limits.tell("max_open_reads", now_ms, client=session.address, queue=queue.name)
+        limits.log_limit("max_open_reads", now_ms, client=session.address, queue=queue.name)
         return f"{len(queue.open_reads)} items of {queue.name} are open, no more can be (max_open_reads)"
     if waits and not len(queue.line) and queue.count_waiters() >= queue.config.max_waiters:
-        limits.tell("max_waiters", now_ms, client=session.address, queue=queue.name)
+        limits.log_limit("max_waiters", now_ms, client=session.address, queue=queue.name)
         return f"{queue.count_waiters()} clients wait for {queue.name}, no more can (max_waiters)"
     return ""
 

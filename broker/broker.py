@@ -410,11 +410,11 @@ class Broker:
         if now_ms >= self._look_due_ms:
             self._look_due_ms = now_ms + (LOOK_MS if self.spool.look() else LOOK_AGAIN_MS)
             self._remake_lost_files(now_ms)
-            self.wall.look(now_ms)
+            self.wall.check_clock(now_ms)
             if self._starved:
                 self._read_on()
             if self.deletions.unremoved:
-                self.deletions.go_on(now_ms)
+                self.deletions.retry_removals(now_ms)
             if not self.stopping:
                 self.streams.remove_stuck()
         self.queues.allowance = QUEUES_PER_TURN
@@ -673,7 +673,7 @@ class Broker:
 
     def _limit_queues(self) -> None:
         server = self.config.server
-        self.queues.on_limit = lambda limit, name, now_ms: self.limits.tell(limit, now_ms, queue=name)
+        self.queues.on_limit = lambda limit, name, now_ms: self.limits.log_limit(limit, now_ms, queue=name)
         self.queues.allowance = QUEUES_PER_TURN
         self.queues.max_queues, self.queues.max_children = server.max_queues, server.max_fanout_children
 

@@ -63,7 +63,7 @@ class Deletions:
             return
         self.search(queue, now_ms)
         if self.must_wait(queue):
-            self._note(session, name, queue.line.present, now_ms)
+            self._audit_deletion(session, name, queue.line.present, now_ms)
             self.postponed.setdefault(queue, []).append(session)
             broker.group.after_sync = self.carry_out
             broker.transfers.hold(queue)
@@ -74,18 +74,18 @@ class Deletions:
         try:
             batch = broker.delete(queue, now_ms)
         except Undeleted as refused:
-            broker.audit.note(
+            broker.audit.record_operation(
                 session, "delete", now_ms, queue=name, items=items, result=Result.REFUSED, why=refused.why
             )
             then(True, refused.why)
         else:
-            self._note(session, name, items, now_ms)
+            self._audit_deletion(session, name, items, now_ms)
             session.batch = max(session.batch, batch)
             then(True, "")
 
-    def _note(self, session: Session, name: str, items: int, now_ms: int) -> None:
+    def _audit_deletion(self, session: Session, name: str, items: int, now_ms: int) -> None:
         session.log_event("queue.deleted", now_ms, queue=name, items=items)
-        self._broker.audit.note(session, "delete", now_ms, queue=name, items=items)
+        self._broker.audit.record_operation(session, "delete", now_ms, queue=name, items=items)
 
     def must_wait(self, queue: Queue) -> bool:
         """Tell whether `queue` and its files must stay for now."""
@@ -116,7 +116,7 @@ class Deletions:
                 batch = broker.delete(queue, now_ms)
             except Undeleted as refused:
                 why = refused.why
-                broker.audit.note(
+                broker.audit.record_operation(
                     sessions[0], "delete", now_ms, queue=queue.name, result=Result.REFUSED, why=refused.why
                 )
             for number, session in enumerate(sessions):
@@ -141,7 +141,7 @@ class Deletions:
         self.unremoved[name] = left.removal
         self._block(name, left.error, now_ms)
 
-    def go_on(self, now_ms: int) -> None:
+    def retry_removals(self, now_ms: int) -> None:
         """Try again to remove files of deleted queues, as many as a turn has time for. Raises JournalFailure."""
         broker = self._broker
         share = Share(broker, REMOVAL_NS)

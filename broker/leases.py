@@ -100,14 +100,16 @@ class Leases:
         for queue, leases in over.items():
             leases.sort(key=attrgetter("number"))
             reads = [lease.taken for lease in leases]
-            tell = partial(self._tell, queue, {lease.taken.xid: lease for lease in leases})
+            tell = partial(self._report_ended, queue, {lease.taken.xid: lease for lease in leases})
             if len(reads) > READS_PER_STEP:
                 queue.batched_aborts.end(reads, tell, now_ms)
             else:
                 tell(queue.abort_together(reads, now_ms), now_ms)
         return sum(map(len, over.values())) * ENDED_AS_MANY
 
-    def _tell(self, queue: Queue, leases: dict[int, Lease], ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
+    def _report_ended(
+        self, queue: Queue, leases: dict[int, Lease], ended: list[tuple[Delivery, Ended]], now_ms: int
+    ) -> None:
         queue.counters.timed_out_transactions += len(ended)
         for taken, fate in reversed(ended):
             self.timed_out(leases[taken.xid], fate, now_ms)

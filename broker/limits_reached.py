@@ -44,7 +44,7 @@ class LimitsReached:
         """Count a limit that has an event of its own, or is reached so often that no event is wanted."""
         self.counts[limit] += 1
 
-    def tell(self, limit: str, now_ms: int, **fields: object) -> None:
+    def log_limit(self, limit: str, now_ms: int, **fields: object) -> None:
         """Count a limit and log it, with one line for each limit in ten seconds."""
         self.counts[limit] += 1
         self._rate_limited(Level.WARNING, "limit.reached", now_ms, why=limit, **fields)

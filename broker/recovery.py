@@ -292,7 +292,7 @@ def _recover_queue(broker: Broker, name: str, files: Files, now_ms: int, progres
     memory.weigh(queue)
     if broker.spool.is_file_size_limited and log.written_bytes > log.config.max_memory_bytes:
         log.rotate(now_ms)  # an earlier server may have had larger files: a write to this one would be refused
-    broker.maintenance.read_ahead.look(queue)
+    broker.maintenance.read_ahead.queue_if_room(queue)
     return recovered.replay.has_items_with_xid()
 
 

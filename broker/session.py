@@ -93,11 +93,11 @@ class Continuation(Struct, frozen=True):
     run: Callable[[int], None]
 
 
-def _nothing(now_ms: int) -> None:
+def _do_nothing(now_ms: int) -> None:
     """Do nothing: the rest of a command that is done."""
 
 
-PAUSE = Continuation(_nothing)
+PAUSE = Continuation(_do_nothing)
 
 
 class FrequentCommands:
@@ -392,9 +392,9 @@ class Session:
         has waited for the disk, and so have all clients: without a rest a pipeline of such commands takes every turn.
         """
         took_ms = min((self.broker.step_ns() - began_ns) // NS_A_MS, REST_MS_MAX)
-        self.yield_turn(partial(self._rest, took_ms) if took_ms else None)
+        self.yield_turn(partial(self._suspend_for, took_ms) if took_ms else None)
 
-    def _rest(self, rest_ms: int, now_ms: int) -> None:
+    def _suspend_for(self, rest_ms: int, now_ms: int) -> None:
         self.suspend(lambda _, now_ms: None)  # not `park`: a client that has ended its side still gets its replies
         self.broker.timers.set(Rest(self), now_ms + rest_ms)
 
@@ -582,7 +582,7 @@ class OpenReadReturn:
         for reads in self._left:
             count += len(reads)
             for queue, together in _by_queue(reads).items():
-                self._tell(queue, queue.abort_together(together, now_ms), now_ms)
+                self._report_ended(queue, queue.abort_together(together, now_ms), now_ms)
         return count * ENDED_AS_MANY
 
     def _hand_over(self, now_ms: int) -> int:
@@ -591,13 +591,13 @@ class OpenReadReturn:
             together = left.popleft()
             by_queue = _by_queue(together)
             for queue, reads in by_queue.items():
-                queue.batched_aborts.end(reads, partial(self._tell, queue), now_ms)
+                queue.batched_aborts.end(reads, partial(self._report_ended, queue), now_ms)
             work += len(by_queue) * QUEUE_COST + len(together)
         if left:
             self._session.broker.timers.soon(self)
         return work
 
-    def _tell(self, queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
+    def _report_ended(self, queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
         self._session.broker.counters.cmd_get_open_dropped += len(ended)
         for taken, fate in ended:
             self._session.log_last_delivery(queue, taken, fate, now_ms)

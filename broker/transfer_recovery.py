@@ -218,7 +218,7 @@ class TransferRecovery:
         found: dict[int, Fate | None] = {}
         self._torn.clear()
         for target in sorted({intent.target for intent in intents}):
-            found |= self._look(target, [intent for intent in intents if intent.target == target])
+            found |= self._find_fates(target, [intent for intent in intents if intent.target == target])
         self.fates = found
         kept: list[Intent] = []
         for source in sorted({intent.source for intent in intents}):
@@ -226,7 +226,7 @@ class TransferRecovery:
         self._copies.clear()
         return sorted(kept, key=lambda intent: intent.begin)
 
-    def _look(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
+    def _find_fates(self, target: str, intents: list[Intent]) -> dict[int, Fate | None]:
         """Return the fate of the copies in `target`, by intent; None: the copy never landed."""
         fates = {intent.begin: intent.fate for intent in intents}
         asked = [intent for intent in intents if intent.fate is Fate.UNKNOWN]

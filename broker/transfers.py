@@ -134,7 +134,7 @@ class Transfers:
         self._to_come -= 1
         if self._wall_waits and not self._to_come:
             self._wall_waits = False
-            self._wall.look(now_ms)
+            self._wall.check_clock(now_ms)
 
     @property
     def are_copies_to_come(self) -> bool:

@@ -211,7 +211,7 @@ class UndoRecovery:
                 continue
             try:
                 if content.returning is not None:
-                    self._look(record, content, now_ms)
+                    self._find_landed(record, content, now_ms)
             except OSError as error:
                 self._give_up(record.path, error, record.queue)
                 continue
@@ -223,7 +223,7 @@ class UndoRecovery:
                 self._erase(record.path, is_settled=True)
         self._is_starting = False
 
-    def _look(self, record: UndoRecord, content: UndoContent, now_ms: int) -> None:
+    def _find_landed(self, record: UndoRecord, content: UndoContent, now_ms: int) -> None:
         returning = content.returning
         assert returning is not None
         kept = content.kept.get(returning.slice, frozenset())

@@ -78,9 +78,9 @@ class Users:
         self._by_uid: dict[int, User] = {}
         for user in self.by_name.values():
             for each in user.certificates:
-                self._give(self._by_certificate, each, user, "certificates")
+                self._add_key(self._by_certificate, each, user, "certificates")
             for uid in user.uids:
-                self._give(self._by_uid, uid, user, "uids")
+                self._add_key(self._by_uid, uid, user, "uids")
         self._tell_tokens_apart(config, fs)
         self._sample = _sample([user.password for user in self.by_name.values() if user.password is not None])
         operators = config.server.operator_commands
@@ -106,7 +106,7 @@ class Users:
         return User(name, rights, password, settings.certificates, settings.uids, token)
 
     @staticmethod
-    def _give(found: dict[Any, User], key: object, user: User, spelled: str) -> None:
+    def _add_key(found: dict[Any, User], key: object, user: User, spelled: str) -> None:
         if key in found:
             why = f"expected one user for {key}, got {found[key].name} too"
             raise ConfigError(joined(joined("users", user.name), spelled), why)

@@ -47,8 +47,8 @@ class ClockNote(Struct, frozen=True):
 
 class WallClock:
     """The only writer of the calendar. `read` is the driver's; without it the wall clock is never read. `stepped` is
-    called when the wall clock was set. A step back is applied only when `may_set_back` allows it: call `look` again
-    then.
+    called when the wall clock was set. A step back is applied only when `may_set_back` allows it: then call
+    `check_clock` again.
     """
 
     def __init__(self, fs: Fs, own: str, calendar: Calendar, report: EventSink, stepped: Callable[[int], None]) -> None:
@@ -108,7 +108,7 @@ class WallClock:
         self.calendar.set_eras(_relative(eras, ahead_ms))
         self._keep(reference, now_ms)
 
-    def look(self, now_ms: int) -> None:
+    def check_clock(self, now_ms: int) -> None:
         """Note a step, if the wall clock was set since the last look."""
         if self.read is None:
             return
@@ -117,7 +117,7 @@ class WallClock:
             return
         if step_ms := self._take_step(here, now_ms):
             self._keep_as_expected(here, now_ms)
-            self._tell(step_ms)
+            self._report_step(step_ms)
             self._stepped(now_ms)
         elif self._is_unwritten or now_ms - self._noted_ms >= NOTE_MS:
             self._keep_as_expected(here, now_ms)
@@ -156,7 +156,7 @@ class WallClock:
     def _as_expected(self, here: ClockReading, now_ms: int) -> ClockReading:
         return ClockReading(self.calendar.wall_ms(now_ms), here.steady_ms, here.boot)
 
-    def _tell(self, step_ms: int) -> None:
+    def _report_step(self, step_ms: int) -> None:
         if self.is_apart:
             self._is_told = True
             hint = "lives, waits and leases go on by the time that passed, dates by the wall; look at the machine's NTP"

@@ -589,7 +589,7 @@ class GroupCommit:
         if self._sealed:
             self._close_sealed(sync)
         for member in sync.asked:
-            self._tell(member, now_ms)
+            self._call_synced(member, now_ms)
         for then in sync.then:
             then(now_ms)
         if self.after_sync is not None:
@@ -614,7 +614,7 @@ class GroupCommit:
         self._folder_changed = self._folder_changed or bool(sync.folder)
         self._next_due_ms = 0
 
-    def _tell(self, member: GroupMember, now_ms: int) -> None:
+    def _call_synced(self, member: GroupMember, now_ms: int) -> None:
         try:
             member.synced(now_ms)
         except OSError as error:

@@ -90,7 +90,7 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
     found = flaws(config, OsFs(), os.environ)
     check_file_systems(config, found)
     supervisor = Supervisor(os.environ, os.getpid())
-    notice = StartNotice(steady_ms, lambda text: supervisor.tell(f"STATUS={text}"))
+    notice = StartNotice(steady_ms, lambda text: supervisor.notify(f"STATUS={text}"))
     fs = StartFs(close_apart, notice, f"/{OWN_FOLDER}/{LOCK}")
     broker = Broker(config, fs, report, load, Logins(os.urandom(32), allowed_clients()))
     broker.spool.is_file_size_limited = is_limited
@@ -228,7 +228,7 @@ async def run_until_stopped(loop: Loop, hello: str, log: ServerLog, supervisor: 
         if signals.begin_service():
             loop.reload()
         say(hello)
-        supervisor.tell("READY=1", f"STATUS={hello}")
+        supervisor.notify("READY=1", f"STATUS={hello}")
         nursery.start_soon(supervisor.stay_alive)
         nursery.start_soon(log.keep_writing)
         nursery.start_soon(spare_slow_readers, loop.hub, loop.hub.broker.config.server.tcp_user_timeout_ms)
@@ -236,7 +236,7 @@ async def run_until_stopped(loop: Loop, hello: str, log: ServerLog, supervisor: 
             await loop.run()
         except (JournalFailure, OSError, MemoryError) as error:
             failure = cause(loop.hub.broker, error)
-        supervisor.tell("STOPPING=1")
+        supervisor.notify("STOPPING=1")
         nursery.cancel_scope.cancel()
     return failure
 

@@ -77,7 +77,7 @@ class Handshakes:
         try:
             sock = security.wrap(plain)
         except OSError as error:
-            self._tell(listener, name, error.strerror or str(error), now_ms)
+            self._log_refusal(listener, name, error.strerror or str(error), now_ms)
             self._hub.discard(plain, name)
             return
         if len(self._under_way) >= HANDSHAKES_MAX:
@@ -147,11 +147,11 @@ class Handshakes:
 
     def refuse(self, handshake: Handshake, why: str, now_ms: int) -> None:
         """Log why, and disconnect."""
-        self._tell(handshake.listener, handshake.name, why, now_ms)
+        self._log_refusal(handshake.listener, handshake.name, why, now_ms)
         self._forget(handshake)
         self._hub.discard(handshake.sock, handshake.name)
 
-    def _tell(self, listener: Listener, client: str, why: str, now_ms: int) -> None:
+    def _log_refusal(self, listener: Listener, client: str, why: str, now_ms: int) -> None:
         self.refused += 1
         address = listener.acceptor.name
         self._rate_limited(Level.WARNING, "tls.refused", now_ms, client=client, address=address, why=why)

@@ -102,7 +102,7 @@ class Listener:
         a request.
         """
         limit = "max_connections_per_address"
-        self.hub.broker.limits.tell(limit, now_ms, client=name, address=self.acceptor.name)
+        self.hub.broker.limits.log_limit(limit, now_ms, client=name, address=self.acceptor.name)
         try:
             if self.security is None and (words := self.protocol.farewell(f"too many connections ({limit})")):
                 sock.send(words)

@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from staniel.broker.events import Level
-from staniel.server.outlet import Outlet, nothing
+from staniel.server.outlet import Outlet, do_nothing
 
 LEVELS = {
     Level.DEBUG: logging.DEBUG,
@@ -151,4 +151,4 @@ class ServerLog:
                 if outlet.is_holding:
                     await trio.sleep(AGAIN_S)
         finally:
-            outlet.on_held = nothing
+            outlet.on_held = do_nothing

@@ -26,7 +26,7 @@ class Outlet:
 
     def __init__(self, fd: int) -> None:
         self.dropped = 0
-        self.on_held: Callable[[], None] = nothing
+        self.on_held: Callable[[], None] = do_nothing
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
         self._sock: socket.socket | None = None
@@ -131,5 +131,5 @@ class OutletStream(io.TextIOBase):
         return True
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """Do nothing, as the default of `on_held`: the next line tries again."""

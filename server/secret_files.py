@@ -13,17 +13,17 @@ from staniel.broker.events import Level
 
 def watch_secrets(broker: Broker) -> None:
     """Report exposed secret files now and at each reload."""
-    look(broker)
+    report_exposed(broker)
     reloaded = broker.reloaded
 
     def look_again(now_ms: int) -> None:
-        look(broker)
+        report_exposed(broker)
         reloaded(now_ms)
 
     broker.reloaded = look_again
 
 
-def look(broker: Broker) -> None:
+def report_exposed(broker: Broker) -> None:
     broker.exposed_files = exposed_files(broker.config)
     for path in broker.exposed_files:
         hint = f"every user of this machine can read it: {mend(path)}"

@@ -21,7 +21,7 @@ class Supervisor:
         is_ours = environment.get("WATCHDOG_PID", str(pid)) == str(pid)
         self.watchdog_s = int(period_us) / 1e6 if self._address and is_ours and period_us.isdecimal() else 0.0
 
-    def tell(self, *assignments: str) -> None:
+    def notify(self, *assignments: str) -> None:
         """Send assignments. A supervisor that does not listen, or has too much to read, does not stop the server."""
         if not self._address:
             return
@@ -37,5 +37,5 @@ class Supervisor:
         reports nothing.
         """
         while self.watchdog_s:
-            self.tell("WATCHDOG=1")
+            self.notify("WATCHDOG=1")
             await trio.sleep(self.watchdog_s / 2)

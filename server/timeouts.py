@@ -72,7 +72,7 @@ class LoginTimeout:
             self._due_ms = until_ms
             self._hub.broker.timers.set(self, max(until_ms, now_ms))
             return
-        self._hub.broker.limits.tell("login_timeout", now_ms, client=self.connection.session.address)
+        self._hub.broker.limits.log_limit("login_timeout", now_ms, client=self.connection.session.address)
         self._hub.hang_up(self.connection)
 
 

@@ -185,7 +185,7 @@ class TlsSocket:
             self._answer()
         if pieces:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        return self._nothing()
+        return self._end_or_wait()
 
     def _decrypt_arrived(self, data: bytes) -> list[bytes]:
         """Decrypt `data`, a few records at a time, so that a client that sends too many empty ones is noticed before
@@ -208,7 +208,7 @@ class TlsSocket:
                 raise ConnectionResetError(errno.ECONNRESET, "it sends records that carry nothing")
         return pieces
 
-    def _nothing(self) -> bytes:
+    def _end_or_wait(self) -> bytes:
         if self._heard_all:
             return b""
         raise BlockingIOError(errno.EAGAIN, "part of a record")
@@ -254,7 +254,7 @@ class TlsSocket:
         except BlockingIOError:
             if not self._left_bytes:
                 raise
-            return self._tell()
+            return self._pop_left_bytes()
         at = self._left_bytes
         while at < size:
             end = min(at + SEND_BYTES_MAX, size)
@@ -264,9 +264,9 @@ class TlsSocket:
             except BlockingIOError:
                 break
             at = end
-        return self._tell()
+        return self._pop_left_bytes()
 
-    def _tell(self) -> int:
+    def _pop_left_bytes(self) -> int:
         told, self._left_bytes = self._left_bytes, 0
         return told
 

@@ -637,7 +637,7 @@ class History:
         if self.clocks is not None and rng.randrange(60) < profile.wall_steps and not self._is_wall_held():
             self.clocks.step(rng)
             self.wall_stepped()
-            self.world.broker.wall.look(self.world.now_ms)
+            self.world.broker.wall.check_clock(self.world.now_ms)
             self.clocks.note()
         if rng.randrange(60) < profile.clock_jump:
             self._turn(rng.choice((5000, 3_600_000, 86_400_000)))

@@ -145,7 +145,7 @@ def change_status(session: Session, wanted: ServerStatus, now_ms: int) -> None:
         session.rest_since(began_ns)  # a file has been written and synced
     if is_changed:
         session.log_event("status.changed", now_ms, was=was.value.lower(), now=wanted.value.lower())
-        session.broker.audit.note(session, "status", now_ms, target=wanted.value.lower())
+        session.broker.audit.record_operation(session, "status", now_ms, target=wanted.value.lower())
 
 
 def pause(session: Session, request: memcache.Pause, now_ms: int) -> None:
@@ -178,7 +178,7 @@ def reload_for(session: Session, now_ms: int, answer: Callable[[str], None]) -> 
     ReloadError.
     """
     running = session.broker.reload(now_ms)
-    session.broker.audit.note(session, "reload", now_ms)
+    session.broker.audit.record_operation(session, "reload", now_ms)
     if running.is_done:
         answer(running.later)
         session.yield_turn()  # a file was read and checked
@@ -187,7 +187,7 @@ def reload_for(session: Session, now_ms: int, answer: Callable[[str], None]) -> 
 
 
 def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:
-    session.broker.audit.note(session, "stop", now_ms)
+    session.broker.audit.record_operation(session, "stop", now_ms)
     session.broker.stop("shutdown", session.address)
     session.hang_up(b"")
 

@@ -129,14 +129,14 @@ class ChunkedReply:
         self._held.append(data)
         self._held_bytes += len(data)
         if self._held_bytes >= PIECE_BYTES:
-            self._give()
+            self._flush()
 
     def end(self, data: bytes) -> None:
         """Add the last bytes and let the reply leave."""
         self._held.append(data)
-        self._give()
+        self._flush()
 
-    def _give(self) -> None:
+    def _flush(self) -> None:
         self._has_begun = True
         self._session.out += self._held
         self._session.out_bytes += self._held_bytes

@@ -74,9 +74,9 @@ class _Search:
             self._found = [0]
             self._end_found(now_ms)
         else:
-            PieceCommand(self._session, self._look(), self._end_found).make_some(now_ms)
+            PieceCommand(self._session, self._search_reads(), self._end_found).make_some(now_ms)
 
-    def _look(self) -> Iterator[None]:
+    def _search_reads(self) -> Iterator[None]:
         wanted = self._request.id
         for at, (_, taken) in enumerate(list(self._session.reads.get(self._request.queue, ()))):
             if taken.id == wanted:

@@ -130,12 +130,12 @@ def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
 
 def get_many(session: Session, request: GetMany, now_ms: int) -> None:
     """Reply to a get of several keys: one item from each that has one, then one END. Nothing waits."""
-    MultiKeyGet(session, request.gets).look(now_ms)
+    MultiKeyGet(session, request.gets).check_keys(now_ms)
 
 
 def get_keys(session: Session, request: GetKeys, now_ms: int) -> None:
     """Reply to a get of so many keys that they take several turns."""
-    MultiKeyGet(session, request.keys, request.with_id).look(now_ms)
+    MultiKeyGet(session, request.keys, request.with_id).check_keys(now_ms)
 
 
 class MultiKeyGet:
@@ -151,7 +151,7 @@ class MultiKeyGet:
         self.taken = 0  # how many of them have been read
         self.held: dict[str, int] = {}  # reads of a queue that this connection will have open after these keys
 
-    def look(self, now_ms: int) -> None:
+    def check_keys(self, now_ms: int) -> None:
         """Check some keys, then go on in the next turn or take the items. Raises Later; the next turn goes on after the
         checked keys.
         """
@@ -166,7 +166,7 @@ class MultiKeyGet:
             self._expect(single)
             self.gets.append(single)
         if len(self.gets) < len(self.keys):
-            self.session.yield_turn(self.look)
+            self.session.yield_turn(self.check_keys)
         elif len(self.keys) > KEYS_PER_TURN:
             self.session.yield_turn(self.read_keys)
         else:

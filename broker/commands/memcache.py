@@ -143,12 +143,12 @@ def flush_each(session: Session, now_ms: int, finish: Callable[[], None]) -> Bat
         return True
 
     def end() -> None:
-        audit.note(session, "flush_all", now_ms, items=items, number=number)
+        audit.record_operation(session, "flush_all", now_ms, items=items, number=number)
         finish()
 
     audit = session.broker.audit
     session.log_event("queues.flushed", now_ms, queues=len(session.broker.queues.by_name))
-    number = audit.note(session, "flush_all", now_ms, result=Result.BEGUN)
+    number = audit.record_operation(session, "flush_all", now_ms, result=Result.BEGUN)
     return BatchCommand(session, session.broker.queues, visit, end)
 
 

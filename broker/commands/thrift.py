@@ -83,7 +83,7 @@ class ItemCollector:
                     session.park(queue, self.until_ms, self._on_delivery, opens=opens, peeks=False)
                     return
                 break
-            self._note(taken, now_ms)
+            self._add_item(taken, now_ms)
         self._answer()
 
     def _retry_after_sweep(self, now_ms: int) -> None:
@@ -105,13 +105,13 @@ class ItemCollector:
     def _on_delivery(self, taken: Delivery | None, now_ms: int) -> None:
         self.queue = self.session.waited_at
         if taken is not None:
-            self._note(taken, now_ms)
+            self._add_item(taken, now_ms)
         if taken is None or access.read_refusal(self.session, self.queue):
             self._answer()
         else:
             self.collect_some(now_ms)
 
-    def _note(self, taken: Delivery, now_ms: int) -> None:
+    def _add_item(self, taken: Delivery, now_ms: int) -> None:
         number = 0
         if self.call.auto_abort_ms:
             until_ms = now_ms + self.call.auto_abort_ms

@@ -21,7 +21,7 @@ class ReadAhead:
         self._failed: set[Queue] = set()  # a get reads their items and reports the error
         self._reading: dict[Queue, None] = {}
 
-    def look(self, queue: Queue) -> None:
+    def queue_if_room(self, queue: Queue) -> None:
         """Read ahead if `queue`, which has changed, has room for more of its items."""
         if queue not in self._reading and queue.line.behind and not queue.line.is_full and queue not in self._failed:
             self.pending[queue] = None
@@ -34,7 +34,7 @@ class ReadAhead:
     def retry(self, queue: Queue) -> None:
         """Try again, because the queue's files may be readable now."""
         self._failed.discard(queue)
-        self.look(queue)
+        self.queue_if_room(queue)
 
     def decode_some(self) -> None:
         """Decode a slice for a few queues, in turns. A queue that cannot be read waits until a client asks for it."""
@@ -53,7 +53,7 @@ class ReadAhead:
         items = tail.decode()
         if items:
             line.take_in(items)
-            self.look(queue)
+            self.queue_if_room(queue)
         wanted = tail.wants() if line.behind else None
         if wanted is not None and queue not in self._reading:
             self._read(queue, tail, *wanted)

@@ -134,7 +134,7 @@ class MaintenanceScheduler:
             log.blocks_transfers = True
         self.memory.weigh(queue)
         if line.behind:
-            self.read_ahead.look(queue)
+            self.read_ahead.queue_if_room(queue)
         tail = line.tail
         if type(tail) is ReadBehind and tail.unreadable:
             report_and_quarantine(self._report, queue.name, log.segments, tail.unreadable)

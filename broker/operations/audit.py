@@ -138,7 +138,7 @@ class Audit:
         found = list(self._entries)[::-1]
         return found[offset : offset + limit]
 
-    def note(
+    def record_operation(
         self,
         session: Session | Operation,
         operation: str,

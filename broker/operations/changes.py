@@ -31,7 +31,7 @@ def empty(
         session.yield_turn()
     session.depend_on(queue)
     session.log_event("queue.flushed", now_ms, queue=queue.name, items=items)
-    session.broker.audit.note(session, operation, now_ms, queue=queue.name, items=items)
+    session.broker.audit.record_operation(session, operation, now_ms, queue=queue.name, items=items)
     return items
 
 
@@ -47,7 +47,7 @@ def pause(session: Session, queue: Queue, now_ms: int, *, gets: bool, puts: bool
     event = "queue.paused" if is_paused else "queue.resumed"
     session.log_event(event, now_ms, queue=queue.name, paused=pause_name(queue))
     operation = "pause" if is_paused else "resume"
-    session.broker.audit.note(session, operation, now_ms, queue=queue.name, target=pause_name(queue))
+    session.broker.audit.record_operation(session, operation, now_ms, queue=queue.name, target=pause_name(queue))
 
 
 class RunningAbort:
@@ -88,5 +88,5 @@ class RunningAbort:
             return
         session.log_event("reads.aborted", now_ms, reads=self._aborted)
         name, client = self._about
-        session.broker.audit.note(session, "abort", now_ms, queue=name, target=client, items=self._aborted)
+        session.broker.audit.record_operation(session, "abort", now_ms, queue=name, target=client, items=self._aborted)
         self._finish(self._aborted)

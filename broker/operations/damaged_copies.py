@@ -29,7 +29,7 @@ class DamagedCopies:
     def count(self) -> int:
         return len(self._known)
 
-    def look(self, now_ms: int) -> None:
+    def list_copies(self, now_ms: int) -> None:
         """List the copies. If the folder cannot be listed, the last result stays."""
         if now_ms < self._next_ms:
             return

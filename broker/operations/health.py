@@ -25,7 +25,7 @@ ORDER = list(Severity)
 
 def health(broker: Broker, now_ms: int) -> Health:
     """Return all reasons, the gravest first. Looks at each queue once, a microsecond each, if there are few."""
-    broker.watch.look_now(now_ms)
+    broker.watch.check_now(now_ms)
     reasons = [
         *_of_server(broker),
         *_of_secrets(broker, now_ms),

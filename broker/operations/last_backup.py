@@ -35,7 +35,7 @@ class LastBackup:
         self._calendar = calendar
         self.made = self._read(report)
 
-    def note(self, made: BackupMade, now_ms: int) -> None:
+    def store_backup(self, made: BackupMade, now_ms: int) -> None:
         """Store a backup, if none of a later moment is known. Raises OSError, and nothing has changed."""
         age_ms = self.age_ms(now_ms)
         if age_ms is None or self._calendar.moment_ms(made.made_at_ms, now_ms) >= now_ms - age_ms:

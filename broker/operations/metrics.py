@@ -90,8 +90,8 @@ class QueueMetrics:
 
 class NamedQueues:
     """The choice of the queues that get a label of their own: all, or QUEUES_MAX of them, the longest to a factor of
-    two. Call `look` for each queue, then `decide`, then `takes` once for each queue: passes that may be made in pieces,
-    while queues change.
+    two. Call `count_length` for each queue, then `decide`, then `takes` once for each queue. Queues may change between
+    the calls.
     """
 
     def __init__(self, count: int) -> None:
@@ -101,7 +101,7 @@ class NamedQueues:
         self._least_bits, self._of_least = 0, QUEUES_MAX
         self._left = QUEUES_MAX
 
-    def look(self, queue: Queue, now_ms: int) -> bool:
+    def count_length(self, queue: Queue, now_ms: int) -> bool:
         self._by_bits[len(queue.line).bit_length()] += 1
         return True
 

@@ -195,7 +195,7 @@ class RunningMove(TransferOperation):
 
     @property
     def _why_less(self) -> str:
-        return self._chosen.rest if self._chosen is not None else ""
+        return self._chosen.why_left if self._chosen is not None else ""
 
     def _send_some(self, now_ms: int) -> int:
         """Set a slice aside, and send it. Returns how many items it has. Raises Refused and Later."""
@@ -344,9 +344,9 @@ class RunningMove(TransferOperation):
         self.advance(self.done + len(taken), now_ms)
         if log is not None and transfers.admits(self.source, 0) is not Admission.NOW:
             self._is_waiting = True
-            self.broker.group.after(log, self._go_on)
+            self.broker.group.after(log, self._resume)
 
-    def _go_on(self, now_ms: int) -> None:
+    def _resume(self, now_ms: int) -> None:
         self._is_waiting = False
         self.broker.timers.soon(self)
 

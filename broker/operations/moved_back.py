@@ -295,7 +295,7 @@ class RunningReturn(TransferOperation):
         """Set items aside that are not at the head: items ahead of them are passed, and put back. Returns what
         `_set_aside_next` returns.
         """
-        count, is_all = self._look(there)
+        count, is_all = self._count_returnable(there)
         found: list[tuple[Delivery, Wanted]] = []
         passed: list[Delivery] = []
         while len(found) < count and (head := there.line.head()) is not None:
@@ -309,7 +309,7 @@ class RunningReturn(TransferOperation):
             there.take_back_unseen(taken)
         return found, len(passed), is_all
 
-    def _look(self, there: Queue) -> tuple[int, bool]:
+    def _count_returnable(self, there: Queue) -> tuple[int, bool]:
         """Search the line; return (how many of the items to find can be returned now, True if the whole line was
         searched). Raises Refused.
         """

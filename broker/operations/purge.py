@@ -268,7 +268,7 @@ class RunningPurge(FileOperation):
             return
         if not self._slice:
             if self._chosen is not None:
-                self._why = self._chosen.too_far if reached is Head.TOO_FAR else self._chosen.rest
+                self._why = self._chosen.too_far if reached is Head.TOO_FAR else self._chosen.why_left
             if self.name == DELETE or self.left > 0:
                 self._why = access.trouble(queue) or self._why  # there may be more
             self._remove_rest(now_ms)

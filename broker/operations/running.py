@@ -138,10 +138,10 @@ class Operation:
         """
         self.broker.operations.running[self.id] = self
         self._left_aside = self.broker.operations.left_aside(self.queue_name, self)
-        self.note(now_ms, Result.BEGUN, self.total, f"where {terms}" if terms else "", about)
+        self.audit_result(now_ms, Result.BEGUN, self.total, f"where {terms}" if terms else "", about)
 
-    def note(self, now_ms: int, result: Result, items: int, why: str, about: str = "") -> None:
-        self.broker.audit.note(
+    def audit_result(self, now_ms: int, result: Result, items: int, why: str, about: str = "") -> None:
+        self.broker.audit.record_operation(
             self,
             self.name,
             now_ms,
@@ -177,7 +177,7 @@ class Operation:
         record = self.broker.undos.by_id.get(self.id)
         if record is not None:
             self.undo, self.undo_until_ms = record.id, self.broker.undos.until_ms(record, now_ms)
-        self.note(now_ms, Result.REFUSED if why and not self.done else Result.DONE, self.done, why, about)
+        self.audit_result(now_ms, Result.REFUSED if why and not self.done else Result.DONE, self.done, why, about)
         self.broker.timers.drop(self)
         self.broker.operations.ended(self)
         if self.on_end is not None:

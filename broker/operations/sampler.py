@@ -198,7 +198,7 @@ class Sampler:
             name = left.popleft()
             found = self.broker.queues.find(name)
             if found is not None:
-                self._of_slice += self._look(found, now_ms)
+                self._of_slice += self._sample_queue(found, now_ms)
                 self._note_age(self.rows[name])
                 if share.is_spent:
                     break
@@ -238,7 +238,7 @@ class Sampler:
         if shown is not None and shown.oldest_at_ms and not 0 < self._oldest[0] <= shown.oldest_at_ms:
             self._oldest = shown.oldest_at_ms, shown.name
 
-    def _look(self, queue: Queue, now_ms: int) -> int:
+    def _sample_queue(self, queue: Queue, now_ms: int) -> int:
         """Look at a queue. Returns the cost, in queues with nothing to read from the journal."""
         line = queue.line
         took = SLICE if line.behind and not (line.fresh or line.returned or line.read_error) else 1

@@ -32,7 +32,7 @@ ROUND_MS = 5_000
 SLICE_MS = 64
 SLICE = 256  # queues: a third of a millisecond, in as many turns as it needs
 LOOK_COST = 5  # of one queue, as timers count it
-AT_ONCE_MAX = 1_000  # queues that `look_now` looks at: a millisecond
+AT_ONCE_MAX = 1_000  # queues that `check_now` checks: a millisecond
 MARK_MS = 300_000  # between two notes of depths, of syncs and of free space
 MARKS_MAX = 12  # of free space: an hour
 UNREAD_MS = 300_000  # without a get
@@ -112,7 +112,7 @@ class Watch:
         self._begin_round(now_ms)
         self._broker.timers.soon(self)
 
-    def look_now(self, now_ms: int) -> None:
+    def check_now(self, now_ms: int) -> None:
         """Look at all queues at once, if there are few. With many, `queues` is as old as their round. Only the first
         call of a turn looks: one client can ask for health many times in one turn.
         """
@@ -123,7 +123,7 @@ class Watch:
         self._left = deque(names)
         self._dead, self._read = {}, []
         while self._left:
-            self._look(self._left.popleft(), now_ms)
+            self._check_queue(self._left.popleft(), now_ms)
         self._end_round(now_ms)
 
     def due(self, now_ms: int) -> int:
@@ -133,7 +133,7 @@ class Watch:
             self._begin_round(now_ms)
         share, first = Share(self._broker), self._of_slice
         while self._left and self._of_slice < SLICE:
-            self._look(self._left.popleft(), now_ms)
+            self._check_queue(self._left.popleft(), now_ms)
             self._of_slice += 1
             if share.is_spent:
                 break
@@ -175,17 +175,17 @@ class Watch:
             self._set(name, tuple(others))
         self._look_at_syncs(now_ms)
         self._look_at_disk(now_ms)
-        self.copies.look(now_ms)
+        self.copies.list_copies(now_ms)
         if self._noted_ms is None or now_ms - self._noted_ms >= MARK_MS:
-            self._note(now_ms)
+            self._note_marks(now_ms)
 
-    def _note(self, now_ms: int) -> None:
+    def _note_marks(self, now_ms: int) -> None:
         self._noted_ms = now_ms
         self._notes += 1
         self._sync_counts = self._sync_counts[1], self._count_syncs()
         self._disk.append(DiskNote(now_ms, self._free_bytes()[0]))
 
-    def _look(self, name: str, now_ms: int) -> None:
+    def _check_queue(self, name: str, now_ms: int) -> None:
         queue = self._broker.queues.find(name)
         if queue is None:
             return

@@ -120,7 +120,7 @@ class Chosen:
         return not aside
 
     @property
-    def rest(self) -> str:
+    def why_left(self) -> str:
         """The reason why some of the chosen items stay; "" if none do."""
         return f"{self.left_out} more are left for another one" if self.left_out else ""
 

@@ -47,7 +47,7 @@ class ItemSearch:
             at = min(at, len(line.returned) - 1)
             for _ in range(min(PIECE_ITEMS, at + 1)):
                 taken = line.returned[at]
-                self._look(taken.item, taken.deliveries, len(line.returned) - 1 - at)
+                self._match_item(taken.item, taken.deliveries, len(line.returned) - 1 - at)
                 at -= 1
                 if self._cost >= PIECE_COST:
                     break
@@ -57,7 +57,7 @@ class ItemSearch:
             seq = max(seq, line.left)  # the items before it have left meanwhile
             place = before = len(line.returned) + seq - line.left
             for item, deliveries in islice(items_from(self.queue, place), min(PIECE_ITEMS, end - seq)):
-                self._look(item, deliveries, place)
+                self._match_item(item, deliveries, place)
                 place, seq = place + 1, seq + 1
                 if self._cost >= PIECE_COST:
                     break
@@ -68,7 +68,7 @@ class ItemSearch:
     def _goes_on(self, place: int) -> bool:
         return place <= self._where.last and self.queue.state is not QueueState.CLOSED
 
-    def _look(self, item: Item, deliveries: int, position: int) -> None:
+    def _match_item(self, item: Item, deliveries: int, position: int) -> None:
         where, size = self._where, len(item.data)
         self._cost += where.cost(size)
         if is_payload_gone(item) or not where.first <= position <= where.last:

@@ -196,7 +196,7 @@ class Conversion:
                 if heads.get(name) == item:
                     lines[name].pop()
                     digests[name].add(item)
-                    done = self._tell("writing", done + 1, total)
+                    done = self._report_progress("writing", done + 1, total)
                 else:
                     position.confirm(item_id, item_id, segments)
         writer.close()
@@ -224,14 +224,14 @@ class Conversion:
                 refuse_lost(item)
                 digests[name].add(item)
                 pieces.append(encoder.addx(copy_of(item)))
-                done = self._tell("writing", done + 1, total)
+                done = self._report_progress("writing", done + 1, total)
                 if len(pieces) == TOLD_EVERY_ITEMS or len(item.data) > PIECE_BYTES:
                     file.write(b"".join(pieces))
                     pieces.clear()
             finish_file(file, b"".join(pieces))
         return list(lines)
 
-    def _tell(self, what: str, done: int, total: int) -> int:
+    def _report_progress(self, what: str, done: int, total: int) -> int:
         if not done % TOLD_EVERY_ITEMS:
             self.progress(what, done, total)
         return done
@@ -244,7 +244,7 @@ class Conversion:
             found = Digest()
             while name in lines and lines[name].head() is not None:
                 found.add(lines[name].pop().item)
-                done = self._tell("verifying", done + 1, total)
+                done = self._report_progress("verifying", done + 1, total)
             if found != digest:
                 raise Refusal(f"the new files of {name} do not hold what the old ones do; nothing has been replaced")
 

@@ -160,7 +160,7 @@ class RestingSource:
     def check(self) -> None:
         """Do nothing: the lock has kept servers away."""
 
-    def note(self, made: BackupMade) -> None:
+    def store_made(self, made: BackupMade) -> None:
         """Note the backup in the spool, for the next server that starts on it. Raises OSError."""
         write(self._fs, path_in(f"{self.held.spool}/{OWN_FOLDER}"), made)
 

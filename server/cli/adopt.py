@@ -66,7 +66,7 @@ def _run(old: str, new: str | None, as_json: bool) -> bool:
         found = survey(old, moment_ms, ticker)
     finally:
         ticker.clear()
-    _tell(found, as_json)
+    _print_survey(found, as_json)
     if new is None:
         return found.has_losses
     ticker = Ticker("copied", steady_ms, sys.stderr, found.bytes)
@@ -88,7 +88,7 @@ def _run(old: str, new: str | None, as_json: bool) -> bool:
     return found.has_losses
 
 
-def _tell(found: Survey, as_json: bool) -> None:
+def _print_survey(found: Survey, as_json: bool) -> None:
     if as_json:
         for each in found.journals:
             queues = [structs.asdict(queue) for queue in each.queues]

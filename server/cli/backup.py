@@ -112,11 +112,11 @@ def take_one(live: Live, dest: str) -> None:
         ticker = Ticker("backed up", steady_ms, sys.stderr, sum(each.local.bytes for each in source.files))
         try:
             manifest = make_backup(store, source, steady_ms, ticker)
-            why = _note(live, source, BackupMade(manifest.made_at_ms, _absolute(dest)))
+            why = _report_made(live, source, BackupMade(manifest.made_at_ms, _absolute(dest)))
         finally:
             ticker.clear()
             source.close()
-    live.tell(_summary(manifest), _told_of(manifest, store.where))
+    live.print_result(_summary(manifest), _told_of(manifest, store.where))
     if why:
         click.echo(f"Warning: its age is not known to the server: {why}", err=True)
 
@@ -128,11 +128,11 @@ def _absolute(dest: str) -> str:
     return os.path.abspath(dest.partition(":")[2] if dest.lower().startswith("file:") else dest)
 
 
-def _note(live: Live, source: BackupSource, made: BackupMade) -> str:
+def _report_made(live: Live, source: BackupSource, made: BackupMade) -> str:
     """Tell the server, or its spool, that the backup is complete. Return why that failed, else ""."""
     try:
         if isinstance(source, RestingSource):
-            source.note(made)
+            source.store_made(made)
         else:
             live.client.post("/api/backup/made", structs.asdict(made))
     except AdminError as error:

@@ -188,7 +188,7 @@ def _for_each(
             tell(part, found)
         if found.get("why"):
             failed.append(f"{name}{rest}{printable(str(found['why']))}")
-    live.tell_json(answers if len(parts) > 1 else answers[0])
+    live.print_json(answers if len(parts) > 1 else answers[0])
     fail_with(failed)
 
 
@@ -248,10 +248,10 @@ def undo(live: Live, number: int | None, forget: bool) -> None:
         _list_undos(live)
     elif forget:
         found = live.client.delete(f"/api/undo/{number}")
-        live.tell(found, f"{counted(found['forgotten'], 'item')} cannot be brought back any more")
+        live.print_result(found, f"{counted(found['forgotten'], 'item')} cannot be brought back any more")
     else:
         found = carried_out(live, "POST", f"/api/undo/{number}", {}, returned)
-        live.tell(found, f"returned {counted(found['returned'], 'item')} to {printable(str(found['queue']))}")
+        live.print_result(found, f"returned {counted(found['returned'], 'item')} to {printable(str(found['queue']))}")
         if not live.as_json:
             _tell_missing(found)
         if found["why"]:
@@ -268,7 +268,7 @@ def _tell_missing(found: Answer) -> None:
 
 def _list_undos(live: Live) -> None:
     found = live.client.get("/api/undo")
-    if live.tell_json(found):
+    if live.print_json(found):
         return
     rows = [
         [
@@ -391,7 +391,7 @@ def abort(live: Live, queue: str | None, xid: int | None, is_all: bool, number: 
             confirm(f"give back {counted(held, 'open read')} of {printable(queue)}", is_sure)
             body["expected"] = held
     found = live.client.post(path, body)
-    live.tell(found, f"gave back {counted(found['aborted'], 'open read')}")
+    live.print_result(found, f"gave back {counted(found['aborted'], 'open read')}")
 
 
 @live("delete")

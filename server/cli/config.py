@@ -165,7 +165,7 @@ def diff(live: Live, config: str) -> None:
         for key, value in wanted.worded(name):
             if has.get(key) != value:
                 found.append({"queue": name, "key": key, "server": has.get(key), "file": value})
-    if live.tell_json(found):
+    if live.print_json(found):
         sys.exit(1 if found else 0)
     for each in found:
         kind = keys_of(QueueConfig)[str(each["key"])].kind

@@ -59,12 +59,12 @@ def find(live: Live, queues: tuple[str, ...], where: tuple[str, ...], count: int
                 raise
             failed.append(f"{printable(name)}: {error}")
             answers.append(Answer({"queue": name, "error": str(error)}))
-    if not live.tell_json(answers if len(names) > 1 else answers[0]):
-        _tell([convert(each, Matches) for each in answers if "error" not in each], form, len(names) > 1)
+    if not live.print_json(answers if len(names) > 1 else answers[0]):
+        _print_matches([convert(each, Matches) for each in answers if "error" not in each], form, len(names) > 1)
     fail_with(failed)
 
 
-def _tell(answers: list[Matches], form: str, are_several: bool) -> None:
+def _print_matches(answers: list[Matches], form: str, are_several: bool) -> None:
     rows: list[list[str]] = []
     for found in answers:
         name = [printable(found.queue)] if are_several else []

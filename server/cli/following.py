@@ -73,7 +73,7 @@ def ended(live: Live, view: OperationView) -> OperationView:
         while view.state in (OperationState.RUNNING, OperationState.PAUSED):
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LOOK_S)
-            view = _look(live, view)
+            view = _progress_of(live, view)
             if bar is None and time.monotonic() - began_s > QUIET_S and sys.stderr is not None and sys.stderr.isatty():
                 bar = _bar(view)
             if bar is not None:
@@ -84,7 +84,7 @@ def ended(live: Live, view: OperationView) -> OperationView:
     return view
 
 
-def _look(live: Live, view: OperationView) -> OperationView:
+def _progress_of(live: Live, view: OperationView) -> OperationView:
     """Return the progress of an operation. Waits for a server that is restarted meanwhile."""
     until_s = time.monotonic() + UNREACHABLE_S_MAX
     while True:

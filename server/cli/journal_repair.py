@@ -54,7 +54,7 @@ def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
             ticker.clear()
             total += 1
             has_losses += found.has_losses
-            _tell(folder, found, as_json)
+            _print_repaired(folder, found, as_json)
     except CannotRepair as refused:
         raise CannotRead(printable(str(refused))) from refused
     except BrokenPipeError:
@@ -96,7 +96,7 @@ def _left(fs: OsFs, target: str) -> str:
     return f". {target} is not complete, and {starts} on it: remove it"
 
 
-def _tell(folder: str, found: Repaired, as_json: bool) -> None:
+def _print_repaired(folder: str, found: Repaired, as_json: bool) -> None:
     if as_json:
         fields: dict[str, object] = {"name": found.name, "format": found.format, "files": found.files}
         fields |= {"records" if found.format == "workq" else "items": found.count, "is_anew": found.is_anew}

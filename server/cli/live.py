@@ -85,7 +85,7 @@ def queues(live: Live, prefix: str) -> None:
     an item, UNSYNCED the bytes that a power cut could still lose.
     """
     found = live.client.get("/api/queues", prefix=prefix)
-    if live.tell_json(found):
+    if live.print_json(found):
         return
     shown = convert(found, list[QueueSnapshot])
     heads = ("NAME", "ITEMS", "BYTES", "AGE", "OPEN", "WAITING", "UNSYNCED", "PAUSED")
@@ -143,10 +143,10 @@ def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes
         left, at = count - len(found["items"]), page.items[-1].offset + 1
         page = convert(live.client.get(path, offset=at, limit=min(left, PAGE_ITEMS), bytes=shown_bytes), Page)
         found["items"] += [_plain(item) for item in page.items]
-    if live.tell_json(found):
+    if live.print_json(found):
         return
     if form == "json":
-        Live(live.client, True).tell_json(found)
+        Live(live.client, True).print_json(found)
         return
     shown = convert(found, Page)
     rows = []
@@ -192,7 +192,7 @@ def _bytes_of(encoding: str, data: str) -> bytes:
 def open_reads(live: Live, queue: str) -> None:
     """Show the open reads of QUEUE, their clients and times; the oldest first."""
     found = _pages(live, queue_path(queue, "open"))
-    if live.tell_json(found):
+    if live.print_json(found):
         return
     heads = ("XID", "CLIENT", "SINCE", "HELD", "TRIES", "AGE", "BYTES")
     rows = [
@@ -235,7 +235,7 @@ def clients(live: Live) -> None:
     `abort --client` takes a NUMBER. BACKLOG counts requests that were read and are not executed yet.
     """
     found = _pages(live, "/api/clients")
-    if live.tell_json(found):
+    if live.print_json(found):
         return
     heads = ("NUMBER", "ADDRESS", "PROTOCOL", "STATE", "OPEN", "BACKLOG", "WAITS FOR")
     rows = [
@@ -261,7 +261,7 @@ def health(live: Live) -> None:
     """
     found = live.client.get("/health/ready", also_good=(503,))
     shown = convert(found, Health)
-    if not live.tell_json(found):
+    if not live.print_json(found):
         ready = "ready" if shown.ready_for_puts else "some requests are refused" if shown.ready else "not ready"
         click.echo(f"{ready}, status {printable(shown.status)}")
         for reason in shown.reasons:
@@ -280,10 +280,10 @@ def status(live: Live, wanted: str | None) -> None:
     """
     if wanted is not None:
         found = live.client.post("/api/status", {"status": wanted})
-        live.tell(found, f"status {printable(str(found['status']))}")
+        live.print_result(found, f"status {printable(str(found['status']))}")
         return
     found = live.client.get("/api/server")
-    if live.tell_json(found):
+    if live.print_json(found):
         return
     server = convert(found, ServerView)
     rows = {
@@ -313,7 +313,7 @@ def audit(live: Live, count: int) -> None:
     unless it was interrupted. The files are SPOOL/.staniel/audit and audit.1.
     """
     found = live.client.get("/api/audit", limit=count)
-    if live.tell_json(found):
+    if live.print_json(found):
         return
     rows = [_audit_row(each) for each in reversed(convert(found, list[AuditEntry]))]
     echo_table(AUDIT_HEADS, rows, *AUDIT_HEADS[1:4], *AUDIT_HEADS[5:])
@@ -360,7 +360,7 @@ def put(live: Live, queue: str, data: str | None, expires: int) -> None:
     """
     payload = _read_input(data is None) if data in (None, "-") else os.fsencode(data or "")
     found = live.client.store(queue_path(queue, "put"), payload, expires_in_ms=expires)
-    live.tell(found, f"stored {human_size(len(payload))} in {printable(queue)}")
+    live.print_result(found, f"stored {human_size(len(payload))} in {printable(queue)}")
 
 
 def _read_input(is_implied: bool) -> bytes:
@@ -400,7 +400,7 @@ def get(live: Live, queue: str, count: int | None, form: str | None) -> None:
                 _print_items(data, form, count is not None)
                 reader.wait()
                 printed = len(items)
-        if live.tell_json({"items": everything}):
+        if live.print_json({"items": everything}):
             reader.wait()
             printed = taken
         if printed:
@@ -433,7 +433,7 @@ def reload(live: Live) -> None:
     """Make the server read its configuration again."""
     found = live.client.post("/api/reload")
     later = printable(str(found["only_after_restart"]))
-    live.tell(found, "reloaded" + (f"; only a restart takes over {later}" if later else ""))
+    live.print_result(found, "reloaded" + (f"; only a restart takes over {later}" if later else ""))
 
 
 @live("stop")
@@ -445,4 +445,4 @@ def stop(live: Live, is_sure: bool) -> None:
         clients = max(0, server.connections - 1)  # without this one
         confirm(f"stop {live.client.where()}, which has {counted(clients, 'client')}", is_sure)
     found = live.client.post("/api/stop")
-    live.tell(found, f"{live.client.where()} is stopping")
+    live.print_result(found, f"{live.client.where()} is stopping")

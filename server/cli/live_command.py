@@ -54,7 +54,7 @@ class Live:
         self.as_json = as_json
         self.spool, self.jobs = spool, jobs
 
-    def tell_json(self, found: object) -> bool:
+    def print_json(self, found: object) -> bool:
         """Print the server's reply if JSON was requested; letters beyond ASCII are escaped, so that no text controls a
         terminal.
         """
@@ -62,8 +62,8 @@ class Live:
             click.echo(json.dumps(found))
         return self.as_json
 
-    def tell(self, found: object, text: str) -> None:
-        if not self.tell_json(found):
+    def print_result(self, found: object, text: str) -> None:
+        if not self.print_json(found):
             click.echo(text)
 
 

@@ -39,7 +39,7 @@ def operations(live: Live, number: int | None, is_cancelled: bool) -> None:
             view = ended(live, view)
             found = Answer(msgspec.to_builtins(view))
         shown = [view]
-    if not live.tell_json(found):
+    if not live.print_json(found):
         echo_table(HEADS, [_row(each) for each in shown], *LEFT)
 
 

@@ -74,7 +74,7 @@ def _all(folder: str, seconds: float) -> Iterator[CheckResult]:
     """Run all checks. Raises OSError."""
     try:
         with _workplace(folder) as place:
-            yield from machine.look(place, seconds, os.environ)
+            yield from machine.run_checks(place, seconds, os.environ)
             yield from crashes.crash(place, seconds, SystemRandom())
     except OSError as error:
         if error.errno not in machine.FULL:

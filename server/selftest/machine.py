@@ -34,7 +34,7 @@ MEMORY_BYTES_MIN = 128 << 20
 PLUG = "only a power cut can tell: staniel selftest DIR --write, pull the plug, then --verify"
 
 
-def look(folder: str, seconds: float, environment: Mapping[str, str]) -> Iterator[CheckResult]:
+def run_checks(folder: str, seconds: float, environment: Mapping[str, str]) -> Iterator[CheckResult]:
     """Run every check of this file in `folder`, which the caller removes afterwards. On a full disk the checks that
     write are left out. Raises OSError: the disk was filled meanwhile, or fails.
     """

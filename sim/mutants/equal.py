@@ -49,7 +49,7 @@ def times_of_puts() -> Iterator[None]:
         return look
 
     as_it_was = replaced(Transfers, "earlier", lambda right: lambda self, item, now_ms: item)
-    with as_it_was, replaced(UndoRecovery, "_look", make):
+    with as_it_was, replaced(UndoRecovery, "_find_landed", make):
         yield
 
 

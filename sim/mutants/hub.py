@@ -290,7 +290,7 @@ def operator_unheard() -> Any:
 def operator_told_half() -> Any:
     def make(right: Any) -> Any:
         def end(self: Exchange) -> None:
-            self.give()
+            self.flush()
 
         return end
 
@@ -316,11 +316,11 @@ def page_piles_up() -> Any:
                 right(self, waited, now_ms)
             else:
                 self._epoch = -1  # send all queues each time, because the simulator has few
-                self._tell(now_ms)
+                self._send_event(now_ms)
 
         return go_on
 
-    return replaced(PageEvents, "_go_on", make)
+    return replaced(PageEvents, "_send_next", make)
 
 
 @mutant("a client's time is over before what it said in it has been read", "hub-stopped")

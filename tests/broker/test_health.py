@@ -305,8 +305,10 @@ def test_many_requests_of_one_turn_look_at_the_queues_once(monkeypatch: pytest.M
     for at in range(20):
         client.puts("x", f"q{at}")
     looks: list[str] = []
-    right = Watch._look
-    monkeypatch.setattr(Watch, "_look", lambda self, name, now_ms: (looks.append(name), right(self, name, now_ms)))
+    right = Watch._check_queue
+    monkeypatch.setattr(
+        Watch, "_check_queue", lambda self, name, now_ms: (looks.append(name), right(self, name, now_ms))
+    )
     for turn in (1, 2):
         world.turn()
         for _ in range(3):

@@ -71,7 +71,7 @@ class Machine:
     def set_wall(self, wall_ms: int) -> None:
         assert self.world is not None
         self._set_ms = wall_ms - self.world.now_ms
-        self.world.broker.wall.look(self.world.now_ms)
+        self.world.broker.wall.check_clock(self.world.now_ms)
 
     def after(self, disk: Disk, config: str) -> Machine:
         """A server that starts on `disk`, at this moment."""

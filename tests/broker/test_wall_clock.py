@@ -63,7 +63,7 @@ class Machine:
     def set_wall(self, by_ms: int) -> None:
         self.shift_ms += by_ms
         if self.world is not None:
-            self.world.broker.wall.look(self.world.now_ms)
+            self.world.broker.wall.check_clock(self.world.now_ms)
 
     def fail(self) -> None:
         """The server's process ends, with what is on the disk."""
@@ -264,7 +264,7 @@ def test_a_note_that_cannot_be_written_is_written_later_and_told_once(machine: M
         world.disk.fail("create", "clock", errno.ENOSPC)
     machine.set_wall(8 * HOUR_MS)
     for _ in range(5):
-        world.broker.wall.look(world.now_ms)
+        world.broker.wall.check_clock(world.now_ms)
     assert len(world.reported("clock.not_kept")) == 1
     client = machine.start_again()
     machine.pass_time(HOUR_MS - 1000)

@@ -137,7 +137,7 @@ def test_a_stream_of_events_that_fails_later_ends(admin: Admin, monkeypatch: pyt
 
 def test_a_look_at_the_queues_that_raises_is_tried_again_later(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     sampler: Sampler = admin.hub.broker.sampler(0)
-    monkeypatch.setattr(Sampler, "_look", fail)
+    monkeypatch.setattr(Sampler, "_sample_queue", fail)
     sampler.due(0)
     assert admin.why() == ["ZeroDivisionError: division by zero"]
     monkeypatch.undo()

@@ -51,7 +51,7 @@ def test_a_watchdog_of_another_process_is_none_of_ours() -> None:
     given = {"NOTIFY_SOCKET": "/nowhere", "WATCHDOG_USEC": "20000", "WATCHDOG_PID": "7"}
     assert Supervisor(given, 7).watchdog_s == 0.02 and Supervisor(given, 8).watchdog_s == 0
     assert Supervisor({"WATCHDOG_USEC": "20000"}, 7).watchdog_s == 0
-    Supervisor(given, 7).tell("READY=1")  # no such socket: nothing happens
+    Supervisor(given, 7).notify("READY=1")  # no such socket: nothing happens
 
 
 @pytest.mark.programs("systemd-analyze")

@@ -293,7 +293,7 @@ def _take_items(exchange: Exchange, body: TakeBody, now_ms: int) -> None:
         return
     exchange.begin_pieces(replies.JSON)
     exchange.add(b'{"items":[')
-    exchange.give()  # at once: the items are the client's from here on
+    exchange.flush()  # at once: the items are the client's from here on
     exchange.add_each(_taken_in_pieces([each.item for each in taken]))
 
 
@@ -445,7 +445,7 @@ def undo(exchange: Exchange, now_ms: int) -> None:
     if running is None:
         gone, _ = record.content.counts()
         broker.undos.drop(record, "")
-        broker.audit.note(session, "undo", now_ms, queue=name, target=str(record.id))
+        broker.audit.record_operation(session, "undo", now_ms, queue=name, target=str(record.id))
         exchange.json(Undone(0, name, gone=gone))
         return
 
@@ -468,7 +468,7 @@ def forget_undo(exchange: Exchange, now_ms: int) -> None:
     if record is not None:
         items, _ = record.content.counts()
         exchange.broker.undos.drop(record, "an operator wished it")
-        exchange.broker.audit.note(
+        exchange.broker.audit.record_operation(
             exchange.session, "forget", now_ms, queue=record.queue, target=str(record.id), items=items
         )
         exchange.json({"forgotten": items})
@@ -498,7 +498,9 @@ def cancel(exchange: Exchange, now_ms: int) -> None:
         exchange.error(409, f"operation {found.id} has ended: {found.state.value}")
         return
     found.cancel()
-    exchange.broker.audit.note(exchange.session, "cancel", now_ms, queue=found.queue_name, target=str(found.id))
+    exchange.broker.audit.record_operation(
+        exchange.session, "cancel", now_ms, queue=found.queue_name, target=str(found.id)
+    )
     exchange.json(found.view(now_ms))
 
 
@@ -764,6 +766,6 @@ def reload(exchange: Exchange, now_ms: int) -> None:
 
 def stop(exchange: Exchange, now_ms: int) -> None:
     """Stop the server as SIGTERM does."""
-    exchange.broker.audit.note(exchange.session, "stop", now_ms)
+    exchange.broker.audit.record_operation(exchange.session, "stop", now_ms)
     exchange.broker.stop("admin", exchange.session.address)
     exchange.json({"stopping": True})

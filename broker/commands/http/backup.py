@@ -34,11 +34,11 @@ def note_made(exchange: Exchange, now_ms: int) -> None:
     broker = exchange.broker
     made = BackupMade(min(made.made_at_ms, broker.calendar.wall_ms(now_ms)), made.where[:WHERE_CHARS_MAX])
     try:
-        broker.last_backup.note(made, now_ms)
+        broker.last_backup.store_backup(made, now_ms)
     except OSError as error:
         exchange.error(503, f"the backup is not noted: {error.strerror}")
         return
-    broker.audit.note(exchange.session, "backup", now_ms, target=made.where)
+    broker.audit.record_operation(exchange.session, "backup", now_ms, target=made.where)
     exchange.json({"noted": True})
 
 
@@ -56,7 +56,7 @@ def _answer(exchange: Exchange, held: BackupHold, now_ms: int) -> None:
         if piece is not None:
             session.yield_turn(exchange.guarded(step))
             return
-        exchange.give()
+        exchange.flush()
         wait(now_ms)
 
     def wait(now_ms: int) -> None:
@@ -69,7 +69,7 @@ def _answer(exchange: Exchange, held: BackupHold, now_ms: int) -> None:
             return
         if exchange.broker.has_sent_all(session):
             exchange.add(b"\n")
-            exchange.give()
+            exchange.flush()
         wait(now_ms)
 
     exchange.begin_pieces(CONTENT_TYPE)

@@ -75,7 +75,7 @@ class PageEvents:
             return
         self._exchange.add(b"retry: %d\n\n" % RETRY_MS)
         self._sampler.watch(now_ms)
-        self._tell(now_ms)
+        self._send_event(now_ms)
 
     def _on_pulse(self, _: Any, now_ms: int) -> None:
         """Go on when the wait ends or the server stops. The next event is made where requests are executed: hundreds of
@@ -84,21 +84,21 @@ class PageEvents:
         if self._broker.stopping:
             self._exchange.end()
         else:
-            self._session.yield_turn(self._exchange.guarded(self._go_on))
+            self._session.yield_turn(self._exchange.guarded(self._send_next))
 
-    def _go_on(self, now_ms: int) -> None:
+    def _send_next(self, now_ms: int) -> None:
         if self._broker.stopping:
             self._exchange.end()
         elif self._broker.has_sent_all(self._session):
             self._sampler.watch(now_ms)
-            self._tell(now_ms)
+            self._send_event(now_ms)
         else:
             self._wait(now_ms + EVERY_MS)
 
     def _wait(self, until_ms: int) -> None:
         self._session.park(PULSE, until_ms, self._on_pulse, opens=False, peeks=True)
 
-    def _tell(self, now_ms: int) -> None:
+    def _send_event(self, now_ms: int) -> None:
         sampler = self._sampler
         is_first = self._epoch != sampler.epoch
         if is_first:
@@ -125,7 +125,7 @@ class PageEvents:
         if len(pieces) > 1 or now_ms - self._sent_ms >= ALIVE_MS:
             self._session.batch = max(self._session.batch, sampler.batch)
             self._exchange.add(b"data: {" + b",".join(pieces) + b"}\n\n")
-            self._exchange.give()
+            self._exchange.flush()
             self._sent_ms = now_ms
         self._wait(now_ms + (SOON_MS if more or self._sparks else EVERY_MS))
 

@@ -76,7 +76,7 @@ class Exchange:
         if not self.operation:
             return
         about = self.names[0] if self.names else ""
-        self.broker.audit.note(
+        self.broker.audit.record_operation(
             self.session,
             self.operation,
             self.now_ms,
@@ -126,7 +126,7 @@ class Exchange:
         self._held.append(replies.chunk(self.request, data))
         self._held_bytes += len(data)
         if self._held_bytes >= PIECE_BYTES:
-            self.give()
+            self.flush()
 
     def add_each(self, pieces: Iterator[bytes]) -> None:
         """Send pieces with `add`, each made when it is its turn, as many in a turn as it has time for; then `end`."""
@@ -135,10 +135,10 @@ class Exchange:
 
     def end(self) -> None:
         self._held.append(replies.last_chunk(self.request))
-        self.give()
+        self.flush()
         self._end(replies.is_kept(self.request, None))
 
-    def give(self) -> None:
+    def flush(self) -> None:
         """Let the added pieces leave at the end of this turn."""
         self._has_begun = True
         data = b"".join(self._held)

@@ -233,7 +233,7 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
         named.decide()
         exchange.session.yield_turn(collect.visit_some)
 
-    ranking = BatchCommand(exchange.session, broker.queues, named.look, decide, RANKED_PER_TURN, exchange.fail)
+    ranking = BatchCommand(exchange.session, broker.queues, named.count_length, decide, RANKED_PER_TURN, exchange.fail)
     ranking.visit_some(now_ms)
 
 

@@ -42,7 +42,7 @@ def top(live: Live, interval: float, sort: str, wanted: str, once: bool) -> None
     live.client.get("/health/live")  # says what is wrong in one line
     try:
         if live.as_json:
-            _look(live, model)
+            _receive_events(live, model)
             _tell_json(model)
         elif once:
             _print_once(live, model)
@@ -67,7 +67,7 @@ def _watch(live: Live, model: TopModel, interval_s: float) -> None:
         feed.stop()
 
 
-def _look(live: Live, model: TopModel) -> None:
+def _receive_events(live: Live, model: TopModel) -> None:
     """Receive events for some seconds. Raises AdminError."""
     heard: list[None] = []
     feed = Feed(live.client, lambda: heard.append(None))
@@ -91,7 +91,7 @@ def _print_once(live: Live, model: TopModel) -> None:
 
     from staniel.server.cli.top.frame import whole, whole_width
 
-    _look(live, model)
+    _receive_events(live, model)
     terminal = Console()
     width = terminal.width if terminal.is_terminal else max(WIDTH_DEFAULT, whole_width(model))
     console = Console(width=width, highlight=False, markup=False, emoji=False)

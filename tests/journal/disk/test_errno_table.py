@@ -83,7 +83,7 @@ def swallowed_in_rotation() -> Iterator[None]:
 
         return tell
 
-    with replaced(GroupCommit, "_tell", make):
+    with replaced(GroupCommit, "_call_synced", make):
         yield
 
 

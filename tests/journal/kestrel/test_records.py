@@ -165,7 +165,9 @@ def test_noise_is_read_without_harm(data: bytes, piece_bytes: int) -> None:
 
 def test_every_bit_of_a_small_journal_can_flip() -> None:
     scribe = Scribe(JournalDialect.DOCUMENTS)
-    scribe.run([("add", b"abc", 5), ("add", b"de", 0), ("open",), ("add", b"f", 0), ("open",), ("abort", 0), ("remove_head",)])
+    scribe.run(
+        [("add", b"abc", 5), ("add", b"de", 0), ("open",), ("add", b"f", 0), ("open",), ("abort", 0), ("remove_head",)]
+    )
     for at in range(len(scribe.data)):
         for bit in range(8):
             both_read(scribe.data[:at] + bytes([scribe.data[at] ^ 1 << bit]) + scribe.data[at + 1 :])

@@ -259,7 +259,7 @@ def test_a_disk_that_keeps_a_mangled_copy_fails(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_file_system_of_memory_is_a_warning_and_one_without_syncs_a_failure(tmp_path: Path) -> None:
-    found = list(machine.look(str(tmp_path), 0.1, {"LD_PRELOAD": "libeatmydata.so"}))
+    found = list(machine.run_checks(str(tmp_path), 0.1, {"LD_PRELOAD": "libeatmydata.so"}))
     (first,) = [each for each in found if each.name == "file system"]
     assert first.verdict is Verdict.FAIL and first.breaks_syncs
     assert {each.name for each in found} >= {"space", "sync", "abilities", "memory", "clock"}

@@ -73,10 +73,10 @@ EXPIRED_QUEUES_PER_TURN = 1000  # queues without expired items: 2 us each
 CHANGED_COST = 50
 SENT_COST = 10
 SETTLED_PER_TURN = 256  # sessions whose wait has ended
-PACK_NS = 5_000_000  # of a round of the watch, for giving back room
-RECLAIM_NS = 100_000_000  # each second of a full disk, for rewriting journals without the items that were read
-SETTLE_NS = 1_000_000  # of a turn, for their replies and for the requests behind the wait
-QUEUES_PER_TURN = 16  # made for clients: each makes a file, which takes up to half a millisecond
+PACK_NS = 5_000_000  # for shrinking journals in one round of the watch
+RECLAIM_NS = 100_000_000  # for compacting journals, in each second in which the disk is full
+SETTLE_NS = 1_000_000  # of each turn, for the replies and further requests of these sessions
+QUEUES_PER_TURN = 16  # that clients create: creating a file takes up to half a millisecond
 
 
 Load = Callable[[], Config]
@@ -198,16 +198,16 @@ class Broker:
             self.workq: JobService = JobService(config.workq, self.spool, report, self.calendar)
             self.workq.jobs.lease_over = self._log_job_timeout
         self.stopping = False
-        self.stop_cause: dict[str, object] = {}  # for the log
+        self.stop_cause: dict[str, object] = {}  # fields of the log event of the stop
         self._sessions: dict[Session, int] = {}  # when each client connected
         self.started_ms = self.expire_due_ms = self._ballast_due_ms = self._look_due_ms = 0
         self.woken: deque[Session] = deque()  # sessions whose wait has ended
         self.unsent = UnsentItems()
         self.unreadable: set[str] = set()  # queues whose files recovery could not read
-        self._to_expire: deque[Queue] = deque()  # queues of this round
+        self._to_expire: deque[Queue] = deque()  # queues still to be checked in this round
         self._starved: set[Queue] = set()  # queues that could not be read because descriptors or memory ran out
         self._sampler: Sampler | None = None
-        self.holds: list[BackupHold] = []  # of backups that are being copied
+        self.holds: list[BackupHold] = []  # backups in progress
 
     def sampler(self, now_ms: int) -> Sampler:
         """Return the figures that operators see, of all queues and of the last day. Sampling begins at the

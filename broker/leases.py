@@ -28,7 +28,7 @@ class Lease:
     __slots__ = ("address", "leases", "number", "owner", "queue", "taken")
 
     def __init__(self, leases: Leases, number: int, owner: Owner, address: str, queue: Queue, taken: Delivery) -> None:
-        self.address = address  # of the client, for the log
+        self.address = address  # the client's, for the log
         self.leases = leases
         self.number = number
         self.owner = owner

@@ -57,8 +57,8 @@ class RecoverySummary(Struct, frozen=True):
     items: int
     bytes: int
     jobs: int = 0
-    read_bytes: int = 0  # of journals
-    spared_bytes: int = 0  # of journals whose sidecars told enough
+    read_bytes: int = 0  # bytes of journals that were read
+    spared_bytes: int = 0  # bytes of journals that needed no reading, thanks to their sidecars
     status: ServerStatus = ServerStatus.UP
     paused: int = 0  # queues
     unreadable: int = 0  # queues that are not served

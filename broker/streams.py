@@ -26,9 +26,9 @@ from staniel.queues.registry import Refused
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
 
-RECLAIMED_BYTES_MIN = 4 << 10  # a block
-RECLAIMED_AT_ONCE = 64  # families
-STUCK_AT_ONCE = 64  # families, each second
+RECLAIMED_BYTES_MIN = 4 << 10  # a block of the file system
+RECLAIMED_AT_ONCE = 64  # families in one turn
+STUCK_AT_ONCE = 64  # families retried each second
 IDS_LEFT_MIN = 1 << 32  # a queue whose ids are nearly used up is blocked
 
 
@@ -239,7 +239,7 @@ class StreamQueues:
             del self._stuck[name]
             family = self.store.families.get(name)
             if family is not None and family.stuck:
-                self._stuck[name] = None  # behind the others
+                self._stuck[name] = None  # retried after the others
                 family.remove_stuck()
 
     def trim(self) -> None:

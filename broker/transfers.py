@@ -43,7 +43,7 @@ from staniel.queues.past import PAST_BYTES_MAX, Why, next_past
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Queues, Refused
 
-ASIDE_BYTES_MAX = 1 << 20  # of one queue's payload: in memory, beside its line
+ASIDE_BYTES_MAX = 1 << 20  # payload of one queue held in memory outside its line
 RETRY_MS = 1000
 NOTE_OVERHEAD_BYTES = 2 * PAST_BYTES_MAX  # the past of a copy, as records
 Pinned = list[Log | ReaderLog | StreamWriter]
@@ -103,7 +103,7 @@ class Transfers:
         self._stuck: dict[Queue, list[Transfer]] = {}
         # No transfer from or to these files begins for now.
         self._on_hold: dict[Log | ReaderLog | StreamWriter, None] = {}
-        self._held_back: list[Transfer] = []  # until their files are not on hold any more
+        self._held_back: list[Transfer] = []  # wait until their files are no longer on hold
         self.unblocked: list[Log | ReaderLog | StreamWriter] = []  # files that block transfers, with none under way
         self.next_ms = NEVER_MS  # when the stuck ones are tried again
         self._busy = False

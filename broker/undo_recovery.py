@@ -93,7 +93,7 @@ class UndoRecovery:
         if there is None:
             return  # nothing was ever undone here
         if not self.broker.audit.tells_numbers():
-            # Who has noted the number of an earlier operation must not undo another one by it.
+            # Do not reuse numbers: an operator who noted one must not undo another operation with it.
             self.broker.audit.know_id(now_ms // 1000)
         names = [name for name in there if is_name(name)]
         for name in sorted(names, key=int):
@@ -107,7 +107,7 @@ class UndoRecovery:
             if content is None:
                 continue
             if content.undoing is not None:
-                # It goes on under its number, which the audit log may have lost in the crash.
+                # Continue under the same number. The audit log may have lost it in the crash.
                 self.broker.audit.know_id(content.undoing.id)
             is_unfinished = content.is_cut_off or content.undoing is not None
             is_kept = content.began.is_kept and self.undos.ends_ms(content.began, now_ms) > now_ms
@@ -349,10 +349,10 @@ class UndoRecovery:
         """Continue the operations that were cut off. One whose queue cannot be read continues at a later startup."""
         for record in [each for each in self.undos.by_id.values() if each.content.has_queue_left]:
             queue = self.broker.queues.find(record.queue)
-            # Items that were on their way, or open, are in it again: what is left to do is for the next deletion.
+            # Items that were in transfer or open are in the queue again. The next deletion deals with them.
             is_empty = queue is not None and not (len(queue.line) or queue.open_reads or queue.leaving or queue.delayed)
             if queue is not None and is_empty and not self.broker.deletions.must_wait(queue):
-                with suppress(Undeleted):  # it is served on, empty
+                with suppress(Undeleted):  # the queue stays in service, empty
                     self.broker.delete(queue, now_ms)
             with suppress(OSError):
                 self._write(record, [DeleteEnded()])

@@ -54,7 +54,7 @@ class Logins:
         self._remembered: Remembered | None = None
         self.succeeded = self.failed = 0
         self.refused = 0  # commands refused
-        self.checks = 0  # of passwords, under way
+        self.checks = 0  # password checks under way
 
     @property
     def remembered(self) -> Remembered:

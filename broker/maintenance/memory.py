@@ -16,8 +16,8 @@ from staniel.queues.registry import Queues
 from staniel.queues.stream.queue import StreamQueue
 from staniel.queues.stream.stream import Stream
 
-RELAX_SHARE = 0.75  # of the limit: below it every queue has its own bound again
-TIGHT_SHARE = 1.25  # of the limit: memory in use and the shares together end there
+RELAX_SHARE = 0.75  # share of the limit: below it every queue has its own bound again
+TIGHT_SHARE = 1.25  # share of the limit: the memory in use and all shares stay below it
 SHARE_BYTES_MIN = 4 << 10  # about what an empty queue costs
 
 

@@ -18,7 +18,7 @@ from staniel.journal.kestrel.pack import Pack, Stage
 from staniel.journal.kestrel.segments import LogSegment
 
 FINISHED_AT_ONCE = 4  # each may keep a file open, and waits for the one thread
-LOOKS_PER_TURN = 16  # at journals whose pack has failed
+LOOKS_PER_TURN = 16  # checks of journals whose pack failed
 
 
 class PackScheduler:

@@ -17,8 +17,8 @@ class Retries:
     def __init__(self) -> None:
         self._rests: dict[Log, tuple[int, int]] = {}  # since a failure: the earliest next try, and the delay
         self._waiting: dict[Log, int] = {}  # when `due` returns them
-        self._heap: list[tuple[int, int, Log]] = []  # moments; one counts if it is that in `_waiting`
-        self._count = 0  # of all that was ever pushed: journals have no order of their own
+        self._heap: list[tuple[int, int, Log]] = []  # moments of retries; one that differs from `_waiting` is outdated
+        self._count = 0  # entries pushed so far: breaks ties, because journals cannot be compared
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -140,8 +140,8 @@ class MaintenanceScheduler:
             report_and_quarantine(self._report, queue.name, log.segments, tail.unreadable)
         sealed_bytes = log.segments.sealed_bytes
         is_large = log.policy_bytes + sealed_bytes >= log.policy_threshold_bytes
-        # A single file of a queue that holds items is kept up to growth_max_bytes: the policy, which takes long, is not
-        # asked before.
+        # A queue with items may keep a single file of up to growth_max_bytes. Below that, skip the policy, which is
+        # slow.
         if is_large and (sealed_bytes or log.policy_bytes > log.growth_max_bytes or not len(line)):
             self._act(queue, log, now_ms)
 

@@ -151,7 +151,7 @@ class HistoryRing:
         self.levels = (HistoryLevel(0), HistoryLevel(1), HistoryLevel(2))
         self.idle_points = 0
         self._spark = (0, "")
-        self._spark_bucket = -1  # of the finest level, when it was made
+        self._spark_bucket = -1  # bucket of the finest level when the spark line was made
 
     def add(self, point: Point, now_ms: int) -> None:
         """Add a look at the queue."""

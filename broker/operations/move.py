@@ -79,7 +79,7 @@ class RunningMove(TransferOperation):
         self._head = Head.NONE
         self._pinned: Pinned = []
         self._times_held_back = 0
-        self._targets: dict[str, Queue] = {}  # of the slice that is set aside
+        self._targets: dict[str, Queue] = {}  # targets of the slice that is set aside
         self._unsent = 0  # set aside in this turn, and in no slice yet
         self.takes_paused = undoably  # a pause is for clients, and for memcache's `move` (docs/protocol.md)
         there = source.line.present if chosen is None else chosen.count
@@ -125,23 +125,23 @@ class RunningMove(TransferOperation):
             return super().due(now_ms)
         chosen.begin_turn()
         if chosen.aside and not self._under_way and self.broker.transfers.is_held_back(self.source):
-            # A rewrite or a deletion waits for this queue: it is whole for that, and gone through again afterwards.
+            # A rewrite or deletion of this queue needs all of its items. Return them, and start over afterwards.
             if self._give_back(now_ms):
                 self._begin_again(now_ms)
             self.broker.timers.soon(self)
             return RETURNED_PER_TURN * WORK_PER_ITEM
         work = super().due(now_ms)
         if chosen.aside and not self._pinned:
-            # A deletion that can be undone must not find the queue empty, and what is set aside goes with the queue.
+            # A deletion must also remove the items set aside. Pin the queue: a deletion then waits until they are back.
             self._pinned = self.broker.transfers.pin(self.source)
         return work
 
     def _begin_again(self, now_ms: int) -> None:
         self._times_held_back += 1
-        if self._times_held_back > HELD_BACK_MAX:  # by a journal that is rewritten for what passing items writes
+        if self._times_held_back > HELD_BACK_MAX:  # passing items makes the journal grow, which may rewrite it again
             self.stop_sending(f"the journal of {self.source.name} was rewritten {HELD_BACK_MAX} times", now_ms)
         if (log := removal_log(self.source.journal)) is not None:
-            self.broker.group.ask_for_sync(log)  # what waits looks again behind a sync
+            self.broker.group.ask_for_sync(log)  # waiting transfers are retried after a sync
 
     def _give_back(self, now_ms: int) -> bool:
         """Give back some of the items set aside, or all of them if the server stops; return True if all are back."""
@@ -172,7 +172,7 @@ class RunningMove(TransferOperation):
         if self.is_cancelled and self.left:
             self.stop_sending(CANCELLED, now_ms)
             return 0
-        if not self.left and self.record is not None:  # it goes on after a start: its target may be deleted
+        if not self.left and self.record is not None:  # continued after a restart: its target may be gone
             self.stop_sending(self._why_less, now_ms)
             return 0
         try:
@@ -315,8 +315,8 @@ class RunningMove(TransferOperation):
         if self._file is None and has_journals:
             self._send_singly(taken, target, now_ms)
             return
-        # An equal item that a client puts into the target until the copies are there is none of them: a start tells
-        # them apart by this time.
+        # A client may put an equal item into the target before the copies are durable. Recovery tells it from a copy
+        # by this time.
         calendar = self.broker.calendar
         added_ms = calendar.wall_ms(now_ms) - 1
         copies = [
@@ -325,7 +325,7 @@ class RunningMove(TransferOperation):
             else item_with(past_bytes(item), item.data, added_ms, calendar.renewed_ms(item, now_ms), item.flags)
             for item in [each.item for each in taken]
         ]
-        # A start cannot go on with chosen ones: the file does not tell them.
+        # Recovery cannot continue with chosen items: the file does not say which ones they are.
         left = min(self.left, self._bound.count(self.source) + self._unsent) if self._chosen is None else 0
 
         notes_past = isinstance(target.line, StreamLine)

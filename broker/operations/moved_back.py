@@ -52,15 +52,16 @@ from staniel.queues.registry import Refused
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
 
-READ_AHEAD_ITEMS = 4 * ITEMS_PER_SLICE  # that are looked for at the same time
-SLICES_PER_STEP = 16  # of the undo of a redrive, whose slices are small
-SLICES_PER_READ = 2  # of its file,
-SLICES_PER_READ_HOMEWARD = 128  # of that of a redrive, or
+READ_AHEAD_ITEMS = 4 * ITEMS_PER_SLICE  # items searched for at the same time
+SLICES_PER_STEP = 16  # in the undo of a redrive, whose slices are small
+# The undo file is read in pieces of so many slices, or of READ_BYTES if those are fewer.
+SLICES_PER_READ = 2
+SLICES_PER_READ_HOMEWARD = 128  # a redrive has small slices
 READ_BYTES = 32 << 10
-READ_AHEAD_HOMEWARD_ITEMS = 16 * READ_AHEAD_ITEMS  # so that each of many homes has some
+READ_AHEAD_HOMEWARD_ITEMS = 16 * READ_AHEAD_ITEMS  # more, so that each of many homes has some
 PASSED_MAX = 1000  # items ahead of them; each costs two records and about 5 us
 PASSED_BYTES_MAX = 4 << 20  # in memory from then on
-PASSING_ITEMS = 512  # that are returned at once from behind others, so that those are passed less often
+PASSING_ITEMS = 512  # returned together from behind other items, so that those are passed less often
 PASSING_BYTES = 1 << 20
 Key = tuple[int, int, bytes]
 
@@ -139,13 +140,13 @@ class RunningReturn(TransferOperation):
         self._hidden: Counter[str] = Counter()  # by queue: items that may wait behind too many others
         self._unread = record.content.left
         self._lookups: dict[str, Lookup] = {}  # by the queue that the items were moved to
-        self._lookup = Lookup()  # that of `source`
+        self._lookup = Lookup()  # the items to find in `source`
         self._left_out = ""  # why one of several queues is left out
         self._sent: dict[int, list[Wanted]] = {}  # by the id of a slice's list
         self._file = OperationFile(broker.group, broker.undos.folder, record.path)
         record.holder = self
         if record.content.is_cut_off:
-            self.write(Over())  # what is undone is not gone on with by a later start
+            self.write(Over())  # otherwise the next startup would continue the move that is being undone
         if undoing is None:
             self.write(UndoBegan(number, broker.calendar.wall_ms(now_ms), total, by.address, by.protocol, by.user))
         self.begin(now_ms, str(record.id))

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 FILES_MAX = 1000
 TARGETS_MAX = 20
-ITEM_BYTES = 40  # of an item in an undo file, beside its payload
-MOVED_ITEM_BYTES = 70  # of one that was moved: all there is of it
-HOMEWARD_ITEM_BYTES = 250  # of one that is alone in its slice, beside the name of its target
+ITEM_BYTES = 40  # bytes of an item in an undo file, besides its payload
+MOVED_ITEM_BYTES = 70  # bytes of a moved item, which is noted without its payload
+HOMEWARD_ITEM_BYTES = 250  # bytes of an item alone in its slice, besides the name of its target
 
 
 class UndoView(Struct, frozen=True):

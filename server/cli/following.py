@@ -66,14 +66,22 @@ def carried_out(live: Live, method: str, path: str, body: dict[str, object], res
 
 
 def ended(live: Live, view: OperationView) -> OperationView:
-    """Wait for the end of an operation, with a bar on a terminal; return how it ended."""
+    """Wait for the end of an operation, with a bar on a terminal; return how it ended. Waits for a server that is
+    restarted meanwhile. Raises Unreachable if it does not come back.
+    """
     bar: Bar | None = None
     began_s, pause_s = time.monotonic(), FIRST_LOOK_S
     try:
         while view.state in (OperationState.RUNNING, OperationState.PAUSED):
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LOOK_S)
-            view = _progress_of(live, view)
+            try:
+                view = _progress_of(live, view)
+            except Unreachable:
+                if bar is not None:
+                    bar.close()
+                    bar = None
+                view = _progress_of_restarted(live, view)
             if bar is None and time.monotonic() - began_s > QUIET_S and sys.stderr is not None and sys.stderr.isatty():
                 bar = _bar(view)
             if bar is not None:
@@ -85,15 +93,26 @@ def ended(live: Live, view: OperationView) -> OperationView:
 
 
 def _progress_of(live: Live, view: OperationView) -> OperationView:
-    """Return the progress of an operation. Waits for a server that is restarted meanwhile."""
+    """Return the progress of an operation. Raises Unreachable."""
+    return convert(live.client.get(f"/api/operations/{view.id}"), OperationView)
+
+
+def _progress_of_restarted(live: Live, view: OperationView) -> OperationView:
+    """Say that the server is gone, and return the progress of the operation once it is back."""
+    click.echo(
+        f"the server has gone; operation {view.id} continues when it starts again (waits for it for "
+        f"{UNREACHABLE_S_MAX:.0f} s)",
+        err=True,
+    )
     until_s = time.monotonic() + UNREACHABLE_S_MAX
     while True:
+        time.sleep(LOOK_S)
         try:
-            return convert(live.client.get(f"/api/operations/{view.id}"), OperationView)
-        except Unreachable:
+            return _progress_of(live, view)
+        except Unreachable as error:
             if time.monotonic() > until_s:
-                raise
-            time.sleep(LOOK_S)
+                mend = f"operation {view.id} continues when the server runs again; start it, then: "
+                raise Unreachable(f"{error}; {mend}staniel operations {view.id}") from error
 
 
 class Bar(Protocol):

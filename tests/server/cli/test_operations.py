@@ -9,7 +9,9 @@ from typing import cast
 import click
 import pytest
 
-from staniel.server.cli.admin_client import AdminClient, Answer
+from staniel.broker.operations.running import OperationView
+from staniel.server.cli import following
+from staniel.server.cli.admin_client import AdminClient, Answer, Unreachable
 from staniel.server.cli.live_command import Live
 from staniel.server.cli.operations import operations
 from tests.server.cli.test_live import fill, refuses, run, say
@@ -72,6 +74,44 @@ def test_a_cancel_tells_how_the_operation_ended(as_json: bool, capsys: pytest.Ca
         assert json.loads(told)["state"] == "cancelled"
     else:
         assert told.splitlines()[1].split()[4:7] == ["cancelled", "5", "9"] and "it was cancelled" in told
+
+
+class Restarted(Ending):
+    """A server that is gone at the first `lost` looks."""
+
+    def __init__(self, lost: int) -> None:
+        super().__init__()
+        self.lost = lost
+
+    def get(self, path: str) -> Answer:
+        self.lost -= 1
+        if self.lost >= 0:
+            raise Unreachable("no server at 127.0.0.1:1")
+        return super().get(path)
+
+
+def test_a_wait_says_that_the_server_has_gone_and_goes_on_when_it_is_back(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "LOOK_S", 0.0)
+    client = Restarted(3)
+    live = Live(cast(AdminClient, client), as_json=False)
+    view = following.ended(live, following.convert(client.post("/api/move"), OperationView))
+    assert view.done == 5 and client.lost < 0
+    assert capsys.readouterr().err.splitlines() == [
+        "the server has gone; operation 7 continues when it starts again (waits for it for 60 s)"
+    ]
+
+
+def test_a_wait_for_a_server_that_does_not_come_back_says_what_becomes_of_the_operation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "LOOK_S", 0.0)
+    monkeypatch.setattr(following, "UNREACHABLE_S_MAX", 0.0)
+    client = Restarted(1 << 30)
+    live = Live(cast(AdminClient, client), as_json=False)
+    with pytest.raises(Unreachable, match="operation 7 continues when the server runs again; start it, then: staniel"):
+        following.ended(live, following.convert(client.post("/api/move"), OperationView))
 
 
 def test_a_redrive_to_several_homes_is_shown_like_a_move_and_undone(tmp_path: Path) -> None:

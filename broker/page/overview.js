@@ -69,7 +69,7 @@ function matches(row, words) {
 }
 
 export function trendText(row) {
-  if (row.trend === 'grows') return `+${f.rate(row.net)}/s`;
+  if (row.trend === 'grows') return row.net > 0 ? `+${f.rate(row.net)}/s` : 'grows'; // over minutes, though not now
   if (row.trend === 'drains') return `empty in ${f.duration((row.items / -row.net) * 1000)}`;
   return row.trend === 'empty' ? '' : row.trend;
 }

@@ -213,7 +213,7 @@ function judge(row) {
   row.trend = 'steady';
   if (!row.items) row.trend = 'empty';
   else if (isHeld) row.trend = 'paused';
-  else if (net > Math.max(0.5, row.inSmooth * 0.02)) row.trend = 'grows';
+  else if (net > Math.max(0.5, row.inSmooth * 0.02) || row.reasons.includes('queue_grows')) row.trend = 'grows';
   else if (-net > Math.max(0.5, row.outSmooth * 0.02)) row.trend = 'drains';
   else if (row.isUnread) row.trend = 'no reader';
   const why = Object.keys(WHY).find((reason) => row.reasons.includes(reason));

@@ -173,6 +173,26 @@ def test_growing_is_what_the_trend_says_and_ends_when_nothing_is_put_any_more(fe
     page.wait_for_selector(f"{ROW} >> nth=0 >> .c-in:text-is('0')")
 
 
+def test_a_queue_that_the_server_says_grows_is_growing_whatever_the_last_seconds_were(
+    few: Server, page_of_few: Opened
+) -> None:
+    put(few, "orders")
+    page = page_of_few.go()
+    page.wait_for_selector(f"{ROW}:has-text('orders')")
+    shown = page.evaluate("""async () => {
+        const { store, notePause } = await import('/page/store.js');
+        const { trendText } = await import('/page/overview.js');
+        const texts = [];
+        for (const [inSmooth, reasons] of [[2, []], [2, ['queue_grows']], [9, ['queue_grows']]]) {
+            Object.assign(store.rows.get('orders'), { inSmooth, outSmooth: 7, reasons });
+            notePause('orders', { gets_paused: false, puts_paused: false });
+            texts.push(trendText(store.rows.get('orders')).replace(/in .*/, 'in'));
+        }
+        return texts;
+    }""")
+    assert shown == ["empty in", "grows", "+2.0/s"]
+
+
 def test_a_pause_shows_in_its_row_with_the_answer_and_not_with_the_next_event(few: Server, page_of_few: Opened) -> None:
     put(few, "mails")
     page = page_of_few.go()

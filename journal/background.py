@@ -143,6 +143,13 @@ class ReadPiece(CallbackTask):
         self._reader.close()
 
 
+class NextSlice(CallbackTask):
+    """A task without work: `then` goes on with what is done in slices, after what is more urgent."""
+
+    def work(self) -> None:
+        pass
+
+
 class SyncFile(CallbackTask):
     """Sync a file that no reply waits for."""
 

@@ -5,10 +5,12 @@ the next file does. Source: the checkpoints of the packing strategy in the Kestr
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from staniel.queues.delivery_numbers import numbers_of
 from staniel.queues.item import Delivery, Item
 
 if TYPE_CHECKING:
@@ -19,27 +21,37 @@ Known = tuple[int, int]
 
 
 class Checkpoint(Struct, frozen=True, gc=False):
-    """`open`: (xid, seq) of every item under a transaction. `heads`: the seqs of what stands before the fresh items,
-    the head first. The fresh ones are those with seqs from `left` up to, not including, `end`.
+    """`xids`: of every item under a transaction, `open_seqs`: the seq of each. `heads`: the seqs of what stands before
+    the fresh items, the head first. The fresh ones are those with seqs from `left` up to, not including, `end`.
 
-    `known`: of each of `open`, then of each of `heads`. `last_id`, `added_bytes`, `added_expiring`: as in Line.
-    `is_plain`: whether that is all there is to say; items with a transaction id of their own make it False.
+    `ids`, `deliveries`: of each item under a transaction, then of each of `heads`. `last_id`, `added_bytes`,
+    `added_expiring`: as in Line. `is_plain`: whether that is all there is to say; items with a transaction id of their
+    own make it False.
+
+    A rotation makes one on the loop, with 100,000 open reads too: so these are columns of numbers, not a tuple an item.
     """
 
     left: int
     end: int
-    open: tuple[tuple[int, int], ...] = ()
+    xids: tuple[int, ...] = ()
+    open_seqs: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
     last_id: int = 0
     added_bytes: int = 0
     added_expiring: int = 0
-    known: tuple[Known, ...] = ()
+    ids: tuple[int, ...] = ()
+    deliveries: tuple[int, ...] = ()
     is_plain: bool = True
 
     @property
     def length(self) -> int:
         """The number of items in the line."""
         return len(self.heads) + self.end - self.left
+
+    @property
+    def open(self) -> dict[int, int]:
+        """A new dictionary: the seq of every item under a transaction, by xid."""
+        return dict(zip(self.xids, self.open_seqs, strict=True))
 
 
 class JournalView:
@@ -69,23 +81,24 @@ class JournalView:
 
     def checkpoint(self) -> Checkpoint:
         """Return the sum of the journal's records so far, in numbers."""
-        line, unrecorded = self.queue.line, self.queue.unrecorded
-        opened = self.under_way
-        known = [(taken.id, taken.deliveries) for taken in opened.values()]
-        if unrecorded is not None:
-            known.append(
-                (unrecorded.id, unrecorded.deliveries - 1)
-            )  # it was not handed out, though it has left the line
-        known += [(taken.id, taken.deliveries) for taken in reversed(line.returned)]
+        queue, line = self.queue, self.queue.line
+        parts = queue.open_reads, queue.delayed, queue.leaving
+        xids = tuple(chain.from_iterable(parts))
+        seqs, ids, deliveries = numbers_of([*chain.from_iterable([part.values() for part in parts]), *self.heads])
+        if queue.unrecorded is not None:
+            deliveries[len(xids)] -= 1  # it was not handed out, though it has left the line
+        count = len(xids)
         return Checkpoint(
             line.left,
             line.end,
-            tuple((xid, taken.seq) for xid, taken in opened.items()),
-            tuple(taken.seq for taken in self.heads),
+            xids,
+            tuple(seqs[:count]),
+            tuple(seqs[count:]),
             line.last_id,
             line.added_bytes,
             line.added_expiring,
-            tuple(known),
+            tuple(ids),
+            tuple(deliveries),
         )
 
     def tip(self) -> tuple[int, int, int]:

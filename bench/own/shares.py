@@ -37,6 +37,8 @@ CONFIG = """
 sync_journal = "1s"
 max_item_size = "256MB"
 max_memory_size = "512MB"
+[queues.rotated]
+max_memory_size = "4MB"
 [server]
 max_pending_size_total = "1GB"
 max_open_transactions = 1000000
@@ -399,6 +401,23 @@ def of_open_reads(request: bytes, target: Target) -> Iterator[None]:
     yield
 
 
+def rotation(target: Target) -> Iterator[None]:
+    """Put until a file of the queue is full, while a client has many open reads; wait for its sidecar, too."""
+    count, queue = target.sized(100_000), b"rotated"
+    line = Line(target.memcache)
+    line.ask([put(queue, b"x")] * count, b"STORED\r\n")
+    line.ask([b"get rotated/open\r\n"] * count, b"END\r\n")
+    yield
+    line.ask([put(queue, b"x" * 1000)] * 4500, b"STORED\r\n")
+    sidecars = target.folder / "spool" / ".staniel" / "segments"
+    until = time.monotonic() + 20
+    while not list(sidecars.glob("rotated.*")):
+        if time.monotonic() > until:
+            raise Failed("no file was sealed")
+        time.sleep(0.1)
+    yield
+
+
 def first_noted(target: Target) -> Iterator[None]:
     """Note an operation behind 1 MB of lines of earlier runs, in both files."""
     folder = target.folder / "spool" / ".staniel"
@@ -447,6 +466,7 @@ ROWS = (
     Row("/api/queues with 10,000 queues", partial(scrape, "/api/queues", 10_000)),
     Row("touch of 100,000 open reads", partial(of_open_reads, b"touch open 0\r\n")),
     Row("confirm of 100,000 open reads", partial(of_open_reads, b"confirm open 100000\r\n")),
+    Row("a rotation beside 100,000 open reads", rotation),
     Row("the first operation noted after a start", first_noted, is_large=False),
     Row(FIRST, partial(scrape, "/ping", 10)),
 )  # fmt: skip

@@ -312,7 +312,7 @@ class MaintenanceScheduler:
         """Return about how large a pack up to the end of `segment` would be."""
         mark, line = segment.checkpoint, queue.line
         assert mark is not None
-        under_way = OPEN_READ_BYTES * (len(mark.open) + len(mark.heads))
+        under_way = OPEN_READ_BYTES * (len(mark.xids) + len(mark.heads))
         stand_ins = STAND_IN_BYTES * max(0, min(line.left, mark.end) - mark.left)
         waiting = max(0, mark.end - max(line.left, mark.left))
         average = line.memory_bytes // max(1, line.memory_items) + STAND_IN_BYTES

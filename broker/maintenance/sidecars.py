@@ -11,10 +11,11 @@ from collections import deque
 from msgspec import Struct
 
 from staniel.broker.events import EventSink, Level
-from staniel.journal.background import CallbackTask, TaskQueue
+from staniel.journal.background import CallbackTask, NextSlice, TaskQueue
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.segments import LogSegment
 from staniel.journal.kestrel.sidecar import CheckBlocks, WriteSidecar, block_bytes_of, describe
+from staniel.journal.slices import SlicedWork
 
 SLICE_BYTES = 4 << 20  # read at once, while more urgent tasks wait
 
@@ -85,7 +86,7 @@ class Sidecars:
                 self._next_step(self._making)
 
     def _next_step(self, making: SidecarJob) -> None:
-        """Start the next slice of checksums, or write the sidecar after the last one."""
+        """Start the next slice of checksums, or describe the file after the last one."""
         log, segment, checks = making.log, making.segment, making.checks
         block_bytes = block_bytes_of(segment.size)
         at = len(checks) * block_bytes
@@ -96,13 +97,27 @@ class Sidecars:
                 log.fs, path, at, count, block_bytes, lambda error, now_ms: self._checked(making, error)
             )
             making.task = blocks
+            self._tasks.submit_idle(making.task)
         else:
-            data = describe(segment, checks)
-            if data is None:
-                self._end(making)
-                return
+            self._describe(making, SlicedWork(describe(segment, checks)))
+
+    def _describe(self, making: SidecarJob, text: SlicedWork[bytes | None]) -> None:
+        """Do a slice of the description, and write the sidecar after the last one."""
+        if making is not self._making:
+            return
+        log, segment = making.log, making.segment
+        if segment.is_replaced:
+            self._end(making)
+            return
+        text.do_slice()
+        if not text.is_over:
+            making.task = NextSlice(lambda error, now_ms: self._describe(making, text))
+        elif text.result is None:
+            self._end(making)
+            return
+        else:
             making.task = WriteSidecar(
-                log.fs, log.folder, segment, data, lambda error, now_ms: self._written(making, error)
+                log.fs, log.folder, segment, text.result, lambda error, now_ms: self._written(making, error)
             )
         self._tasks.submit_idle(making.task)
 

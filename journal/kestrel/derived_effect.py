@@ -7,47 +7,59 @@ same by reading; property tests compare the two.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 
 from msgspec import structs
 
 from staniel.journal.kestrel.effect import EffectMismatch, Origin, SegmentEffect, Symbol, apply, merge
 from staniel.journal.kestrel.segments import IndexEntry, LogSegment, SegmentHead, index_records
+from staniel.journal.slices import Slices, sliced
 from staniel.queues.checkpoint import Checkpoint, Known
 from staniel.queues.item import Delivery, Item
 
 NO_ID_FLOOR = 0  # ids of items are kept as they are, so they need not be computed from add times
 
 
-def effect_of(segment: LogSegment) -> SegmentEffect | None:
-    """Return the effect of a sealed segment on its queue. None: the checkpoints do not tell (see
-    Checkpoint.is_plain).
-    """
+def effect_of(segment: LogSegment) -> Slices[SegmentEffect | None]:
+    """Find the effect of a sealed segment on its queue. None: the checkpoints do not tell (see Checkpoint.is_plain)."""
     checkpoint, entry = segment.checkpoint, segment.entry
     if checkpoint is None or segment.is_damaged or not (checkpoint.is_plain and entry.is_plain):
         return None
-    between = derive(entry, checkpoint, segment.entered, segment.counter)
+    between = yield from derive(entry, checkpoint, segment.entered, segment.counter)
     return between if segment.head is None else merge(segment.head.effect, between)
 
 
-def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int) -> SegmentEffect:
-    """Return the effect between two checkpoints of a queue. `entered`, `counter`: the last transaction id at each."""
-    origins = {seq: (Symbol(Origin.LINE, at), known) for at, (seq, known) in enumerate(_heads(entry))}
-    opened = {xid: (seq, known) for xid, seq, known in _open(entry)}
-    origins |= {seq: (Symbol(Origin.OPEN, xid), known) for xid, (seq, known) in opened.items()}
+def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int) -> Slices[SegmentEffect]:
+    """Find the effect between two checkpoints of a queue. `entered`, `counter`: the last transaction id at each."""
+    changed, closed = yield from _changes(entry, checkpoint)
+    origins: dict[int, tuple[Symbol, Known]] = {}
+    for heads_of_slice in sliced(enumerate(_heads(entry))):
+        origins |= {seq: (Symbol(Origin.LINE, at), known) for at, (seq, known) in heads_of_slice}
+        yield len(heads_of_slice)
+    for closed_of_slice in sliced(closed.items()):
+        origins |= {seq: (Symbol(Origin.OPEN, xid), known) for xid, (seq, known) in closed_of_slice}
+        yield len(closed_of_slice)
     ahead = len(entry.heads) - entry.left
 
     def symbol(seq: int, known: Known) -> Symbol:
         base, (_, before) = origins.get(seq, (Symbol(Origin.LINE, ahead + seq), (0, 0)))
         return Symbol(base.origin, base.number, max(0, known[1] - before))
 
-    heads, kept = list(_heads(checkpoint)), _untouched(entry, checkpoint)
-    opens = {xid: (seq, known) for xid, seq, known in _open(checkpoint)}
+    heads, kept = _heads(checkpoint), _untouched(entry, checkpoint)
+    front: list[Symbol] = []
+    for new_heads in sliced(heads[: len(heads) - kept]):
+        front += [symbol(seq, known) for seq, known in new_heads]
+        yield len(new_heads)
+    opens: dict[int, Symbol] = {}
+    for changed_of_slice in sliced(changed):
+        opens |= {xid: symbol(seq, known) for xid, seq, known in changed_of_slice}
+        yield len(changed_of_slice)
     return SegmentEffect(
         taken=len(entry.heads) - kept + checkpoint.left - entry.left,
-        front=[symbol(seq, known) for seq, known in heads[: len(heads) - kept]],
-        opens={xid: symbol(*item) for xid, item in opens.items() if opened.get(xid) != item},
-        closed=frozenset(xid for xid, item in opened.items() if opens.get(xid) != item),
+        front=front,
+        opens=opens,
+        closed=frozenset(closed),
         added=checkpoint.end - entry.end,
         added_bytes=checkpoint.added_bytes - entry.added_bytes,
         added_expiring=checkpoint.added_expiring - entry.added_expiring,
@@ -56,6 +68,27 @@ def derive(entry: Checkpoint, checkpoint: Checkpoint, entered: int, counter: int
         entered=entered,
         line=entry.length,
     )
+
+
+def _changes(
+    entry: Checkpoint, checkpoint: Checkpoint
+) -> Slices[tuple[list[tuple[int, int, Known]], dict[int, tuple[int, Known]]]]:
+    """Find the open reads of `checkpoint` that `entry` has not, as (xid, seq, known), and by xid those of `entry` that
+    `checkpoint` has not. An item that is open at both under one xid, and was delivered since, is among both.
+    """
+    closed: dict[int, tuple[int, Known]] = {}
+    for rows in sliced(_open(entry)):
+        closed |= {xid: (seq, known) for xid, seq, known in rows}
+        yield len(rows)
+    changed: list[tuple[int, int, Known]] = []
+    for rows in sliced(_open(checkpoint)):
+        for row in rows:
+            if closed.get(row[0]) == row[1:]:
+                del closed[row[0]]
+            else:
+                changed.append(row)
+        yield len(rows)
+    return changed, closed
 
 
 def head_of(checkpoint: Checkpoint, opened: list[Item], heads: list[Item], counter: int) -> SegmentHead:
@@ -69,7 +102,7 @@ def head_of(checkpoint: Checkpoint, opened: list[Item], heads: list[Item], count
     effect = SegmentEffect(
         taken=len(lead),
         front=[Symbol(Origin.LINE, len(opened) + at) for at in range(len(heads))],
-        opens={xid: Symbol(Origin.LINE, at, 1) for at, xid in enumerate(sorted(xid for xid, _ in checkpoint.open))},
+        opens={xid: Symbol(Origin.LINE, at, 1) for at, xid in enumerate(sorted(checkpoint.xids))},
         added=len(lead) + checkpoint.end - checkpoint.left,
         added_bytes=lead_bytes,
         added_expiring=lead_expiring,
@@ -133,7 +166,7 @@ def follow(
         raise EffectMismatch(f"transaction ids go on from {effect.entered}, not from {counter}")
     if not checkpoint.is_plain or effect.listed or effect.named:
         raise EffectMismatch("items with a transaction id of their own")
-    before = dict(checkpoint.open)
+    before = checkpoint.open
     front, left = _front(checkpoint, before, effect, len(heads))
     end = checkpoint.end + effect.added
     opened = {xid: seq for xid, seq in before.items() if xid not in effect.closed}
@@ -141,15 +174,18 @@ def follow(
     known = all(0 <= seq < end for seq in chain(front, opened.values()))
     if left > end or not known or len(front) != len(heads) or opened.keys() != opens.keys():
         raise EffectMismatch("what is known afterwards does not fit")
+    after = [*[opens[xid] for xid in opened], *heads]
     return Checkpoint(
         left,
         end,
-        tuple(opened.items()),
+        tuple(opened),
+        tuple(opened.values()),
         tuple(front),
         last_id,
         checkpoint.added_bytes + effect.added_bytes,
         checkpoint.added_expiring + effect.added_expiring,
-        tuple(chain((opens[xid] for xid in opened), heads)),
+        tuple([known[0] for known in after]),
+        tuple([known[1] for known in after]),
     )
 
 
@@ -162,7 +198,8 @@ def checkpoint_of(whole: SegmentEffect) -> Checkpoint:
     return Checkpoint(
         state.taken,
         state.added,
-        tuple((xid, symbol.number) for xid, symbol in state.opens.items()),
+        tuple(state.opens),
+        tuple([symbol.number for symbol in state.opens.values()]),
         tuple(symbol.number for symbol in state.front),
         added_bytes=whole.added_bytes,
         added_expiring=whole.added_expiring,
@@ -211,12 +248,15 @@ def _seq(checkpoint: Checkpoint, opened: dict[int, int], symbol: Symbol) -> int:
     return checkpoint.left + symbol.number - len(checkpoint.heads)
 
 
-def _open(checkpoint: Checkpoint) -> list[tuple[int, int, Known]]:
-    return [(xid, seq, known) for (xid, seq), known in zip(checkpoint.open, checkpoint.known, strict=False)]
+def _open(checkpoint: Checkpoint) -> Iterator[tuple[int, int, Known]]:
+    known = zip(checkpoint.ids, checkpoint.deliveries, strict=True)
+    return zip(checkpoint.xids, checkpoint.open_seqs, known, strict=False)
 
 
 def _heads(checkpoint: Checkpoint) -> list[tuple[int, Known]]:
-    return list(zip(checkpoint.heads, checkpoint.known[len(checkpoint.open) :], strict=True))
+    count = len(checkpoint.xids)
+    known = zip(checkpoint.ids[count:], checkpoint.deliveries[count:], strict=True)
+    return list(zip(checkpoint.heads, known, strict=True))
 
 
 def _untouched(entry: Checkpoint, checkpoint: Checkpoint) -> int:

@@ -137,11 +137,11 @@ class Pack:
     def _head(self) -> Iterator[bytes]:
         """Return the records of the open reads and of the items that had been handed back, as of the checkpoint."""
         heads = [self._of(seq) for seq in self.checkpoint.heads]
-        if not self.checkpoint.open and not heads:
+        if not self.checkpoint.xids and not heads:
             # The files after this one continue from this counter.
             is_nothing = self.checkpoint.left >= self.checkpoint.end
             return iter([(self._encoder.nothing if is_nothing else self._encoder.save_xid)(self.last.counter)])
-        opened = {xid: Delivery(self._of(seq), 0, 1, xid) for xid, seq in self.checkpoint.open}
+        opened = {xid: Delivery(self._of(seq), 0, 1, xid) for xid, seq in self.checkpoint.open.items()}
         return self._encoder.snapshot(self.last.counter, opened, heads)
 
     def _write_lead(self) -> None:
@@ -226,7 +226,7 @@ class Pack:
             checkpoint=checkpoint,
         )
         segment.entered = segment.counter = counter
-        opened = [self._of(seq) for _, seq in sorted(checkpoint.open)]
+        opened = [self._of(seq) for _, seq in sorted(checkpoint.open.items())]
         segment.head = head_of(checkpoint, opened, [self._of(seq) for seq in checkpoint.heads], counter)
         self._segment = segment
 

@@ -306,7 +306,7 @@ class Recovery:
         line = replay.line
         items = {taken.seq: taken.item for taken in [*replay.open.values(), *line.returned]}
         line.place(checkpoint, [], 0, 0)
-        wanted = {*(seq for _, seq in checkpoint.open), *checkpoint.heads}
+        wanted = {*checkpoint.open_seqs, *checkpoint.heads}
         items |= tail.fetch(wanted - items.keys())
         size, expiring = (
             tail.totals_before(checkpoint.left)

@@ -94,12 +94,14 @@ class Replay:
         return Checkpoint(
             line.left,
             line.end,
-            tuple((xid, taken.seq) for xid, taken in self.open.items()),
-            tuple(taken.seq for taken in reversed(line.returned)),
+            tuple(self.open),
+            tuple([taken.seq for taken in self.open.values()]),
+            tuple([taken.seq for taken in reversed(line.returned)]),
             line.last_id,
             line.added_bytes,
             line.added_expiring,
-            tuple((taken.id, taken.deliveries) for taken in outside),
+            tuple([taken.id for taken in outside]),
+            tuple([taken.deliveries for taken in outside]),
             not self.has_items_with_xid() and all(taken.seq >= 0 for taken in outside),
         )
 
@@ -109,15 +111,15 @@ class Replay:
         """Go on from `checkpoint`, which is plain, instead of from what has been read. `items`: those that are open or
         stand before the fresh ones, by seq; `tail_bytes`, `tail_expiring`: of the fresh ones.
         """
-        xids = [*(xid for xid, _ in checkpoint.open), *([0] * len(checkpoint.heads))]
-        seqs = [*(seq for _, seq in checkpoint.open), *checkpoint.heads]
+        xids = [*checkpoint.xids, *([0] * len(checkpoint.heads))]
+        seqs = [*checkpoint.open_seqs, *checkpoint.heads]
         taken = [
             Delivery(items[seq], item_id, deliveries, xid, 0, seq)
-            for xid, seq, (item_id, deliveries) in zip(xids, seqs, checkpoint.known, strict=True)
+            for xid, seq, item_id, deliveries in zip(xids, seqs, checkpoint.ids, checkpoint.deliveries, strict=True)
         ]
-        self.open = {each.xid: each for each in taken[: len(checkpoint.open)]}
+        self.open = {each.xid: each for each in taken[: len(checkpoint.xids)]}
         self.counter = counter
-        self.line.place(checkpoint, taken[len(checkpoint.open) :], tail_bytes, tail_expiring)
+        self.line.place(checkpoint, taken[len(checkpoint.xids) :], tail_bytes, tail_expiring)
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
         """Read whole records from the start of `data` and return how many bytes they have.

@@ -26,6 +26,7 @@ from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.derived_effect import effect_of
 from staniel.journal.kestrel.effect import SegmentEffect
 from staniel.journal.kestrel.segments import IndexEntry, LogSegment
+from staniel.journal.slices import Slices, sliced
 from staniel.queues.checkpoint import Known
 
 MAGIC = b"staniel-segment 1\n"
@@ -70,9 +71,9 @@ class Fit(Enum):
 DECODER = msgspec.msgpack.Decoder(Sidecar)
 
 
-def describe(segment: LogSegment, checks: list[int]) -> bytes | None:
-    """Return the sidecar of a sealed segment, None: its effect cannot be told in this way."""
-    effect, checkpoint = effect_of(segment), segment.checkpoint
+def describe(segment: LogSegment, checks: list[int]) -> Slices[bytes | None]:
+    """Make the sidecar of a sealed segment, None: its effect cannot be told in this way."""
+    effect, checkpoint = (yield from effect_of(segment)), segment.checkpoint
     if effect is None or checkpoint is None:
         return None
     first, head, origin = segment.first, segment.head, segment.origin
@@ -81,8 +82,12 @@ def describe(segment: LogSegment, checks: list[int]) -> bytes | None:
         (at, lead[0] + seq - first, lead[1] + size - origin.added_bytes, lead[2] + expiring - origin.added_expiring)
         for at, seq, size, expiring in segment.index
     ]
-    opens = dict(zip((xid for xid, _ in checkpoint.open), checkpoint.known, strict=False))
-    heads = list(checkpoint.known[len(opens) :])
+    known = zip(checkpoint.ids, checkpoint.deliveries, strict=True)
+    opens: dict[int, Known] = {}
+    for some in sliced(checkpoint.xids):
+        opens |= zip(some, known, strict=False)  # `known` goes on with the heads
+        yield len(some)
+    heads = list(known)
     block_bytes = block_bytes_of(segment.size)
     sidecar = Sidecar(segment.name, segment.size, effect, index, checkpoint.last_id, opens, heads, block_bytes, checks)
     try:

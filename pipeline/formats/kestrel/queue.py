@@ -155,8 +155,7 @@ def _onto(before: SegmentEffect, known: Sidecar) -> tuple[SegmentEffect, Given]:
     state, effect = apply(before), known.effect
     checkpoint = follow(checkpoint_of(before), state.counter, effect, known.last_id, known.opens, known.heads)
     whole = whole_at(checkpoint, state.counter if effect.counter is None else effect.counter, state.listed)
-    seqs = [*(seq for _, seq in checkpoint.open), *checkpoint.heads]
-    ids = {seq: item_id for seq, (item_id, _) in zip(seqs, checkpoint.known, strict=True)}
+    ids = dict(zip([*checkpoint.open_seqs, *checkpoint.heads], checkpoint.ids, strict=True))
     return whole, Given(checkpoint.left, whole.id_floor, ids)
 
 

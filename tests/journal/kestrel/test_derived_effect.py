@@ -120,7 +120,7 @@ Numbers = tuple[list[int], dict[int, int], int]
 
 def numbers_of(checkpoint: Checkpoint, counter: int) -> Numbers:
     """The line and the open reads, as numbers of items in the order of adding."""
-    return [*checkpoint.heads, *range(checkpoint.left, checkpoint.end)], dict(checkpoint.open), counter
+    return [*checkpoint.heads, *range(checkpoint.left, checkpoint.end)], checkpoint.open, counter
 
 
 def told_by(whole: SegmentEffect) -> Numbers:
@@ -140,15 +140,16 @@ def test_what_two_marks_say_of_a_file_is_what_its_bytes_say(steps: Steps, dialec
         data = history.bytes_of(segment)
         replay.begin_file()
         assert replay.consume(data, 0) == len(data)
-        effect = effect_of(segment)
+        effect = whole(effect_of(segment))
         assert effect is not None and segment.checkpoint is not None
         read = replay.checkpoint()
         whole = merge(whole, effect)
         assert told_by(whole) == numbers_of(read, replay.counter)
         assert (whole.added_bytes, whole.added_expiring) == (read.added_bytes, read.added_expiring)
         after = segment.checkpoint
-        opens = dict(zip((xid for xid, _ in after.open), after.known, strict=False))
-        checkpoint = follow(checkpoint, counter, effect, after.last_id, opens, list(after.known[len(opens) :]))
+        known = list(zip(after.ids, after.deliveries, strict=True))
+        opens = dict(zip(after.xids, known, strict=False))
+        checkpoint = follow(checkpoint, counter, effect, after.last_id, opens, known[len(opens) :])
         counter = segment.counter
         assert numbers_of(checkpoint, counter) == numbers_of(read, replay.counter)
         assert numbers_of(checkpoint_of(whole), counter) == told_by(whole) == told_by(whole_at(checkpoint, counter))

@@ -1,0 +1,17 @@
+"""The numbers of many items that have left the line, for a checkpoint. Compiled, 100,000 take a few milliseconds."""
+
+from __future__ import annotations
+
+from staniel.queues.item import Delivery
+
+
+def numbers_of(those: list[Delivery]) -> tuple[list[int], list[int], list[int]]:
+    """Return the seq, the id and the deliveries of each of `those`, as three lists."""
+    seqs: list[int] = []
+    ids: list[int] = []
+    deliveries: list[int] = []
+    for taken in those:
+        seqs.append(taken.seq)
+        ids.append(taken.id)
+        deliveries.append(taken.deliveries)
+    return seqs, ids, deliveries

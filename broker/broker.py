@@ -174,10 +174,10 @@ class Broker:
         self.queues = Queues(config.queue, self._new_journal)
         self.calendar = self.queues.calendar = Calendar()
         self.wall = WallClock(fs, self.spool.own, self.calendar, report, self._wall_stepped)
-        self.transfers = Transfers(self.queues, self.spool, report, self.wall)
-        self.queues.transfer_sink, self.queues.timer = self.transfers, self.timers
-        total_bytes = min(config.server.max_memory_bytes, fs.memory_bytes() // 2)
-        self.maintenance = MaintenanceScheduler(self.queues, self.group, total_bytes, report)
+        self.transfers = transfers = Transfers(self.queues, self.spool, report, self.wall)
+        self.queues.transfer_sink, self.queues.timer = transfers, self.timers
+        total_bytes, is_kept = min(config.server.max_memory_bytes, fs.memory_bytes() // 2), transfers.recovery.keeps
+        self.maintenance = MaintenanceScheduler(self.queues, self.group, total_bytes, report, is_kept)
         self.queues.on_adopt, self.queues.on_timed_out = self.maintenance.adopt, self._log_timed_out
         self.queues.on_read_error = self._report_unreadable
         self._limit_queues()

@@ -235,7 +235,10 @@ class TransferRecovery:
         try:
             return {**fates, **self._look_for(target, asked)}
         except OSError as error:
-            hint = "items for it are held back in their queues; see to it that its files can be read, then reload"
+            hint = (
+                "items for it are held back in their queues, and its journal is not rewritten: it grows until the "
+                "copies have been searched for; see to it that its files can be read, then reload"
+            )
             self.report(Level.WARNING, "transfer.kept", target=target, why=str(error), hint=hint)
             queue = self.queues.known(target)
             if queue is not None and target not in self._pinned:
@@ -349,7 +352,8 @@ class TransferRecovery:
                 if not self._finish_intent(source, intent, fate, last, now_ms):
                     kept.append(intent)
             except OSError as error:
-                self.report(Level.WARNING, "transfer.kept", source=name, why=str(error))
+                hint = "its items for other queues stay in it; see to it that its files can be read, then reload"
+                self.report(Level.WARNING, "transfer.kept", source=name, why=str(error), hint=hint)
                 if fate is not None:
                     kept.append(replace(intent, fate=fate))
         return kept

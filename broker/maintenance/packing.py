@@ -7,6 +7,8 @@ once, because both change the name of the same file. If a pack frees nothing, th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from staniel.broker.events import EventSink, Level
 from staniel.broker.maintenance.damage_events import report_unreadable
 from staniel.broker.maintenance.retries import Retries
@@ -24,9 +26,11 @@ LOOKS_PER_TURN = 16  # checks of journals whose pack failed
 class PackScheduler:
     """A queue of packs, of which one runs at a time: a thousand journals need no more memory and files than one."""
 
-    def __init__(self, tasks: TaskQueue, report: EventSink) -> None:
+    def __init__(self, tasks: TaskQueue, report: EventSink, is_kept: Callable[[Log], bool]) -> None:
         self._tasks = tasks
         self._report = report
+        self.is_kept = is_kept
+        """Tells whether the files of a journal must stay as they are until a reload: no pack waits for that."""
         self._wanted: dict[Log, LogSegment] = {}
         self._failed = Retries()  # journals whose pack has failed
         self._done: list[Log] = []  # journals whose pack has just been put in place
@@ -44,7 +48,10 @@ class PackScheduler:
         pack = self._pack
         if pack is None:
             return bool(self._wanted) or self._is_behind
-        return self._is_behind or not (pack.is_idle or (pack.stage is Stage.SAFE and pack.log.open_transfers))
+        return self._is_behind or not (pack.is_idle or (self._waits_for_transfers(pack) and not self.is_kept(pack.log)))
+
+    def _waits_for_transfers(self, pack: Pack) -> bool:
+        return pack.stage is Stage.SAFE and pack.log.open_transfers > 0
 
     def waits_for(self, log: Log) -> bool:
         """Tell whether a pack of `log` is ready, and may be put in place once no transfer of `log` is open."""
@@ -71,6 +78,9 @@ class PackScheduler:
 
     def want(self, log: Log, last: LogSegment, now_ms: int) -> None:
         """Pack the files of `log` up to `last`, soon."""
+        if self.is_kept(log):
+            log.blocks_transfers = True  # it is looked at again when its files may change
+            return
         if not self.has(log) and not self._failed.rests(log, now_ms):
             self._wanted[log] = last
             self.is_quiet = False
@@ -81,7 +91,12 @@ class PackScheduler:
             log = next(iter(self._wanted))
             self._pack = Pack(log, self._wanted.pop(log), self._tasks.submit)
         pack = self._pack
-        if pack is not None:
+        if pack is not None and self._waits_for_transfers(pack) and self.is_kept(pack.log):
+            pack.drop()  # the others would wait for a reload, too
+            pack.log.blocks_transfers = True
+            self._pack = None
+            self.note_unfinished(pack.log)
+        elif pack is not None:
             pack.run_slice(now_ms)
             if pack.is_over:
                 self._end(pack, now_ms)

@@ -6,6 +6,8 @@ Source: the packing strategy of the Kestrel journal format.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from staniel.broker.events import EventSink, Level, RateLimitedSink
 from staniel.broker.maintenance.damage_events import report_and_quarantine
 from staniel.broker.maintenance.memory import MemoryBudget
@@ -44,11 +46,18 @@ def _report_refused(report: RateLimitedSink, path: str, error: OSError, now_ms: 
 class MaintenanceScheduler:
     """The maintenance of all queues of a broker."""
 
-    def __init__(self, queues: Queues, group: GroupCommit, memory_bytes: int, report: EventSink) -> None:
+    def __init__(
+        self,
+        queues: Queues,
+        group: GroupCommit,
+        memory_bytes: int,
+        report: EventSink,
+        is_kept: Callable[[Log], bool] = lambda log: False,
+    ) -> None:
         self.queues, self._by_name = queues, queues.by_name
         self.group = group
         self.tasks = TaskQueue()
-        self.packs = PackScheduler(self.tasks, report)
+        self.packs = PackScheduler(self.tasks, report, is_kept)
         self.read_ahead = ReadAhead(self.tasks)
         self.sidecars = Sidecars(self.tasks, report)
         self.memory = MemoryBudget(memory_bytes, queues)

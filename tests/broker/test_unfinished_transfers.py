@@ -375,6 +375,40 @@ def test_no_transfer_waits_for_the_rewrite_of_a_target_that_could_not_be_searche
     assert asks(world, "move other dead 1").startswith("MOVED") and world.items("dead") == [b"dies", b"tock"]
 
 
+@pytest.mark.parametrize("is_under_way", [False, True], ids=["asked for", "under way"])
+def test_other_journals_are_packed_while_a_target_waits_for_its_search(
+    is_under_way: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One pack runs at a time, and the search waits for a reload."""
+    world = World(BUSY)
+    asks(world, "set q 0 0 4", "tick", "set q 0 0 4", "tock")
+    send_copies(world, "move q dead 1")
+    world.sync()  # of the copy
+    world = not_searched(monkeypatch, BUSY, world.disk.crash(Crash.DROP), world.now_ms + 1)
+
+    def churn(queue: str) -> None:
+        for _ in range(12):
+            asks(world, f"set {queue} 0 0 40", "y" * 40)
+        for _ in range(9):
+            asks(world, f"get {queue}")
+        for _ in range(6):
+            world.turn(1000)
+            settle(world)
+
+    with monkeypatch.context() as patch:
+        if is_under_way:  # it has begun before the target is known to wait
+            patch.setattr(world.broker.maintenance.packs, "is_kept", lambda log: False)
+        churn("dead")
+    assert len(files_of(world.disk, "dead")) > 3
+    churn("other")
+    assert len(files_of(world.disk, "other")) <= 3
+    asks(world, "reload")
+    for _ in range(6):
+        world.turn(1000)
+        settle(world)
+    assert len(files_of(world.disk, "dead")) <= 3
+
+
 @pytest.mark.parametrize("config", ["", STREAMS], ids=["kestrel", "libkestrel"])
 def test_a_target_that_could_not_be_searched_can_be_deleted(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(config)

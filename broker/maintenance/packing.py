@@ -212,10 +212,6 @@ class PackScheduler:
     def _end(self, pack: Pack, now_ms: int) -> None:
         self._pack = None
         log = pack.log
-        if log.failed_install is not None:
-            raise log.group.failure(
-                f"cannot put the pack of {log.path} in place", log.failed_install
-            ) from log.failed_install
         if pack.stage is Stage.FAILED:
             self._failed.fail(log, now_ms)
             self.note_unfinished(log)

@@ -12,7 +12,7 @@ cdef long long _ADDX_HEAD_BYTES, _WITH_XID_BYTES
 
 
 cdef class Log(Journal):
-    cdef public object fs, segments, queue_view, config, failed_install, unfinished, stuck, listener, _file
+    cdef public object fs, segments, queue_view, config, unfinished, stuck, listener, _file
     cdef public str folder, name, path
     cdef public GroupCommit group
     cdef public Encoder encoder

@@ -79,7 +79,6 @@ class Log(Journal):
         "blocks_transfers",
         "config",
         "encoder",
-        "failed_install",
         "folder",
         "fs",
         "group",
@@ -122,7 +121,6 @@ class Log(Journal):
         self.is_erased = False
         self.is_deferred = False  # the sync of an operation's records, until a reply rests on them
         # A pack was installed half way: only recovery can finish that.
-        self.failed_install: OSError | None = None
         self.unfinished: UnfinishedPack | None = None
         self.stuck: list[str] = []  # empty packs that a start could not move away
         self.next_look_seq = 0  # packing may be worth it once the reader is at this seq

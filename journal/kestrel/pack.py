@@ -304,11 +304,11 @@ class Pack:
             self._fail(error)
             return
         if error is not None:
-            # How far the installation came is unknown: leave the files as they are for recovery.
+            # How far the installation came is unknown: leave the files as they are for recovery. No deletion of the
+            # queue and no stop may change them first: they would not know of the pack.
             self.error = error
             self.stage = Stage.FAILED
-            self.log.failed_install = error
-            return
+            raise self.log.group.failure(f"cannot put the pack of {self.log.path} in place", error) from error
         assert self._file is not None
         segment = self._segment
         assert segment is not None and segment.head is not None

@@ -318,6 +318,39 @@ def test_a_pack_that_stops_half_way_into_its_place_ends_the_process_and_a_start_
     assert [int(item[:4]) for item in after.crash(Crash.DROP).items()] == wanted
 
 
+@pytest.mark.parametrize(("verb", "part"), [("rename", ".pack"), ("remove", "q.")])
+@pytest.mark.parametrize("end", ["stop", "turn"])
+def test_nothing_changes_the_files_of_a_pack_that_has_stopped_half_way_into_its_place(
+    end: str, verb: str, part: str
+) -> None:
+    """A stop writes an empty queue's journal anew, and a deletion removes the files that it knows."""
+    world = half_read()
+    tasks = world.start_tasks()
+    while not any(isinstance(task, InstallPack) for task in tasks):
+        for task in tasks:
+            world.finish_task(task)
+        world.turn()
+        world.sync()
+        tasks = world.start_tasks()
+    world.clients[0].hangs_up()
+    client = world.client()
+    while len(queue_of(world).line):
+        client.says("get q")
+        world.sync()
+    client.says("status readonly")
+    world.disk.fail(verb, part, errno.EIO)
+
+    def ends() -> None:
+        if end == "stop":
+            world.broker.shutdown(world.now_ms)
+        for task in tasks:
+            world.finish_task(task)
+
+    with pytest.raises(JournalFailure):
+        ends()
+    assert World(world.config, world.disk.kill(), world.now_ms).items("q") == []
+
+
 def test_deleting_a_queue_whose_pack_is_being_put_in_place_leaves_nothing_behind() -> None:
     for turns in range(60):
         world = half_read()

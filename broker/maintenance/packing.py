@@ -204,10 +204,14 @@ class PackScheduler:
                 self._tasks.complete(task, now_ms)
             else:
                 self._forgo_finishing(log)
-        if self._pack is not None:
-            if self._pack.task is not None and self._tasks.is_running(self._pack.task):
-                self._tasks.complete(self._pack.task, now_ms)
-            self.forget(self._pack.log)
+        pack = self._pack
+        if pack is not None:
+            if pack.task is not None and self._tasks.is_running(pack.task):
+                self._tasks.complete(pack.task, now_ms)
+            if pack.is_over:
+                self._end(pack, now_ms)
+            else:
+                self.forget(pack.log)
 
     def _end(self, pack: Pack, now_ms: int) -> None:
         self._pack = None

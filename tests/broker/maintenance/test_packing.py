@@ -414,6 +414,27 @@ def test_a_stop_in_the_middle_of_a_pack_is_clean() -> None:
         assert [int(item[:4]) for item in items_after(world, Crash.DROP)] == wanted
 
 
+def test_a_stop_that_waits_for_a_pack_reports_what_the_pack_could_not_read() -> None:
+    """The files are gone then; only the log says where the bytes are kept."""
+    world = half_read()
+    packs = world.broker.maintenance.packs
+    log, _ = packs._wanted.popitem()
+    last = log.segments.sealed[9]
+    packs.want(log, last, world.now_ms)
+    world.disk._inode(f"s/{last.name}").data[0] = 0xFF
+    tasks = world.start_tasks()
+    while not any(isinstance(task, InstallPack) for task in tasks):
+        for task in tasks:
+            world.finish_task(task)
+        world.turn()
+        world.sync()
+        tasks = world.start_tasks()
+    assert "journal.unreadable_items" not in world.events
+    world.broker.shutdown(world.now_ms)
+    assert not world.disk.inode_at(f"s/{last.name}") or world.disk._inode(f"s/{last.name}").data[0] != 0xFF
+    assert world.events.count("journal.unreadable_items") == 1
+
+
 def test_many_queues_are_packed_one_after_the_other() -> None:
     world = World(SMALL)
     client = world.client()

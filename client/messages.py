@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from staniel.client.errors import Full, Refused
@@ -70,6 +71,13 @@ def put_request(queue: str, data: bytes, ttl_s: float | None, flags: int) -> Set
     return Set(queue, data, flags, expires_ms=int(time.time() * 1000) + ttl_ms)
 
 
+def put_requests(queue: str, items: Sequence[bytes], ttl_s: float | None, flags: int) -> list[Set]:
+    """Return the requests of puts that differ in their data alone."""
+    first = put_request(queue, b"", ttl_s, flags)
+    ttl_ms, expires_ms = first.ttl_ms, first.expires_ms
+    return [Set(queue, data, flags, ttl_ms=ttl_ms, expires_ms=expires_ms) for data in items]
+
+
 def chunks_of(requests: list[Set]) -> list[list[Set]]:
     """Split requests, in order, into chunks of at most PIPELINE_ITEMS and PIPELINE_BYTES; a larger item is a chunk
     alone.
@@ -94,6 +102,12 @@ def refusal_of(reply: Reply, queue: str) -> Full | Refused | None:
         return refused(reply)
     expect(reply, Answer.NOT_STORED)
     return Full(f"{queue} is full")
+
+
+def refusals_of(replies: Sequence[Reply], queue: str, first: int) -> dict[int, Full | Refused]:
+    """Return the puts that stored nothing, by their index; the first reply is that to put number `first`."""
+    found = {number: refusal_of(reply, queue) for number, reply in enumerate(replies, first)}
+    return {number: refusal for number, refusal in found.items() if refusal is not None}
 
 
 def refused(error: Error) -> Refused:

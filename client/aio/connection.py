@@ -6,15 +6,15 @@ request. `client.py` and `jobs.py` interpret replies.
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
-from typing import Generic, NoReturn
+from typing import Generic, NoReturn, cast
 
 from staniel.client.aio.transport import Transport, Turn, open_transport
 from staniel.client.errors import Busy, ConnectionLost, Outcome
+from staniel.client.forks import FORKS
 from staniel.client.talk import ReplyT, RequestT, Talk
 from staniel.protocol.client.replies import ProtocolViolation
 
@@ -48,7 +48,7 @@ class Connection(Generic[RequestT, ReplyT]):
         self._conversation = conversation
         self._replies: list[ReplyT | ProtocolViolation] = []
         self._outcome = Outcome.NOT_DONE
-        self._process = os.getpid()
+        self._forks = FORKS.count
 
     async def connect(self, timeout_s: float) -> None:
         """Connect. Raises ConnectionLost if no server listens there or its certificate is not accepted."""
@@ -61,14 +61,14 @@ class Connection(Generic[RequestT, ReplyT]):
         if self.state is ConnectionState.CLOSED:  # meanwhile, by another task
             await self.transport.close()
             raise ConnectionLost(self.why, Outcome.NOT_DONE)
-        self._process = os.getpid()
+        self._forks = FORKS.count
         self.state = ConnectionState.OPEN
 
     def begin(self) -> None:
         """Begin an exchange. Raises ConnectionLost if the connection is closed, Busy during another exchange."""
         if self.state is ConnectionState.NEW:
-            self._process = os.getpid()  # there is nothing yet that could be the parent's
-        if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
+            self._forks = FORKS.count  # there is nothing yet that could be the parent's
+        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
             self._refuse()
         if not self._turn.take():
             raise Busy(BUSY)
@@ -76,7 +76,7 @@ class Connection(Generic[RequestT, ReplyT]):
 
     async def begin_in_turn(self, timeout_s: float) -> None:
         """Begin an exchange when those of others are over; Busy if that takes too long."""
-        if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
+        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
             self._refuse()
         if not self._turn.take() and not await self._turn.wait(timeout_s):
             raise Busy(BUSY)
@@ -90,7 +90,7 @@ class Connection(Generic[RequestT, ReplyT]):
         """True if the connection is open and this process's, no exchange is under way, and nothing has come that was
         not asked for.
         """
-        if self.state is not ConnectionState.OPEN or os.getpid() != self._process or not self._turn.take():
+        if self.state is not ConnectionState.OPEN or FORKS.count != self._forks or not self._turn.take():
             return False
         try:
             return self.transport is not None and self.transport.is_quiet
@@ -116,7 +116,7 @@ class Connection(Generic[RequestT, ReplyT]):
 
     async def request(self, request: RequestT, wait_s: float = 0) -> ReplyT:
         """Return the reply to one request."""
-        if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
+        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
             self._refuse()
         if not self._turn.take():
             raise Busy(BUSY)
@@ -124,6 +124,7 @@ class Connection(Generic[RequestT, ReplyT]):
 
     async def _answered(self, request: RequestT, timeout_s: float) -> ReplyT:
         """Return the reply to one request, and end the exchange: `send`, `receive` and `end` with fewer steps."""
+        is_whole = False
         try:
             data = self._conversation.send(request)
             transport = self.transport
@@ -141,14 +142,15 @@ class Connection(Generic[RequestT, ReplyT]):
             if len(replies) == 1:
                 reply = replies[0]
                 if not isinstance(reply, ProtocolViolation):
+                    is_whole = True
                     return reply
             self._replies = replies[::-1]
             return await self.receive(timeout_s=timeout_s)
         finally:
-            if self._conversation.unanswered or self._replies:
-                await self.end()
-            else:
+            if is_whole:
                 self._turn.end()
+            else:
+                await self.end()
 
     async def request_in_turn(self, request: RequestT, timeout_s: float) -> ReplyT:
         """Return the reply to one request, when exchanges of others are over. `timeout_s` is for each of the two."""
@@ -179,6 +181,18 @@ class Connection(Generic[RequestT, ReplyT]):
         if isinstance(reply, ProtocolViolation):
             await self._fail(f"out of step with the server, {reply.why}: {reply.line!r}")
         return reply
+
+    async def receive_some(self) -> list[ReplyT]:
+        """Return the next replies within an exchange, one at least: those that have come together."""
+        some = self._replies[::-1]
+        self._replies = []
+        while not some:
+            some = self._conversation.receive(await self._read(self._answer_timeout_s))
+        if isinstance(some[-1], ProtocolViolation):
+            self._replies = [some.pop()]
+            if not some:
+                await self.receive()  # which raises
+        return cast(list[ReplyT], some)
 
     async def _read(self, timeout_s: float) -> bytes:
         if self.transport is None or self.state is ConnectionState.CLOSED:

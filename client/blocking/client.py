@@ -24,7 +24,9 @@ from staniel.client.messages import (
     expect,
     milliseconds,
     put_request,
+    put_requests,
     refusal_of,
+    refusals_of,
     refused,
 )
 from staniel.protocol.client.conversation import Conversation, read
@@ -148,7 +150,7 @@ class Client(Connecting):
         self._put_many(queue, items, ttl_s, flags)
 
     def _put_many(self, queue: str, items: Sequence[bytes], ttl_s: float | None, flags: int) -> None:
-        requests = [put_request(queue, data, ttl_s, flags) for data in items]
+        requests = put_requests(queue, items, ttl_s, flags)
         if self._connection.state is ConnectionState.NEW:
             self.connect()
         failed: dict[int, Full | Refused] = {}
@@ -157,11 +159,12 @@ class Client(Connecting):
             with self._connection.exchange():
                 for chunk in chunks_of(requests):
                     self._connection.send(chunk)
-                    for _ in chunk:
-                        refusal = refusal_of(self._connection.receive(), queue)
-                        if refusal is not None:
-                            failed[answered] = refusal
-                        answered += 1
+                    until = answered + len(chunk)
+                    while answered < until:
+                        replies = self._connection.receive_some()
+                        if replies.count(Answer.STORED) < len(replies):
+                            failed |= refusals_of(replies, queue, answered)
+                        answered += len(replies)
         except ConnectionLost as lost:
             lost.answered, lost.refused = answered, failed
             raise

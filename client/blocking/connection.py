@@ -7,15 +7,15 @@ request. `client.py` and `jobs.py` interpret replies.
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Generic, NoReturn
+from typing import Generic, NoReturn, cast
 
 from staniel.client.blocking.transport import Transport, Turn, open_transport
 from staniel.client.errors import Busy, ConnectionLost, Outcome
+from staniel.client.forks import FORKS
 from staniel.client.talk import ReplyT, RequestT, Talk
 from staniel.protocol.client.replies import ProtocolViolation
 
@@ -49,7 +49,7 @@ class Connection(Generic[RequestT, ReplyT]):
         self._conversation = conversation
         self._replies: list[ReplyT | ProtocolViolation] = []
         self._outcome = Outcome.NOT_DONE
-        self._process = os.getpid()
+        self._forks = FORKS.count
 
     def connect(self, timeout_s: float) -> None:
         """Connect. Raises ConnectionLost if no server listens there or its certificate is not accepted."""
@@ -62,14 +62,14 @@ class Connection(Generic[RequestT, ReplyT]):
         if self.state is ConnectionState.CLOSED:  # meanwhile, by another thread
             self.transport.close()
             raise ConnectionLost(self.why, Outcome.NOT_DONE)
-        self._process = os.getpid()
+        self._forks = FORKS.count
         self.state = ConnectionState.OPEN
 
     def begin(self) -> None:
         """Begin an exchange. Raises ConnectionLost if the connection is closed, Busy during another exchange."""
         if self.state is ConnectionState.NEW:
-            self._process = os.getpid()  # there is nothing yet that could be the parent's
-        if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
+            self._forks = FORKS.count  # there is nothing yet that could be the parent's
+        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
             self._refuse()
         if not self._turn.take():
             raise Busy(BUSY)
@@ -77,7 +77,7 @@ class Connection(Generic[RequestT, ReplyT]):
 
     def begin_in_turn(self, timeout_s: float) -> None:
         """Begin an exchange when those of others are over; Busy if that takes too long."""
-        if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
+        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
             self._refuse()
         if not self._turn.take() and not self._turn.wait(timeout_s):
             raise Busy(BUSY)
@@ -91,7 +91,7 @@ class Connection(Generic[RequestT, ReplyT]):
         """True if the connection is open and this process's, no exchange is under way, and nothing has come that was
         not asked for.
         """
-        if self.state is not ConnectionState.OPEN or os.getpid() != self._process or not self._turn.take():
+        if self.state is not ConnectionState.OPEN or FORKS.count != self._forks or not self._turn.take():
             return False
         try:
             return self.transport is not None and self.transport.is_quiet
@@ -117,7 +117,7 @@ class Connection(Generic[RequestT, ReplyT]):
 
     def request(self, request: RequestT, wait_s: float = 0) -> ReplyT:
         """Return the reply to one request."""
-        if self.state is ConnectionState.CLOSED or os.getpid() != self._process:
+        if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
             self._refuse()
         if not self._turn.take():
             raise Busy(BUSY)
@@ -125,6 +125,7 @@ class Connection(Generic[RequestT, ReplyT]):
 
     def _answered(self, request: RequestT, timeout_s: float) -> ReplyT:
         """Return the reply to one request, and end the exchange: `send`, `receive` and `end` with fewer steps."""
+        is_whole = False
         try:
             data = self._conversation.send(request)
             transport = self.transport
@@ -142,14 +143,15 @@ class Connection(Generic[RequestT, ReplyT]):
             if len(replies) == 1:
                 reply = replies[0]
                 if not isinstance(reply, ProtocolViolation):
+                    is_whole = True
                     return reply
             self._replies = replies[::-1]
             return self.receive(timeout_s=timeout_s)
         finally:
-            if self._conversation.unanswered or self._replies:
-                self.end()
-            else:
+            if is_whole:
                 self._turn.end()
+            else:
+                self.end()
 
     def request_in_turn(self, request: RequestT, timeout_s: float) -> ReplyT:
         """Return the reply to one request, when exchanges of others are over. `timeout_s` is for each of the two."""
@@ -180,6 +182,18 @@ class Connection(Generic[RequestT, ReplyT]):
         if isinstance(reply, ProtocolViolation):
             self._fail(f"out of step with the server, {reply.why}: {reply.line!r}")
         return reply
+
+    def receive_some(self) -> list[ReplyT]:
+        """Return the next replies within an exchange, one at least: those that have come together."""
+        some = self._replies[::-1]
+        self._replies = []
+        while not some:
+            some = self._conversation.receive(self._read(self._answer_timeout_s))
+        if isinstance(some[-1], ProtocolViolation):
+            self._replies = [some.pop()]
+            if not some:
+                self.receive()  # which raises
+        return cast(list[ReplyT], some)
 
     def _read(self, timeout_s: float) -> bytes:
         if self.transport is None or self.state is ConnectionState.CLOSED:

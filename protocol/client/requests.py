@@ -62,15 +62,10 @@ def encode(request: Request) -> bytes:
     Times that the protocol has in seconds are rounded up. Raises ValueError for what the protocol cannot express: names
     with spaces or line ends, numbers out of range, an `Invalid`.
     """
-    return writer(request)(request)
-
-
-def writer(request: Request) -> Callable[[Any], bytes]:
-    """Return the encoder of this kind of request. Raises ValueError."""
     found = WRITERS.get(type(request))
     if found is None:
         raise ValueError(f"{type(request).__name__} is not a request")
-    return found
+    return found(request)
 
 
 @lru_cache(maxsize=4096)
@@ -83,6 +78,7 @@ def _word(name: str) -> bytes:
     return _checked(word)
 
 
+@lru_cache(maxsize=4096)
 def _queue(name: str) -> bytes:
     """Encode a queue's name. Raises ValueError for a slash, which the server would read as the start of an option."""
     if "/" in name:
@@ -120,13 +116,19 @@ def _set_head(queue: str, flags: int, expiry_s: int) -> bytes:
 
 def _set(request: memcache.Set) -> bytes:
     data = request.data
-    expiry_s = _expiry_s(request.ttl_ms, request.expires_ms)
+    never = request.ttl_ms is None and not request.expires_ms
+    expiry_s = 0 if never else _expiry_s(request.ttl_ms, request.expires_ms)
     form = b"%b%d noreply\r\n%b\r\n" if request.noreply else b"%b%d\r\n%b\r\n"
     return form % (_set_head(request.queue, request.flags, expiry_s), len(data), data)
 
 
 def _get(request: Get) -> bytes:
-    return (b"gets %b\r\n" if request.with_id else b"get %b\r\n") % _checked(request.key)
+    return _get_line(request.key, request.with_id)
+
+
+@lru_cache(maxsize=1024)
+def _get_line(key: bytes, with_id: bool) -> bytes:
+    return (b"gets %b\r\n" if with_id else b"get %b\r\n") % _checked(key)
 
 
 def _get_many(request: memcache.GetMany) -> bytes:
@@ -147,10 +149,10 @@ def _confirm(request: memcache.Confirm) -> bytes:
     return b"confirm %b %d\r\n" % (_queue(request.queue), _number(request.count, INT32_MIN, INT32_MAX))
 
 
-def _open_item(request: memcache.ConfirmItem | memcache.AbortItem | memcache.ExtendItem) -> bytes:
+def _open_item(request: memcache.ConfirmItem | memcache.AbortItem | memcache.ExtendItem) -> tuple[bytes, int]:
     if request.noreply:
         raise ValueError("how a read ended is worth a reply: noreply is not written")
-    return b"%b/id=%d" % (_queue(request.queue), _number(request.id, 0, ID_MAX))
+    return _queue(request.queue), _number(request.id, 0, ID_MAX)
 
 
 def _delete(request: memcache.Delete) -> bytes:
@@ -171,9 +173,9 @@ REQUESTS: dict[type[Request], tuple[Callable[[Any], bytes], dict[bytes, Answer] 
     memcache.GetMany: (_get_many, _END),
     memcache.Monitor: (_monitor, _END),
     memcache.Confirm: (_confirm, _END),
-    memcache.ConfirmItem: (lambda request: b"delete %b\r\n" % _open_item(request), _DELETED),
-    memcache.AbortItem: (lambda request: b"touch %b/abort 0\r\n" % _open_item(request), _TOUCHED),
-    memcache.ExtendItem: (lambda request: b"touch %b 0\r\n" % _open_item(request), _TOUCHED),
+    memcache.ConfirmItem: (lambda request: b"delete %b/id=%d\r\n" % _open_item(request), _DELETED),
+    memcache.AbortItem: (lambda request: b"touch %b/id=%d/abort 0\r\n" % _open_item(request), _TOUCHED),
+    memcache.ExtendItem: (lambda request: b"touch %b/id=%d 0\r\n" % _open_item(request), _TOUCHED),
     memcache.Delete: (_delete, _DELETED),
     memcache.Flush: (lambda request: b"flush %b\r\n" % _queue(request.queue), _END),
     memcache.FlushAll: (

@@ -217,3 +217,19 @@ def test_quit_and_shutdown_wait_for_no_answer() -> None:
     conversation = Conversation()
     assert conversation.send(Quit(), Shutdown()) == b"quit\r\nshutdown\r\n"
     assert conversation.unanswered == 0
+
+
+ENDED = [b"STORED\r\n", b"NOT_STORED\r\n", b"DELETED\r\n", b"NOT_FOUND\r\n", b"END\r\n"]
+MANY = [Set("q", b"a"), memcache.ConfirmItem("q", 1), memcache.AbortItem("q", 1), read("q", open=True)]
+
+
+@given(st.lists(st.sampled_from(MANY), min_size=2, max_size=9), st.lists(st.sampled_from(ENDED), max_size=9))
+def test_many_lines_that_are_alike_are_heard_like_each_by_itself(requests: list[Request], said: list[bytes]) -> None:
+    talk(b"".join(sorted(said)), *requests)
+    talk(b"".join(sorted(said))[:-3], *requests)
+
+
+def test_the_replies_to_many_puts_are_heard_together() -> None:
+    stored = talk(b"STORED\r\n" * 5 + b"NOT_STORED\r\nSTORED\r\n", *[Set("q", b"")] * 7)
+    assert stored == [Answer.STORED] * 5 + [Answer.NOT_STORED, Answer.STORED]
+    assert talk(b"STORED\r\n" * 3, *[Set("q", b"")] * 2)[:2] == [Answer.STORED] * 2

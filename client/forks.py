@@ -1,0 +1,21 @@
+"""The number of forks between the first process and this one: a client asks before each request whether it is still in
+the process that has connected, and `os.getpid` is a call of the kernel's.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class _Forks:
+    """A number that differs between a process and the one that has forked it."""
+
+    count = 0
+
+
+def _begin() -> None:
+    _Forks.count += 1
+
+
+os.register_at_fork(after_in_child=_begin)
+FORKS = _Forks

@@ -436,7 +436,7 @@ class Broker:
         if now_ms >= self.transfers.next_ms:
             self.transfers.tick(now_ms)
         if now_ms >= self.status.due_ms:
-            self.status.due(now_ms)
+            self.status.on_timer(now_ms)
             self._guard_all()
         if self.group.budget_bytes < 0 and now_ms >= self._ballast_due_ms:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
@@ -635,7 +635,7 @@ class Broker:
         self.set_aliases(config)
         self.reloaded(now_ms)
         running = RunningReload(self, later)
-        running.due(now_ms)
+        running.on_timer(now_ms)
         return running
 
     def authorize(self, session: Session, user: str, rights: Rights) -> None:

@@ -35,7 +35,7 @@ class Lease:
         self.queue = queue
         self.taken = taken
 
-    def due(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         self.leases.expire(self)
 
 
@@ -89,7 +89,7 @@ class Leases:
             self._over.setdefault(lease.queue, []).append(lease)
             self._deadlines.soon(self)
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         """End the leases that have timed out, all of a queue together, so that their items are in their old order
         again.
         """

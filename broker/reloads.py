@@ -44,7 +44,7 @@ class RunningReload:
         self._waiting.append(session)
         session.suspend(lambda later, now_ms: answer(later))
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         """Do a turn's share. Returns the work, as timers count it."""
         share = Share(self._broker)
         for _ in self._pieces:

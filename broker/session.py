@@ -360,7 +360,7 @@ class Session:
         self.waited_at = None
         self.backlog.clear()
         if self.reads:
-            OpenReadReturn(self).due(now_ms)
+            OpenReadReturn(self).on_timer(now_ms)
             self.reads.clear()
         self.broker.forget(self)
 
@@ -435,7 +435,7 @@ class Session:
         self.broker.timers.drop(self)
         self.broker.woken.append(self)
 
-    def due(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         """End the wait because it has timed out."""
         assert self._queue is not None
         self._queue.unpark(self)
@@ -456,7 +456,7 @@ class Session:
         """End the wait as at its timeout, because the server stops."""
         if self.state is PARKED:
             self.broker.timers.drop(self)
-            self.due(now_ms)
+            self.on_timer(now_ms)
 
     @property
     def has_delivery(self) -> bool:
@@ -557,7 +557,7 @@ class Rest:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def due(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         if self._session.state is SUSPENDED:
             self._session.deliver(True)
 
@@ -573,7 +573,7 @@ class OpenReadReturn:
         self._left: deque[Reads] = deque(session.reads.values())
         self._are_few = sum(map(len, self._left)) <= READS_PER_STEP
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         """Give back one turn's share of the reads. Returns the work, in dropped items."""
         return self._end(now_ms) if self._are_few else self._hand_over(now_ms)
 

@@ -88,7 +88,7 @@ class StatusControl:
             lambda: self._write(self.reported),
         )
 
-    def due(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         """Enforce the reported status, because the grace period has ended."""
         self.enforced = self.reported
         self.due_ms = NEVER_MS

@@ -19,9 +19,9 @@ SLOTS_SPARE = 64  # beside two an owner; beyond that the slots without an owner 
 
 
 class TimerOwner(Protocol):
-    """An object with a moment at which `due` is called."""
+    """An object with a moment at which `on_timer` is called."""
 
-    def due(self, now_ms: int) -> int | None:
+    def on_timer(self, now_ms: int) -> int | None:
         """Do the work that is due. Returns the work, in units of WORK_PER_TURN, if it may be much."""
 
 
@@ -39,7 +39,7 @@ class Timers:
         return len(self._slot_of)
 
     def set(self, owner: TimerOwner, at_ms: int) -> None:
-        """Call `owner.due` at `at_ms`, instead of any moment set before."""
+        """Call `owner.on_timer` at `at_ms`, instead of any moment set before."""
         slot = at_ms // SLOT_MS + 1
         before = self._slot_of.get(owner)
         if before is not None:
@@ -57,7 +57,7 @@ class Timers:
             owners[owner] = None
 
     def soon(self, owner: TimerOwner) -> None:
-        """Call `owner.due` once, in this turn or the next, in addition to any moment set."""
+        """Call `owner.on_timer` once, in this turn or the next, in addition to any moment set."""
         self._soon[owner] = None
         self.due_ms = 0
 
@@ -98,7 +98,7 @@ class Timers:
             for owner in list(owners):
                 if owner in owners:  # an owner that is called may drop another
                     self.drop(owner)
-                    work += owner.due(now_ms) or TIMER_COST
+                    work += owner.on_timer(now_ms) or TIMER_COST
                     if work >= WORK_PER_TURN:
                         may_go_on = False
                         break
@@ -109,7 +109,7 @@ class Timers:
         work = 0
         for owner in list(self._soon):
             del self._soon[owner]
-            work += owner.due(now_ms) or TIMER_COST
+            work += owner.on_timer(now_ms) or TIMER_COST
             if work >= SOON_WORK_PER_TURN:
                 break
         return work

@@ -62,7 +62,7 @@ class BatchedAborts:
         last = [taken for taken in reversed(reads) if taken.xid in dying]
         return [*(taken for taken in reads if taken.xid not in dying), *last]
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         """Take another step. Returns as how many dropped items the step took."""
         count = self._abort_some(now_ms) if self.groups else 0
         if self.groups and self.queue.timer is not None:

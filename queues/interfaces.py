@@ -112,14 +112,14 @@ class Admission(Enum):
 
 
 class Timer(Protocol):
-    """Calls a queue's `due` once `at_ms` has come; one moment a queue."""
+    """Calls a queue's `on_timer` once `at_ms` has come; one moment a queue."""
 
     def set(self, owner: Queue, at_ms: int) -> None: ...
 
     def drop(self, owner: Queue) -> None: ...
 
     def soon(self, owner: BatchedAborts) -> None:
-        """Call its `due` once, in this turn or the next."""
+        """Call its `on_timer` once, in this turn or the next."""
 
 
 class TransferSink(Protocol):

@@ -677,7 +677,7 @@ class Queue:
             moments.append(rested.opened_ms)
         return min(moments, default=0)
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         """Expire items and end reads when the timer rings. Returns the work done, in dropped items."""
         self._armed_ms = 0
         count = self.expire(now_ms, self.config.max_expire_sweep)
@@ -813,7 +813,7 @@ class Queue:
             self.ring_at(moment_ms)
 
     def ring_at(self, moment_ms: int) -> None:
-        """Have `due` called at `moment_ms`, or earlier."""
+        """Have `on_timer` called at `moment_ms`, or earlier."""
         if self.timer is not None and not 0 < self._armed_ms <= moment_ms:
             self._armed_ms = moment_ms
             self.timer.set(self, moment_ms)

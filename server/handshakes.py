@@ -40,7 +40,7 @@ class Handshake:
         self.heard_ms = self.due_ms = 0
         self.grace = Grace(timeout_ms)
 
-    def due(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         self.owner.time_out(self, now_ms)
 
 
@@ -105,7 +105,7 @@ class Handshakes:
         self._ready[handshake.fd] = None
         self._timers.soon(self)
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         """Continue the handshakes that can continue, up to a turn's share of time. Return the work done."""
         hub, work = self._hub, 0
         until_ns = hub.elapsed_ns() + TURN_NS

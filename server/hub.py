@@ -294,7 +294,7 @@ class Hub:
             pass  # an `unwatch` failed before
 
     def unwatch(self, listener: Listener, until_ms: int) -> None:
-        """Stop watching; call the listener's `due` at `until_ms`, if that is not 0."""
+        """Stop watching; call the listener's `on_timer` at `until_ms`, if that is not 0."""
         self._unregister(listener.acceptor.fileno())
         if until_ms:
             self.broker.timers.set(listener, until_ms)

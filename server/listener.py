@@ -125,7 +125,7 @@ class Listener:
             hint = f"cannot watch for connections: {error.strerror}; {UNWATCHED_HINT}"
             self.rate_limited(Level.WARNING, "accept.failed", now_ms, address=self.acceptor.name, hint=hint)
 
-    def due(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         self.resume()
 
     def _pause_after(self, error: OSError, now_ms: int) -> None:

@@ -92,7 +92,7 @@ class PendingBytes:
             self._hub.broker.timers.drop(self)
             self._is_armed = False
 
-    def due(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         """Continue the drops that exceeded a turn, and from time to time count all connections."""
         self._is_armed = False
         if now_ms >= self._count_all_ms:

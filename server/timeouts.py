@@ -1,8 +1,8 @@
 """The time-outs of a connection: the client sends or reads nothing for too long, or does not close its side.
 
-The broker's timers call `due`. Bytes that a client sent in time may still be unread at its deadline: a server that is
-stopped between a poll and a look at its clock (SIGSTOP, a virtual machine that is moved) continues with the clock. So a
-client times out only when all bytes sent before the deadline have been read, `Hub.heard_ms`: a turn later, if needed.
+The broker's timers call `on_timer`. Bytes that a client sent in time may still be unread at its deadline, if the server
+was suspended between a poll and a look at its clock (SIGSTOP, a virtual machine that is moved). So a client
+times out only when all bytes sent before the deadline have been read, `Hub.heard_ms`: a turn later, if needed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LingerTimeout:
         self.connection = connection
         self._drop = drop
 
-    def due(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         self._drop(self.connection, now_ms)
 
 
@@ -60,7 +60,7 @@ class LoginTimeout:
         self._due_ms = now_ms + LOGIN_MS
         hub.broker.timers.set(self, self._due_ms)
 
-    def due(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         if self.connection.state is CLOSED:
             return
         if self._hub.heard_ms < self._due_ms:
@@ -106,7 +106,7 @@ class IdleTimeout:
     def _active_ms(self) -> int:
         return max(self._since_ms, self.connection.active_ms)
 
-    def due(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         connection = self.connection
         timeout_ms = self._hub.broker.config.server.client_timeout_ms
         if connection.state is LINGERING or connection.state is CLOSED:

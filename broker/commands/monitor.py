@@ -123,9 +123,9 @@ class RunningConfirm:
 
     def begin_confirm(self, now_ms: int) -> None:
         self._session.suspend(self._end)
-        self.due(now_ms)
+        self.on_timer(now_ms)
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         """Confirm a turn's share of the reads. Returns the work, as timers count it."""
         session, left, share = self._session, self._left, Share(self._session.broker)
         while left:

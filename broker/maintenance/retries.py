@@ -16,7 +16,7 @@ class Retries:
 
     def __init__(self) -> None:
         self._rests: dict[Log, tuple[int, int]] = {}  # since a failure: the earliest next try, and the delay
-        self._waiting: dict[Log, int] = {}  # when `due` returns them
+        self._waiting: dict[Log, int] = {}  # when `pop_due` returns them
         self._heap: list[tuple[int, int, Log]] = []  # moments of retries; one that differs from `_waiting` is outdated
         self._count = 0  # entries pushed so far: breaks ties, because journals cannot be compared
 
@@ -43,13 +43,13 @@ class Retries:
         self._waiting.pop(log, None)
 
     def is_due(self, now_ms: int) -> bool:
-        """Tell whether `due` would return a journal."""
+        """Tell whether `pop_due` would return a journal."""
         heap = self._heap
         while heap and self._waiting.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)
         return bool(heap) and heap[0][0] <= now_ms
 
-    def due(self, now_ms: int, most: int) -> list[Log]:
+    def pop_due(self, now_ms: int, most: int) -> list[Log]:
         """Return at most `most` journals whose moment has come, each once."""
         found: list[Log] = []
         while len(found) < most and self.is_due(now_ms):

@@ -119,10 +119,10 @@ class RunningMove(TransferOperation):
 
     # what is set aside
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         chosen = self._chosen
         if chosen is None:
-            return super().due(now_ms)
+            return super().on_timer(now_ms)
         chosen.begin_turn()
         if chosen.aside and not self._under_way and self.broker.transfers.is_held_back(self.source):
             # A rewrite or deletion of this queue needs all of its items. Return them, and start over afterwards.
@@ -130,7 +130,7 @@ class RunningMove(TransferOperation):
                 self._begin_again(now_ms)
             self.broker.timers.soon(self)
             return RETURNED_PER_TURN * WORK_PER_ITEM
-        work = super().due(now_ms)
+        work = super().on_timer(now_ms)
         if chosen.aside and not self._pinned:
             # A deletion must also remove the items set aside. Pin the queue: a deletion then waits until they are back.
             self._pinned = self.broker.transfers.pin(self.source)

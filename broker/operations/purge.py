@@ -73,7 +73,7 @@ class FileOperation(Operation):
         self._retry: Callable[[int], None] | None = None  # what waits for its next try, or for the next turn
         self._is_told = False  # that what has happened cannot be noted
 
-    def due(self, now_ms: int) -> int | None:
+    def on_timer(self, now_ms: int) -> int | None:
         """Do nothing when a client cancels: the operation checks that between slices."""
         return None
 
@@ -563,7 +563,7 @@ class RunningDrop(Operation):
         self.begin(now_ms)
         broker.timers.soon(self)
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         left = self.total - self.done
         if self.is_cancelled or self.queue.state is QueueState.CLOSED:
             self.end(CANCELLED if self.is_cancelled else f"{self.queue.name} is deleted", now_ms)
@@ -584,5 +584,5 @@ class DelayedCall:
     def __init__(self, then: Callable[[int], None]) -> None:
         self._then = then
 
-    def due(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         self._then(now_ms)

@@ -76,8 +76,8 @@ class Requester(Struct, frozen=True):
 
 
 class Operation:
-    """An operation and its progress. A subclass does its work in `due`, a piece a turn, and calls `end`. The operation
-    takes its client's place where access is checked and operations are noted; `refuse_reads` and `refuse_writes` were
+    """An operation and its progress. A subclass does its work in `on_timer`, a piece a turn, and calls `end`. It takes
+    its client's place where access is checked and operations are noted; `refuse_reads` and `refuse_writes` were
     checked before.
     """
 
@@ -122,7 +122,7 @@ class Operation:
     def client_id(self) -> str:
         return self.by.client_id
 
-    def due(self, now_ms: int) -> int | None:
+    def on_timer(self, now_ms: int) -> int | None:
         """Do a turn's piece of the work. Returns how much that was, as TimerOwner."""
         raise NotImplementedError
 

@@ -180,7 +180,7 @@ class Sampler:
             self._others = 0 if len(others) <= OTHERS else self._others + OTHERS
             self._left = deque([*self.rows, *others[:OTHERS]])
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         """Do a slice of the round; return the work, as timers count it. An exception costs a round."""
         try:
             return self._look_around(now_ms)

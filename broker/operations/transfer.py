@@ -45,7 +45,7 @@ STEPS_PER_TURN = 4  # each of a slice, if the turn's share is not spent before
 TURN_NS = 1_000_000
 TURN_NS_BESIDE_CLIENTS = 700_000
 CLIENTS_MS = 100  # after a client's last request there may be another
-WORK_PER_ITEM = 20  # of a step, as TimerOwner.due counts
+WORK_PER_ITEM = 20  # of a step, as TimerOwner.on_timer counts
 
 
 class Bound:
@@ -136,7 +136,7 @@ class TransferOperation(Operation):
 
     # a turn
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         counters = self.broker.counters
         requests = counters.cmd_set + counters.cmd_get
         if requests != self._seen_requests:
@@ -163,7 +163,7 @@ class TransferOperation(Operation):
         return work
 
     def _take_steps(self, share: Share, now_ms: int) -> int:
-        """Do as many steps as the turn has time for. Returns the work done, as TimerOwner.due counts."""
+        """Do as many steps as the turn has time for. Returns the work done, as TimerOwner.on_timer counts."""
         work = 0
         for _ in range(STEPS_PER_TURN):
             if self.ended_ms:

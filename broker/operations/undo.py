@@ -190,7 +190,7 @@ class Undos:
         self.by_id[record.id] = record
         self.broker.timers.set(self, min(self.until_ms(each, now_ms) for each in self.by_id.values()))
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         """Drop the records whose time to undo has passed. Returns the work done, in dropped items."""
         ends = {each: self.until_ms(each, now_ms) for each in self.by_id.values()}
         over = [each for each, until_ms in ends.items() if until_ms <= now_ms and not each.is_in_use]

@@ -126,7 +126,7 @@ class Watch:
             self._check_queue(self._left.popleft(), now_ms)
         self._end_round(now_ms)
 
-    def due(self, now_ms: int) -> int:
+    def on_timer(self, now_ms: int) -> int:
         """Do a slice of the round; return the work, as timers count it."""
         timers = self._broker.timers
         if not self._left and now_ms >= self._round_ms + ROUND_MS:

@@ -71,7 +71,7 @@ def test_a_slice_looks_at_few_queues_however_many_there_are() -> None:
     looked = []
     for _ in range(4):
         looked.append(len(sampler.rows))
-        sampler.due(world.now_ms)
+        sampler.on_timer(world.now_ms)
     assert looked == [0, SLICE, 2 * SLICE, 3 * SLICE]
 
 

@@ -213,10 +213,10 @@ def test_the_newest_of_two_reloads_prevails_whichever_ends_last() -> None:
         world.config = 'default.sync_journal = "8s"\n' + first
         other = world.broker.reload(world.now_ms)
         while not other.is_done:
-            other.due(world.now_ms)
+            other.on_timer(world.now_ms)
         assert not one.is_done
         while not one.is_done:
-            one.due(world.now_ms)
+            one.on_timer(world.now_ms)
     assert {queue.config.sync_ms for queue in world.broker.queues} == {8000}
 
 

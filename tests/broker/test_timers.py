@@ -21,7 +21,7 @@ class Owner:
     def __init__(self) -> None:
         self.rung: list[int] = []
 
-    def due(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         self.rung.append(now_ms)
 
 
@@ -64,7 +64,7 @@ def test_they_are_told_in_the_order_of_their_moments(moments: list[int]) -> None
         def __init__(self, moment: int) -> None:
             self.moment = moment
 
-        def due(self, now_ms: int) -> None:
+        def on_timer(self, now_ms: int) -> None:
             told.append(self.moment // SLOT_MS)
 
     for moment in moments:
@@ -78,8 +78,8 @@ def test_one_that_is_told_may_drop_the_others_of_its_slot_or_set_itself_again() 
     late = Owner()
 
     class Again(Owner):
-        def due(self, now_ms: int) -> None:
-            super().due(now_ms)
+        def on_timer(self, now_ms: int) -> None:
+            super().on_timer(now_ms)
             timers.set(self, now_ms + 100)
 
     again = Again()
@@ -97,7 +97,7 @@ def test_one_that_drops_a_neighbour_of_its_slot_while_it_is_told_is_obeyed() -> 
     timers, neighbour = Timers(), Owner()
 
     class Dropping(Owner):
-        def due(self, now_ms: int) -> None:
+        def on_timer(self, now_ms: int) -> None:
             timers.drop(neighbour)
 
     timers.set(Dropping(), 16)
@@ -151,7 +151,7 @@ def test_behind_a_turns_work_the_others_are_told_in_the_next_turn_and_nobody_bef
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def due(self, now_ms: int) -> int:
+        def on_timer(self, now_ms: int) -> int:
             rung.append(self.name)
             if self.name.isupper():
                 timers.set(self, now_ms)
@@ -175,7 +175,7 @@ def test_those_who_ask_for_every_turn_leave_the_others_theirs() -> None:
     timers, other, turns = Timers(), Owner(), list[int]()
 
     class Eager:
-        def due(self, now_ms: int) -> int:
+        def on_timer(self, now_ms: int) -> int:
             timers.soon(self)
             turns.append(now_ms)
             return WORK_PER_TURN // 4
@@ -194,7 +194,7 @@ def test_a_turns_work_in_one_step_leaves_the_others_one_of_theirs() -> None:
     timers, others = Timers(), [Owner(), Owner()]
 
     class Large:
-        def due(self, now_ms: int) -> int:
+        def on_timer(self, now_ms: int) -> int:
             timers.soon(self)
             return 3 * WORK_PER_TURN
 

@@ -139,13 +139,13 @@ def test_the_alarm_of_a_queue_does_not_ring_while_its_reads_end(monkeypatch: pyt
     world = World(SETTINGS + "default.open_transaction_timeout = '1s'")
     open_many(world, world.client())
     queue, rung = world.broker.queues.by_name["q"], list[int]()
-    due = Queue.due
+    due = Queue.on_timer
 
     def noted(queue: Queue, now_ms: int) -> int:
         rung.append(now_ms)
         return due(queue, now_ms)
 
-    monkeypatch.setattr(Queue, "due", noted)
+    monkeypatch.setattr(Queue, "on_timer", noted)
     world.turn(1010)
     assert len(turns_of(world)) > 3 and len(rung) == 1
     client = world.client()

@@ -97,7 +97,7 @@ def test_a_put_looks_through_a_part_of_a_long_line_and_the_timer_goes_on() -> No
     queue = filled(LOOKED_AT_ONCE, 1)
     now_ms = START_MS + 1001
     assert not queue.add(Item(b"new", now_ms), now_ms)
-    queue.due(now_ms)
+    queue.on_timer(now_ms)
     assert queue.add(Item(b"new", now_ms), now_ms)
 
 

@@ -138,10 +138,10 @@ def test_a_stream_of_events_that_fails_later_ends(admin: Admin, monkeypatch: pyt
 def test_a_look_at_the_queues_that_raises_is_tried_again_later(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     sampler: Sampler = admin.hub.broker.sampler(0)
     monkeypatch.setattr(Sampler, "_sample_queue", fail)
-    sampler.due(0)
+    sampler.on_timer(0)
     assert admin.why() == ["ZeroDivisionError: division by zero"]
     monkeypatch.undo()
-    sampler.due(0)
+    sampler.on_timer(0)
     assert "q" in sampler.rows
 
 

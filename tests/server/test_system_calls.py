@@ -277,7 +277,7 @@ def test_a_failed_call_on_a_listener_pauses_it_and_is_not_tried_in_every_turn(tm
                 assert not door.watched
                 assert it.serves(bystander)
                 it.faults.armed.clear()
-                door.due(0)  # the pause has ended
+                door.on_timer(0)  # the pause has ended
                 it.settle()
                 assert door.watched and it.serves(victim), errno.errorcode[code]
             it.settle()

@@ -204,8 +204,8 @@ def test_a_retry_that_is_set_again_and_again_takes_no_room_and_the_last_moment_c
         retries.fail(log, number)
     assert len(retries._heap) < 100 and len(retries) == 1
     assert retries.rests(log, 999 + RETRY_MAX_MS - 1) and not retries.rests(log, 999 + RETRY_MAX_MS)
-    assert retries.due(998 + RETRY_MAX_MS, 9) == [] and retries.due(999 + RETRY_MAX_MS, 9) == [log]
-    assert retries.due(1 << 60, 9) == []
+    assert retries.pop_due(998 + RETRY_MAX_MS, 9) == [] and retries.pop_due(999 + RETRY_MAX_MS, 9) == [log]
+    assert retries.pop_due(1 << 60, 9) == []
     retries.soon(log)
     retries.drop(log)
     assert not retries.is_due(1 << 60) and not retries.rests(log, 0)

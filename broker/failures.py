@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from staniel.broker.events import Level
 from staniel.journal.group_commit import JournalFailure
-from staniel.queues.registry import Later
+from staniel.queues.registry import TryNextTurn
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
     from staniel.broker.session import Session
 
-PASSED = (Later, JournalFailure, MemoryError)
-"""Exceptions that pass. Later is no failure; the others always end the process."""
+PASSED = (TryNextTurn, JournalFailure, MemoryError)
+"""Exceptions that pass. TryNextTurn is no failure; the others always end the process."""
 ANSWER = "the server failed to serve this request; its log says why (request.failed)"
 Handler = Callable[["Session", Any, int], None]
 

@@ -28,7 +28,7 @@ from staniel.queues.calendar import NS_A_MS
 from staniel.queues.item import Delivery
 from staniel.queues.placeholder import PlaceholderQueue
 from staniel.queues.queue import Ended, Queue
-from staniel.queues.registry import Later
+from staniel.queues.registry import TryNextTurn
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
@@ -274,7 +274,7 @@ class Session:
                     self.handlers[type(request)](self, request, now_ms)
                 else:
                     self.commands.serve(self, request, now_ms)
-            except Later:
+            except TryNextTurn:
                 self._again(request)
         elif requests:
             self._execute_many(requests, now_ms)
@@ -292,7 +292,7 @@ class Session:
                     handlers[type(request)](self, request, now_ms)
                 else:
                     commands.serve(self, request, now_ms)
-            except Later:
+            except TryNextTurn:
                 self._again(request)
             if self.state is not READY or self.out_bytes > _OUT_BYTES_PER_TURN or backlog:
                 backlog.extend(requests[done:])
@@ -313,7 +313,7 @@ class Session:
                     request.run(now_ms)
                 else:
                     handlers[type(request)](self, request, now_ms)
-            except Later:
+            except TryNextTurn:
                 self._again(request)
             if (backlog and type(backlog[0]) is Continuation) or share.is_spent:
                 return

@@ -35,9 +35,9 @@ class Refused(Exception):
         self.client = client
 
 
-class Later(Exception):
-    """The refusal of another queue in this turn: clients have made as many as one turn has time for. Ask again in the
-    next one.
+class TryNextTurn(Exception):
+    """The refusal to make another queue in this turn: clients have made as many as one turn has time for. Try again in
+    the next turn.
     """
 
 
@@ -118,22 +118,23 @@ class Queues:
         return queue
 
     def make_for_client(self, name: str, now_ms: int) -> Queue:
-        """Return the queue as `make` does, within the limits for clients. Raises Refused; Later, and nothing has been
-        done.
+        """Return the queue as `make` does, within the limits for clients. Raises Refused and TryNextTurn; then nothing
+        has been done.
         """
         queue = self.by_name.get(name)
         if queue is not None:
             return queue
         self._check_name(name)
         if self.allowance <= 0:
-            raise Later
+            raise TryNextTurn
         self._check_limits(name, now_ms)
         self.allowance -= 1
         return self._create(name, now_ms)
 
     def to_read(self, name: str, now_ms: int, *, creates: bool) -> Queue:
         """Return the queue to read from. One that does not exist reads as an empty one; a fan-out child is made,
-        because it gets its parent's items from then on, and with `creates` so is any queue. Raises Refused and Later.
+        because it gets its parent's items from then on, and with `creates` so is any queue. Raises Refused and
+        TryNextTurn.
         """
         queue = self.by_name.get(name)
         if queue is not None:
@@ -212,7 +213,7 @@ class Queues:
 
     def targets(self, name: str, now_ms: int) -> list[Target]:
         """Return every queue that an item put to `name` goes to, fan-out children before their parent. A queue that an
-        alias reaches in several ways gets one copy. Raises Refused and Later.
+        alias reaches in several ways gets one copy. Raises Refused and TryNextTurn.
         """
         if name not in self.aliases:
             return self._targets_of_queue(name, now_ms)

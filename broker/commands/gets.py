@@ -152,8 +152,8 @@ class MultiKeyGet:
         self.held: dict[str, int] = {}  # reads of a queue that this connection will have open after these keys
 
     def check_keys(self, now_ms: int) -> None:
-        """Check some keys, then go on in the next turn or take the items. Raises Later; the next turn goes on after the
-        checked keys.
+        """Check some keys, then continue in the next turn or take the items. Raises TryNextTurn; which continues
+        after the checked keys.
         """
         at = len(self.gets)
         for key in self.keys[at : at + KEYS_PER_TURN]:
@@ -194,7 +194,7 @@ class MultiKeyGet:
         return max(0, count - (single.abort or single.close))
 
     def _may_fetch(self, single: Get, now_ms: int) -> bool:
-        """Tell whether this key may be read; if not, the client has got an error. Raises Later."""
+        """Tell whether this key may be read; if not, the client has got an error. Raises TryNextTurn."""
         if single.open:
             if not single.close and not may_read(self.session, single):
                 return False
@@ -368,7 +368,7 @@ def reply_open_read(session: Session, name: str) -> None:
 
 
 def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, noreply: bool = False) -> Queue | None:
-    """Return the queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
+    """Return the queue to read from, made if reading makes it; None after an error reply. Raises TryNextTurn."""
     try:
         if session.guarded and (why := access.read_refusal(session, None)):
             raise Refused(why, client=False)

@@ -13,7 +13,7 @@ from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Later, Queues, Refused, Target
+from staniel.queues.registry import Queues, Refused, Target, TryNextTurn
 from staniel.queues.stream.queue import recipients
 
 ITEMS_PER_TURN = 64
@@ -33,7 +33,7 @@ STORED = PutResult.STORED  # Python finds a global ten times as fast as a member
 
 
 def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
-    """Put `item` where `name` leads. Raises Refused and Later; then nothing has been stored.
+    """Put `item` where `name` leads. Raises Refused and TryNextTurn; then nothing has been stored.
 
     The room on the disk is checked before anything changes. With fan-out or an alias the reply waits for the strictest
     of the policies touched.
@@ -104,16 +104,14 @@ class PutBatch:
         self.stored = 0
 
     def store_some(self, now_ms: int) -> None:
-        """Store a turn's share of the items. Never raises Later: the items that are stored already must not be stored
-        again.
-        """
+        """Store a turn's share of the items. Never raises TryNextTurn: the stored items must not be stored again."""
         counters, items = self.session.broker.counters, self.items
         last, size, wide = min(self.stored + ITEMS_PER_TURN, len(items)), 0, 0
         while self.stored < last and size <= BYTES_PER_TURN and wide < WIDE_PER_TURN:
             item = Item(items[self.stored], now_ms, self.expires_ms)
             try:
                 verdict = store(self.session, self.name, item, now_ms)
-            except Later:
+            except TryNextTurn:
                 break
             except Refused as refused:
                 counters.cmd_set += 1

@@ -144,7 +144,7 @@ def confirm_all(session: Session, name: str) -> None:
 
 
 def queue_to_read(session: Session, name: str, operation: str, now_ms: int, *, peeks: bool = False) -> Queue | None:
-    """Return the queue, made if reading makes it; None after telling the client why not. Raises Later."""
+    """Return the queue, made if reading makes it; None after telling the client why not. Raises TryNextTurn."""
     if name in session.broker.queues.aliases:
         session.out.append(replies.none)
         return None

@@ -168,7 +168,7 @@ def get(session: Session, call: thrift.ThriftGet, now_ms: int) -> None:
 def queue_for(
     session: Session, call: thrift.ThriftCall, name: str, now_ms: int, *, peeks: bool = False
 ) -> Queue | None:
-    """Return the queue to read from, made if reading makes it; None after telling the client why not. Raises Later."""
+    """Return the queue to read from, made if reading makes it; None after an error reply. Raises TryNextTurn."""
     session.client_id = call.client_id
     try:
         if why := access.read_refusal(session, None):

@@ -33,7 +33,7 @@ from staniel.queues.item import Delivery, Item, Numbered, item_with, new_item, p
 from staniel.queues.line import PlainLine
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
-from staniel.queues.registry import Later, Queues, Refused
+from staniel.queues.registry import Queues, Refused, TryNextTurn
 from staniel.queues.stream.line import StreamLine
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class RunningMove(TransferOperation):
             return 0
         try:
             count = self._send_some(now_ms)
-        except Later:
+        except TryNextTurn:
             return 0
         except Refused as refused:
             self.stop_sending(refused.why, now_ms)
@@ -198,7 +198,7 @@ class RunningMove(TransferOperation):
         return self._chosen.why_left if self._chosen is not None else ""
 
     def _send_some(self, now_ms: int) -> int:
-        """Set a slice aside, and send it. Returns how many items it has. Raises Refused and Later."""
+        """Set a slice aside, and send it. Returns how many items it has. Raises Refused and TryNextTurn."""
         self._check_source()
         self._targets = self._first_targets(now_ms)
         slices = self._set_aside_next(now_ms)
@@ -210,11 +210,11 @@ class RunningMove(TransferOperation):
         return count
 
     def _first_targets(self, now_ms: int) -> dict[str, Queue]:
-        """Check the targets that are known before any item is. Raises Refused and Later."""
+        """Check the targets that are known before any item is. Raises Refused and TryNextTurn."""
         return {self.target: self._check_target(self.target, now_ms)}
 
     def _target_of(self, head: Item, now_ms: int) -> Queue:
-        """Return the queue that the head goes to. Raises Refused and Later."""
+        """Return the queue that the head goes to. Raises Refused and TryNextTurn."""
         return self._targets[self.target]
 
     def _check_source(self) -> None:
@@ -228,7 +228,7 @@ class RunningMove(TransferOperation):
             raise Refused(why, client=False)
 
     def _check_target(self, name: str, now_ms: int) -> Queue:
-        """Return the target, made if need be. Raises Refused and Later."""
+        """Return the target, made if need be. Raises Refused and TryNextTurn."""
         queues = self.broker.queues
         if name in queues.aliases:
             raise Refused(f"{name} is an alias now", client=False)
@@ -238,7 +238,7 @@ class RunningMove(TransferOperation):
         return target
 
     def _set_aside_next(self, now_ms: int) -> dict[Queue, list[Delivery]]:
-        """Set the next items aside, by their target. Raises Refused and Later before any item is set aside."""
+        """Set the next items aside, by their target. Raises Refused and TryNextTurn before any item is set aside."""
         target = self._targets.get(self.target)
         if target is not None and (run := self._set_aside_run(target, now_ms)):
             self._head, self.is_target_full = Head.CHOSEN, False
@@ -274,7 +274,7 @@ class RunningMove(TransferOperation):
                 target = self._target_of(head, now_ms)
                 if not group.admits(size + (OVERHEAD_BYTES * (count + 1)) + len(head.data)):
                     raise Refused(access.disk_full(group), client=False)
-            except (Refused, Later):
+            except (Refused, TryNextTurn):
                 if not count:
                     raise
                 break  # the next slice meets it again

@@ -15,7 +15,7 @@ from staniel.broker.selection.chosen import Chosen
 from staniel.queues.item import Item
 from staniel.queues.past import past_of
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Later, Refused
+from staniel.queues.registry import Refused, TryNextTurn
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
@@ -62,7 +62,7 @@ class RunningRedrive(RunningMove):
         if why := self._refusal(name):
             raise Refused(why, client=False)
         if self._must_wait_for(name):
-            raise Later
+            raise TryNextTurn
         self._targets[name] = self._check_target(name, now_ms)
         return self._targets[name]
 

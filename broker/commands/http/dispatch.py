@@ -28,7 +28,7 @@ class LoginBody(Struct, forbid_unknown_fields=True):
 
 
 def serve(session: Session, request: HttpRequest, now_ms: int) -> None:
-    """Serve `request`. Raises Later, and nothing has been done."""
+    """Serve `request`. Raises TryNextTurn, and nothing has been done."""
     exchange = Exchange(session, request)
     if not _is_admitted(exchange, now_ms):
         return

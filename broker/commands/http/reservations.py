@@ -127,7 +127,7 @@ class _Reservation:
         self._bytes = 0
 
     def reserve_or_wait(self, now_ms: int) -> None:
-        """Take what is there, or wait for the first item. Raises Later, and nothing has been taken."""
+        """Take what is there, or wait for the first item. Raises TryNextTurn, and nothing has been taken."""
         exchange, session = self._exchange, self._exchange.session
         queue = self._queue(now_ms)
         if queue is None:

@@ -72,6 +72,9 @@ def page(name: str, command: click.Command, context: click.Context) -> str:
     records = [each.get_help_record(context) for each in command.get_params(context)]
     if options := [record for record in records if record is not None]:
         parts.append(".SH OPTIONS\n" + list_of(options))
+    if command.epilog:
+        examples = [line.strip() for line in command.epilog.splitlines()[2:]]
+        parts.append(".SH EXAMPLES\n.nf\n" + "".join([f"{escaped(line)}\n" for line in examples]) + ".fi\n")
     if command is main:
         for title, names in groups().items():
             parts.append(f'.SH "{title.upper()}"\n' + list_of(commands_of(command, context, names)))

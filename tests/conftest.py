@@ -83,6 +83,7 @@ process: a long one that begins last is waited for by all the others.
 """
 MANY_TESTS_NEXT = (
     *("faults/test_each_kind_of_file.py", "docs/test_start.py", "conformance/test_adopt.py"),
+    *("docs/test_help_examples.py", "docs/test_setup_pages.py", "docs/test_kubernetes.py"),
     *("conformance/test_journal_tools.py", "crash/test_recorded_power_cuts.py", "crash/test_workq_sigkill.py"),
     *("server/page/test_many_queues.py", "server/cli/test_live.py", "server/selftest/test_selftest.py"),
     *("broker/maintenance/test_unremoved_files.py", "server/test_users.py", "client/test_jobs.py"),

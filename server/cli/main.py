@@ -44,6 +44,12 @@ class Commands(click.Group):
         return [name for names in groups().values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from staniel.server.cli.examples import with_examples
+
+        found = self._load(ctx, cmd_name)
+        return with_examples(found, cmd_name) if found is not None else None
+
+    def _load(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "journal":
             from staniel.server.cli.journal import journal
 

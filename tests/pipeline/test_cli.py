@@ -15,12 +15,14 @@ from pyspark.sql import SparkSession
 
 from staniel.pipeline import requirements, sessions
 from staniel.pipeline.cli import pipeline, reason
+from staniel.server.cli.examples import EXAMPLES
 from tests.pipeline.spools import contents, history, replayed, write
 from tests.pipeline.test_cmdlog_views import write as write_log
 from tests.pipeline.test_drain import fill, server_address
 from tests.pipeline.test_live_source import taken
 from tests.support.process import running
 from tests.support.records import NOW_MS, addx
+from tests.support.wire import Wire
 from tests.support.workq_log import Script
 
 Run = Callable[..., Result]
@@ -207,3 +209,18 @@ def test_the_line_of_a_spark_error_that_matters_is_found() -> None:
     assert reason(text) == "jobs: byte 7: why"
     assert reason("Job aborted\nValueError: option x is a number") == "option x is a number"
     assert reason("") == "Spark failed without a word"
+
+
+def test_the_examples_of_the_help_run(run: Run, spool: Path, tmp_path: Path) -> None:
+    examples = {words: each for words, found in EXAMPLES.items() if words.startswith("pipeline ") for each in found}
+    with running(tmp_path / "server") as server:
+        with Wire(server.address) as wire:
+            assert wire.put("jobs", b"1") == b"STORED"
+        names = {"/var/lib/staniel": str(spool), "127.0.0.1:22133": f"127.0.0.1:{server.port}", "/srv": str(tmp_path)}
+        order = ["report", "verify", "archive", "replay", "drain", "pack", "convert"]
+        assert {f"pipeline {name}" for name in order} == set(examples)
+        for name in order:
+            example = examples[f"pipeline {name}"]
+            for told, real in names.items():
+                example = example.replace(told, real)
+            run(*example.split()[2:])

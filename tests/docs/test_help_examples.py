@@ -1,0 +1,234 @@
+"""The examples that `--help` shows: each command has one or two, and each of them runs. Those of `pipeline` run in
+tests/pipeline/test_cli.py, where there is a Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from staniel.server.cli.examples import EXAMPLES
+from staniel.server.cli.main import main
+from tests.docs.test_commands import why_wrong
+from tests.server.cli.test_import_kestrel import CURRENT
+from tests.server.cli.test_top import Terminal
+from tests.support.process import STANIEL, Server, run_staniel, running, until
+from tests.support.transcripts import free_port
+from tests.support.wire import Wire
+
+SECONDS_MAX = 60
+ASKS = ("purge", "move", "redrive", "abort", "delete", "stop", "backup prune")
+ON_A_SERVER = (
+    *(
+        "ping",
+        "health",
+        "status",
+        "clients",
+        "put",
+        "queues",
+        "peek",
+        "find",
+        "open",
+        "get",
+        "pause",
+        "resume",
+        "abort",
+    ),
+    *("move", "redrive", "purge", "undo", "delete", "operations", "audit", "config diff", "reload", "backup take"),
+)
+"""In an order in which each finds what it is for; `stop` comes after them."""
+OF_FILES = (
+    *("backup list", "backup verify", "backup prune", "restore", "config check", "config show", "user hash", "adopt"),
+    *("config import-kestrel", "journal stats", "journal verify", "journal dump", "journal at", "journal history"),
+    *("journal damaged", "journal repair", "journal convert"),
+)
+ALONE = {"serve", "stop", "top", "work", "selftest"}
+CONFIG = """
+[queues.jobs]
+max_deliveries = 1
+dead_letter_queue = "jobs-dead"
+"""
+
+
+def leaves(command: click.Command, context: click.Context, words: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Each command that is no group, by its words."""
+    if not isinstance(command, click.Group):
+        yield words.strip(), command
+        return
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from leaves(found, click.Context(found, context, name), f"{words} {name}")
+
+
+def test_every_command_has_one_or_two_examples_and_its_help_shows_them() -> None:
+    found = dict(leaves(main, click.Context(main, info_name="staniel")))
+    assert set(EXAMPLES) == set(found)
+    for words, examples in EXAMPLES.items():
+        assert 1 <= len(examples) <= 2
+        told = (found[words].epilog or "").splitlines()
+        assert told == ["\b", "Examples:", *[f"  {each}" for each in examples]]
+        own = words.replace("backup take", "backup")
+        for each in examples:
+            assert re.match(rf"staniel {own}\b", each) and why_wrong(each.removeprefix("staniel ")) == ""
+
+
+def test_every_example_is_run() -> None:
+    pipelines = {words for words in EXAMPLES if words.startswith("pipeline ")}
+    assert {*ON_A_SERVER, *OF_FILES, *ALONE} == set(EXAMPLES) - pipelines
+
+
+@pytest.mark.parametrize("words", ["purge", "journal dump", "work"])
+def test_a_help_ends_with_its_examples(words: str) -> None:
+    told = run_staniel(*words.split(), "--help").stdout
+    assert told.endswith("\n".join([f"    {each}" for each in EXAMPLES[words]]) + "\n")
+
+
+class Place:
+    """A folder with what the examples name, and other names for what they call /etc, /var, /mnt and 22200."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server, self.folder = server, folder
+        self.names = {
+            "/etc/staniel/staniel.toml": str(server.config),
+            "/var/lib/staniel": str(server.spool),
+            "/var/spool/kestrel": str(folder / "kestrel"),
+            "/var/lib/": f"{folder}/",
+            "/mnt/backups": str(folder / "backups"),
+            "22200": str(server.port),
+        }
+        (folder / "order.json").write_text('{"id": 1}')
+        (folder / "password").write_text("correct-horse\n")
+        (folder / "production.scala").write_text(CURRENT)
+        (folder / "kestrel").mkdir()
+
+    def run(self, words: str, example: str) -> None:
+        if words in ASKS and "--yes" not in example:
+            example += " --yes"
+        if example == "staniel ping":
+            example += f" --port {self.server.port}"
+        for name, real in self.names.items():
+            example = example.replace(name, real)
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        env = {**os.environ, "PATH": path, "STANIEL_SPOOL": str(self.server.spool)}
+        done = subprocess.run(
+            ["bash", "-euc", example], cwd=self.folder, env=env, capture_output=True, text=True, timeout=SECONDS_MAX
+        )
+        partly = words == "config import-kestrel" and done.returncode == 1  # not all of a file can be carried over
+        assert done.returncode == 0 or partly, (example, done)
+        assert "Traceback" not in done.stderr
+
+
+def prepare(words: str, wire: Wire) -> None:
+    """Put what the examples of a command are about."""
+    if words in ("peek", "find", "get", "move", "purge", "redrive", "delete"):
+        for queue in ("jobs", "mail", "mails", "jobs-dead", "aside"):
+            for number in range(12):
+                assert wire.put(queue, b"timeout %d" % number) == b"STORED"
+    if words in ("open", "abort"):
+        wire.put("jobs", b"1")
+        assert wire.get("jobs/open") is not None
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with running(tmp_path / "server", config=CONFIG) as server:
+        yield Place(server, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_examples_of_commands_on_a_server_do_what_they_are_for(place: Place) -> None:
+    for words in ON_A_SERVER:
+        with Wire(place.server.address) as wire:
+            prepare(words, wire)
+            for example in EXAMPLES[words]:
+                if words in ("redrive", "purge"):
+                    prepare(words, wire)
+                place.run(words, example)
+            wire.ask(b"status up")
+
+
+@pytest.mark.slow
+def test_the_examples_of_commands_on_files_do_what_they_are_for(place: Place) -> None:
+    with Wire(place.server.address) as wire:
+        for queue in (b"jobs", b"mail"):
+            assert wire.put(queue.decode(), b"1") == b"STORED"
+        place.run("backup take", EXAMPLES["backup take"][0])
+    place.server.stop()
+    for path in place.server.spool.iterdir():
+        if path.is_file() and not path.name.startswith("."):
+            (place.folder / "kestrel" / path.name).write_bytes(path.read_bytes())
+    for words in OF_FILES:
+        for example in EXAMPLES[words]:
+            to_new = words == "adopt"  # which makes a spool
+            place.run(words, example.replace(" /var/lib/staniel", f" {place.folder}/new") if to_new else example)
+
+
+@pytest.mark.parametrize("example", EXAMPLES["stop"])
+def test_the_examples_of_a_stop_stop_it(example: str, place: Place) -> None:
+    place.server.config.write_text(f"{CONFIG}\n[server]\nspool = '{place.server.spool}'\n")
+    place.run("stop", example)
+    assert place.server.wait() == 0
+
+
+@pytest.mark.parametrize("example", EXAMPLES["serve"])
+def test_the_examples_of_serve_serve(example: str, tmp_path: Path) -> None:
+    config, port = tmp_path / "staniel.toml", free_port()
+    config.write_text(f"[memcache]\nport = {port}\n[server]\nspool = '{tmp_path / 'spool'}'\n")
+    names = {"/etc/staniel/staniel.toml": str(config), "/tmp/try": str(tmp_path / "try"), "22200": str(port)}
+    words = [names.get(word, word) for word in shlex.split(example)[1:]]
+    with subprocess.Popen([*STANIEL, *words], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as child:
+        try:
+            assert child.stdout is not None and f":{port}" in child.stdout.readline()
+        finally:
+            child.terminate()
+        assert child.wait(SECONDS_MAX) == 0
+
+
+@pytest.mark.programs("python:rich")
+def test_the_examples_of_top_show_queues(place: Place) -> None:
+    with Wire(place.server.address) as wire:
+        assert wire.put("mail", b"1") == b"STORED"
+    full, once = [shlex.split(each) for each in EXAMPLES["top"]]
+    assert "--once" in once and "--once" not in full
+    done = run_staniel(*once[1:], STANIEL_SPOOL=str(place.server.spool))
+    assert done.returncode == 0 and "mail" in done.stdout
+    terminal = Terminal(100, 24, *STANIEL, *full[1:], STANIEL_SPOOL=str(place.server.spool))
+    try:
+        assert terminal.shows("mail")
+        terminal.press(b"q")
+        assert terminal.ends() == 0
+    finally:
+        terminal.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES["work"])
+def test_the_examples_of_work_work(example: str, place: Place) -> None:
+    (place.folder / "tasks.py").write_text("def send(item):\n    pass\n")
+    with Wire(place.server.address) as wire:
+        assert wire.put("mail", b"1") == b"STORED"
+        words = [*shlex.split(example)[1:], "--port", str(place.server.port)]
+        with subprocess.Popen([*STANIEL, *words], cwd=place.folder, stderr=subprocess.PIPE, text=True) as worker:
+            try:
+                assert until(lambda: wire.get("mail/peek") is None, SECONDS_MAX)
+            finally:
+                worker.send_signal(signal.SIGTERM)
+            assert worker.wait(SECONDS_MAX) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES["selftest"])
+def test_the_examples_of_a_selftest_test(example: str, tmp_path: Path) -> None:
+    words = [{"/var/lib": str(tmp_path), "3600": "1"}.get(word, word) for word in shlex.split(example)[1:]]
+    done = run_staniel(*words, *([] if "--seconds" in words else ["--seconds", "1"]))
+    assert done.returncode == 0 and "fit for every sync_journal" in done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from staniel.journal.slices import Result, SlicedWork, Slices
 
 
-def whole(slices: Slices[Result]) -> Result:
+def result_of(slices: Slices[Result]) -> Result:
     work = SlicedWork(slices)
     while not work.is_over:
         work.do_slice()

@@ -15,6 +15,7 @@ from staniel.journal.kestrel.segments import LogSegment
 from staniel.queues.checkpoint import Checkpoint
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk
+from tests.support.slices import result_of
 from tests.support.world import World
 
 CONFIG = """
@@ -140,7 +141,7 @@ def test_what_two_marks_say_of_a_file_is_what_its_bytes_say(steps: Steps, dialec
         data = history.bytes_of(segment)
         replay.begin_file()
         assert replay.consume(data, 0) == len(data)
-        effect = whole(effect_of(segment))
+        effect = result_of(effect_of(segment))
         assert effect is not None and segment.checkpoint is not None
         read = replay.checkpoint()
         whole = merge(whole, effect)

@@ -21,7 +21,7 @@ from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.journal.kestrel.test_derived_effect import DIALECTS, MORE, STEPS, History, Steps
-from tests.support.slices import whole
+from tests.support.slices import result_of
 from tests.support.spool import content_of, crashes, put_file
 
 SIDECARS = "s/.staniel/segments"
@@ -204,7 +204,7 @@ def test_what_a_sidecar_says_can_be_written_and_read() -> None:
     history = History("documents", "")
     history.run([("burst", 9), ("open", 2), ("seal",)])
     (segment,) = history.log.segments.sealed
-    data = whole(sidecar.describe(segment, [1]))
+    data = result_of(sidecar.describe(segment, [1]))
     assert data is not None
     described = sidecar.read(data)
     assert described is not None and described.size == segment.size and described.effect.added == 10

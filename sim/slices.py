@@ -60,7 +60,7 @@ CHOICES: Choices = (
 )
 
 OF_UNDO: Choices = (
-    (staniel.broker.operations.purge, "ITEMS_PER_SLICE", (1, 2, 256)),
+    (staniel.broker.operations.purge, "ITEMS_PER_SLICE", (1, 2, 192)),
     (staniel.broker.operations.move, "ITEMS_PER_SLICE", (1, 2, 128)),
     (staniel.broker.operations.moved_back, "ITEMS_PER_SLICE", (1, 2, 128)),
     (staniel.broker.operations.moved_back, "READ_AHEAD_ITEMS", (1, 2, 512)),

@@ -48,6 +48,22 @@ CLIENTS_MS = 100  # after a client's last request there may be another
 WORK_PER_ITEM = 20  # of a step, as TimerOwner.on_timer counts
 
 
+class ClientsBeside:
+    """Whether clients put and get beside an operation, as it looks each time it works."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._counters = broker.counters
+        self._seen_requests = 0
+        self._until_ms = 0
+
+    def are_there(self, now_ms: int) -> bool:
+        counters = self._counters
+        requests = counters.cmd_set + counters.cmd_get
+        if requests != self._seen_requests:
+            self._seen_requests, self._until_ms = requests, now_ms + CLIENTS_MS
+        return now_ms < self._until_ms
+
+
 class Bound:
     """The end of a line at the moment when an operation began: items before it were there."""
 
@@ -129,19 +145,14 @@ class TransferOperation(Operation):
         self._is_waiting = False  # until something under way is settled
         self._is_reading = False  # until a task has ended
         self._is_closing = False
-        self._seen_requests = 0
-        self._clients_until_ms = 0
+        self._clients = ClientsBeside(broker)
         self._is_patient = False  # beside clients, whose syncs come first
         self._defers: dict[Deferrable, None] = {}  # journals of the queues that it has sent items from or to
 
     # a turn
 
     def on_timer(self, now_ms: int) -> int:
-        counters = self.broker.counters
-        requests = counters.cmd_set + counters.cmd_get
-        if requests != self._seen_requests:
-            self._seen_requests, self._clients_until_ms = requests, now_ms + CLIENTS_MS
-        is_beside_clients = self._is_patient = now_ms < self._clients_until_ms
+        is_beside_clients = self._is_patient = self._clients.are_there(now_ms)
         group = self.broker.group
         group.defers = self._defers if is_beside_clients else {}
         try:

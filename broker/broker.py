@@ -23,11 +23,11 @@ from staniel.broker.leases import Lease, Leases
 from staniel.broker.limits_reached import LimitsReached
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Audit
+from staniel.broker.operations.health_log import logged_watch
 from staniel.broker.operations.last_backup import LastBackup
 from staniel.broker.operations.process import ProcessFigures, no_figures
 from staniel.broker.operations.running import Operations
 from staniel.broker.operations.undo import Undos
-from staniel.broker.operations.watch import Watch
 from staniel.broker.pauses import Pauses
 from staniel.broker.recovery import retry_unreadable
 from staniel.broker.reloads import RunningReload
@@ -184,7 +184,7 @@ class Broker:
         self.streams, self.deletions = StreamQueues(self), Deletions(self)
         self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report, self.calendar)
         self.undos, self.operations = Undos(self), Operations(self)
-        self.watch, self.last_backup = Watch(self), LastBackup(fs, self.spool.own, report, self.calendar)
+        self.watch, self.last_backup = logged_watch(self), LastBackup(fs, self.spool.own, report, self.calendar)
         self.pauses, self.logins = Pauses(fs, f"{self.spool.own}/paused", report), known or Logins()
         self.status, self.admin = self._new_status(), admin_access(config, fs)
         self.users = Users(config, fs, self.logins.own_uids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -26,20 +27,29 @@ ORDER = list(Severity)
 def health(broker: Broker, now_ms: int) -> Health:
     """Return all reasons, the gravest first. Looks at each queue once, a microsecond each, if there are few."""
     broker.watch.check_now(now_ms)
-    reasons = [
+    reasons = [*reasons_of_server(broker, now_ms), *_of_queues(broker, now_ms)]
+    reasons.sort(key=lambda reason: ORDER.index(reason.severity))
+    severities = {reason.severity for reason in reasons}
+    is_ready = Severity.NOT_READY not in severities
+    status = broker.status.reported.value.lower()
+    return Health(is_ready, is_ready and Severity.REFUSES not in severities, status, reasons)
+
+
+def reasons_of_server(broker: Broker, now_ms: int) -> list[HealthReason]:
+    """Return the reasons that are not about queues."""
+    return [
         *_of_server(broker),
         *_of_secrets(broker, now_ms),
         *_of_clock(broker),
         *_of_disk(broker),
         *_of_copies(broker, now_ms),
         *_of_backup(broker, now_ms),
-        *_of_queues(broker, now_ms),
     ]
-    reasons.sort(key=lambda reason: ORDER.index(reason.severity))
-    severities = {reason.severity for reason in reasons}
-    is_ready = Severity.NOT_READY not in severities
-    status = broker.status.reported.value.lower()
-    return Health(is_ready, is_ready and Severity.REFUSES not in severities, status, reasons)
+
+
+def of_one_queue(broker: Broker, reason: ReasonName, name: str, now_ms: int) -> HealthReason:
+    """Return `reason` as it is told of this queue alone."""
+    return _about(broker, reason, [name], now_ms)
 
 
 def _of_server(broker: Broker) -> list[HealthReason]:
@@ -195,11 +205,12 @@ def _of_copies(broker: Broker, now_ms: int) -> list[HealthReason]:
     if not broker.watch.are_copies_kept(now_ms):
         return []
     age_ms = copies.age_ms(broker.calendar.wall_ms(now_ms))
-    are = "copies" if copies.count > 1 else "copy"
+    those, are = ("copies", "are") if copies.count > 1 else ("copy", "is")
     size = f"{copies.bytes >> 20} MB" if copies.bytes >> 20 else f"{copies.bytes:,} bytes"
-    text = f"{copies.count:,} {are} of bytes that could not be read, {size}, up to {age_ms // DAY_MS} days old"
+    where = f"{copies.count:,} {those} of bytes that could not be read {are} in {copies.folder}"
+    text = f"{where}: {size}, up to {age_ms // DAY_MS} days old"
     mend = f"look at them, then: staniel journal damaged {quote(broker.spool.folder)} --remove"
-    return [HealthReason(ReasonName.COPIES_KEPT, Severity.WARNING, f"{text}: {copies.folder}", mend)]
+    return [HealthReason(ReasonName.COPIES_KEPT, Severity.WARNING, text, mend)]
 
 
 def _of_backup(broker: Broker, now_ms: int) -> list[HealthReason]:
@@ -217,9 +228,14 @@ def _of_backup(broker: Broker, now_ms: int) -> list[HealthReason]:
 
 def queues_by_reason(broker: Broker) -> dict[ReasonName, list[str]]:
     """Return the names of the queues that each reason is about, as far as `broker.watch` has looked at them."""
+    return names_by_reason(broker, [queue.name for queue in broker.queues if queue.line.read_error is not None])
+
+
+def names_by_reason(broker: Broker, unreadable: Iterable[str]) -> dict[ReasonName, list[str]]:
+    """Return what `queues_by_reason` does, if these queues are `unreadable`."""
     found = {
         ReasonName.QUEUES_BLOCKED: list(broker.queues.blocked),
-        ReasonName.QUEUES_UNREADABLE: [queue.name for queue in broker.queues if queue.line.read_error is not None],
+        ReasonName.QUEUES_UNREADABLE: list(unreadable),
         **{reason: list(names) for reason, names in broker.watch.queues.items()},
         ReasonName.QUEUES_PAUSED: list(broker.pauses),
     }
@@ -254,7 +270,7 @@ def _text(broker: Broker, reason: ReasonName, names: list[str]) -> str:
     """Return the text of `reason` for these queues."""
     is_one = len(names) == 1
     if reason is ReasonName.QUEUES_PAUSED:
-        return f"{_names(names)} paused"
+        return f"{_names(names)} {'is' if is_one else 'are'} paused"
     if reason is ReasonName.QUEUE_FULL:
         return f"{_names(names)} {'is full: its' if is_one else 'are full: their'} puts are refused"
     if reason is ReasonName.QUEUE_FILLING:

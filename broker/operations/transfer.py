@@ -49,7 +49,7 @@ WORK_PER_ITEM = 20  # of a step, as TimerOwner.on_timer counts
 
 
 class ClientsBeside:
-    """Whether clients put and get beside an operation, as it looks each time it works."""
+    """The sight of clients that put and get beside an operation, as it looks each time it works."""
 
     def __init__(self, broker: Broker) -> None:
         self._counters = broker.counters

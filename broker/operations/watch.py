@@ -2,19 +2,19 @@
 fills.
 
 All queues are looked at in turn, a slice a turn, a round every ROUND_MS; `health` looks at once, if there are few.
-Reasons that begin or end between two rounds are logged, under the names of `ReasonName`.
+`after_round` is called behind each round (health_log.py).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from staniel.broker.events import CLIENT_EVENTS_MAX, Level, RateLimitedSink
+from staniel.broker.events import Level
 from staniel.broker.operations.damaged_copies import DamagedCopies
 from staniel.broker.operations.held_reads import held_files
 from staniel.broker.operations.reasons import ReasonName
@@ -91,8 +91,9 @@ class Watch:
         self._broker = broker
         self.may_look = True
         self._told_ahead: set[str] = set()
-        self._told: set[tuple[ReasonName, str]] = set()
-        self._report = RateLimitedSink(broker.report, CLIENT_EVENTS_MAX)
+        self.after_round: Callable[[int], None] = lambda now_ms: None  # set by the broker
+        self.unreadable: dict[str, None] = {}  # queues that the last round could not read
+        self._unreadable: dict[str, None] = {}  # of this round
         self._watched: dict[str, Watched] = {}
         self._dead: dict[str, None] = {}  # names of dead letter queues that this round has found
         self._left: deque[str] = deque()  # names of this round
@@ -121,7 +122,7 @@ class Watch:
             return
         self.may_look = False
         self._left = deque(names)
-        self._dead, self._read = {}, []
+        self._dead, self._read, self._unreadable = {}, [], {}
         while self._left:
             self._check_queue(self._left.popleft(), now_ms)
         self._end_round(now_ms)
@@ -146,7 +147,7 @@ class Watch:
         else:
             self._of_slice = 0
             self._end_round(now_ms)
-            self._log(now_ms)
+            self.after_round(now_ms)
             self._broker.pack_read(nlargest(PACKED_AT_ONCE, self._read), self.read_bytes, now_ms)
             timers.set(self, max(now_ms + SLICE_MS, self._round_ms + ROUND_MS))
         return done * LOOK_COST
@@ -154,9 +155,10 @@ class Watch:
     def _begin_round(self, now_ms: int) -> None:
         self._round_ms = now_ms
         self._left = deque(self._broker.queues.by_name)
-        self._dead, self._read = {}, []
+        self._dead, self._read, self._unreadable = {}, [], {}
 
     def _end_round(self, now_ms: int) -> None:
+        self.unreadable = self._unreadable
         self.read_bytes = sum(size for size, _ in self._read)
         self._read_rounds = self._read_rounds + 1 if 0 < self.read_bytes_max < self.read_bytes else 0
         names = self._broker.queues.by_name
@@ -191,6 +193,8 @@ class Watch:
             return
         if queue.config.dead_letter_queue:
             self._dead[queue.config.dead_letter_queue] = None
+        if queue.line.read_error is not None:
+            self._unreadable[name] = None
         self._tell_if_ahead(queue, now_ms)
         if read_bytes := read_bytes_of(self._broker, queue):
             self._read.append((read_bytes, name))
@@ -314,30 +318,6 @@ class Watch:
         if used > 0 and passed_ms > 0 and free < total * FREE_PART_MIN:
             left_ms = max(1, free * passed_ms // used)
             self.fills_in_ms = left_ms if left_ms < FILLS_WITHIN_MS else 0
-
-    def _log(self, now_ms: int) -> None:
-        """Log which reasons have begun, and which have ended, since the last round."""
-        found = {(reason, name) for reason, names in self.queues.items() for name in names}
-        if self.are_syncs_slow:
-            found.add((ReasonName.SYNCS_SLOW, ""))
-        if self.fills_in_ms:
-            found.add((ReasonName.DISK_FILLING, ""))
-        if self.are_copies_kept(now_ms):
-            found.add((ReasonName.COPIES_KEPT, ""))
-        if self.is_read_kept:
-            found.add((ReasonName.READ_KEPT, ""))
-        if self._broker.refused_removals:
-            found.add((ReasonName.REMOVALS_REFUSED, ""))
-        if self._broker.last_backup.is_old(now_ms, self._broker.config.server.backup_max_age_ms):
-            found.add((ReasonName.BACKUP_OLD, ""))
-        for reason, name in sorted(found - self._told, key=lambda each: (each[0].value, each[1])):
-            about = {"queue": name} if name else {}
-            fields = {"reason": reason.value, **about, "hint": "staniel health"}
-            self._report.of_kind(reason, Level.WARNING, "health.warning", now_ms, **fields)
-        for reason, name in sorted(self._told - found, key=lambda each: (each[0].value, each[1])):
-            about = {"queue": name} if name else {}
-            self._report.of_kind(reason, Level.INFO, "health.ended", now_ms, reason=reason.value, **about)
-        self._told = found
 
 
 def read_bytes_of(broker: Broker, queue: Queue) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.broker.events import Level
 from staniel.broker.figures import METRICS
 from staniel.broker.operations.health import DAY_MS, health
 from staniel.broker.operations.metrics import queue_samples, server_metrics
@@ -281,22 +280,19 @@ def test_a_disk_that_fills_within_four_hours_is_told(monkeypatch: pytest.MonkeyP
 
 def test_the_log_says_when_a_reason_begins_and_ends() -> None:
     world = World(CONFIG)
-    lines: list[tuple[Level, str, dict[str, object]]] = []
-    world.broker.watch._report._report = lambda level, event, **fields: lines.append((level, event, fields))
     world.broker.watch.begin_rounds(world.now_ms)
     client = world.client()
     for _ in range(10):
         client.puts("x", "small")
     for _ in range(3):
         world.turn(ROUND_MS)
-    assert [(level, event, fields["reason"], fields["queue"]) for level, event, fields in lines] == [
-        (Level.WARNING, "health.warning", "queue_full", "small")
-    ]
+    why = "queue small is full: its puts are refused"
+    assert world.reported("health.warning") == [{"reason": "queue_full", "queue": "small", "why": why}]
     client.sends(b"get small\r\n")
     client.sends(b"get small\r\n")
     for _ in range(3):
         world.turn(ROUND_MS)
-    assert [(event, fields["reason"]) for _, event, fields in lines[1:]] == [("health.ended", "queue_full")]
+    assert world.reported("health.ended") == world.reported("health.warning")
 
 
 def test_many_requests_of_one_turn_look_at_the_queues_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,9 +23,12 @@ from dramatiq.broker import Broker, Consumer, MessageProxy
 from dramatiq.common import current_millis, dq_name
 from dramatiq.errors import ConnectionClosed, DecodeError, QueueJoinTimeout, QueueNotFound
 
-from staniel.client import Client, ClientError, ConnectionLost, Item, Pool, Refused
+from staniel.client import Client, ClientError, ConnectionLost, Full, Item, Pool, Refused
 
 DEAD_LETTERS = "dead_letters"
+DYING_MAX = 1000
+"""The most messages that may wait for room among the dead letters before a consumer takes no further ones."""
+BURY_AGAIN_S = 5.0
 log = logging.getLogger("staniel.dramatiq")
 
 
@@ -137,6 +140,8 @@ class StanielConsumer(Consumer):
         self._lock = threading.Lock()  # a client is one thread's at a time
         self._has_room = threading.Condition(self._lock)
         self._held = 0
+        self._dying: list[tuple[Client, Item]] = []
+        self._bury_at = 0.0
         self._holders: list[Client] = []
         self._watch = Client(*address)
         self._watch.connect()
@@ -145,7 +150,10 @@ class StanielConsumer(Consumer):
         """The next message, None if none comes for a while."""
         try:
             with self._lock:
-                if self._held >= self._prefetch and not self._has_room.wait(self._wait_s):
+                if self._dying and time.monotonic() >= self._bury_at:
+                    self._bury()
+                is_full = self._held >= self._prefetch or len(self._dying) >= DYING_MAX
+                if is_full and not self._has_room.wait(self._wait_s):
                     return None
             return self._opened() or (self._opened() if self._watch.peek(self._name, wait_s=self._wait_s) else None)
         except ConnectionLost as error:
@@ -169,8 +177,8 @@ class StanielConsumer(Consumer):
                 message = dramatiq.Message.decode(item.data)
             except DecodeError as error:
                 log.error("an item of %s is no message, it goes to %s: %s", self._name, DEAD_LETTERS, error)
-                self._broker.put(DEAD_LETTERS, item.data)
-                client.confirm(item)
+                self._dying.append((client, item))
+                self._bury()
                 return None
             self._held += 1
             return Delivery(message, self, client, item)
@@ -181,9 +189,27 @@ class StanielConsumer(Consumer):
 
     def nack(self, message: Delivery) -> None:
         """Set a message aside that has failed for good."""
-        if message.consumer is self:
-            self._broker.put(DEAD_LETTERS, message.item.data)
-        self._end(message, Client.confirm)
+        self._end(message, lambda client, item: self._dying.append((client, item)))
+        with self._lock:
+            self._bury()
+
+    def _bury(self) -> None:
+        """Put what has failed for good on the queue of dead letters, and only then confirm it. If that queue takes
+        nothing, what is left stays open, beside the messages that are prefetched, and is tried again later. The caller
+        holds the lock.
+        """
+        while self._dying:
+            client, item = self._dying[0]
+            try:
+                self._broker.put(DEAD_LETTERS, item.data)
+                client.confirm(item)
+            except (Full, Refused) as error:
+                log.error("%d items wait for room in %s: %s", len(self._dying), DEAD_LETTERS, error)
+                self._bury_at = time.monotonic() + BURY_AGAIN_S
+                return
+            except (ClientError, ConnectionClosed) as error:
+                log.warning("an item of %s was not ended; it comes again: %s", self._name, error)
+            del self._dying[0]
 
     def requeue(self, messages: Iterable[Delivery]) -> None:
         """Hand items back to the head of the queue, the newest first, which restores their order."""

@@ -153,7 +153,12 @@ class Worker:
             return None
         from anyio.from_thread import start_blocking_portal
 
-        portal = start_blocking_portal()
+        from staniel.worker.loop import LastingLoop
+
+        def make() -> LastingLoop:
+            return LastingLoop(lambda why: self.teller.log("error", "background.exited", why=why))
+
+        portal = start_blocking_portal("asyncio", {"loop_factory": make})
         self._portal = portal.__enter__()
         return portal
 

@@ -84,6 +84,20 @@ def test_every_task_runs_though_worker_and_server_are_killed(server: Server, tmp
     assert done(tmp_path).total() - 30 <= 2 * HELD_MAX, done(tmp_path)
 
 
+def test_dead_letters_that_are_refused_hold_up_no_other_task_and_are_put_when_there_is_room(tmp_path: Path) -> None:
+    with running(tmp_path, config="[queues.dead_letters]\nmax_items = 1\n") as server:
+        send(server, tmp_path, "--count", "12", "--work-ms", "-1")  # time.sleep refuses that
+        with working(server, tmp_path):
+            assert until(lambda: "wait for room" in (tmp_path / "log").read_text(), LONG_S)
+            assert until(lambda: left(server) == {"default": 11, "default:DQ": 0, "dead_letters": 1}, LONG_S)
+            send(server, tmp_path, "--count", "3", "--first", "100", "--work-ms", "0")
+            assert until(lambda: set(done(tmp_path)) == {"100", "101", "102"}, LONG_S), (tmp_path / "log").read_text()
+            with Client(*server.address) as client:
+                for _ in range(12):
+                    assert client.get("dead_letters", wait_s=LONG_S) is not None
+            assert until(lambda: set(left(server).values()) == {0}, LONG_S), left(server)
+
+
 def test_delayed_tasks_run_and_what_fails_for_good_or_is_no_message_is_set_aside(
     server: Server, tmp_path: Path
 ) -> None:

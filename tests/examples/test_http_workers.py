@@ -42,7 +42,7 @@ def left(operator: Operator) -> int:
 
 
 def run(command: list[str], **more: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, env={**os.environ, **more})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, env={**os.environ, **more})
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -67,6 +67,15 @@ def test_the_shell_worker_hands_back_what_fails(served: Server, port: int) -> No
 def test_the_php_worker_confirms_what_it_has_printed(served: Server, port: int) -> None:
     operator = put(port)
     assert run(["php", "examples/worker_http.php", f"http://127.0.0.1:{port}", "jobs", "3"]).splitlines() == ITEMS
+    assert left(operator) == 0
+
+
+@pytest.mark.programs("go")
+def test_the_go_worker_confirms_what_it_has_printed(served: Server, port: int, tmp_path: Path) -> None:
+    operator = put(port)
+    program = str(tmp_path / "worker_http")
+    run(["go", "build", "-o", program, "examples/worker_http.go"], GOCACHE=str(tmp_path / "cache"), GOFLAGS="-mod=mod")
+    assert run([program, f"http://127.0.0.1:{port}", "jobs", "3"]).splitlines() == ITEMS
     assert left(operator) == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
@@ -125,6 +126,35 @@ def test_a_coroutine_function_that_raises_what_ends_programs_fails_alone(server:
         assert until(lambda: work.counts["done"] + work.counts["dead"] == 20, 20)
     assert work.counts["dead"] == 2
     assert seen.calls == Counter(numbered(20)) + Counter([b"1", b"2"])
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("how", ["task", "callback"])
+def test_what_a_coroutine_function_starts_in_the_background_does_not_end_the_loop(
+    server: process.Server, how: str, raised: type[BaseException]
+) -> None:
+    seen = Seen()
+    started: set[asyncio.Task[None]] = set()
+
+    def leave() -> None:
+        raise raised(3)
+
+    async def leave_later() -> None:
+        leave()
+
+    async def function(data: bytes) -> None:
+        if data == b"1":
+            loop = asyncio.get_running_loop()
+            loop.call_soon(leave) if how == "callback" else started.add(loop.create_task(leave_later()))
+        await asyncio.sleep(0)
+        seen(data)
+
+    put(server, *numbered(20))
+    with working(server, function) as work:
+        assert until(lambda: work.counts["done"] == 20, 20)
+    assert all(isinstance(task.exception(), raised) for task in started)
+    assert seen.calls == Counter(numbered(20))
+    assert any("leave()" in line or "in leave" in line for line in work.logged("background.exited"))
 
 
 def test_a_failed_item_is_tried_again_and_then_dead_with_its_traceback(server: process.Server) -> None:

@@ -31,7 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "packaging" / "kubernetes"
 SCHEMAS: dict[str, Any] = json.loads((Path(__file__).parent / "kubernetes-1.37.json").read_text("utf-8"))
 SETTINGS = "staniel.toml"
-MANIFESTS = sorted(path.name for path in FOLDER.glob("*.yaml") if path.name != "kustomization.yaml")
+MONITOR = "monitor.yaml"  # of a kind that Kubernetes has no schema of
+MANIFESTS = sorted({path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml", MONITOR})
 
 
 class Strict(yaml.SafeLoader):
@@ -91,7 +92,7 @@ def test_the_kustomization_names_what_is_there() -> None:
     assert sorted(told["resources"]) == MANIFESTS
     assert told["configMapGenerator"] == [{"name": "staniel", "files": [SETTINGS]}]
     assert [each["name"] for each in told["images"]] == [container()["image"]]
-    assert {path.name for path in FOLDER.iterdir()} == {"kustomization.yaml", SETTINGS, *MANIFESTS}
+    assert {path.name for path in FOLDER.iterdir()} == {"kustomization.yaml", SETTINGS, MONITOR, *MANIFESTS}
 
 
 @pytest.mark.programs("kubectl")
@@ -100,6 +101,7 @@ def test_kubectl_makes_valid_objects_of_the_kustomization() -> None:
     for each in made:
         check(each)
     assert {each["kind"] for each in made} == {"ConfigMap", "Service", "StatefulSet", "PodDisruptionBudget"}
+    assert all(each["metadata"]["labels"] == pod()["metadata"]["labels"] for each in made)
     (config,) = [each for each in made if each["kind"] == "ConfigMap"]
     assert config["data"] == {SETTINGS: (FOLDER / SETTINGS).read_text("utf-8")}
 
@@ -149,8 +151,9 @@ def place(tmp_path: Path) -> dict[str, str]:
     made |= {"22134": str(free_port()), "22135": str(free_port())}
     for name in ("tokens", "tls", "etc"):
         (tmp_path / name).mkdir()
-    files = Authority(tmp_path).issue("staniel")
-    for file, kept in ((files.certificate, "tls.crt"), (files.key, "tls.key")):
+    authority = Authority(tmp_path)
+    files = authority.issue("staniel")
+    for file, kept in ((files.certificate, "tls.crt"), (files.key, "tls.key"), (authority.path, "ca.crt")):
         (tmp_path / "tls" / kept).write_bytes(file.read_bytes())
     for user in settings()["users"]:
         (tmp_path / "tokens" / user).write_text(f"{user}-0123456789abcdef\n")
@@ -206,6 +209,21 @@ def test_a_server_with_these_settings_answers_the_probes_and_stops_in_time(
     assert server.wait(pod()["spec"]["terminationGracePeriodSeconds"]) == 0
 
 
+def test_what_the_monitor_scrapes_is_there(server: subprocess.Popen[str], place: dict[str, str]) -> None:
+    monitor = manifest(MONITOR)
+    assert monitor["spec"]["selector"]["matchLabels"] == manifest("service.yaml")["metadata"]["labels"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    ports = {each["name"]: each["port"] for each in manifest("service.yaml")["spec"]["ports"]}
+    credentials, ca = endpoint["authorization"]["credentials"], endpoint["tlsConfig"]["ca"]["secret"]
+    assert (credentials["name"], ca["name"]) == ("staniel-tokens", "staniel-tls")
+    token = (Path(place["/run/secrets/staniel/tokens"]) / credentials["key"]).read_text().strip()
+    context = ssl.create_default_context(cafile=str(Path(place["/run/secrets/staniel/tls"]) / ca["key"]))
+    url = f"{endpoint['scheme']}://127.0.0.1:{place[str(ports[endpoint['port']])]}{endpoint['path']}"
+    asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(asked, context=context, timeout=10) as reply:
+        assert b"staniel_up_seconds" in reply.read()
+
+
 def test_the_commands_in_the_pod_work(server: subprocess.Popen[str], place: dict[str, str]) -> None:
     inside = [each.partition(" exec staniel-0 -- staniel ")[2] for each in commands("kubernetes")]
     assert sum(map(bool, inside)) == 3
@@ -217,7 +235,7 @@ def test_the_commands_in_the_pod_work(server: subprocess.Popen[str], place: dict
 @pytest.mark.programs("kubectl", "openssl")
 def test_the_commands_for_the_cluster_make_what_the_pod_mounts(place: dict[str, str], tmp_path: Path) -> None:
     """With --dry-run in the place of a cluster; `exec` is for the test above, docker for test_setup_pages.py."""
-    for name, kept in (("server.pem", "tls.crt"), ("server.key", "tls.key")):
+    for name, kept in (("server.pem", "tls.crt"), ("server.key", "tls.key"), ("ca.pem", "ca.crt")):
         (tmp_path / name).write_bytes((tmp_path / "tls" / kept).read_bytes())
     env = {**os.environ, "KUBECONFIG": str(tmp_path / "none")}
     secrets: dict[str, set[str]] = {}
@@ -241,4 +259,4 @@ def test_the_commands_for_the_cluster_make_what_the_pod_mounts(place: dict[str, 
     }
     mounted = {each["secret"]["secretName"] for each in pod()["spec"]["volumes"] if "secret" in each}
     assert set(secrets) == mounted
-    assert secrets == {"staniel-tokens": set(settings()["users"]), "staniel-tls": {"tls.crt", "tls.key"}}
+    assert secrets == {"staniel-tokens": set(settings()["users"]), "staniel-tls": {"tls.crt", "tls.key", "ca.crt"}}

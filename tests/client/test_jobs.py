@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -313,6 +315,38 @@ def test_a_certificate_is_the_login_of_a_user(tmp_path: Path, kind: str) -> None
     config = CONFIG.format(server=authority.issue("server"), ca=authority.path)
     with running(tmp_path / "server", config=config) as server:
         playing_jobs(kind, body)
+
+
+def test_a_fork_is_noticed_and_the_parents_connection_goes_on(server: Server) -> None:
+    with Jobs(*server.workq_address) as jobs:
+        jobs.add("mail", b"a", id=ID)
+        job = jobs.lease("mail")
+        assert job is not None
+        child = os.fork()
+        if child == 0:
+            try:
+                jobs.complete(job)
+            except ConnectionLost as lost:
+                jobs.close()
+                os._exit(0 if "was forked" in str(lost) and lost.outcome is Outcome.NOT_DONE else 2)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        jobs.complete(job, b"done")
+        result = jobs.result(ID)
+        assert result is not None and result.data == b"done"
+
+
+@each_kind
+def test_a_wall_clock_that_jumps_moves_delays_alone(server: Server, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(make: Make) -> None:
+        async with make(*server.workq_address) as jobs:
+            monkeypatch.setattr("time.time", lambda: now_s() + 86_400)
+            await jobs.add("mail", b"a")
+            assert (await jobs.lease("mail", wait_s=10)).payload == b"a"
+            assert await jobs.lease("mail", wait_s=0.01) is None
+
+    now_s = time.time
+    playing_jobs(kind, body)
 
 
 @each_loop

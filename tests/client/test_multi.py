@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -464,6 +465,66 @@ def test_a_confirm_without_its_answer_names_the_item_and_nothing_else_is_read(ki
     with scripted([item(b"a"), HANG_UP], [item(b"b")]) as (ill, other):
         multi(kind, body)
         assert other.heard == []
+
+
+MULTI_CALLS: dict[str, Callable[[Any], Any]] = {
+    "put": lambda client: client.put("q", b"a"),
+    "put_many": lambda client: client.put_many("q", [b"a", b"b"]),
+    "get": lambda client: client.get("q"),
+    "peek": lambda client: client.peek("q"),
+    "open": lambda client: client.open("q"),
+    "next_items": lambda client: client.next_items("q", 2),
+    "flush": lambda client: client.flush("q"),
+    "delete": lambda client: client.delete("q"),
+    "stats": lambda client: client.stats(),
+    "version": lambda client: client.version(),
+}
+
+
+@each_kind
+@pytest.mark.parametrize("bad", [HANG_UP, b"\x16\x03\x01\x00\x00 what\r\n", b"OK\r\n", None])
+@pytest.mark.parametrize("call", MULTI_CALLS)
+def test_a_wrong_answer_of_the_only_server_is_told_and_the_next_call_has_a_new_connection(
+    call: str, bad: bytes | None, kind: str
+) -> None:
+    async def body(make: Make) -> None:
+        async with make([server.address], answer_timeout_s=0.1) as client:
+            with pytest.raises(ConnectionLost) as lost:
+                await MULTI_CALLS[call](client)
+            assert lost.value.outcome is Outcome.UNKNOWN
+            assert await client.version() == {server.address: "2"}
+
+    with playing(bad, b"VERSION 2\r\n") as server:
+        multi(kind, body)
+
+
+@each_kind
+def test_an_answer_that_comes_too_late_is_nobodys(kind: str) -> None:
+    async def body(make: Make) -> None:
+        async with make([late.address, well.address], answer_timeout_s=0.1) as client:
+            assert (await client.get("q")).data == b"b"  # of the other server, as nothing had left the late one
+            release.set()
+            assert (await client.get("q")).data == b"c"
+
+    release = threading.Event()
+    with scripted([(item(b"late"), release), END], [item(b"b"), DELETED, item(b"c"), DELETED]) as (late, well):
+        multi(kind, body)
+
+
+@each_kind
+def test_a_wall_clock_that_jumps_moves_no_wait(
+    two: tuple[Server, Server], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(make: Make) -> None:
+        async with make([server.address for server in two]) as client:
+            for days in (1, -1):
+                monkeypatch.setattr("time.time", lambda days=days: now_s() + days * 86_400)
+                assert await client.get("jobs", wait_s=0.02) is None
+                await client.put("jobs", b"a", ttl_s=60)
+                assert (await client.get("jobs", wait_s=60)).data == b"a"
+
+    now_s = time.time
+    multi(kind, body)
 
 
 @each_kind

@@ -20,6 +20,8 @@ from staniel.worker import DeadLetter, Ending, GiveUp, Hooks, Mode, Server, Sett
 from staniel.worker import keeper as keeper_module
 from staniel.worker import worker as worker_module
 from staniel.worker.events import Log
+from tests.client.fake_server import HANG_UP, playing
+from tests.client.fake_server import item as item_of
 from tests.support import process
 from tests.support.process import running, until
 from tests.support.wire import drain, stats
@@ -467,6 +469,39 @@ def test_a_worker_waits_for_a_server_that_is_not_there_yet(server: process.Serve
         server.start()
         assert until(lambda: work.counts["done"] == 1, 30)
     assert seen.calls == {b"a": 1}
+
+
+@pytest.mark.parametrize("bad", [HANG_UP, b"STORED\r\n", b"\x16\x03\x01\r\n", item_of(b"a", b"other/open"), None])
+def test_a_server_that_answers_wrong_or_not_at_all_gives_no_item_and_is_asked_again(bad: bytes | None) -> None:
+    seen = Seen()
+    lines: list[str] = []
+    with playing(*[bad] * 3, item_of(b"right", b"jobs/t=50/open", 7), *[b"DELETED\r\nEND\r\n"] * 9) as fake:
+        settings = Settings(queue="jobs", concurrency=1, prefetch=1, wait_s=0.05)
+        to = Server(port=fake.address[1], answer_timeout_s=0.1)
+        worker = Worker(seen, settings, to, log=Log("w", write=lines.append))
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        assert until(lambda: worker.teller.counters.counts["done"] == 1, 30), lines
+        worker.stop()
+        thread.join(30)
+    assert seen.calls == {b"right": 1}
+    assert len([line for line in lines if "connection.lost" in line]) >= 3
+
+
+def test_a_wall_clock_that_jumps_moves_no_pause(server: process.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Seen()
+    now_s = time.time
+
+    def function(data: bytes) -> None:
+        seen(data)
+        monkeypatch.setattr("time.time", lambda: now_s() + (-1) ** seen.calls[data] * 86_400)
+        if seen.calls[data] < 4:
+            raise ValueError
+
+    put(server, b"a")
+    with working(server, function, concurrency=1) as work:
+        assert until(lambda: work.counts["done"] == 1, 20)
+    assert seen.calls == {b"a": 4}
 
 
 def test_two_workers_of_one_name_share_a_queue(server: process.Server) -> None:

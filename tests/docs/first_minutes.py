@@ -46,7 +46,7 @@ def take(folder: Path, first: tuple[str, ...] = (), path: str = os.environ["PATH
     finally:
         shell.end()
     shown = shown.removesuffix(PROMPT[1:]).replace(f" --port {port}", "").replace(str(port), DEFAULT_PORT)
-    return shown.replace(str(ROOT), "./staniel").replace(str(folder), "/home/me/jobs")
+    return shown.replace(str(ROOT), "./staniel").replace(str(folder), ".")
 
 
 class Shell:

@@ -1,7 +1,12 @@
-"""A transport on a socket that trio waits for: anyio's streams cost a client that waits for each reply more."""
+"""A transport on a socket that trio waits for: anyio's streams cost a client that waits for each reply more.
+
+No cancel scope is made for a reply, which would cost as much as the rest: a task of the connection looks at the present
+deadline when its alarm goes off, and sets the alarm again.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
@@ -19,6 +24,21 @@ class TrioSocket:
         self._process = os.getpid()
         self._readable = select.poll()
         self._readable.register(sock, select.POLLIN)
+        self._deadline = math.inf  # of the reply that is waited for
+        self._alarm = trio.CancelScope()
+        self._is_late = self._is_closed = False
+
+    async def watch(self) -> None:
+        """End a wait for a reply at its deadline, until the connection is closed."""
+        while True:
+            with self._alarm:
+                await trio.sleep_forever()
+            if self._is_closed:
+                return
+            if trio.current_time() >= self._deadline:
+                self._is_late, self._deadline = True, math.inf
+                trio.lowlevel.notify_closing(self._sock)  # the wait ends, and then the connection
+            self._alarm = trio.CancelScope(deadline=self._deadline)
 
     async def send(self, data: bytes, timeout_s: float) -> None:
         try:
@@ -42,16 +62,23 @@ class TrioSocket:
         raise took_nothing(timeout_s)
 
     async def receive(self, timeout_s: float) -> bytes:
-        with trio.move_on_after(timeout_s):
+        self._is_late = False
+        self._deadline = deadline = trio.current_time() + timeout_s
+        if self._alarm.deadline > deadline:
+            self._alarm.deadline = deadline
+        try:
             while True:
+                await trio.lowlevel.wait_readable(self._sock)
                 try:
-                    await trio.lowlevel.wait_readable(self._sock)
                     return self._sock.recv(RECEIVE_BYTES)
                 except BlockingIOError:
                     continue
-                except trio.ClosedResourceError as error:
-                    raise OSError("the connection was closed") from error
-        raise no_answer(timeout_s)
+        except trio.ClosedResourceError as error:
+            if self._is_late:
+                raise no_answer(timeout_s) from None
+            raise OSError("the connection was closed") from error
+        finally:
+            self._deadline = math.inf
 
     async def exchange(self, data: bytes, send_timeout_s: float, timeout_s: float) -> bytes:
         await self.send(data, send_timeout_s)
@@ -67,6 +94,8 @@ class TrioSocket:
 
     async def close(self) -> None:
         if os.getpid() == self._process:
+            self._is_closed = True
+            self._alarm.cancel()
             shut_down(self._sock)
             if self._sock.fileno() >= 0:
                 trio.lowlevel.notify_closing(self._sock)
@@ -79,4 +108,6 @@ async def open_socket(host: str, port: int) -> TrioSocket:
     sock = socket.socket(fileno=stream.socket.detach())
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return TrioSocket(sock)
+    made = TrioSocket(sock)
+    trio.lowlevel.spawn_system_task(made.watch)
+    return made

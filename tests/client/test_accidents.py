@@ -15,6 +15,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 import trio
+import trio.testing
 
 import staniel.client.aio
 from staniel.client import Busy, Client, ConnectionLost, Outcome
@@ -350,6 +351,39 @@ def test_a_late_answer_after_a_cancellation_is_nobodys(call: str, kind: str) -> 
     release = threading.Event()
     with playing((b"VERSION 1\r\n", release)) as server:
         play(kind, body)
+
+
+@pytest.mark.parametrize(("first_wait_s", "early_s", "late_s"), [(0, 49, 51), (100, 49, 51)])
+def test_on_trio_each_reply_has_its_own_deadline(first_wait_s: float, early_s: float, late_s: float) -> None:
+    """The alarm of the first reply, at 30 s or at 130 s, is neither that of the second one nor instead of it."""
+
+    async def whole() -> None:
+        async with staniel.client.aio.Client(*server.address, answer_timeout_s=30) as client:
+            assert await client.peek("q", wait_s=first_wait_s) is None
+            clock.jump(20)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(silent, client)
+                while len(server.heard) < 2:
+                    await trio.lowlevel.checkpoint()
+                for moment in (31, early_s):
+                    clock.jump(moment - trio.current_time() + began_s)
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+                    assert not told
+                clock.jump(late_s - trio.current_time() + began_s)
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                nursery.cancel_scope.cancel()
+            assert told == ["no answer for 30 s"]
+
+    async def silent(client: Any) -> None:
+        with pytest.raises(ConnectionLost) as lost:
+            await client.version()
+        told.append(str(lost.value))
+
+    told: list[str] = []
+    clock = trio.testing.MockClock()
+    began_s = clock.current_time()
+    with playing(b"END\r\n", None) as server:
+        trio.run(whole, clock=clock)
 
 
 STEPS = 60

@@ -3,8 +3,8 @@
 No client but MultiClient retries by itself: the program decides when to, and `examples/` shows one way. `aio/` has the
 client for asyncio and trio, on anyio (an extra), of which `blocking/` is made, which needs the standard library alone;
 `kombu/` is the transport for kombu and Celery; `client`, `connection` and `monitoring` are the older client, for trio.
-`messages`, `job_messages`, `servers`, `talk` and `errors` are what they share, and `protocol/client` has the bytes.
-Nothing here may need the server's packages.
+`messages`, `job_messages`, `servers`, `headers`, `forks`, `talk` and `errors` are what they share, and
+`protocol/client` has the bytes. Nothing here may need the server's packages.
 """
 
 from __future__ import annotations

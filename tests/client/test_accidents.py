@@ -22,7 +22,7 @@ from staniel.client import Busy, Client, ConnectionLost, Outcome
 from staniel.client.aio import connection
 from staniel.client.aio.transport import open_transport
 from tests.client.cancelling import cancel_on_asyncio, cancel_on_trio
-from tests.client.fake_server import HANG_UP, item, playing
+from tests.client.fake_server import HANG_UP, Last, item, playing
 from tests.client.kinds import each_kind, each_loop, play
 from tests.support.process import Server, until
 from tests.support.wire import drain
@@ -104,6 +104,31 @@ def test_an_end_without_its_answer_names_the_item(how: str, bad: bytes | None, k
     with playing(OPENED, bad) as server:
         play(kind, body) if bad is not None or how not in ("get", "reserve") else short_settling(kind, body)
         assert server.is_left.wait(10)
+
+
+@each_kind
+@pytest.mark.parametrize("how", ["confirm", "abort", "reserve"])
+def test_an_end_on_a_connection_that_was_lost_before_is_not_done_and_names_the_item(how: str, kind: str) -> None:
+    """The item will be delivered again for certain, and this client is of no use any more: ConnectionLost says both."""
+
+    async def body(make: Make) -> None:
+        client = make(*server.address)
+        with pytest.raises(ConnectionLost) as lost:
+            await ended_when_lost(client, how)
+        assert (lost.value.outcome, lost.value.item.data) == (Outcome.NOT_DONE, b"a")
+        assert len(server.heard) == 1
+
+    async def ended_when_lost(client: Any, how: str) -> None:
+        if how == "reserve":
+            async with client.reserve("q"):
+                assert server.is_left.wait(10)
+            return
+        taken = await client.open("q")
+        assert server.is_left.wait(10)
+        await getattr(client, how)(taken)
+
+    with playing(Last(OPENED)) as server:
+        play(kind, body)
 
 
 async def ended(client: Any, how: str) -> None:

@@ -10,7 +10,7 @@ tried again each second, as many as a turn has time for, and until they are remo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from staniel.broker.events import Level
 from staniel.broker.operations.audit import Result
@@ -40,6 +40,15 @@ class Undeleted(Exception):
         self.why = why
 
 
+class Postponed(NamedTuple):
+    """A client that waits for a deletion, which must not remove more than `items_max` items; None: as many as there
+    are.
+    """
+
+    session: Session
+    items_max: int | None
+
+
 class Deletions:
     """Deletions that were requested and are not finished. `carry_out` is called when a task or a sync has ended. A
     deletion is carried out even if its client has disconnected meanwhile.
@@ -47,13 +56,13 @@ class Deletions:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.postponed: dict[Queue, list[Session]] = {}
+        self.postponed: dict[Queue, list[Postponed]] = {}
         self.unremoved: dict[str, FileRemoval] = {}
         """Files of deleted queues that are left, by the queue's name."""
 
-    def delete(self, session: Session, name: str, now_ms: int, then: Then) -> None:
-        """Delete a queue for `session`, and call `then`: at once, or when a later turn lets the session go on. Raises
-        JournalFailure.
+    def delete(self, session: Session, name: str, now_ms: int, then: Then, items_max: int | None = None) -> None:
+        """Delete a queue for `session`, and call `then`: at once, or when a later turn lets the session go on. A queue
+        that has more than `items_max` items then stays. Raises JournalFailure.
         """
         broker = self._broker
         queue = broker.queues.find(name)
@@ -62,9 +71,13 @@ class Deletions:
             then(broker.queues.waiters_by_name.dismiss(name), "")  # readers may wait for it
             return
         self.search(queue, now_ms)
+        if why := too_many(queue, items_max):
+            self._audit_refusal(session, queue, why, now_ms)
+            then(True, why)
+            return
         if self.must_wait(queue):
             self._audit_deletion(session, name, queue.line.present, now_ms)
-            self.postponed.setdefault(queue, []).append(session)
+            self.postponed.setdefault(queue, []).append(Postponed(session, items_max))
             broker.group.after_sync = self.carry_out
             broker.transfers.hold(queue)
             session.suspend(lambda told, now_ms: then(*told))
@@ -74,9 +87,7 @@ class Deletions:
         try:
             batch = broker.delete(queue, now_ms)
         except Undeleted as refused:
-            broker.audit.record_operation(
-                session, "delete", now_ms, queue=name, items=items, result=Result.REFUSED, why=refused.why
-            )
+            self._audit_refusal(session, queue, refused.why, now_ms)
             then(True, refused.why)
         else:
             self._audit_deletion(session, name, items, now_ms)
@@ -86,6 +97,11 @@ class Deletions:
     def _audit_deletion(self, session: Session, name: str, items: int, now_ms: int) -> None:
         session.log_event("queue.deleted", now_ms, queue=name, items=items)
         self._broker.audit.record_operation(session, "delete", now_ms, queue=name, items=items)
+
+    def _audit_refusal(self, session: Session, queue: Queue, why: str, now_ms: int) -> None:
+        self._broker.audit.record_operation(
+            session, "delete", now_ms, queue=queue.name, items=queue.line.present, result=Result.REFUSED, why=why
+        )
 
     def must_wait(self, queue: Queue) -> bool:
         """Tell whether `queue` and its files must stay for now."""
@@ -110,15 +126,16 @@ class Deletions:
         if not due:
             return
         for queue in due:
-            sessions = self.postponed.pop(queue)
-            batch, why = 0, ""
+            asked = self.postponed.pop(queue)
+            refusals = [too_many(queue, each.items_max) for each in asked]
+            sessions, batch, why = [each.session for each in asked], 0, min(refusals, default="")
             try:
-                batch = broker.delete(queue, now_ms)
+                if not why:
+                    batch = broker.delete(queue, now_ms)
             except Undeleted as refused:
                 why = refused.why
-                broker.audit.record_operation(
-                    sessions[0], "delete", now_ms, queue=queue.name, result=Result.REFUSED, why=refused.why
-                )
+            if why:
+                self._audit_refusal(sessions[0], queue, why, now_ms)
             for number, session in enumerate(sessions):
                 session.batch = max(session.batch, batch)
                 if session.state is SUSPENDED:
@@ -163,6 +180,14 @@ class Deletions:
         self._broker.streams.block_deleted(name, f"its files cannot be removed: {why}")
         hint = f"its items are gone; {_remedy(error)}; it is tried again each second"
         self._broker.rate_limited(Level.WARNING, "queue.unremoved", now_ms, queue=name, why=why, hint=hint)
+
+
+def too_many(queue: Queue, items_max: int | None) -> str:
+    """Return why a deletion that may remove `items_max` items is refused; "" if it is not."""
+    items = queue.line.present
+    if items_max is None or items <= items_max:
+        return ""
+    return f"{queue.name} has {items} items now, not {items_max}: nothing was deleted"
 
 
 def _remedy(error: OSError) -> str:

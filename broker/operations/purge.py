@@ -365,10 +365,12 @@ class RunningPurge(FileOperation):
             if not self._chosen.give_back(self.queue, now_ms, count):
                 self.next_turn(self._remove_rest)
                 return
-        if not self.record.content.slices:
-            self._close(now_ms)
-        else:
+        if self.record.content.slices:
             self.after_sync(self._removed, now_ms, of_items=False)
+        elif self.name == DELETE and not self._why:
+            self._over(now_ms)
+        else:
+            self._close(now_ms)
 
     def _removed(self, now_ms: int) -> None:
         if self.broker.operations.is_stopping:
@@ -420,6 +422,9 @@ class RunningPurge(FileOperation):
 
     def _deleted(self, now_ms: int) -> None:
         """Write that the delete has ended: the removal of the queue is durable, or the queue stays."""
+        if not self.record.content.slices:
+            self._close(now_ms)
+            return
         self.append_head(DeleteEnded(), self._close, lambda why, now_ms: self._close(now_ms))
 
     batch = 0  # that the reply to a delete waits for

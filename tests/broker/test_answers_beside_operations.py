@@ -267,7 +267,7 @@ class Story:
 
     def _operator_purges(self) -> None:
         world, chance = self.world, self.chance
-        if chance.random() < 0.2 and world.items(DELETED):  # of an empty one no undo is kept
+        if chance.random() < 0.2 and world.broker.queues.find(DELETED) is not None:
             Admin(world).asks("DELETE", f"/api/queues/{DELETED}")
         elif world.items(queue := chance.choice(PURGED)):
             Admin(world).asks("POST", f"/api/queues/{queue}/purge")

@@ -663,3 +663,21 @@ def test_a_start_that_is_cut_off_leaves_no_torn_copy_of_an_undo() -> None:
             again = World("", torn.crash(Random(seed).randrange), world.now_ms + 2)
             settles(again)
             assert again.items() == [b"item 0"]
+
+
+@pytest.mark.parametrize("body", [{}, {"no_undo": True, "expected": 0}], ids=["with an undo", "at most none"])
+def test_a_delete_of_an_empty_queue_loses_nothing_that_an_undo_brings_meanwhile(body: dict[str, object]) -> None:
+    answers = set()
+    for steps in range(12):
+        world = filled(3)
+        asked(world, "POST", "/api/queues/q/purge")
+        Admin(world).asks("POST", "/api/undo/1")
+        for _ in range(steps):
+            if not world.items():
+                goes_on(world)
+        status, deleted = asked(world, "DELETE", "/api/queues/q", body)
+        answers.add((status, deleted.get("deleted")))
+        for each in asked(world, "GET", "/api/undo")[1]:
+            assert asked(world, "POST", f"/api/undo/{each['id']}")[0] == 200
+        assert world.items() == [b"item 0", b"item 1", b"item 2"], (steps, status, deleted)
+    assert answers == {(409, None) if body else (200, 3)}

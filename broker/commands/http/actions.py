@@ -700,13 +700,11 @@ def delete(exchange: Exchange, now_ms: int) -> None:
     if why := under_way(exchange, found):
         exchange.error(409, why)  # what it has set aside cannot be seen now, and would go without an undo
         return
-    undos, items = exchange.broker.undos, found.line.present
-    if not undos.is_on or body.no_undo or not items:
-        if body.expected is not None and items > body.expected:
-            # Only what would destroy more than was shown asks again.
-            exchange.error(409, f"{name} has {items} items now, not {body.expected}: nothing was deleted")
-        else:
-            _delete(exchange, Deleted(items), now_ms)
+    undos, deletions, items = exchange.broker.undos, exchange.broker.deletions, found.line.present
+    deletions.search(found, now_ms)
+    # A queue whose deletion must wait may get items until then: those of an undo, or what has expired in another one.
+    if not undos.is_on or body.no_undo or not (items or deletions.must_wait(found)):
+        _delete(exchange, Deleted(items), body.expected, now_ms)
         return
     if why := undos.refusal(found, items):
         exchange.error(409, why)
@@ -729,14 +727,18 @@ def delete(exchange: Exchange, now_ms: int) -> None:
     _answer_later(exchange, running, answer, now_ms)
 
 
-def _delete(exchange: Exchange, told: Deleted, now_ms: int) -> None:
+def _delete(exchange: Exchange, told: Deleted, items_max: int | None, now_ms: int) -> None:
+    """Delete a queue without an undo, unless it has more than `items_max` items when it goes: only what would destroy
+    more than was shown asks again.
+    """
+
     def then(was_there: bool, why: str) -> None:
         if why:
-            exchange.error(503, why)
+            exchange.error(503 if items_max is None else 409, why)
         else:
             exchange.json(told)
 
-    exchange.broker.deletions.delete(exchange.session, exchange.names[0], now_ms, then)
+    exchange.broker.deletions.delete(exchange.session, exchange.names[0], now_ms, then, items_max)
 
 
 def status(exchange: Exchange, now_ms: int) -> None:

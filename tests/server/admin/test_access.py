@@ -51,7 +51,7 @@ def test_who_has_not_said_who_it_is_hears_what_kind_of_thing_is_wrong_and_no_nam
         assert b"orders" not in reply.body and str(server.spool).encode() not in reply.body
     known = operator.ask("GET", "/health/ready", authorization=BEARER)
     for reply in (known, Operator(server.spool).ask("GET", "/health/ready")):
-        assert reply.status == 200 and b"orders paused" in reply.body and b"staniel resume orders" in reply.body
+        assert reply.status == 200 and b"orders is paused" in reply.body and b"staniel resume orders" in reply.body
 
 
 @pytest.mark.parametrize("waits", [False, True])

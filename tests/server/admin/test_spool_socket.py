@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -54,12 +55,11 @@ def impostor(spool: Path, *wrapper: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def open_path(tmp_path: Path) -> Path:
-    """A folder that every user may reach."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
-            folder.chmod(folder.stat().st_mode | 0o055)
-    return tmp_path
+def open_path() -> Iterator[Path]:
+    """A folder that every user may reach. Not one of pytest's: each run of pytest closes their parent to others."""
+    with TemporaryDirectory(prefix="staniel-test-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 def test_the_socket_is_found_by_the_spool_and_nothing_of_it_is_in_there(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_gets_are_paused_and_go_on(server: Server, opened: Opened, operator: Ope
     page.wait_for_selector("#paused:has-text('gets paused')")
     assert operator.get("/api/queues/q")["paused"] == "gets"
     page.goto(opened.url + "#/")
-    page.wait_for_selector(".health:has-text('q paused')")
+    page.wait_for_selector(".health:has-text('q is paused')")
     page.goto(opened.url + "#/queues/q")
     page.click("#pause:has-text('Resume')")
     page.wait_for_selector("#paused", state="detached")

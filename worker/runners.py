@@ -112,6 +112,16 @@ class ThreadRunner:
         """Do nothing."""
 
 
+class AsyncCall:
+    """A call of a coroutine function. `why`: why it is interrupted, or ""."""
+
+    __slots__ = ("future", "why")
+
+    def __init__(self) -> None:
+        self.future: Future[Outcome] | None = None
+        self.why = ""
+
+
 class AsyncRunner:
     """A runner on the event loop of the worker, of which each lane has a task. What is interrupted is cancelled; `run`
     returns when it has ended, which is later, or never.
@@ -120,26 +130,25 @@ class AsyncRunner:
     def __init__(self, function: Callable[[bytes], Awaitable[object]], portal: BlockingPortal) -> None:
         self._function = function
         self._portal = portal
-        self._future: Future[Outcome] | None = None
+        self._running_call: AsyncCall | None = None
         self._ended = threading.Event()
-        self._why = ""
 
     def run(self, data: bytes) -> Outcome:
         """Call the function, and wait for it."""
         self._ended.clear()
+        call = self._running_call = AsyncCall()
         try:
-            self._future = future = self._portal.start_task_soon(self._call, data)
-            outcome = future.result()
+            call.future = future = self._portal.start_task_soon(self._call, data)
+            if call.why:  # the function may begin, and be interrupted, before its future is known here
+                future.cancel()
+            return future.result()
         except CancelledError as error:
             self._ended.wait()
-            why, self._why = self._why, ""
-            return failure(error, why)
+            return failure(error, call.why)
         except Exception as error:  # there is no loop any more
             return failure(error)
         finally:
-            self._future = None
-        self._why = ""
-        return outcome
+            self._running_call = None
 
     async def _call(self, data: bytes) -> Outcome:
         """Call the function on the loop, which no exception but a cancellation may reach: it would end the loop, and
@@ -159,10 +168,11 @@ class AsyncRunner:
 
     def interrupt(self, why: str) -> None:
         """Cancel the function."""
-        future = self._future
-        if future is not None:
-            self._why = why
-            future.cancel()
+        call = self._running_call
+        if call is not None:
+            call.why = why
+            if call.future is not None:
+                call.future.cancel()
 
     def close(self) -> None:
         """Do nothing: the worker ends the loop."""

@@ -610,7 +610,7 @@ def test_a_password_is_not_compared_for_a_client_that_is_gone(is_there: bool) ->
 def test_a_login_that_a_server_has_read_late_is_no_late_login() -> None:
     told: list[str] = []
     hung_up: list[Any] = []
-    limits = SimpleNamespace(tell=lambda name, now_ms, client: told.append(name))
+    limits = SimpleNamespace(log_limit=lambda name, now_ms, client: told.append(name))
     timers = Timers()
     hub: Any = SimpleNamespace(
         broker=SimpleNamespace(timers=timers, limits=limits), is_postponed=lambda fd: fd == 2, hang_up=hung_up.append,

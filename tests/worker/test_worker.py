@@ -8,9 +8,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +21,7 @@ from staniel.worker import DeadLetter, Ending, GiveUp, Hooks, Mode, Server, Sett
 from staniel.worker import keeper as keeper_module
 from staniel.worker import worker as worker_module
 from staniel.worker.events import Log
+from staniel.worker.runners import AsyncRunner, Outcome
 from tests.client.fake_server import HANG_UP, playing
 from tests.client.fake_server import item as item_of
 from tests.support import process
@@ -374,6 +376,21 @@ def test_a_coroutine_that_ignores_its_cancellation_is_given_up(
         release.set()
     assert was_given_up and work.ending == Ending(0, 0, 1)
     assert drain(server.address, "jobs") == [b"a", b"b"]
+
+
+def test_a_coroutine_function_is_interrupted_that_has_begun_before_its_lane_knows_it() -> None:
+    class Quick:
+        """A loop on which the function begins, and is interrupted, before the lane's thread goes on."""
+
+        def start_task_soon(self, call: object, data: bytes) -> Future[Outcome]:
+            runner.interrupt("the worker stops")
+            runner._ended.set()  # the cancellation has ended it
+            return Future()
+
+    async def function(data: bytes) -> None: ...
+
+    runner = AsyncRunner(function, cast(Any, Quick()))
+    assert runner.run(b"a").reason.startswith("the worker stops\n")
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -6,7 +6,8 @@ leaves a mark, which lists the names and files in doubt, and the next one writes
 anew, and makes and removes names anew.
 
 The mark is a value of JSON a line: a path whose name is in doubt; {"file": a path whose bytes are}; {"gone": a path
-that a start is about to remove for good}; null, the list is complete; an array of paths, from earlier versions; and
+that a start is about to remove for good}; null, the list is complete; false, the mark begins here, and what stands
+before it is an earlier one; an array of paths, from earlier versions; and
 {"put": {a path: the temporary name of its new bytes}, "gone": [paths]}, what a start is about to rename and remove, all
 of it. Those paths are relative to the spool, because the next start acts on them whatever it calls the spool's folder.
 
@@ -39,7 +40,7 @@ ROOM_SHARE_OF_DISK = 128
 ROOM_SUFFIX = ".room"
 NUMBER = re.compile(r"~~([0-9]{1,19})$")  # of a temporary name
 
-Value = str | list[str] | dict[str, str | list[str] | dict[str, str]] | None
+Value = str | bool | list[str] | dict[str, str | list[str] | dict[str, str]] | None
 
 
 class SuspectPaths(Struct):
@@ -75,7 +76,8 @@ class FailedSyncMarker:
     """The marker of failed syncs, at `path`. `reserve`: a file that may be removed if there is no room for the mark.
     `folder`: the spool's.
 
-    While nothing is in doubt an empty file with room of its own, `path` with `.room`, waits to become the mark.
+    While nothing is in doubt a file with room of its own, `path` with `.room`, waits to become the mark. It is empty,
+    unless a power cut has taken back that it became the mark, and not what was written to it.
     """
 
     def __init__(self, fs: UnsyncedNames, path: str, reserve: str = "", folder: str = "") -> None:
@@ -101,6 +103,7 @@ class FailedSyncMarker:
         lines = _lines(*in_doubt, is_whole=self.is_complete)
         with suppress(OSError):
             if not self.exists:
+                lines.insert(0, False)
                 self._fs.rename(self._room, self._path)
         try:
             self._write(lines)
@@ -117,6 +120,8 @@ class FailedSyncMarker:
         self._has_room = False
         with suppress(OSError):
             size = min(ROOM_BYTES, self._fs.free_bytes(self._folder)[1] // ROOM_SHARE_OF_DISK)
+            if not self.exists and not is_missing(self._fs, self._room) and self._fs.size(self._room):
+                self._fs.truncate(self._room, 0)  # an earlier mark (see the class)
             self._fs.set_aside(self._path if self.exists else self._room, size)
             self._has_room = True
 
@@ -146,6 +151,8 @@ class FailedSyncMarker:
                 mark.is_torn = True
                 continue
             match value:
+                case False:
+                    mark = SuspectPaths()
                 case {"put": dict(puts), "gone": list(removals)} if all(map(NUMBER.search, puts.values())):
                     mark.puts = {self._within + path: self._within + temp for path, temp in puts.items()}
                     mark.removals = dict.fromkeys(self._within + path for path in removals)

@@ -8,7 +8,7 @@ from typing import Any
 
 from staniel.broker.recovery import set_aside
 from staniel.broker.streams import StreamQueues
-from staniel.journal.disk.failed_sync import FailedSyncMarker, RenewalGroup
+from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker, RenewalGroup
 from staniel.journal.disk.fs import FULL_ERRNOS, SyncFailed
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
 from staniel.journal.group_commit import GroupCommit
@@ -154,6 +154,19 @@ def mark_whole_too_early() -> Any:
         return record_failure
 
     return replaced(FailedSyncMarker, "record_failure", make)
+
+
+@mutant("a mark takes an earlier one that is left in its room for its beginning", "names-in-doubt")
+@contextmanager
+def old_mark_believed() -> Iterator[None]:
+    def truncate(right: Any) -> Any:
+        return lambda self, path, size: None if path.endswith(ROOM_SUFFIX) else right(self, path, size)
+
+    def write(right: Any) -> Any:
+        return lambda self, lines: right(self, [line for line in lines if line is not False])
+
+    with replaced(UnsyncedNames, "truncate", truncate), replaced(FailedSyncMarker, "_write", write):
+        yield
 
 
 @mutant("a torn mark forgets the names that archives have had before", "names-in-doubt")

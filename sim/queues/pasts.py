@@ -4,7 +4,7 @@ accident. It may be missing where the format has no place for it (libkestrel's);
 
 from __future__ import annotations
 
-from staniel.queues.item import is_remnant, item_with, past_bytes
+from staniel.queues.item import is_payload_gone, item_with, past_bytes
 from staniel.queues.past import Past, past_of
 from staniel.queues.queue import Queue
 from staniel.sim.queues.model import QueueModel, Record
@@ -51,7 +51,7 @@ def check_start(model: QueueModel, queue: Queue, stated: StatedPasts) -> None:
     items = [*(queue.open_reads[xid].item for xid in sorted(queue.open_reads)), *queue.line.walk()]
     for item in items:
         known = stated.get((queue.name, item.data), set())
-        if past_bytes(item) not in known and not is_remnant(item):
+        if past_bytes(item) not in known and not is_payload_gone(item):
             kind = Kind.INVENTED if past_bytes(item) else Kind.LOST
             had = [past_of(item_with(past, b"", 0, 0, 0)) for past in sorted(known)]
             why = f"{shown(item.data)} of {queue.name} has the past {past_of(item)} after a restart, and had {had}"

@@ -55,6 +55,7 @@ FROM = {
     "no room is kept for the mark of a failed sync": 462,
     "a mark counts as whole before the start has synced what a killed process left": 462,
     "a torn mark forgets the names that archives have had before": 462,
+    "a mark takes an earlier one that is left in its room for its beginning": 3003580,
     "a client that waits behind a delete is not told that it is done": 218,
     "a file that is complete stays in the redo log as it was": 95,
     "the redo log is not told what was synced before it knew the file": 1024,

@@ -49,6 +49,27 @@ def test_what_is_acknowledged_after_the_restart_survives_the_next_power_cut() ->
     assert world.crash(Crash.DROP).items() == [b"1", b"2", b"3"]
 
 
+def disk_with_an_old_list_in_the_room() -> Disk:
+    """A power cut has taken back that the room became the mark, and not what was written to it."""
+    disk = world_whose_sync_failed().disk.kill()
+    disk.rename(MARK, f"{MARK}.room")
+    return disk
+
+
+def test_a_mark_is_not_complete_because_an_earlier_one_in_its_room_was() -> None:
+    disk = disk_with_an_old_list_in_the_room()
+    assert b"null" in disk.read(f"{MARK}.room", 0, 1000)
+    marker = FailedSyncMarker(UnsyncedNames(disk), MARK)
+    marker.record_failure()  # before the start has synced what a killed process left
+    assert marker.read() == SuspectPaths()  # and torn: everything is in doubt
+
+
+def test_a_start_empties_the_room_for_a_mark() -> None:
+    disk = disk_with_an_old_list_in_the_room()
+    World("", disk)
+    assert disk.size(f"{MARK}.room") == 0 and disk.inode_at(f"{MARK}.room").reserved > 0
+
+
 def test_the_mark_is_gone_once_everything_has_been_written_anew() -> None:
     world = restarted(world_whose_sync_failed())
     assert not world.broker.spool.failed_sync.exists

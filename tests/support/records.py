@@ -129,8 +129,13 @@ class Scribe(Journal):
             if held:
                 taken = held[which % len(held)]
                 assert queue.confirm(taken) if verb == "confirm" else queue.abort(taken, now_ms)
+        elif verb == "take":
+            queue.remove_head(now_ms)
+        elif verb == "flush":
+            queue.flush()
         else:
-            getattr(queue, verb)(*(() if verb == "flush" else (now_ms,)))
+            assert verb == "open", verb
+            queue.open(now_ms)
 
     def state(self) -> tuple[list[Content], dict[int, Content]]:
         """What a reader must find."""

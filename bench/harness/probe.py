@@ -25,11 +25,12 @@ from staniel.bench.harness.process import child_setup
 CONNECTIONS = 10
 MORE_URGENT = -10  # on the core that it shares with the heavy client; only root may ask for that
 ANSWER_SECONDS_MAX = 60.0
+NONE = b"END\r\n"
 
 
 class Delays(Struct, frozen=True):
     """The delays of `requests` requests, in milliseconds, puts and gets in turn. `harm` is the failure, "" if there was
-    none.
+    none. `gone`: items that were not there any more, which is harm unless the heavy request removes them.
     """
 
     requests: int
@@ -38,6 +39,7 @@ class Delays(Struct, frozen=True):
     p999_ms: float
     max_ms: float
     harm: str = ""
+    gone: int = 0
 
 
 class Probe:
@@ -66,10 +68,10 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
-def delays(seconds: Sequence[float], harm: str = "") -> Delays:
+def delays(seconds: Sequence[float], harm: str = "", gone: int = 0) -> Delays:
     ms = sorted(1000 * one for one in seconds)
     p50_ms, p99_ms, p999_ms, max_ms = (round(percentile(ms, share), 3) for share in (0.5, 0.99, 0.999, 1.0))
-    return Delays(len(ms), p50_ms, p99_ms, p999_ms, max_ms, harm)
+    return Delays(len(ms), p50_ms, p99_ms, p999_ms, max_ms, harm, gone)
 
 
 class Asker:
@@ -82,6 +84,7 @@ class Asker:
         self._number = 0
         self._wanted = self._heard = b""
         self._due = 0.0
+        self.gone = 0
 
     def ask(self, due: float) -> None:
         data = b"small %08d" % (self._number // 2)
@@ -99,6 +102,9 @@ class Asker:
         """Return the seconds since the request was due, None while the reply is incomplete. Raises Wrong."""
         more = self.sock.recv(4096)
         self._heard += more
+        if self._heard == NONE and self._wanted.endswith(NONE):
+            self.gone += 1
+            return time.monotonic() - self._due
         if more and len(self._heard) < len(self._wanted):
             return None
         if self._heard != self._wanted:
@@ -147,7 +153,8 @@ def measure(port: int, queue: str, rate: int, connections: int) -> Delays:
     for asker in askers:
         if asker.has_item:
             take_back(asker)
-    return delays(seconds)
+    gone = sum([asker.gone for asker in askers])
+    return delays(seconds, f"{gone} items were not there any more" if gone else "", gone)
 
 
 def take_back(asker: Asker) -> None:

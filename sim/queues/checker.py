@@ -195,7 +195,7 @@ class Checker:
     def _moved(self, target: QueueModel, copy: Record) -> None:
         """Find the item that `copy`, which was not put, was moved from. It is in a queue that sends to `target`."""
         may_be: Record | None = None
-        came_from, best = target, (False, False)
+        came_from, best = target, (False, False, False)
         equal: list[Record] = []
         for source in self.models.values():
             source.note_settings()
@@ -208,7 +208,7 @@ class Checker:
                     continue
                 # If several queues have that item, it left the one in which it is open and no client has it; if one
                 # queue has it twice, its past tells.
-                rank = id(record) in sent, may_be_copy(record, copy)
+                rank = id(record) in sent, may_be_copy(record, copy), record.past == copy.past
                 equal = [*equal, record] if rank == best else [record] if rank > best else equal
                 if may_be is None or rank > best or (rank == best and rank[0]):
                     may_be, came_from, best = record, source, rank
@@ -383,10 +383,11 @@ class Checker:
             reading.holder = client
             client.held.setdefault(name, deque()).append(reading)
         else:
-            taken = next((each for each in self.taken.get(name, ()) if each.record.data == data), None)
-            if taken is None:
+            removed = [each for each in self.taken.get(name, ()) if each.record.data == data]
+            if not removed:
                 raise self._not_his(name, data)
-            self.taken[name].remove(taken)
+            # One that is excused was removed for a client that has left since.
+            self.taken[name].remove(min(removed, key=lambda each: each.is_excused))
 
     def _end_before_open(self, client: CheckedClient, request: Request, name: str) -> None:
         if request.count:  # not the first item of this answer

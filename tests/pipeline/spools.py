@@ -10,7 +10,7 @@ from staniel.journal.kestrel.replay import Replay
 from staniel.queues.config import JournalDialect
 from tests.support.records import NOW_MS, Scribe, feed
 
-STEP_WEIGHTS = {"add": 10, "take": 3, "open": 5, "confirm": 4, "abort": 2}
+STEP_WEIGHTS = {"add": 10, "remove_head": 3, "open": 5, "confirm": 4, "abort": 2}
 
 
 def history(seed: int, steps: int, dialect: JournalDialect = JournalDialect.DOCUMENTS, size: int = 40) -> Scribe:

@@ -129,7 +129,7 @@ class Scribe(Journal):
             if held:
                 taken = held[which % len(held)]
                 assert queue.confirm(taken) if verb == "confirm" else queue.abort(taken, now_ms)
-        elif verb == "take":
+        elif verb == "remove_head":
             queue.remove_head(now_ms)
         elif verb == "flush":
             queue.flush()

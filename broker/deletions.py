@@ -128,6 +128,7 @@ class Deletions:
         for queue in due:
             asked = self.postponed.pop(queue)
             refusals = [too_many(queue, each.items_max) for each in asked]
+            # "" is the least: one client whose limit is kept is enough for the queue to go.
             sessions, batch, why = [each.session for each in asked], 0, min(refusals, default="")
             try:
                 if not why:

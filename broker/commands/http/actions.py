@@ -23,6 +23,7 @@ from staniel.broker.commands.http.exchange import BadBody, Exchange
 from staniel.broker.commands.http.queries import find, find_operation
 from staniel.broker.commands.monitor import confirm
 from staniel.broker.config.load import ReloadError
+from staniel.broker.deletions import too_many
 from staniel.broker.operations import changes, payloads
 from staniel.broker.operations.browse import as_text
 from staniel.broker.operations.move import RunningMove, move_error
@@ -704,7 +705,7 @@ def delete(exchange: Exchange, now_ms: int) -> None:
     deletions.search(found, now_ms)
     # A queue whose deletion must wait may get items until then: those of an undo, or what has expired in another one.
     if not undos.is_on or body.no_undo or not (items or deletions.must_wait(found)):
-        _delete(exchange, Deleted(items), body.expected, now_ms)
+        _delete(exchange, found, Deleted(items), body.expected, now_ms)
         return
     if why := undos.refusal(found, items):
         exchange.error(409, why)
@@ -727,14 +728,14 @@ def delete(exchange: Exchange, now_ms: int) -> None:
     _answer_later(exchange, running, answer, now_ms)
 
 
-def _delete(exchange: Exchange, told: Deleted, items_max: int | None, now_ms: int) -> None:
-    """Delete a queue without an undo, unless it has more than `items_max` items when it goes: only what would destroy
+def _delete(exchange: Exchange, queue: Queue, told: Deleted, items_max: int | None, now_ms: int) -> None:
+    """Delete `queue` without an undo, unless it has more than `items_max` items when it goes: only what would destroy
     more than was shown asks again.
     """
 
     def then(was_there: bool, why: str) -> None:
         if why:
-            exchange.error(503 if items_max is None else 409, why)
+            exchange.error(409 if too_many(queue, items_max) else 503, why)
         else:
             exchange.json(told)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,18 @@ PATIENT = SMALL + IMPATIENT
 def journal_bytes(world: SlowWorld, name: str = "q") -> int:
     log = queue_of(world, name).journal
     return log.archived_bytes + log.current_bytes  # type: ignore[attr-defined, no-any-return]
+
+
+def installing(world: SlowWorld) -> list[Any]:
+    """The tasks that are handed out, once the installation of a pack is among them."""
+    tasks = world.start_tasks()
+    while not any(isinstance(task, InstallPack) for task in tasks):
+        for task in tasks:
+            world.finish_task(task)
+        world.turn()
+        world.sync()
+        tasks = world.start_tasks()
+    return tasks
 
 
 def half_read(config: str = SMALL) -> SlowWorld:
@@ -325,13 +338,7 @@ def test_nothing_changes_the_files_of_a_pack_that_has_stopped_half_way_into_its_
 ) -> None:
     """A stop writes an empty queue's journal anew, and a deletion removes the files that it knows."""
     world = half_read()
-    tasks = world.start_tasks()
-    while not any(isinstance(task, InstallPack) for task in tasks):
-        for task in tasks:
-            world.finish_task(task)
-        world.turn()
-        world.sync()
-        tasks = world.start_tasks()
+    tasks = installing(world)
     world.clients[0].hangs_up()
     client = world.client()
     while len(queue_of(world).line):
@@ -422,13 +429,7 @@ def test_a_stop_that_waits_for_a_pack_reports_what_the_pack_could_not_read() -> 
     last = log.segments.sealed[9]
     packs.want(log, last, world.now_ms)
     world.disk._inode(f"s/{last.name}").data[0] = 0xFF
-    tasks = world.start_tasks()
-    while not any(isinstance(task, InstallPack) for task in tasks):
-        for task in tasks:
-            world.finish_task(task)
-        world.turn()
-        world.sync()
-        tasks = world.start_tasks()
+    installing(world)
     assert "journal.unreadable_items" not in world.events
     world.broker.shutdown(world.now_ms)
     assert not world.disk.inode_at(f"s/{last.name}") or world.disk._inode(f"s/{last.name}").data[0] != 0xFF

@@ -1,7 +1,7 @@
 """A server without its sockets: sessions, the effects of their requests, timers, transfers between queues, recovery,
-statistics. The rooms: commands/ (the effect of each request), operations/ (what operators can ask for), selection/
-(which items an operation is about), page/ (the operators' page), config/ (the configuration file), maintenance/
-(packing, read-ahead, sidecars, memory). Everything is synchronous and deterministic: time is an argument, the disk is
-an `Fs`, and the driver of the broker (server/ or sim/) runs the syncs and tasks that the broker hands out. No sockets,
-threads or clocks may enter.
+statistics. The rooms: commands/ (the effect of each request), operations/ (long work on queues that operators ask
+for), selection/ (which items an operation is about), admin/ (what operators see: HTTP, the page, metrics, health),
+config/ (the configuration file), maintenance/ (packing, read-ahead, sidecars, memory). Everything is synchronous
+and deterministic: time is an argument, the disk is an `Fs`, and the driver of the broker (server/ or sim/) runs the
+syncs and tasks that the broker hands out. No sockets, threads or clocks may enter.
 """

@@ -13,22 +13,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from staniel.broker.access import puts_are_refused
+from staniel.broker.admin.health_log import logged_watch
+from staniel.broker.admin.last_backup import LastBackup
+from staniel.broker.admin.process import ProcessFigures, no_figures
 from staniel.broker.config.addresses import TcpAddress
 from staniel.broker.config.load import Config, ConfigError, ReloadError, check_admin
 from staniel.broker.counters import ServerCounters
-from staniel.broker.deletions import Deletions, Undeleted
 from staniel.broker.events import CLIENT_EVENTS_MAX, DamageWatch, EventSink, Level, RateLimitedSink, discard
 from staniel.broker.latencies import Latencies
 from staniel.broker.leases import Lease, Leases
 from staniel.broker.limits_reached import LimitsReached
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Audit
-from staniel.broker.operations.health_log import logged_watch
-from staniel.broker.operations.last_backup import LastBackup
-from staniel.broker.operations.process import ProcessFigures, no_figures
+from staniel.broker.operations.deletions import Deletions, Undeleted
+from staniel.broker.operations.pauses import Pauses
 from staniel.broker.operations.running import Operations
 from staniel.broker.operations.undo import Undos
-from staniel.broker.pauses import Pauses
 from staniel.broker.recovery import retry_unreadable
 from staniel.broker.reloads import RunningReload
 from staniel.broker.rights import STRANGER, Rights
@@ -58,10 +58,10 @@ from staniel.queues.queue import Ended, Queue
 from staniel.queues.registry import Queues, Refused
 
 if TYPE_CHECKING:
-    from staniel.broker.admin_access import AdminAccess
+    from staniel.broker.admin.access import AdminAccess
+    from staniel.broker.admin.sampler import Sampler
     from staniel.broker.jobs import JobService
     from staniel.broker.operations.backup import BackupHold
-    from staniel.broker.operations.sampler import Sampler
     from staniel.queues.jobs.job import Job
 
 BALLAST_RETRY_MS = 1000
@@ -214,7 +214,7 @@ class Broker:
         first call.
         """
         if self._sampler is None:
-            from staniel.broker.operations.sampler import Sampler  # a server without an admin listener needs no sampler
+            from staniel.broker.admin.sampler import Sampler  # a server without an admin listener needs no sampler
 
             self._sampler = Sampler(self, now_ms)
         return self._sampler
@@ -806,7 +806,7 @@ def admin_access(config: Config, fs: Fs) -> AdminAccess | None:
     """Return the guard of the admin listener over TCP; None: it has no such address. Raises ConfigError."""
     if not any(isinstance(address, TcpAddress) for address in config.all_addresses("admin")):
         return None
-    from staniel.broker.admin_access import AdminAccess  # loads OpenSSL
+    from staniel.broker.admin.access import AdminAccess  # loads OpenSSL
 
     return AdminAccess(config, fs)
 

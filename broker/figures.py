@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from staniel.broker.access import why_unreadable
-from staniel.broker.operations.held_reads import HeldByReads, held_files
-from staniel.broker.operations.reasons import ReasonName
+from staniel.broker.admin.held_reads import HeldByReads, held_files
+from staniel.broker.admin.reasons import ReasonName
 from staniel.journal.journals import append_log, primary_log, removal_log, total_bytes
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.writer import StreamWriter

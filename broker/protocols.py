@@ -74,7 +74,7 @@ def http(*, loads: bool = False) -> ProtocolSpec:
     handlers: dict[type, Callable[[Session, Any, int], None]] = {}
 
     def parser(limits: Limits) -> RequestParser:
-        from staniel.broker.commands.http import dispatch
+        from staniel.broker.admin.http import dispatch
         from staniel.protocol.http.parser import HttpParser
 
         handlers.update(dispatch.HANDLERS)

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from staniel.broker.access import puts_are_refused, why_unreadable
 from staniel.broker.events import Level
+from staniel.broker.operations.undo_recovery import UndoRecovery
 from staniel.broker.session import LAST_TIME, dead_letter
 from staniel.broker.status import ServerStatus
-from staniel.broker.undo_recovery import UndoRecovery
 from staniel.journal.disk.fs import UNKNOWN_BYTES
 from staniel.journal.disk.refusals import described, remedy_in_service
 from staniel.journal.errors import Damage

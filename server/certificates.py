@@ -10,11 +10,11 @@ from binascii import a2b_base64
 from calendar import timegm
 from datetime import UTC, datetime
 
+from staniel.broker.admin.health import CERTIFICATE_WARNING_MS
 from staniel.broker.config.load import Config
 from staniel.broker.config.schema import TlsSettings
 from staniel.broker.config.toml import ConfigError
 from staniel.broker.events import EventSink, Level
-from staniel.broker.operations.health import CERTIFICATE_WARNING_MS
 from staniel.server.clock import wall_ms
 from staniel.server.interfaces import Sock
 from staniel.server.tls_socket import TlsSocket, reason

@@ -6,7 +6,7 @@ import os
 import resource
 from time import time
 
-from staniel.broker.operations.process import ProcessFigures
+from staniel.broker.admin.process import ProcessFigures
 
 PAGE_BYTES = resource.getpagesize()
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

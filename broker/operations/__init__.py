@@ -1,7 +1,7 @@
-"""Operations on a running server, whichever interface asks: HTTP, the command line, memcache's commands.
+"""Operations on the queues of a running server for every interface: HTTP, the command line, memcache's commands.
 
-`views` are the replies as Structs, `browse` looks at items without taking them, `move` takes them to another queue,
-`changes` empties a queue, pauses it, gives back open reads, `health` says whether all is well and how to mend what is
-not, `metrics` is Prometheus' text; `sampler` looks at all queues in turn for pages and for `history`, `files` at a
-journal. Nothing here knows how a request came; long work is done in pieces, a piece a turn.
+`move`, `purge`, `redrive` and `deletions` do long work a slice a turn; `running` has the operations under way, `undo`
+and `moved_back` take one back, `resumption` continues them after a stop and `undo_recovery` after a crash. `changes`
+empties or pauses a queue and returns open reads, at once. `audit` logs who asked. Nothing here knows how a request
+came.
 """

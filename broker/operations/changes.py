@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from staniel.broker.figures import pause_name
-from staniel.broker.pauses import QueuePause
+from staniel.broker.operations.pauses import QueuePause
 from staniel.broker.session import ITEMS_AT_ONCE, Session
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue

@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from staniel.broker import access
-from staniel.broker.deletions import Undeleted
 from staniel.broker.events import Level
+from staniel.broker.operations.deletions import Undeleted
 from staniel.broker.operations.running import CANCELLED, CUT_OFF, LOOK_AGAIN_MS, Operation, Requester
 from staniel.broker.operations.transfer import Bound, ClientsBeside, noted_position
 from staniel.broker.selection.chosen import RETURNED_PER_TURN, Chosen, Head

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from staniel.broker.admin.views import by_the_wall
 from staniel.broker.events import Level
 from staniel.broker.operations.audit import Result
-from staniel.broker.operations.views import by_the_wall
 from staniel.broker.session import SUSPENDED, Session
 from staniel.queues.queue import Queue
 

@@ -17,7 +17,7 @@ from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
-    from staniel.broker.undo_recovery import UndoRecovery
+    from staniel.broker.operations.undo_recovery import UndoRecovery
 
 FILES_MAX = 1000
 TARGETS_MAX = 20

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from staniel.broker.admin.last_backup import BackupMade, path_in, write
 from staniel.broker.operations.backup import HeldFiles
-from staniel.broker.operations.last_backup import BackupMade, path_in, write
 from staniel.broker.version import VERSION
 from staniel.journal.copy_mark import UNFINISHED
 from staniel.journal.disk.fs import Locked

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from msgspec import structs
 
-from staniel.broker.operations.last_backup import BackupMade
+from staniel.broker.admin.last_backup import BackupMade
 from staniel.journal.disk.refusals import described, refused_tool
 from staniel.server.backup import check as checks
 from staniel.server.backup import store as stores

@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 import click
 from msgspec import Struct
 
+from staniel.broker.admin.browse import Matches
 from staniel.broker.figures import QueueSnapshot
-from staniel.broker.operations.browse import Matches
 from staniel.broker.operations.undo import UndoView
 from staniel.server.cli.admin_client import AdminError, Answer, Unreachable, queue_path
 from staniel.server.cli.following import carried_out, deleted, moved, purged, returned

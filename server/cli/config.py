@@ -12,7 +12,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from staniel.broker.admin_access import AdminAccess
+from staniel.broker.admin.access import AdminAccess
 from staniel.broker.config.addresses import TcpAddress, UnixAddress, format_address
 from staniel.broker.config.load import LISTENERS, Config, ConfigError, defaults, load
 from staniel.broker.config.schema import SECTIONS, UserSettings

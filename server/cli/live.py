@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
+from staniel.broker.admin.browse import BYTES_MAX, ItemView, Page, PastView
+from staniel.broker.admin.reasons import Health
+from staniel.broker.admin.views import ClientView, OpenReadView, ServerView
 from staniel.broker.config.values import DURATION_MS_MAX, parse_duration
 from staniel.broker.figures import QueueSnapshot
 from staniel.broker.operations.audit import KEPT, AuditEntry
-from staniel.broker.operations.browse import BYTES_MAX, ItemView, Page, PastView
-from staniel.broker.operations.reasons import Health
-from staniel.broker.operations.views import ClientView, OpenReadView, ServerView
 from staniel.queues.names import file_error
 from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.live_command import NOT_READY, Live, LiveCommand, complete_queue, confirm, convert

@@ -239,7 +239,7 @@ def _parse_url(url: str, ctx: click.Context) -> TcpAddress | TlsAddress:
 
 
 def _read_token(path: str) -> bytes:
-    from staniel.broker.admin_access import read_token
+    from staniel.broker.admin.access import read_token
     from staniel.broker.config.load import ConfigError
 
     try:

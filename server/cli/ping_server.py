@@ -11,9 +11,9 @@ import click
 from click.core import ParameterSource
 from msgspec import Struct
 
+from staniel.broker.admin.reasons import Health, ReasonName
+from staniel.broker.admin.views import ServerView
 from staniel.broker.config.addresses import TcpAddress, UnixAddress, format_address
-from staniel.broker.operations.reasons import Health, ReasonName
-from staniel.broker.operations.views import ServerView
 from staniel.server.cli.admin_client import (
     AdminClient,
     AdminError,

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from staniel.broker import protocols
-from staniel.broker.commands.http.events import EVENT_BYTES_MAX
+from staniel.broker.admin.http.events import EVENT_BYTES_MAX
 from staniel.broker.session import PULSE, SessionState
 from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync

@@ -10,9 +10,9 @@ from msgspec import structs
 
 from staniel.broker.operations.move import RunningMove
 from staniel.broker.operations.transfer import SliceUnderWay, TransferOperation
+from staniel.broker.operations.undo_recovery import UndoRecovery
 from staniel.broker.transfer_recovery import TransferRecovery
 from staniel.broker.transfers import Transfers
-from staniel.broker.undo_recovery import UndoRecovery
 from staniel.journal.undo_file import Kept
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 

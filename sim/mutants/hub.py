@@ -6,12 +6,12 @@ import select
 import ssl
 from typing import Any
 
+from staniel.broker.admin import sampler
+from staniel.broker.admin.http.events import PageEvents
+from staniel.broker.admin.http.exchange import Exchange
+from staniel.broker.admin.sampler import Sampler
 from staniel.broker.commands import batches
-from staniel.broker.commands.http.events import PageEvents
-from staniel.broker.commands.http.exchange import Exchange
-from staniel.broker.deletions import Deletions
-from staniel.broker.operations import sampler
-from staniel.broker.operations.sampler import Sampler
+from staniel.broker.operations.deletions import Deletions
 from staniel.broker.session import Session
 from staniel.broker.share import Share
 from staniel.journal.kestrel.log import Log

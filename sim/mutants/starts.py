@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from staniel.broker import undo_recovery
+from staniel.broker.operations import undo_recovery
 from staniel.journal.disk.fs import MISSING, Fs
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import install, search

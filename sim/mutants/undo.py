@@ -8,9 +8,9 @@ from typing import Any
 from staniel.broker.operations.moved_back import RunningReturn
 from staniel.broker.operations.purge import FileOperation, RunningUndo
 from staniel.broker.operations.transfer import SliceUnderWay, TransferOperation
+from staniel.broker.operations.undo_recovery import UndoRecovery
 from staniel.broker.selection.chosen import Chosen
 from staniel.broker.transfers import Transfers
-from staniel.broker.undo_recovery import UndoRecovery
 from staniel.journal.undo_file import AppendFrames, Returning
 from staniel.queues.item import Item
 from staniel.queues.queue import Queue

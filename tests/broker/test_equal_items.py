@@ -12,8 +12,8 @@ import pytest
 from staniel.broker.operations import moved_back, purge, transfer
 from staniel.broker.operations.purge import RunningUndo
 from staniel.broker.operations.undo import UndoRecord
+from staniel.broker.operations.undo_recovery import UndoRecovery
 from staniel.broker.transfers import Transfers
-from staniel.broker.undo_recovery import UndoRecovery
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.replay import Replay
@@ -24,7 +24,7 @@ from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
-from tests.broker.test_undo import Admin, asked, goes_on, settles
+from tests.broker.operations.test_undo import Admin, asked, goes_on, settles
 from tests.support.spool import new_disk, put_file
 
 PUT_MS = 1_000_000

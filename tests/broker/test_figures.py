@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from staniel.broker.admin.views import queue_view
 from staniel.broker.figures import BY_NAME, FIGURES, QueueLook, QueueRow, QueueSnapshot
-from staniel.broker.operations.views import queue_view
 from staniel.server.cli.top.model import COLUMNS, TopEvent, TopModel
 from tests.broker import figures_state
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from staniel.broker.operations import views
-from staniel.broker.operations.views import HeldView
+from staniel.broker.admin import views
+from staniel.broker.admin.views import HeldView
 from staniel.queues.queue import Queue
 from tests.support.world import World
 

@@ -19,7 +19,7 @@ from staniel.journal.redo.log import LogState
 from staniel.journal.spool import OWN_FILES
 from staniel.sim.disk.disk import Disk
 from staniel.sim.world import START_MS, end_operations
-from tests.broker.test_undo import Admin, asked
+from tests.broker.operations.test_undo import Admin, asked
 from tests.faults.rich import files
 from tests.support.job_world import job_id
 from tests.support.streams import asks, settle

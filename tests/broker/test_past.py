@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from staniel.broker.operations.browse import PastView, browse
+from staniel.broker.admin.browse import PastView, browse
 from staniel.journal.undo_file import UndoItem, read_items, slice_frame
 from staniel.queues.item import Item, item_with
 from staniel.queues.past import Past, Why, next_past, past_of
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import START_MS
-from tests.broker.test_undo import asked
+from tests.broker.operations.test_undo import asked
 from tests.support.world import World
 
 CONFIG = '[queues.q]\nmax_deliveries = 2\ndead_letter_queue = "dead"\n'

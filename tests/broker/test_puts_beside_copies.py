@@ -22,7 +22,7 @@ from staniel.journal.group_commit import Sync
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import START_MS, World
-from tests.broker.test_undo import Admin, asked, settles
+from tests.broker.operations.test_undo import Admin, asked, settles
 
 COUNT = 3
 LATER_MS = 3_600_000

@@ -11,7 +11,7 @@ from staniel.journal.spool import Spool
 from staniel.journal.tools.convert import Conversion
 from staniel.queues.config import Format
 from staniel.sim.disk.durable import Crash
-from tests.broker.test_undo import asked, settles
+from tests.broker.operations.test_undo import asked, settles
 from tests.support.world import Client, World
 
 DOCUMENT = Path(__file__).parent / "queue_rules.md"

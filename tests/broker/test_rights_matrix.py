@@ -17,8 +17,8 @@ from urllib.parse import quote
 import pytest
 
 from staniel.broker import protocols
+from staniel.broker.admin.http.routes import ROUTES
 from staniel.broker.commands import authorized
-from staniel.broker.commands.http.routes import ROUTES
 from staniel.broker.rights import STRANGER
 from staniel.broker.session import ProtocolSpec
 from staniel.protocol.limits import Limits

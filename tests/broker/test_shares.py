@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from staniel.broker.admin import watch
 from staniel.broker.commands.monitor import CONFIRMED_AT_ONCE
 from staniel.broker.leases import Leases
-from staniel.broker.operations import audit, watch
+from staniel.broker.operations import audit
 from staniel.broker.operations.audit import KEPT
 from staniel.broker.protocols import http, memcache, workq
 from staniel.broker.session import CLOSED, PARKED, ProtocolSpec
@@ -19,7 +20,7 @@ from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
 from staniel.sim.work_meter import WorkMeter
 from staniel.sim.world import Client
-from tests.broker.test_undo import asked, filled
+from tests.broker.operations.test_undo import asked, filled
 from tests.support.job_world import JobWorld, job_id
 
 LINES_MAX = 620  # a share is a hundred; the last piece of a step, such as all figures of a queue, may be longer

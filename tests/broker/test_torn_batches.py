@@ -10,7 +10,7 @@ from staniel.broker.operations.purge import ITEMS_PER_SLICE
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World, content
-from tests.broker.test_undo import Admin, filled, goes_on, settles
+from tests.broker.operations.test_undo import Admin, filled, goes_on, settles
 from tests.support.spool import content_of
 
 FLAGS = (1, 3, 2**31 - 1, 2**32 - 1)

@@ -22,6 +22,7 @@ from staniel.queues.transfer_recovery import set_aside_found
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import end_operations
+from tests.broker.operations.test_undo import asked
 from tests.broker.test_transfers import (
     DEAD,
     EXPIRING,
@@ -34,7 +35,6 @@ from tests.broker.test_transfers import (
     twins_expire,
     twins_move,
 )
-from tests.broker.test_undo import asked
 from tests.journal.test_renewal import addx, named, new_disk, put_file
 from tests.support.streams import asks, settle
 from tests.support.world import World, send_copies

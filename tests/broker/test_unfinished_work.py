@@ -15,7 +15,7 @@ from staniel.journal.undo_file import HOMEWARD_VERSION, Began, frame
 from staniel.queues.config import Format
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.world import START_MS, World, content
-from tests.broker.test_undo import asked, settles
+from tests.broker.operations.test_undo import asked, settles
 
 FORMATS = [Format.KESTREL, Format.LIBKESTREL]
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from staniel.broker import protocols
-from staniel.broker.operations.health import health
-from staniel.broker.operations.reasons import ReasonName
+from staniel.broker.admin.health import health
+from staniel.broker.admin.reasons import ReasonName
 from staniel.broker.wall_clock import APART_MS, ClockReading
 from staniel.protocol.workq.fields import show_time
 from staniel.queues.jobs.times import NS_A_MS
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import START_MS
-from tests.broker.test_undo import asked
+from tests.broker.operations.test_undo import asked
 from tests.support.job_world import job_id
 from tests.support.world import Client, World
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from staniel.broker.operations.reasons import ReasonName
+from staniel.broker.admin.reasons import ReasonName
 from tests.support.certificates import Authority
 from tests.support.process import running
 from tests.support.wire import Wire, stats

@@ -19,7 +19,7 @@ from staniel.journal.tools.verify import inspect
 from staniel.server.backup.manifest import BackupError, decode, encode
 from staniel.sim.disk.disk import Disk
 from staniel.sim.world import World
-from tests.broker.test_undo import asked
+from tests.broker.operations.test_undo import asked
 from tests.faults import rich
 from tests.fuzz.sessions import LOG, WORKQ, new_disk
 

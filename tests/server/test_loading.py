@@ -108,4 +108,4 @@ def test_a_server_that_operators_ask_over_the_network_has_loaded_what_answers_th
     with running(tmp_path, config="admin.port = 0\n", wrapper=WRAPPER) as server:
         server.stop()
         loaded = server.stderr.split("loaded: ")[1].split()
-        assert {"h11", "staniel.broker.commands.http.dispatch"} <= set(loaded)
+        assert {"h11", "staniel.broker.admin.http.dispatch"} <= set(loaded)

@@ -11,14 +11,14 @@ from typing import Any, NoReturn
 import pytest
 
 from staniel.broker import protocols, stats
-from staniel.broker.commands.http import dispatch, rights
-from staniel.broker.commands.http.events import PageEvents
-from staniel.broker.commands.http.exchange import Exchange
-from staniel.broker.commands.http.routes import ROUTES, Route
+from staniel.broker.admin import metrics, views
+from staniel.broker.admin.http import dispatch, rights
+from staniel.broker.admin.http.events import PageEvents
+from staniel.broker.admin.http.exchange import Exchange
+from staniel.broker.admin.http.routes import ROUTES, Route
+from staniel.broker.admin.sampler import Sampler
 from staniel.broker.config.load import Config
 from staniel.broker.events import Level
-from staniel.broker.operations import metrics, views
-from staniel.broker.operations.sampler import Sampler
 from staniel.server.machine import ListeningSocket
 from tests.server.test_hub import Served
 from tests.support.wire import Wire

@@ -10,8 +10,8 @@ from datetime import datetime
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from staniel.broker.admin.reasons import Severity
 from staniel.broker.figures import QueueRow
-from staniel.broker.operations.reasons import Severity
 from staniel.server.cli.text import counted, human_duration, human_size, printable
 from staniel.server.cli.top.model import COLUMNS, Column, LinkState, TopModel, rate_text
 

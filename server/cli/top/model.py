@@ -9,10 +9,10 @@ from operator import attrgetter
 import msgspec
 from msgspec import Struct
 
+from staniel.broker.admin.reasons import Health
+from staniel.broker.admin.sampler import DiskView, LoadView, QueueSums
+from staniel.broker.admin.views import ServerView
 from staniel.broker.figures import QueueRow
-from staniel.broker.operations.reasons import Health
-from staniel.broker.operations.sampler import DiskView, LoadView, QueueSums
-from staniel.broker.operations.views import ServerView
 from staniel.server.cli.text import human_duration, human_size, printable
 
 ROW_FIELDS = QueueRow.__struct_fields__

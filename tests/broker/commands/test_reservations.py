@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from staniel.broker import protocols
-from staniel.broker.commands.http.reservations import TOKENS_MAX
+from staniel.broker.admin.http.reservations import TOKENS_MAX
 from staniel.sim.disk.durable import Crash
 from tests.support.world import Client, World
 

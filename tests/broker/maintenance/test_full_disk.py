@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from staniel.broker.access import NO_INODES, puts_are_refused
-from staniel.broker.operations.health import health
-from staniel.broker.operations.reasons import ReasonName
+from staniel.broker.admin.health import health
+from staniel.broker.admin.reasons import ReasonName
 from staniel.journal.disk.fs import UNKNOWN_INODES
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash

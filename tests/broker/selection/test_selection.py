@@ -17,7 +17,7 @@ from staniel.broker.selection.where import Candidate, parse
 from staniel.server.cli.following import progress_text
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import World
-from tests.broker.test_undo import Admin, asked, filled, goes_on, settles, takes_turn
+from tests.broker.operations.test_undo import Admin, asked, filled, goes_on, settles, takes_turn
 
 CONFIGS = ["", 'default.journal_format = "libkestrel"', "default.keep_journal = false"]
 DURABLE = CONFIGS[:2]

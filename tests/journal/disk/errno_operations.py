@@ -17,7 +17,7 @@ from staniel.journal.disk.fs import JournalFailure
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import START_MS, Client, World
-from tests.broker.test_undo import Admin, goes_on
+from tests.broker.operations.test_undo import Admin, goes_on
 from tests.support.job_world import job_id
 
 TURNS_MAX = 160

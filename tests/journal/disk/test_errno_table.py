@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from staniel.broker import undo_recovery
+from staniel.broker.operations import undo_recovery
 from staniel.broker.operations.purge import FileOperation
-from staniel.broker.undo_recovery import UndoRecovery
+from staniel.broker.operations.undo_recovery import UndoRecovery
 from staniel.journal.disk.unsynced_names import NamedFile
 from staniel.journal.group_commit import GroupCommit
 from staniel.journal.spool import Spool, SpoolError

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from staniel.broker.operations.health import health
+from staniel.broker.admin.health import health
 from staniel.journal.disk.fs import BROKEN_ERRNOS, JournalFailure
 from tests.support.streams import asks
 from tests.support.world import World

@@ -13,7 +13,7 @@ from staniel.queues.config import Format, JournalDialect
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Crash
-from tests.broker.test_undo import Admin, asked, filled
+from tests.broker.operations.test_undo import Admin, asked, filled
 from tests.support.spool import crashes, new_disk, put_file
 from tests.support.world import START_MS, World
 

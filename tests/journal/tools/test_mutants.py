@@ -15,7 +15,7 @@ import pytest
 
 from staniel.broker.operations.move import RunningMove
 from staniel.broker.operations.transfer import TransferOperation
-from staniel.broker.undo_recovery import UndoRecovery
+from staniel.broker.operations.undo_recovery import UndoRecovery
 from staniel.journal import spool_listing
 from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.tools import convert, repair, unfinished

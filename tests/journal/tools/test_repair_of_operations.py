@@ -10,7 +10,7 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.tools.repair import Repair
 from staniel.sim.disk.disk import Disk
 from staniel.sim.world import end_operations
-from tests.broker.test_undo import Admin, asked, filled
+from tests.broker.operations.test_undo import Admin, asked, filled
 from tests.faults.rich import files
 from tests.support.world import START_MS, World
 

@@ -407,7 +407,7 @@ def test_a_phone_shows_it_within_its_width_and_controls_have_names(browser: Any,
 
 
 def test_the_files_of_the_page_are_what_the_page_asks_for(operator: Operator) -> None:
-    from staniel.broker.commands.http.page import FILES
+    from staniel.broker.admin.http.page import FILES
 
     html = operator.ask("GET", "/")
     asked = set(re.findall(r'"/page/([^"]+)"', html.body.decode()))

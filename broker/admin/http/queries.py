@@ -1,0 +1,268 @@
+"""Handlers of GET: views of the server, which change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from msgspec import structs
+
+from staniel.broker.admin import browse, metrics, payloads, views
+from staniel.broker.admin.files import journal_view
+from staniel.broker.admin.health import for_strangers, health
+from staniel.broker.admin.history import SPANS
+from staniel.broker.admin.history import view as history_view
+from staniel.broker.admin.http.events import PageEvents
+from staniel.broker.admin.http.exchange import BadBody, Exchange
+from staniel.broker.commands.batches import BatchCommand, PieceCommand
+from staniel.broker.operations.audit import KEPT
+from staniel.broker.operations.running import Operation
+from staniel.broker.rights import Role
+from staniel.protocol.http import replies
+from staniel.queues.queue import Queue
+
+VIEWS_PER_TURN = 50  # 1 ms
+METRICS_PER_TURN = 128  # 1 ms
+RANKED_PER_TURN = 2_000  # 1 ms
+READS_MAX = 1000
+LIMIT_DEFAULT = 20
+AUDIT_DEFAULT = 100
+
+
+def live(exchange: Exchange, now_ms: int) -> None:
+    """Reply that the server is alive."""
+    exchange.json({"status": "ok"})
+
+
+def ready(exchange: Exchange, now_ms: int) -> None:
+    """Reply with everything that is wrong, to clients that may look at all queues; to others with the kinds of trouble.
+    503 tells a load balancer to send no client: the reply is 200 where consumers can still drain the server; `for=puts`
+    is strict.
+    """
+    wanted = exchange.request.query.get("for", "gets")
+    if wanted not in ("gets", "puts"):
+        raise BadBody("for is gets or puts")
+    found, rights = health(exchange.broker, now_ms), exchange.rights
+    is_ready = found.ready_for_puts if wanted == "puts" else found.ready
+    if rights is not None and rights.refusal_to_look():
+        found = for_strangers(found)
+    exchange.json(found, 200 if is_ready else 503)
+
+
+def server(exchange: Exchange, now_ms: int) -> None:
+    exchange.json(views.server_view(exchange.broker, now_ms))
+
+
+def queues(exchange: Exchange, now_ms: int) -> None:
+    """Reply with all queues by name, as an array, in pieces. `prefix`: only names that begin so."""
+    broker = exchange.broker
+    prefix = exchange.request.query.get("prefix", "")
+    names = sorted(name for name in broker.queues.by_name if name.startswith(prefix))
+    before = [b"["]
+
+    def show(name: str, now_ms: int) -> bool:
+        queue = broker.queues.find(name)
+        if queue is not None:  # the queue may have been deleted since
+            exchange.session.depend_on(queue)
+            exchange.add(before[0] + replies.encode(views.queue_view(broker, queue, now_ms)))
+            before[0] = b",\n"
+        return True
+
+    def finish() -> None:
+        exchange.add(b"[]\n" if before[0] == b"[" else b"]\n")
+        exchange.end()
+
+    exchange.begin_pieces(replies.JSON)
+    BatchCommand(exchange.session, names, show, finish, VIEWS_PER_TURN, exchange.fail).visit_some(now_ms)
+
+
+def queue(exchange: Exchange, now_ms: int) -> None:
+    found = find(exchange)
+    if found is not None:
+        exchange.json(views.queue_view(exchange.broker, found, now_ms))
+
+
+def items(exchange: Exchange, now_ms: int) -> None:
+    """Reply with a page of a queue's items, the head first; nothing is taken."""
+    found = find(exchange)
+    if found is None:
+        return
+    offset = exchange.number("offset", 0, 1 << 62)
+    limit = exchange.number("limit", LIMIT_DEFAULT, browse.LIMIT_MAX)
+    preview_bytes = exchange.number("bytes", browse.PREVIEW_BYTES, browse.BYTES_MAX)
+    try:
+        page = browse.browse(found, now_ms, offset, limit, preview_bytes)
+    except OSError as error:
+        exchange.error(503, f"the journal of {found.name} cannot be read: {error.strerror}")
+        return
+    if sum([len(item.data) for item in page.items]) <= payloads.LONG_BYTES:
+        exchange.json(page)
+        return
+    exchange.begin_pieces(replies.JSON)
+    exchange.add_each(_page_in_pieces(page))
+
+
+def _page_in_pieces(page: browse.Page) -> Iterator[bytes]:
+    """Yield the page as JSON in pieces: `items` are its last member, `data` and `is_cut` those of an item."""
+    yield replies.encode(structs.replace(page, items=[])).removesuffix(b"]}")
+    for at, item in enumerate(page.items):
+        before, data, behind = replies.encode(structs.replace(item, data="")).partition(b'"data":"')
+        yield b"," * (at > 0) + before + data
+        yield from payloads.text_in_pieces(item.data)
+        yield behind
+    yield b"]}\n"
+
+
+def open_reads(exchange: Exchange, now_ms: int) -> None:
+    found = find(exchange)
+    if found is not None:
+        offset, limit = exchange.number("offset", 0, 1 << 62), exchange.number("limit", READS_MAX, READS_MAX)
+        holders: dict[int, str] = {}
+
+        def show(now_ms: int) -> None:
+            exchange.json(views.open_reads(exchange.broker, found, now_ms, offset, limit, holders))
+
+        search = views.find_holders(exchange.broker, found, holders)
+        PieceCommand(exchange.session, search, show, exchange.fail).make_some(now_ms)
+
+
+def waiters(exchange: Exchange, now_ms: int) -> None:
+    found = find(exchange)
+    if found is not None:
+        offset, limit = exchange.number("offset", 0, 1 << 62), exchange.number("limit", READS_MAX, READS_MAX)
+        exchange.json(views.waiters(found, offset, limit))
+
+
+def queue_config(exchange: Exchange, now_ms: int) -> None:
+    """Reply with the resolved settings of any name, under the keys of the file; sizes in bytes, durations in ms, "none"
+    where there is no limit.
+    """
+    exchange.json(dict(exchange.broker.config.worded(exchange.names[0])))
+
+
+def history(exchange: Exchange, now_ms: int) -> None:
+    """Reply with a queue's history of the last ten minutes, or hour, or day."""
+    span = exchange.request.query.get("span", "10m")
+    if span not in SPANS:
+        raise BadBody(f"span is one of {', '.join(SPANS)}")
+    found = find(exchange)
+    if found is not None:
+        broker = exchange.broker
+        row = broker.sampler(now_ms).rows.get(found.name)
+        view = history_view(found.name, row.ring if row is not None else None, span)
+        exchange.json(views.by_the_wall(view, broker.calendar.ahead_ms))
+
+
+def history_of_all(exchange: Exchange, now_ms: int) -> None:
+    """Reply with the history of all queues together."""
+    span = exchange.request.query.get("span", "10m")
+    if span not in SPANS:
+        raise BadBody(f"span is one of {', '.join(SPANS)}")
+    broker = exchange.broker
+    exchange.json(views.by_the_wall(history_view("", broker.sampler(now_ms).ring, span), broker.calendar.ahead_ms))
+
+
+def journal(exchange: Exchange, now_ms: int) -> None:
+    """Reply with the files of a queue's journal."""
+    found = find(exchange)
+    if found is not None:
+        exchange.json(journal_view(exchange.broker, found))
+
+
+def jobs(exchange: Exchange, now_ms: int) -> None:
+    limit = exchange.number("limit", READS_MAX, READS_MAX)
+    exchange.json(views.jobs(exchange.broker, exchange.number("offset", 0, 1 << 62), limit))
+
+
+def events(exchange: Exchange, now_ms: int) -> None:
+    """Begin the stream of events for a page."""
+    PageEvents(exchange, now_ms).begin_stream(now_ms)
+
+
+def clients(exchange: Exchange, now_ms: int) -> None:
+    limit = exchange.number("limit", READS_MAX, READS_MAX)
+    offset = exchange.number("offset", 0, 1 << 62)
+    exchange.json(list(islice(views.clients(exchange.broker, offset, limit), limit)))
+
+
+def audit(exchange: Exchange, now_ms: int) -> None:
+    limit = exchange.number("limit", AUDIT_DEFAULT, KEPT)
+    exchange.json(exchange.broker.audit.newest(exchange.number("offset", 0, 1 << 62), limit))
+
+
+def undos(exchange: Exchange, now_ms: int) -> None:
+    exchange.json(exchange.broker.undos.views(now_ms))
+
+
+def operations(exchange: Exchange, now_ms: int) -> None:
+    exchange.json(exchange.broker.operations.views(now_ms))
+
+
+def operation(exchange: Exchange, now_ms: int) -> None:
+    found = find_operation(exchange)
+    if found is not None:
+        exchange.json(found.view(now_ms))
+
+
+def prometheus(exchange: Exchange, now_ms: int) -> None:
+    """Reply with metrics. The format wants all samples of a metric together, so they are collected queue by queue, then
+    sent.
+    """
+    broker = exchange.broker
+    collected, named = metrics.QueueMetrics(), metrics.NamedQueues(len(broker.queues))
+
+    def look(found: Queue, now_ms: int) -> bool:
+        values = metrics.queue_samples(broker, found, now_ms)
+        if named.takes(found):
+            collected.add(found.name, values)
+        else:
+            collected.add_to_others(values)
+        return True
+
+    def send() -> None:
+        exchange.begin_pieces(metrics.CONTENT_TYPE)
+        exchange.add(metrics.server_metrics(views.server_view(broker, now_ms), health(broker, now_ms), broker))
+        exchange.add_each(iter(collected.families()))
+
+    collect = BatchCommand(exchange.session, broker.queues, look, send, METRICS_PER_TURN, exchange.fail)
+    if named.are_all:
+        collect.visit_some(now_ms)
+        return
+
+    def decide() -> None:
+        named.decide()
+        exchange.session.yield_turn(collect.visit_some)
+
+    ranking = BatchCommand(exchange.session, broker.queues, named.count_length, decide, RANKED_PER_TURN, exchange.fail)
+    ranking.visit_some(now_ms)
+
+
+def find_operation(exchange: Exchange) -> Operation | None:
+    """Return the operation that the path names; None after the client got an error."""
+    text = exchange.names[0]
+    is_number = text.isascii() and text.isdigit() and len(text) < 19
+    found = exchange.broker.operations.find(int(text)) if is_number else None
+    if found is None:
+        exchange.error(404, f"there is no operation {text}: `staniel operations` lists them")
+    elif exchange.rights is not None and (why := exchange.rights.refusal(Role.OPERATE, found.queue_name)):
+        exchange.forbid(why)
+        return None
+    return found
+
+
+def find(exchange: Exchange) -> Queue | None:
+    """Return the queue that the path names; None after the client got an error."""
+    name = exchange.names[0]
+    queues = exchange.broker.queues
+    found = queues.find(name)
+    if found is not None:
+        exchange.session.depend_on(found)  # wait until everything shown is durable
+        return found
+    exchange.session.batch = max(exchange.session.batch, queues.erased.get(name, 0))  # or until the deletion is durable
+    if why := queues.why_blocked(name):
+        exchange.error(503, why)
+    elif name in queues.aliases:
+        exchange.error(404, f"{name} is an alias of {', '.join(queues.aliases[name].targets)}")
+    else:
+        exchange.error(404, f"there is no queue {name}")
+    return None

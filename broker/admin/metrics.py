@@ -1,0 +1,285 @@
+"""The metrics in Prometheus' text format 0.0.4: the figures of `views` and the histograms, made in pieces.
+
+The label `queue` is bounded: beyond QUEUES_MAX queues the longest are named, and the others are added up under
+`queue=""`, so that nothing is missing from a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from staniel.broker.admin.health import queues_by_reason
+from staniel.broker.admin.process import ProcessFigures
+from staniel.broker.admin.reasons import Health, ReasonName
+from staniel.broker.admin.views import ServerView
+from staniel.broker.figures import METRIC_PREFIX, METRICS, QueueLook
+from staniel.broker.latencies import Histogram
+from staniel.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+QUEUES_MAX = 10_000
+LENGTH_BITS = 65
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class MetricKind(Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+_READS = tuple(figure.read for figure in METRICS)
+REASON_QUEUES_MAX = 1_000  # of one reason
+QUEUES_PER_PIECE = 1_000  # of one family: half a millisecond, of ages a whole one
+
+NOREPLY_ABOUT = "Requests with noreply that were refused: their clients do not know."
+CLOCK_ABOUT = "How far the wall clock was set on since the start; below 0: back."
+
+
+def _label(name: str) -> str:
+    if name.isascii() and name.isprintable() and "\\" not in name and '"' not in name:
+        return name
+    return name.encode("utf-8", "backslashreplace").decode().translate(_ESCAPES)
+
+
+def queue_samples(broker: Broker, queue: Queue, now_ms: int) -> tuple[float, ...]:
+    """Return the values of METRICS, in their order. A QueueSnapshot would take longer."""
+    look = QueueLook(queue, now_ms, broker.spool)
+    return tuple([read(look) for read in _READS])
+
+
+class QueueMetrics:
+    """A collector of samples, queue by queue, which returns them by family, as the format demands."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, tuple[float, ...]]] = []  # a label, the values of METRICS
+        self._others: list[float] | None = None
+
+    def add(self, name: str, values: tuple[float, ...]) -> None:
+        """Add a queue with a label of its own."""
+        self._rows.append((f'{{queue="{_label(name)}"}} ', values))
+
+    def add_to_others(self, values: tuple[float, ...]) -> None:
+        """Add a queue to those that share one label."""
+        others = self._others or [0] * len(METRICS)
+        for at, (figure, value) in enumerate(zip(METRICS, values, strict=True)):
+            others[at] = others[at] + value if figure.is_sum else max(others[at], value)
+        self._others = others
+
+    def families(self) -> Iterator[bytes]:
+        """Yield the text of each family, in pieces of a millisecond at most."""
+        rows = self._rows
+        for at, figure in enumerate(METRICS):
+            name = METRIC_PREFIX + figure.metric
+            text = _head(name, MetricKind.COUNTER if figure.is_counter else MetricKind.GAUGE, figure.help)
+            for begin in range(0, len(rows), QUEUES_PER_PIECE):
+                part = rows[begin : begin + QUEUES_PER_PIECE]
+                text += "".join([f"{name}{label}{values[at]}\n" for label, values in part])
+                if begin + QUEUES_PER_PIECE < len(rows):
+                    yield text.encode()
+                    text = ""
+            if self._others is not None:
+                text += f'{name}{{queue=""}} {self._others[at]}\n'
+            yield text.encode()
+
+
+class NamedQueues:
+    """The choice of the queues that get a label of their own: all, or QUEUES_MAX of them, the longest to a factor of
+    two. Call `count_length` for each queue, then `decide`, then `takes` once for each queue. Queues may change between
+    the calls.
+    """
+
+    def __init__(self, count: int) -> None:
+        """Begin the choice among `count` queues; if these are few, no queue needs a look."""
+        self.are_all = count <= QUEUES_MAX
+        self._by_bits = [0] * LENGTH_BITS
+        self._least_bits, self._of_least = 0, QUEUES_MAX
+        self._left = QUEUES_MAX
+
+    def count_length(self, queue: Queue, now_ms: int) -> bool:
+        self._by_bits[len(queue.line).bit_length()] += 1
+        return True
+
+    def decide(self) -> None:
+        """Find the number of bits at which the queues of that length and longer are too many, and the longer ones alone
+        are not.
+        """
+        left = QUEUES_MAX
+        for bits in reversed(range(LENGTH_BITS)):
+            if self._by_bits[bits] > left:
+                self._least_bits, self._of_least = bits, left
+                return
+            left -= self._by_bits[bits]
+
+    def takes(self, queue: Queue) -> bool:
+        if self.are_all:
+            return True
+        bits = len(queue.line).bit_length()
+        if bits < self._least_bits or not self._left:
+            return False
+        if bits == self._least_bits:
+            if not self._of_least:
+                return False
+            self._of_least -= 1
+        self._left -= 1
+        return True
+
+
+def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
+    """Return the server's own metrics."""
+    counters, group, logins = broker.counters, broker.group, broker.logins
+    free, total = broker.spool.fs.free_bytes(broker.spool.folder)
+    samples: list[tuple[str, MetricKind, str, float]] = [
+        *_of_upkeep(broker, view.now_ms),
+        ("staniel_up_seconds", MetricKind.GAUGE, "Time since the start.", view.uptime_ms / 1000),
+        (
+            "staniel_ready",
+            MetricKind.GAUGE,
+            "1 if consumers are served, 0 if /health/ready says why not.",
+            int(health.ready),
+        ),
+        (
+            "staniel_ready_for_puts",
+            MetricKind.GAUGE,
+            "1 if no request is refused, 0 if /health/ready?for=puts says which are.",
+            int(health.ready_for_puts),
+        ),
+        ("staniel_warnings", MetricKind.GAUGE, "Reasons that /health/ready lists.", len(health.reasons)),
+        ("staniel_connections", MetricKind.GAUGE, "Clients connected.", view.connections),
+        ("staniel_connections_total", MetricKind.COUNTER, "Clients since the start.", counters.total_connections),
+        ("staniel_queues", MetricKind.GAUGE, "Queues.", view.queues),
+        ("staniel_puts_total", MetricKind.COUNTER, "Put requests since the start.", counters.cmd_set),
+        ("staniel_gets_total", MetricKind.COUNTER, "Get requests since the start.", counters.cmd_get),
+        ("staniel_get_hits_total", MetricKind.COUNTER, "Gets that found an item.", counters.get_hits),
+        ("staniel_get_misses_total", MetricKind.COUNTER, "Gets that found none.", counters.get_misses),
+        ("staniel_read_bytes_total", MetricKind.COUNTER, "Bytes received from clients.", counters.bytes_read),
+        ("staniel_written_bytes_total", MetricKind.COUNTER, "Bytes sent to clients.", counters.bytes_written),
+        ("staniel_disk_free_bytes", MetricKind.GAUGE, "Free on the disk of the spool.", free),
+        ("staniel_disk_bytes", MetricKind.GAUGE, "Size of the disk of the spool.", total),
+        ("staniel_disk_full", MetricKind.GAUGE, "1 while puts are refused for want of space.", int(group.is_full)),
+        ("staniel_queues_blocked", MetricKind.GAUGE, "Queues whose files cannot be read.", len(broker.queues.blocked)),
+        ("staniel_queues_paused", MetricKind.GAUGE, "Queues of which gets or puts are paused.", len(broker.pauses)),
+        ("staniel_clock_apart_seconds", MetricKind.GAUGE, CLOCK_ABOUT, broker.wall.apart_ms // 1000),
+        ("staniel_logins_total", MetricKind.COUNTER, "Passwords that were right.", logins.succeeded),
+        ("staniel_logins_failed_total", MetricKind.COUNTER, "Passwords and tokens that were wrong.", logins.failed),
+        ("staniel_commands_refused_total", MetricKind.COUNTER, "Requests without the right to them.", logins.refused),
+    ]
+    text = [_head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
+    text += _reasons(health, broker)
+    text += _limits(broker)
+    text.append(_head("staniel_build_info", MetricKind.GAUGE, "The version and the build."))
+    text.append(f'staniel_build_info{{version="{view.version}",build="{view.build}"}} 1\n')
+    if broker.certificate_ends_ms is not None:
+        name = "staniel_certificate_expiry_timestamp_seconds"
+        about = "When the server's certificate expires, in seconds since 1970."
+        text.append(_head(name, MetricKind.GAUGE, about) + f"{name} {broker.certificate_ends_ms // 1000}\n")
+    text += [*_backup(broker.last_backup.age_ms(view.now_ms)), *_process(broker.process())]
+    if broker.serves_jobs:
+        text.append(
+            _head("staniel_jobs", MetricKind.GAUGE, "Jobs that the server knows.") + f"staniel_jobs {view.jobs}\n"
+        )
+    return "".join([*text, *_histograms(broker)]).encode()
+
+
+def _limits(broker: Broker) -> Iterator[str]:
+    limits = broker.limits
+    if limits.max_connections:
+        yield _head("staniel_connections_max", MetricKind.GAUGE, "Clients that may be connected at a time.")
+        yield f"staniel_connections_max {limits.max_connections}\n"
+    name = "staniel_limits_reached_total"
+    yield _head(name, MetricKind.COUNTER, "How often a limit has kept something from a client.")
+    yield "".join([f'{name}{{limit="{limit}"}} {count}\n' for limit, count in limits.counts.items()])
+    yield _head("staniel_noreply_refused_total", MetricKind.COUNTER, NOREPLY_ABOUT)
+    yield f"staniel_noreply_refused_total {broker.counters.noreply_refused}\n"
+
+
+def _of_upkeep(broker: Broker, now_ms: int) -> list[tuple[str, MetricKind, str, float]]:
+    return [*_copies(broker, now_ms), *_of_read(broker)]
+
+
+def _copies(broker: Broker, now_ms: int) -> list[tuple[str, MetricKind, str, float]]:
+    copies = broker.watch.copies
+    count, size, age_ms = copies.count, copies.bytes, copies.age_ms(broker.calendar.wall_ms(now_ms))
+    return [
+        ("staniel_damaged_copies", MetricKind.GAUGE, "Copies of bytes that could not be read.", count),
+        ("staniel_damaged_bytes", MetricKind.GAUGE, "Size of these copies.", size),
+        ("staniel_damaged_oldest_seconds", MetricKind.GAUGE, "Age of the oldest of these copies.", age_ms / 1000),
+    ]
+
+
+def _of_read(broker: Broker) -> list[tuple[str, MetricKind, str, float]]:
+    watch = broker.watch
+    about = "Bytes of journals that have been read and could be given back."
+    most = "If more has been read, it is packed away before the disk is full: a quarter of the disk."
+    refused = "Packs, segments and deleted queues of which the system refuses to remove files."
+    return [
+        ("staniel_journals_read_bytes", MetricKind.GAUGE, about, watch.read_bytes),
+        ("staniel_journals_read_bytes_max", MetricKind.GAUGE, most, watch.read_bytes_max),
+        ("staniel_removals_refused", MetricKind.GAUGE, refused, broker.refused_removals),
+    ]
+
+
+def _backup(age_ms: int | None) -> list[str]:
+    if age_ms is None:
+        return []
+    name, about = "staniel_backup_age_seconds", "Since the last backup that the server has been told of."
+    return [_head(name, MetricKind.GAUGE, about) + f"{name} {age_ms / 1000}\n"]
+
+
+def _process(found: ProcessFigures | None) -> list[str]:
+    """Return the metrics of the process, under the names that every dashboard of processes uses."""
+    if found is None:
+        return []
+    samples = [
+        ("process_cpu_seconds_total", MetricKind.COUNTER, "User and system time of the process.", found.cpu_s),
+        ("process_resident_memory_bytes", MetricKind.GAUGE, "Resident memory.", found.resident_bytes),
+        ("process_virtual_memory_bytes", MetricKind.GAUGE, "Virtual memory.", found.virtual_bytes),
+        ("process_open_fds", MetricKind.GAUGE, "Open file descriptors.", found.open_fds),
+        ("process_max_fds", MetricKind.GAUGE, "How many descriptors may be open.", found.max_fds),
+        ("process_start_time_seconds", MetricKind.GAUGE, "Start, in seconds since 1970.", round(found.started_s, 2)),
+    ]
+    return [_head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
+
+
+def _reasons(health: Health, broker: Broker) -> list[str]:
+    """Return the metrics of the reasons for which an operator should look, and of the queues that each is about."""
+    found = []
+    name, counts = "staniel_health_reason", dict.fromkeys(ReasonName, 0)
+    counts |= {reason.name: reason.count for reason in health.reasons}
+    found.append(_head(name, MetricKind.GAUGE, "1, or how many queues it is about, if /health/ready names the reason."))
+    found.append("".join([f'{name}{{reason="{reason.value}"}} {count}\n' for reason, count in counts.items()]))
+    name = "staniel_queue_reason"
+    found.append(_head(name, MetricKind.GAUGE, "1 for each reason of /health/ready and each queue it is about."))
+    for reason, queues in queues_by_reason(broker).items():
+        some = queues[:REASON_QUEUES_MAX]
+        found.append("".join([f'{name}{{queue="{_label(queue)}",reason="{reason.value}"}} 1\n' for queue in some]))
+    return found
+
+
+def _histograms(broker: Broker) -> Iterator[str]:
+    """Yield the histograms of durations. `le` is in seconds."""
+    found, sampled = broker.latencies, "of one request at most every 10 ms"
+    yield _histogram("staniel_put_seconds", f"From a put's last byte to its answer, {sampled}.", found.puts)
+    yield _histogram("staniel_get_seconds", f"From a get to its answer, {sampled}; none that waits.", found.gets)
+    about = "From an item's coming until a waiting client was sent it, of one at most every 10 ms."
+    yield _histogram("staniel_delivery_seconds", about, found.deliveries)
+    yield _histogram("staniel_sync_seconds", "Syncs of the disk that replies wait for, all of them.", found.syncs)
+    about = "How long an item was here when a get took or opened it, of one at most every 10 ms."
+    yield _histogram("staniel_item_rest_seconds", about, found.rests)
+
+
+def _histogram(name: str, about: str, histogram: Histogram) -> str:
+    lines, count = [_head(name, MetricKind.HISTOGRAM, about)], 0
+    for bound, here in zip((*histogram.bounds_s, "+Inf"), histogram.counts, strict=True):
+        count += here
+        lines.append(f'{name}_bucket{{le="{bound}"}} {count}\n')
+    return "".join([*lines, f"{name}_sum {histogram.sum_ns / 1e9}\n{name}_count {count}\n"])
+
+
+def _head(name: str, kind: MetricKind, about: str) -> str:
+    return f"# HELP {name} {about}\n# TYPE {name} {kind.value}\n"

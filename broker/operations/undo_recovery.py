@@ -1,0 +1,454 @@
+"""Undo files that an earlier run has left: which of their items are in their queues, so that no undo doubles one.
+
+After a purge that was cut off, the journal tells, by the numbers of transactions or by ids, which items were removed.
+After an undo that was cut off, its copies are searched for where the file says, as those of a transfer are. The
+findings are written to the undo file and synced before any other change of the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from staniel.broker.events import Level
+from staniel.broker.operations.deletions import Undeleted
+from staniel.broker.operations.resumption import resume
+from staniel.broker.operations.undo import UndoRecord, Undos
+from staniel.journal.disk.fs import FULL_ERRNOS, remove_each
+from staniel.journal.disk.quarantine import quarantine, quarantine_entry
+from staniel.journal.journals import removal_log
+from staniel.journal.spool import refused_start
+from staniel.journal.transfer_log import Fate, Intent
+from staniel.journal.undo_file import (
+    RESUMED_VERSION,
+    BackItem,
+    DeleteEnded,
+    Kept,
+    Moving,
+    MovingItem,
+    Over,
+    Place,
+    Settled,
+    UndoContent,
+    UndoItem,
+    Unusable,
+    frame,
+    is_name,
+    read_back,
+    read_content,
+    read_items,
+    read_moved,
+)
+from staniel.queues.calendar import FOREVER_MS
+from staniel.queues.item import Item, Numbered, item_with, past_bytes
+from staniel.queues.queue import Queue
+from staniel.queues.registry import Refused
+from staniel.queues.stream.line import StreamLine
+from staniel.queues.xids import steps_past
+
+if TYPE_CHECKING:
+    from staniel.broker.broker import Broker
+
+T = TypeVar("T")
+
+
+class Damaged(Exception):
+    """A frame that is not what was written."""
+
+
+class ReadFailed(OSError):
+    """A failure to read an undo file. Whatever the errno is, it is not a full disk: the error may pass."""
+
+    call = "read"
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Read the undo file at `path`. Raises ReadFailed."""
+    try:
+        yield
+    except OSError as error:
+        raise ReadFailed(error.errno, error.strerror, path) from error
+
+
+class UndoRecovery:
+    """Recovery of undo files. Call `classify` when every queue is loaded and none has been changed, then `find_copies`
+    after the recovery of transfers, and before open reads are put back.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.undos: Undos = broker.undos
+        self.fs = broker.spool.fs
+        self._unresolved: list[UndoRecord] = []
+        self._is_starting = True
+        self._moves: list[UndoRecord] = []
+        self._intents: dict[int, tuple[UndoRecord, bool, int, int]] = {}  # by number: (file, of an undo, slice, place)
+        self._cut_off: list[UndoRecord] = []
+
+    def read(self, now_ms: int) -> None:
+        """Read the files; erase those of operations that cannot be undone any more."""
+        there = self._list()
+        if there is None:
+            return  # nothing was ever undone here
+        if not self.broker.audit.tells_numbers():
+            # Do not reuse numbers: an operator who noted one must not undo another operation with it.
+            self.broker.audit.know_id(now_ms // 1000)
+        names = [name for name in there if is_name(name)]
+        for name in sorted(names, key=int):
+            path = f"{self.undos.folder}/{name}"
+            self.broker.audit.know_id(int(name))  # no other operation gets the name of one that stays
+            try:
+                content = self._read_file(path)
+            except OSError as error:
+                self._give_up(path, error)
+                continue
+            if content is None:
+                continue
+            if content.undoing is not None:
+                # Continue under the same number. The audit log may have lost it in the crash.
+                self.broker.audit.know_id(content.undoing.id)
+            is_unfinished = content.is_cut_off or content.undoing is not None
+            is_kept = content.began.is_kept and self.undos.ends_ms(content.began, now_ms) > now_ms
+            if not (is_kept or is_unfinished or content.has_queue_left):
+                self._erase(path, is_settled=content.is_settled)
+            elif content.began.carries_items:
+                record = UndoRecord(path, content)  # the items are where they are
+                self.undos.add(record, now_ms)
+                self._moves.append(record)
+                if is_unfinished:
+                    self._cut_off.append(record)
+            else:
+                self._unresolved.append(UndoRecord(path, content))
+
+    def _list(self) -> list[str] | None:
+        """List the files of the folder; None if the folder does not exist. Raises SpoolError: after a run without these
+        files nothing would tell any more which of their items are in their queues.
+        """
+        folder = self.undos.folder
+        try:
+            there = [name for name, regular in self.fs.list(folder) if regular]
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise refused_start(error, folder) from error
+        with suppress(OSError):  # they do no harm
+            remove_each(self.fs, folder, [name for name in there if name.endswith(".new")])
+        return there
+
+    def _read_file(self, path: str) -> UndoContent | None:
+        """Read the content of a file, and cut the file off behind its last whole frame; None if it has none. A copy is
+        kept of bytes that cannot be read. Raises OSError.
+        """
+        fs = self.fs
+        with reading(path):
+            content, size = read_content(fs, path), fs.size(path)
+        if content is Unusable.LATER:
+            self._set_aside(path, content.value)
+            return None
+        if isinstance(content, Unusable):
+            if size:
+                saved_as = quarantine(fs, path, 0, size, self._damaged)
+                self._report("undo.torn", path, content.value, saved_as=saved_as)
+            self._erase(path, is_settled=True)
+            return None
+        if size > content.end:
+            saved_as = quarantine(fs, path, content.end, size - content.end, self._damaged)
+            self._report("undo.torn", path, f"byte {content.end} begins no whole frame", saved_as=saved_as)
+            fs.truncate(path, content.end)
+        return content
+
+    @property
+    def _damaged(self) -> str:
+        return f"{self.broker.spool.own}/damaged"
+
+    def classify(self) -> None:
+        """Find out which items of purges that were cut off were removed. Changes only the undo files."""
+        for record in list(self._unresolved):
+            queue = self.broker.queues.known(record.queue)
+            if record.content.is_over or (queue is None and self._is_blocked(record.queue)):
+                continue
+            content = record.content
+            last = Settled(len(content.slices), 0) if content.is_cut_off else Over()
+            try:
+                still_there = self._still_there(record, queue)
+                self._write(record, [*still_there, last])
+                if content.is_cut_off:
+                    self._cut_off.append(record)
+            except OSError as error:
+                self._give_up(record.path, error, record.queue)
+                self._unresolved.remove(record)
+            else:
+                items, _ = content.counts()
+                self._report("purge.interrupted", record.path, "the server ended", queue=record.queue, items=items)
+
+    def _still_there(self, record: UndoRecord, queue: Queue | None) -> list[Kept]:
+        """Return the items of a purge that are still in `queue`; none for a queue in memory alone, or for None. Raises
+        OSError.
+        """
+        if queue is None or removal_log(queue.journal) is None:
+            return []
+        present = Present(queue)
+        found = []
+        for number in range(record.content.settled, len(record.content.slices)):
+            places = [at for at, (each, _) in enumerate(self._items(record, number)) if present.holds(each)]
+            if places:
+                found.append(Kept(number, places))
+        return found
+
+    def find_copies(self, now_ms: int) -> None:
+        """Find out which copies of undos that were cut off are there. Settled operations can be undone, or undone
+        further.
+        """
+        left, self._unresolved = self._unresolved, []
+        self.undos.unresolved = None
+        for record in left:
+            content = record.content
+            if self.broker.queues.known(record.queue) is None and self._is_blocked(record.queue):
+                self._unresolved.append(record)
+                self.undos.unresolved = self
+                continue
+            try:
+                if content.returning is not None:
+                    self._find_landed(record, content, now_ms)
+            except OSError as error:
+                self._give_up(record.path, error, record.queue)
+                continue
+            if content.undoing is not None:
+                self._cut_off.append(record)
+            if content.counts()[0] or record in self._cut_off:
+                self.undos.add(record, now_ms)
+            else:
+                self._erase(record.path, is_settled=True)
+        self._is_starting = False
+
+    def _find_landed(self, record: UndoRecord, content: UndoContent, now_ms: int) -> None:
+        returning = content.returning
+        assert returning is not None
+        kept = content.kept.get(returning.slice, frozenset())
+        before_ms = returning.before_ms or FOREVER_MS
+        items = [
+            (at, item_with(past_bytes(item), item.data, min(item.added_ms, before_ms - 1), item.expires_ms, item.flags))
+            for at, (_, item) in enumerate(self._items(record, returning.slice))
+            if at not in kept
+        ]
+        position = int(returning.after), returning.at
+        recovery = self.broker.transfers.recovery
+        landed = recovery.find_copies(record.queue, position, [item for _, item in items], now_ms)
+        self._write(record, [Kept(returning.slice, [items[each][0] for each in sorted(landed)])])
+        count, _ = content.counts()
+        self._report("undo.interrupted", record.path, "the server ended", queue=record.queue, items=count)
+
+    # moves
+
+    def intents(self) -> list[Intent]:
+        """Return the intents of moves and their undos: the transfers of slices that had not been settled."""
+        found: list[Intent] = []
+        for record in list(self._moves):
+            content = record.content
+            try:
+                for number in range(content.settled, len(content.slices)):
+                    if content.began.version >= RESUMED_VERSION:
+                        found += self._moving(record, number)
+                for number in range(content.settled_backs, len(content.backs)):
+                    found += self._returning(record, number)
+            except Damaged as damage:
+                self._set_aside(record.path, str(damage), record.queue)
+                self._forget(record)
+            except OSError as error:
+                self._give_up(record.path, error, record.queue)
+                self._forget(record)
+        return found
+
+    def _read_slice(self, record: UndoRecord, place: Place, read: Callable[[bytes], T | None]) -> T:
+        """Read a slice by `read`. Raises OSError and Damaged."""
+        with reading(record.path):
+            data = self.fs.read(record.path, place.at, place.size)
+        found = read(data)
+        if found is None:
+            raise Damaged(f"byte {place.at} is not what was written")
+        return found
+
+    def _moving(self, record: UndoRecord, number: int) -> list[Intent]:
+        head = self._read_slice(record, record.content.slices[number], read_moved)
+        assert isinstance(head, Moving)
+        target, place = record.content.target_of(number), (int(head.after), head.at)
+        if target in record.content.moved_behind:
+            place = record.content.moved_behind[target].of(number, place)
+        kept = record.content.kept.get(number, frozenset())  # known before they were taken back
+        return [
+            self._intent(record, False, number, at, record.queue, target, place, each.added_ms, head.at_ms, each)
+            for at, each in enumerate(head.items)
+            if at not in kept
+        ]
+
+    def _returning(self, record: UndoRecord, number: int) -> list[Intent]:
+        head = self._read_slice(record, record.content.backs[number], read_back)
+        place = record.content.returned_behind.of(number, (int(head.after), head.at))
+        return [
+            self._intent(
+                record,
+                True,
+                each.slice,
+                each.place,
+                record.content.target_of(each.slice),
+                record.queue,
+                place,
+                each.was_added_ms,
+                each.added_ms,
+                each,
+            )
+            for each in head.items
+        ]
+
+    def _intent(
+        self,
+        record: UndoRecord,
+        is_undo: bool,
+        slice_number: int,
+        at: int,
+        source: str,
+        target: str,
+        place: tuple[int, int],
+        was_added_ms: int,
+        added_ms: int,
+        item: MovingItem | BackItem,
+    ) -> Intent:
+        number = self.broker.transfers.transfer_log.reserve()
+        self._intents[number] = record, is_undo, slice_number, at
+        return Intent(number, source, was_added_ms, target, *place, added_ms, item.size, item.crc, item.xid, item.id)
+
+    def apply_fates(self, fates: dict[int, Fate | None]) -> None:
+        """Write the fates of the intents, which are durable, into the files."""
+        kept: dict[int, dict[int, list[int]]] = {}
+        for number, (record, is_undo, slice_number, at) in self._intents.items():
+            # An item that did not leave needs no undo, nor does one that is back.
+            if (fates.get(number) is not None) is is_undo:
+                kept.setdefault(record.id, {}).setdefault(slice_number, []).append(at)
+        for record in list(self._moves):
+            content = record.content
+            is_settled = content.settled == len(content.slices) or content.began.version < RESUMED_VERSION
+            if is_settled and content.settled_backs == len(content.backs):
+                continue
+            heads = [Kept(number, places) for number, places in kept.get(record.id, {}).items()]
+            try:
+                self._write(record, [*heads, Settled(len(content.slices), len(content.backs))])
+            except OSError as error:
+                self._give_up(record.path, error, record.queue)
+                self._forget(record)
+        self._intents.clear()
+        self._moves.clear()
+
+    def _forget(self, record: UndoRecord) -> None:
+        self.undos.by_id.pop(record.id, None)
+        self._moves = [each for each in self._moves if each is not record]
+        self._cut_off = [each for each in self._cut_off if each is not record]
+
+    def resume(self, now_ms: int) -> None:
+        """Continue the operations that were cut off. One whose queue cannot be read continues at a later startup."""
+        for record in [each for each in self.undos.by_id.values() if each.content.has_queue_left]:
+            queue = self.broker.queues.find(record.queue)
+            # Items that were in transfer or open are in the queue again. The next deletion deals with them.
+            is_empty = queue is not None and not (len(queue.line) or queue.open_reads or queue.leaving or queue.delayed)
+            if queue is not None and is_empty and not self.broker.deletions.must_wait(queue):
+                with suppress(Undeleted):  # the queue stays in service, empty
+                    self.broker.delete(queue, now_ms)
+            with suppress(OSError):
+                self._write(record, [DeleteEnded()])
+        cut_off, self._cut_off = self._cut_off, []
+        for record in sorted(cut_off, key=lambda record: record.id):
+            try:
+                resume(self.broker, record, now_ms)
+            except (OSError, Refused) as error:
+                why = error.why if isinstance(error, Refused) else str(error)
+                self._report("operation.waits", record.path, why, queue=record.queue)
+
+    def _items(self, record: UndoRecord, number: int) -> list[tuple[UndoItem, Item]]:
+        """Read the items of a slice; none if it is damaged: then they cannot be returned either. Raises OSError."""
+        place = record.content.slices[number]
+        with reading(record.path):
+            data = self.fs.read(record.path, place.at, place.size)
+        found = read_items(data)
+        if found is None:
+            self._report("undo.damaged", record.path, f"slice {number} is not what was written", queue=record.queue)
+        return found or []
+
+    def _write(self, record: UndoRecord, heads: Sequence[Kept | Over | Settled | DeleteEnded]) -> None:
+        """Write frames to the file of `record` and sync it. Raises OSError and JournalFailure."""
+        file = self.fs.append(record.path)
+        try:
+            for head in heads:
+                data = frame(head)
+                file.write(data)
+                record.content.apply(head, record.content.end, len(data))
+            file.sync()
+        finally:
+            file.close()
+
+    def _erase(self, path: str, *, is_settled: bool) -> None:
+        """Erase a file whose items are not to come back. A file that cannot be removed stays for the next startup to
+        try. If that startup, with its clock set back, could use the file and double an item, the file is set aside.
+        Raises JournalFailure if it cannot.
+        """
+        try:
+            self.fs.truncate(path, 0)
+            self.fs.remove(path)
+        except OSError as error:
+            if is_settled:
+                hint = "nothing in it comes back; the next start tries again"
+                self.broker.report(Level.ERROR, "undo.unremoved", file=path, why=str(error), hint=hint)
+            else:
+                self._set_aside(path, str(error))
+
+    def _give_up(self, path: str, error: OSError, queue: str = "") -> None:
+        """Give up a file that cannot be read, or in which the findings cannot be written, or whose items' journal
+        cannot be read. If there is no room to write them, and at a reload, the file is set aside. Raises SpoolError
+        otherwise: the error may pass, and startup must wait for that.
+        """
+        is_of_journal = error.filename not in (None, path)
+        is_full = error.errno in FULL_ERRNOS and not isinstance(error, ReadFailed) and not is_of_journal
+        if self._is_starting and not is_full:
+            raise refused_start(error, path) from error
+        self._set_aside(path, str(error), queue)
+
+    def _set_aside(self, path: str, why: str, queue: str = "") -> None:
+        """Set a file aside where no startup finds it: it must not be used when the journal of its queue has been
+        changed since, and is worth too much to be erased. Raises JournalFailure if it cannot.
+        """
+        folder, _, name = path.rpartition("/")
+        try:
+            saved_as = quarantine_entry(self.fs, folder, name, self._damaged)
+        except OSError as error:
+            raise self.broker.group.failure(f"cannot move {path}", error) from error
+        hint = "what was purged is in that file, and comes back no more by itself"
+        self.broker.report(Level.ERROR, "undo.kept", file=path, why=why, queue=queue, saved_as=saved_as, hint=hint)
+
+    def _is_blocked(self, name: str) -> bool:
+        return self.broker.transfers.recovery.is_blocked(name)
+
+    def _report(self, event: str, path: str, why: str, **fields: object) -> None:
+        self.broker.report(Level.WARNING, event, file=path, why=why, hint="staniel undo shows what is left", **fields)
+
+
+class Present:
+    """The items of an undo file that are still in `queue`, as its journal says after a crash."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._last = queue.last_xid
+        self._ids: set[int] = set()
+        if isinstance(queue.line, StreamLine):
+            self._ids = {taken.id for taken in queue.open_reads.values()}
+            self._ids.update([item.id for item in queue.line.walk() if isinstance(item, Numbered)])
+
+    def holds(self, described: UndoItem) -> bool:
+        """Return True if the item is still in the queue. Its transaction is recorded before its removal: an item whose
+        transaction the journal knows, and which is not open, was removed.
+        """
+        if described.id:
+            return described.id in self._ids
+        if steps_past(self._last, described.xid) > 0:
+            return True
+        taken = self._queue.open_reads.get(described.xid)
+        return taken is not None and described.is_of(taken.item)

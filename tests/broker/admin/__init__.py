@@ -1,0 +1,1 @@
+"""The admin listener: health, views, sampling and what HTTP requests do."""

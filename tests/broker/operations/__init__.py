@@ -1,0 +1,1 @@
+"""Operations on queues: moves, undo, purges, redrives, deletions, pauses."""

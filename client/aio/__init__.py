@@ -2,7 +2,8 @@
 
 `client`, `multi`, `pool` and `jobs` have what programs call, `connection` one connection with its time-outs,
 `monitoring` the items of a monitor. Of these the blocking client is made, by `packaging/blocking_client.py`; only
-`transport` has a twin written by hand. `asyncio_socket` and `trio_socket` are the sockets of the two loops.
+`transport` has a twin written by hand. `asyncio_socket` and `trio_socket` are the sockets of the two loops; what all
+transports share is `client/sockets.py`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections import deque
 
-from staniel.client.aio.transport import is_quiet, no_answer, shut_down, took_nothing
+from staniel.client.sockets import is_quiet, no_answer, shut_down, took_nothing
 
 UNREAD_BYTES_MAX = 1 << 20  # then no more is read until the program asks
 

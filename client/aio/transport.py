@@ -5,17 +5,15 @@
 from __future__ import annotations
 
 import os
-import select
-import socket
 import ssl
 from collections import deque
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import anyio
 from anyio.abc import ByteStream, SocketAttribute
 
-RECEIVE_BYTES = 65_536
+from staniel.client.sockets import RECEIVE_BYTES, is_quiet, no_answer, shut_down, took_nothing
 
 
 class Transport(Protocol):
@@ -88,27 +86,6 @@ class StreamTransport:
         if os.getpid() == self._process:  # a loop's epoll is shared with the parent: leave it alone
             shut_down(self._stream.extra(SocketAttribute.raw_socket))
             await anyio.aclose_forcefully(self._stream)
-
-
-def took_nothing(timeout_s: float) -> TimeoutError:
-    return TimeoutError(f"the server took nothing for {timeout_s:g} s")
-
-
-def no_answer(timeout_s: float) -> TimeoutError:
-    return TimeoutError(f"no answer for {timeout_s:g} s")
-
-
-def is_quiet(raw: socket.socket) -> bool:
-    """Return True if a socket has nothing to read, and no end."""
-    poll = select.poll()
-    poll.register(raw, select.POLLIN | select.POLLHUP)
-    return not poll.poll(0)
-
-
-def shut_down(raw: socket.socket) -> None:
-    """End a connection also for a forked process that has its descriptor, so that the server notices."""
-    with suppress(OSError):
-        raw.shutdown(socket.SHUT_RDWR)
 
 
 async def open_transport(host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float) -> Transport:

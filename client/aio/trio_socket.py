@@ -13,7 +13,7 @@ import socket
 
 import trio
 
-from staniel.client.aio.transport import RECEIVE_BYTES, is_quiet, no_answer, shut_down, took_nothing
+from staniel.client.sockets import RECEIVE_BYTES, is_quiet, no_answer, shut_down, took_nothing
 
 
 class TrioSocket:

@@ -10,10 +10,11 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-RECEIVE_BYTES = 65_536
+from staniel.client.sockets import RECEIVE_BYTES, is_quiet, no_answer, shut_down, took_nothing
+
 TIMEOUT_S_MAX = (2**31 - 1) // 1000
 
 
@@ -75,9 +76,7 @@ class Transport:
     def is_quiet(self) -> bool:
         """True if nothing has come since the last reply: neither the server's end nor bytes beyond its replies."""
         try:
-            poll = select.poll()
-            poll.register(self._sock, select.POLLIN | select.POLLHUP)
-            return not poll.poll(0)
+            return is_quiet(self._sock)
         except (OSError, ValueError):  # closed by another thread
             return False
 
@@ -96,8 +95,7 @@ class Transport:
         if os.getpid() != self._process:
             self._sock.close()
             return
-        with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+        shut_down(self._sock)
         with self._in_use:
             self._sock.close()
 
@@ -147,14 +145,6 @@ def _limited(timeout_s: float) -> float:
     and the time for its reply.
     """
     return min(timeout_s, TIMEOUT_S_MAX)
-
-
-def took_nothing(timeout_s: float) -> TimeoutError:
-    return TimeoutError(f"the server took nothing for {timeout_s:g} s")
-
-
-def no_answer(timeout_s: float) -> TimeoutError:
-    return TimeoutError(f"no answer for {timeout_s:g} s")
 
 
 def open_transport(host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float) -> Transport:

@@ -13,7 +13,7 @@ from kombu.transport import virtual
 from kombu.utils.uuid import uuid
 
 from staniel.client.kombu import envelope, names
-from staniel.client.kombu.consuming import Delivery, Holder, Reader
+from staniel.client.kombu.consuming import Consumer, Delivery, Holder, Reader
 from staniel.client.kombu.errors import ConnectionLost, PutRefused, RequestRefused, Undeliverable
 from staniel.client.kombu.exchanges import EXCHANGE_TYPES
 from staniel.client.kombu.wire import Reply
@@ -28,15 +28,6 @@ class Held(NamedTuple):
     name: str  # of the server's queue
     item_id: int
     data: bytes
-
-
-class Consumer:
-    """A consumer of one of kombu's queues, which may be several queues of the server."""
-
-    def __init__(self, queue: str, no_ack: bool, callback: Any) -> None:
-        self.queue = queue
-        self.no_ack = no_ack
-        self.callback = callback
 
 
 class QoS(virtual.QoS):

@@ -17,15 +17,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from kombu.log import get_logger
 
 from staniel.client.kombu.errors import ConnectionLost, RequestRefused
 from staniel.client.kombu.wire import Reply, Wire
-
-if TYPE_CHECKING:
-    from staniel.client.kombu.channel import Consumer
 
 WATCH_S = 15  # how long a watch waits; then it asks again, so that a server that has vanished is noticed
 REST_S = 1.0
@@ -39,6 +36,15 @@ class LaneState(Enum):
     READY = "ready"
     EMPTY = "empty"
     RESTING = "resting"
+
+
+class Consumer:
+    """A consumer of one of kombu's queues, which may be several queues of the server."""
+
+    def __init__(self, queue: str, no_ack: bool, callback: Any) -> None:
+        self.queue = queue
+        self.no_ack = no_ack
+        self.callback = callback
 
 
 class Delivery(NamedTuple):

@@ -18,8 +18,8 @@ from staniel.pipeline.formats.libkestrel.adapter import STATE as LIBKESTREL_STAT
 from staniel.pipeline.lake.archived import ArchivedQueue, open_archived, queues_of_archive
 from staniel.pipeline.lake.folders import without_secrets
 from staniel.pipeline.lake.lake import lake_folder_of
-from staniel.pipeline.sources.journal import fitted
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
+from staniel.pipeline.sources.journal_partition import fitted
 from staniel.pipeline.sources.planning import OPEN_BYTES, bundled, no_queue
 from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,19 +10,18 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from staniel.pipeline.formats.adapters import FORMATS, look
-from staniel.pipeline.formats.base import FormatAdapter, Part, Reading, check_values
+from staniel.pipeline.formats.base import FormatAdapter
 from staniel.pipeline.lake.archived import is_archive
-from staniel.pipeline.lake.arrow import BATCH_ROWS, ddl
-from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, folder
+from staniel.pipeline.lake.arrow import ddl
+from staniel.pipeline.lake.folders import FolderMissing, Vanished, folder
 from staniel.pipeline.sources.catalog import given_or_kept, options_of_table, with_options
 from staniel.pipeline.sources.journal_options import JournalOptions
+from staniel.pipeline.sources.journal_partition import JournalPartition, put_together, read_part
 from staniel.pipeline.sources.offsets import pin, pinned_to
 from staniel.pipeline.sources.planning import bundles, plan_parts
 from staniel.pipeline.worker_gc import freeze_imports, then_freeze_imports
 
 TRIES = 5
-SMALL_ROWS = BATCH_ROWS // 10
-TOGETHER_BYTES = 4 << 20
 
 
 class JournalSource(DataSource):
@@ -94,31 +93,6 @@ def chosen(columns: pa.Schema, wanted: StructType) -> pa.Schema:
     return asked
 
 
-def fitted(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Return the `chosen` columns of a batch."""
-    if batch.schema.equals(columns):
-        return batch
-    found = {name.lower(): batch[name] for name in batch.schema.names}
-    return pa.RecordBatch.from_arrays([found[name.lower()] for name in columns.names], schema=columns)
-
-
-class JournalPartition(InputPartition):
-    """A task's share, with everything that the task needs."""
-
-    def __init__(self, path: str, form: str, view: str, parts: list[Part], reading: Reading) -> None:
-        super().__init__(parts[0].queue)
-        self.path = path
-        self.form = form
-        self.view = view
-        self.parts = parts
-        self.reading = reading
-
-    def folder(self) -> Folder:
-        """Return the folder, pinned to the files that the query was planned with."""
-        segments = [each for part in self.parts for each in (*part.segments, *(part.beside or ()))]
-        return pinned_to(folder(self.path), FORMATS[self.form](), segments)
-
-
 class JournalReader(DataSourceReader):
     """A batch reader of the files as they are when the query is planned.
 
@@ -173,32 +147,3 @@ class JournalReader(DataSourceReader):
             raise
         except Vanished as gone:
             raise Vanished(f"{gone}; a table has the files that its first query found: load it again") from None
-
-
-def put_together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows with small batches joined: Spark takes as long for a batch of ten rows as for one of
-    a thousand.
-    """
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        is_small = batch.num_rows < SMALL_ROWS
-        bytes = batch.nbytes if is_small else 0
-        if held and (not is_small or rows + batch.num_rows > BATCH_ROWS or size + bytes > TOGETHER_BYTES):
-            yield pa.concat_batches(held)
-            held, rows, size = [], 0, 0
-        if is_small:
-            held.append(batch)
-            rows, size = rows + batch.num_rows, size + bytes
-        else:
-            yield batch
-    if held:
-        yield pa.concat_batches(held)
-
-
-def read_part(place: Folder, partition: JournalPartition, part: Part, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of one part of a partition, with the chosen `columns`."""
-    view = FORMATS[partition.form]().view(partition.view)
-    for batch in view(place, part, partition.reading):
-        check_values(batch, partition.reading.value_bytes_max)
-        yield fitted(batch, columns)

@@ -29,8 +29,8 @@ from staniel.pipeline.formats.adapters import look
 from staniel.pipeline.formats.base import BatchEnd, CorruptJournal, FormatAdapter, JournalSegment, OnCorrupt, Part
 from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, below, folder
 from staniel.pipeline.lake.lake import ReadMark
-from staniel.pipeline.sources.journal import JournalPartition, put_together, read_part
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
+from staniel.pipeline.sources.journal_partition import JournalPartition, put_together, read_part
 from staniel.pipeline.sources.offsets import DataLoss, FileOffset, from_json, offset_in, pinned_to, segment_of, to_json
 from staniel.pipeline.sources.planning import bounded, bundled, check_wanted, dated
 from staniel.pipeline.worker_gc import then_freeze_imports

@@ -128,7 +128,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SpoolPartition(names[share::shares]) for share in range(shares)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from staniel.pipeline.sources.journal import fitted
+        from staniel.pipeline.sources.journal_partition import fitted
 
         assert isinstance(partition, SpoolPartition)
         return then_freeze_imports(fitted(batch, self.columns) for batch in self._spool().read(partition.names))

@@ -16,8 +16,9 @@ from staniel.pipeline.formats.kestrel.ops import BATCH_BYTES
 from staniel.pipeline.lake import folders
 from staniel.pipeline.lake.folders import LocalFolder, LocalOpenFile
 from staniel.pipeline.sessions import result_bytes_max
-from staniel.pipeline.sources.journal import TOGETHER_BYTES, JournalReader, columns_of, put_together
+from staniel.pipeline.sources.journal import JournalReader, columns_of
 from staniel.pipeline.sources.journal_options import JournalOptions
+from staniel.pipeline.sources.journal_partition import TOGETHER_BYTES, put_together
 from staniel.queues.config import JournalDialect
 from tests.pipeline.spools import history, write
 from tests.support.records import NOW_MS, addx, with_xid

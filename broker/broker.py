@@ -33,7 +33,7 @@ from staniel.broker.recovery import retry_unreadable
 from staniel.broker.reloads import RunningReload
 from staniel.broker.rights import STRANGER, Rights
 from staniel.broker.session import LAST_TIME, ProtocolSpec, Session, dead_letter
-from staniel.broker.share import Share, standing_clock
+from staniel.broker.share import Share, StepClock
 from staniel.broker.status import ServerStatus, StatusControl, by_name
 from staniel.broker.streams import StreamQueues
 from staniel.broker.timers import Timers
@@ -132,7 +132,7 @@ class Broker:
         "spool",
         "started_ms",
         "status",
-        "step_ns",
+        "step_clock",
         "stop_cause",
         "stopping",
         "streams",
@@ -160,7 +160,7 @@ class Broker:
         self.file_systems: dict[str, FileSystemFlaw] = {}  # by folder: flaws that the driver has found
         self.group = self.spool.group
         self.timers = Timers()
-        self.step_ns: Callable[[], int] = standing_clock  # the driver's clock, for Share
+        self.step_clock = StepClock()
         self._load, self._started_with = load, config
         # The driver's parts of a reload: a check that may raise ConfigError, and the step that applies the file.
         self.check_reload: Callable[[Config], None] = lambda config: None
@@ -387,19 +387,19 @@ class Broker:
         before any request behind a wait is executed; requests that do not fit into the turn stay in the backlogs.
         """
         resumed: list[Session] = []
-        until_ns = self.step_ns() + SETTLE_NS  # no Share: every wait that ends comes through here
+        until_ns = self.step_clock.now_ns() + SETTLE_NS  # no Share: every wait that ends comes through here
         while self.woken and len(resumed) < SETTLED_PER_TURN:
             first = len(resumed)
             for _ in range(min(len(self.woken), SETTLED_PER_TURN - len(resumed))):
                 session = self.woken.popleft()
                 session.resume(now_ms)
                 resumed.append(session)
-                if self.step_ns() >= until_ns:
+                if self.step_clock.now_ns() >= until_ns:
                     return resumed
             for session in resumed[first:]:
                 if session.backlog:
                     session.run_backlog(now_ms)
-                    if self.step_ns() >= until_ns:
+                    if self.step_clock.now_ns() >= until_ns:
                         return resumed
         return resumed
 
@@ -450,7 +450,7 @@ class Broker:
         left for gets and closes. Raises JournalFailure.
         """
         room = self.fs.free_bytes(self.spool.folder)[0] * 7 // 8
-        room = self.maintenance.reclaim(room, Share(self, RECLAIM_NS), now_ms)
+        room = self.maintenance.reclaim(room, Share(self.step_clock, RECLAIM_NS), now_ms)
         self.streams.reclaim(room, now_ms)
         if self.serves_jobs:
             self.workq.reclaim_in_spool(now_ms)
@@ -465,7 +465,7 @@ class Broker:
         free = self.fs.free_bytes(self.spool.folder)[0]
         room = max(0, free - 4 * self.group.ballast.bytes) * 7 // 8
         queues = [queue for _, name in sorted(read, reverse=True) if (queue := self.queues.find(name)) is not None]
-        room = self.maintenance.reclaim_of(queues, room, Share(self, PACK_NS), now_ms)
+        room = self.maintenance.reclaim_of(queues, room, Share(self.step_clock, PACK_NS), now_ms)
         self.streams.reclaim_of([queue.name for queue in queues], room, now_ms)
 
     @property

@@ -46,7 +46,7 @@ class RunningReload:
 
     def on_timer(self, now_ms: int) -> int:
         """Do a turn's share. Returns the work, as timers count it."""
-        share = Share(self._broker)
+        share = Share(self._broker.step_clock)
         for _ in self._pieces:
             if share.is_spent:
                 self._broker.timers.soon(self)

@@ -285,7 +285,7 @@ class Session:
             backlog.extend(requests)
             self.run_backlog(now_ms)
             return
-        share = Share(self.broker) if len(requests) > REQUESTS_PER_LOOK else None
+        share = Share(self.broker.step_clock) if len(requests) > REQUESTS_PER_LOOK else None
         for done, request in enumerate(requests, 1):
             try:
                 if commands is None:
@@ -304,7 +304,7 @@ class Session:
     def run_backlog(self, now_ms: int) -> None:
         """Execute requests of the backlog, at most as many as one turn allows, and for STEP_NS."""
         backlog, handlers = self.backlog, self.handlers
-        left, share = REQUESTS_PER_TURN, Share(self.broker)
+        left, share = REQUESTS_PER_TURN, Share(self.broker.step_clock)
         while backlog and left and self.state is READY and self.out_bytes <= _OUT_BYTES_PER_TURN:
             left -= 1
             request = backlog.popleft()
@@ -391,7 +391,7 @@ class Session:
         """End this session's part of the turn, and rest for as long as the command took. It began at `began_ns` and
         has waited for the disk, and so have all clients: without a rest a pipeline of such commands takes every turn.
         """
-        took_ms = min((self.broker.step_ns() - began_ns) // NS_A_MS, REST_MS_MAX)
+        took_ms = min((self.broker.step_clock.now_ns() - began_ns) // NS_A_MS, REST_MS_MAX)
         self.yield_turn(partial(self._suspend_for, took_ms) if took_ms else None)
 
     def _suspend_for(self, rest_ms: int, now_ms: int) -> None:

@@ -6,12 +6,23 @@ the driver's: without one it stands still, and no share is ever spent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
+from collections.abc import Callable
 
 STEP_NS = 500_000  # of one step of a request that takes many turns; many such steps may be due in one turn
+
+
+def standing_clock() -> int:
+    """Return 0, as the clock of a broker whose driver has none."""
+    return 0
+
+
+class StepClock:
+    """The clock that tells how long steps of work take. The driver sets `now_ns`."""
+
+    __slots__ = ("now_ns",)
+
+    def __init__(self) -> None:
+        self.now_ns: Callable[[], int] = standing_clock
 
 
 class Share:
@@ -19,17 +30,12 @@ class Share:
 
     __slots__ = ("_now_ns", "_until_ns")
 
-    def __init__(self, broker: Broker, ns: int | None = None) -> None:
+    def __init__(self, clock: StepClock, ns: int | None = None) -> None:
         """Begin a share. `ns` None: STEP_NS."""
-        self._now_ns = broker.step_ns
+        self._now_ns = clock.now_ns
         self._until_ns = self._now_ns() + (STEP_NS if ns is None else ns)
 
     @property
     def is_spent(self) -> bool:
         """True if other work has to come first now."""
         return self._now_ns() >= self._until_ns
-
-
-def standing_clock() -> int:
-    """Return 0, as the clock of a broker whose driver has none."""
-    return 0

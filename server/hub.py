@@ -90,7 +90,7 @@ class Hub:
         self._tasks.wait_for = self._wait_for
         broker.group.wait_for = self._wait_for_sync
         broker.reloaded, broker.has_sent_all = self._on_reload, self._has_sent_all
-        broker.step_ns = machine.step_ns
+        broker.step_clock.now_ns = machine.step_ns
         broker.logged_in = self._on_login
         self._poller.register(self._sync_thread.fd, select.EPOLLIN)
         self._poller.register(self._task_thread.fd, select.EPOLLIN)

@@ -193,7 +193,7 @@ class Sampler:
     def _look_around(self, now_ms: int) -> int:
         if self._is_over:
             self._begin_round(now_ms)
-        left, share, first = self._left, Share(self.broker), self._of_slice
+        left, share, first = self._left, Share(self.broker.step_clock), self._of_slice
         while left and self._of_slice < SLICE:
             name = left.popleft()
             found = self.broker.queues.find(name)

@@ -132,7 +132,7 @@ class Watch:
         timers = self._broker.timers
         if not self._left and now_ms >= self._round_ms + ROUND_MS:
             self._begin_round(now_ms)
-        share, first = Share(self._broker), self._of_slice
+        share, first = Share(self._broker.step_clock), self._of_slice
         while self._left and self._of_slice < SLICE:
             self._check_queue(self._left.popleft(), now_ms)
             self._of_slice += 1

@@ -138,7 +138,7 @@ def status(session: Session, request: memcache.Status, now_ms: int) -> None:
 
 def change_status(session: Session, wanted: ServerStatus, now_ms: int) -> None:
     """Change the server's status, and note it in the audit log. Raises OSError if the status cannot be stored."""
-    was, began_ns = session.broker.status.reported, session.broker.step_ns()
+    was, began_ns = session.broker.status.reported, session.broker.step_clock.now_ns()
     try:
         is_changed = session.broker.set_status(wanted, now_ms)
     finally:

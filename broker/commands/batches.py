@@ -51,7 +51,7 @@ class BatchCommand(Generic[T]):
             self._fail(error, now_ms)
 
     def _visit_some(self, now_ms: int) -> None:
-        share = Share(self._session.broker)
+        share = Share(self._session.broker.step_clock)
         for done in range(self._most):
             if not self._left or self._session.out_bytes > OUT_BYTES_PER_TURN or (done and share.is_spent):
                 break
@@ -98,7 +98,7 @@ class PieceCommand:
 
     def _make_some(self, now_ms: int) -> None:
         session = self._session
-        share = Share(session.broker)
+        share = Share(session.broker.step_clock)
         for _ in self._pieces:
             if share.is_spent or session.out_bytes > OUT_BYTES_PER_TURN:
                 session.yield_turn(self.make_some)

@@ -127,7 +127,7 @@ class RunningConfirm:
 
     def on_timer(self, now_ms: int) -> int:
         """Confirm a turn's share of the reads. Returns the work, as timers count it."""
-        session, left, share = self._session, self._left, Share(self._session.broker)
+        session, left, share = self._session, self._left, Share(self._session.broker.step_clock)
         while left:
             queue, taken = left.popleft()
             queue.confirm(taken)

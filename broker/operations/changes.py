@@ -39,7 +39,7 @@ def pause(session: Session, queue: Queue, now_ms: int, *, gets: bool, puts: bool
     """Pause `gets` or `puts` or both, or resume them. Raises OSError if that cannot be stored: nothing has changed."""
     gets_paused = is_paused if gets else queue.gets_paused
     puts_paused = is_paused if puts else queue.puts_paused
-    began_ns = session.broker.step_ns()
+    began_ns = session.broker.step_clock.now_ns()
     try:
         session.broker.pauses.change(queue, QueuePause(gets_paused, puts_paused), now_ms)
     finally:

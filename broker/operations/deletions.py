@@ -162,7 +162,7 @@ class Deletions:
     def retry_removals(self, now_ms: int) -> None:
         """Try again to remove files of deleted queues, as many as a turn has time for. Raises JournalFailure."""
         broker = self._broker
-        share = Share(broker, REMOVAL_NS)
+        share = Share(broker.step_clock, REMOVAL_NS)
         for name in list(self.unremoved):
             removal = self.unremoved.pop(name)
             try:

@@ -157,7 +157,7 @@ class TransferOperation(Operation):
         group.defers = self._defers if is_beside_clients else {}
         try:
             work = self._take_steps(
-                Share(self.broker, TURN_NS_BESIDE_CLIENTS if is_beside_clients else TURN_NS), now_ms
+                Share(self.broker.step_clock, TURN_NS_BESIDE_CLIENTS if is_beside_clients else TURN_NS), now_ms
             )
         finally:
             group.defers = {}

@@ -28,7 +28,7 @@ class MeteredWorld(HubWorld):
         super().__init__(config, disk, now_ms, rng, clients_max)
         self.meter = WorkMeter()
         self.most_lines = 0
-        self.hub._elapsed_ns = self.broker.step_ns = self.meter.ns
+        self.hub._elapsed_ns = self.broker.step_clock.now_ns = self.meter.ns
         for name in OTHERS:
             self.broker.queues.make(name, now_ms)
 

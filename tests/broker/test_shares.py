@@ -130,7 +130,7 @@ def test_what_is_asked_of_many_open_reads_of_a_client_takes_many_turns(line: byt
     own_reads(world)
     client = world.clients[-1]
     client.session.clear_out()
-    world.broker.step_ns = meter.ns
+    world.broker.step_clock.now_ns = meter.ns
     steps = [meter.lines]
     with meter:
         client.session.execute(client.parser.feed(line), world.now_ms)
@@ -149,7 +149,7 @@ def test_many_reads_are_confirmed_though_their_client_goes_meanwhile() -> None:
     own_reads(world)
     client = world.clients[-1]
     client.session.clear_out()
-    world.broker.step_ns = meter.ns
+    world.broker.step_clock.now_ns = meter.ns
     with meter:
         client.session.execute(client.parser.feed(b"confirm q 400\r\n"), world.now_ms)
     queue = world.broker.queues.by_name["q"]
@@ -170,7 +170,7 @@ def test_a_step_of_a_request_is_short_and_the_answer_is_the_same(name: str, monk
         world, meter = JobWorld(), WorkMeter()
         prepare(world)
         if is_metered:
-            world.broker.step_ns = meter.ns
+            world.broker.step_clock.now_ns = meter.ns
         answer, lines = steps(world, protocol, data, meter)
         answers.append(answer)
     assert max(lines) <= LINES_MAX + (1000 if name == "metrics" else 0), lines  # the server's own are one piece
@@ -182,7 +182,7 @@ def test_a_reload_of_many_queues_takes_many_turns_and_goes_on_without_its_client
     queues(world)
     client, other = Client(world, MEMCACHE), Client(world, MEMCACHE)
     world.config = 'default.sync_journal = "7s"\nqueues.q003.keep_journal = false\n' + world.config
-    world.broker.step_ns = meter.ns
+    world.broker.step_clock.now_ns = meter.ns
     lines = list[int]()
     with meter:
         client.session.execute(client.parser.feed(b"reload\r\n"), world.now_ms)
@@ -206,7 +206,7 @@ def test_a_reload_of_many_queues_takes_many_turns_and_goes_on_without_its_client
 def test_the_newest_of_two_reloads_prevails_whichever_ends_last() -> None:
     world, meter = JobWorld(), WorkMeter()
     queues(world)
-    world.broker.step_ns = meter.ns
+    world.broker.step_clock.now_ns = meter.ns
     first = world.config
     with meter:
         world.config = 'default.sync_journal = "7s"\n' + first
@@ -284,7 +284,7 @@ def test_a_pipeline_of_commands_that_wait_for_the_disk_leaves_the_others_as_much
     client = Client(world, protocol)
     world.clients.append(client)
     ns = itertools.count(0, SYNC_MS * 10**6)  # each look at the clock is a sync later
-    world.broker.step_ns = lambda: next(ns)
+    world.broker.step_clock.now_ns = lambda: next(ns)
     client.sends(requests)
     answers = []
     for _ in range(100):

@@ -377,11 +377,11 @@ def test_a_journal_whose_pack_has_failed_is_not_rotated_each_second_of_a_full_di
     upkeep.packs._failed.fail(log, world.now_ms)
     rotations = log.rotations
     for _ in range(3):
-        upkeep.reclaim(1 << 30, Share(world.broker), world.now_ms)
+        upkeep.reclaim(1 << 30, Share(world.broker.step_clock), world.now_ms)
         world.sync()
     assert log.rotations == rotations
     world.now_ms += RETRY_MS
-    upkeep.reclaim(1 << 30, Share(world.broker), world.now_ms)
+    upkeep.reclaim(1 << 30, Share(world.broker.step_clock), world.now_ms)
     for _ in range(3):
         world.sync()
         world.turn()

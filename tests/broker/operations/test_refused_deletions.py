@@ -110,7 +110,7 @@ def test_what_is_left_of_many_deleted_queues_is_tried_again_in_shares_of_a_turn(
     left = world.broker.deletions.unremoved
     assert list(left) == names
     ns = iter(range(0, 1 << 62, REMOVAL_NS // 2))
-    world.broker.step_ns = lambda: next(ns)
+    world.broker.step_clock.now_ns = lambda: next(ns)
     world.turn(1000)
     assert list(left) == [*names[2:], *names[:2]]
     world.disk._faults.clear()

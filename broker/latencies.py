@@ -7,10 +7,6 @@ nothing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from staniel.broker.session import Session
 
 SAMPLE_NS = 10_000_000
 REQUEST_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
@@ -56,30 +52,3 @@ class Latencies:
         """Count how long an item that leaves was in the server. `added_ms` 0: unknown."""
         if added_ms:
             self.rests.add(max(0, now_ms - added_ms) * 1_000_000)
-
-
-class ShownItem:
-    """The item that a session shows while one of its requests is executed. Requests of memcache's protocol alone are
-    observed.
-    """
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        session.shown = None
-
-    def end(self, now_ms: int) -> int:
-        """Return when the item that was shown last, and has left its queue, was added, in server time; 0 if there is
-        none, or that is not known.
-        """
-        session = self._session
-        request = session.shown
-        if request is None or request.peek or (queue := session.by_name.get(request.queue)) is None:
-            return 0
-        if not request.open:
-            added_ms = queue.last_removed_added_ms
-            return queue.calendar.moment_ms(added_ms, now_ms) if added_ms else 0
-        held = session.reads.get(request.queue)
-        item = held[-1][1].item if held else None
-        return queue.calendar.added_ms(item, now_ms) if item is not None and item.added_ms else 0

@@ -458,6 +458,20 @@ class Session:
             self.broker.timers.drop(self)
             self.on_timer(now_ms)
 
+    def shown_added_ms(self, now_ms: int) -> int:
+        """Return when the item that was shown last, and has left its queue, was added, in server time; 0 if there is
+        none, or that is not known. Requests of memcache's protocol alone set `shown`.
+        """
+        request = self.shown
+        if request is None or request.peek or (queue := self.by_name.get(request.queue)) is None:
+            return 0
+        if not request.open:
+            added_ms = queue.last_removed_added_ms
+            return self.calendar.moment_ms(added_ms, now_ms) if added_ms else 0
+        held = self.reads.get(request.queue)
+        item = held[-1][1].item if held else None
+        return self.calendar.added_ms(item, now_ms) if item is not None and item.added_ms else 0
+
     @property
     def has_delivery(self) -> bool:
         """True if the awaited item has been delivered, and the reply has not been made yet."""

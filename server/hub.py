@@ -16,7 +16,7 @@ from staniel.broker.broker import Broker
 from staniel.broker.config.load import ReloadError
 from staniel.broker.events import Level
 from staniel.broker.failures import report_failure
-from staniel.broker.latencies import SAMPLE_NS, Histogram, ShownItem
+from staniel.broker.latencies import SAMPLE_NS, Histogram
 from staniel.broker.rights import STRANGER
 from staniel.broker.session import CLOSING, PARKED, READY, ProtocolSpec, Session
 from staniel.journal.background import BackgroundTask
@@ -324,7 +324,7 @@ class Hub:
         except ReloadError:
             return
         except Exception as error:
-            report_failure(self.broker, "reload", "SIGHUP", error, now_ms)
+            report_failure(self.broker.client_events, "reload", "SIGHUP", error, now_ms)
             return
         self.broker.audit.note_signal("reload", "SIGHUP", now_ms)
 
@@ -460,9 +460,9 @@ class Hub:
             return events
         connection, counters, latencies = self._connections[events[at][0]], self._counters, self._latencies
         session = connection.session
-        puts, gets, shown = counters.cmd_set, counters.cmd_get, ShownItem(session)
+        puts, gets, session.shown = counters.cmd_set, counters.cmd_get, None
         self._read(connection, now_ms)
-        added_ms = shown.end(now_ms)
+        added_ms = session.shown_added_ms(now_ms)
         has_put, has_got = counters.cmd_set > puts, counters.cmd_get > gets
         if has_put != has_got and session.state is READY and not session.backlog:
             self._sampled.append((latencies.puts if has_put else latencies.gets, session.batch, now_ns))
@@ -482,10 +482,10 @@ class Hub:
                 self._resume(session, now_ms)
             return
         self._delivery_due_ns = now_ns + SAMPLE_NS
-        shown = ShownItem(first)
+        first.shown = None
         for session in broker.resume_woken(now_ms):
             self._resume(session, now_ms)
-        self._latencies.add_rest(shown.end(now_ms), now_ms)
+        self._latencies.add_rest(first.shown_added_ms(now_ms), now_ms)
         self._sampled.append((self._latencies.deliveries, first.batch, now_ns))
 
     def _end_samples(self) -> None:

@@ -185,7 +185,7 @@ class Sampler:
         try:
             return self._look_around(now_ms)
         except Exception as error:
-            report_failure(self.broker, "a look at the queues", "", error, now_ms)
+            report_failure(self.broker.client_events, "a look at the queues", "", error, now_ms)
             self._is_over = True
             self.broker.timers.set(self, now_ms + QUIET_ROUND_MS)
             return 0

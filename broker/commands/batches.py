@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from staniel.broker.failures import refuse_failed, report_failure
+from staniel.broker.commands.guarded import refuse_failed
+from staniel.broker.failures import report_failure
 from staniel.broker.session import OUT_BYTES_PER_TURN, Session
 from staniel.broker.share import Share
 from staniel.queues.queue import Queue
@@ -120,7 +121,7 @@ class ChunkedReply:
     def fail(self, error: Exception, now_ms: int) -> None:
         """Reply that the command raised `error`, or disconnect in the middle of a long reply."""
         if self._has_begun:
-            report_failure(self._session.broker, "a long answer", self._session.address, error, now_ms)
+            report_failure(self._session.broker.client_events, "a long answer", self._session.address, error, now_ms)
             self._session.hang_up(b"")
         else:
             refuse_failed(self._session, "statistics", error, now_ms)

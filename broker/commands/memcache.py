@@ -10,11 +10,11 @@ from staniel.broker import access
 from staniel.broker.commands import admin, by_id, gets, rules
 from staniel.broker.commands.batches import BatchCommand, PieceCommand
 from staniel.broker.commands.gets import get
+from staniel.broker.commands.guarded import guarded
 from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.commands.puts import STORED, PutResult, store
 from staniel.broker.commands.rules import Commands, handlers_of
 from staniel.broker.events import Level
-from staniel.broker.failures import guarded
 from staniel.broker.operations import changes
 from staniel.broker.operations.audit import Result
 from staniel.broker.rights import Role

@@ -11,10 +11,10 @@ from functools import partial
 from staniel.broker import access
 from staniel.broker.commands import gets, puts, rules
 from staniel.broker.commands.admin import change_status
+from staniel.broker.commands.guarded import guarded
 from staniel.broker.commands.memcache import invalid, more, quit_session
 from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.commands.rules import Commands, handlers_of
-from staniel.broker.failures import guarded
 from staniel.broker.operations import changes
 from staniel.broker.session import Session
 from staniel.broker.status import by_name

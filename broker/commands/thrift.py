@@ -12,9 +12,9 @@ from functools import partial
 from staniel.broker import access
 from staniel.broker.commands import gets, puts, rules
 from staniel.broker.commands.admin import change_status
+from staniel.broker.commands.guarded import guarded
 from staniel.broker.commands.memcache import flush_each, invalid, more
 from staniel.broker.commands.rules import Commands, handlers_of
-from staniel.broker.failures import guarded
 from staniel.broker.leases import Lease
 from staniel.broker.operations import changes
 from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_PER_TURN, Session

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from staniel.broker import access
 from staniel.broker.commands import rules, workq_inspect
+from staniel.broker.commands.guarded import guarded
 from staniel.broker.commands.memcache import invalid, more
 from staniel.broker.commands.rules import Commands, Rule, handlers_of, refusal_of_each, rights_of
-from staniel.broker.failures import guarded
 from staniel.broker.rights import Role
 from staniel.broker.session import ITEMS_AT_ONCE, FrequentCommands, Session
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES

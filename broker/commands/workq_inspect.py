@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from staniel.broker.commands.batches import PieceCommand
-from staniel.broker.failures import refuse_failed
+from staniel.broker.commands.guarded import refuse_failed
 from staniel.broker.jobs import JobService
 from staniel.broker.session import Session
 from staniel.broker.stats import in_order

@@ -91,7 +91,9 @@ class Exchange:
         has begun.
         """
         request = self.request
-        report_failure(self.broker, f"{request.method} {request.path}", self.session.address, error, now_ms)
+        report_failure(
+            self.broker.client_events, f"{request.method} {request.path}", self.session.address, error, now_ms
+        )
         if self._has_begun:
             self.session.hang_up(b"")
         else:

@@ -381,8 +381,8 @@ def test_every_reason_that_is_in_the_list_is_told_by_something() -> None:
     """A reason without code would be a metric that is always 0."""
     import inspect
 
-    from staniel.broker.operations import health as of_health
-    from staniel.broker.operations import watch as of_watch
+    from staniel.broker.admin import health as of_health
+    from staniel.broker.admin import watch as of_watch
 
     code = inspect.getsource(of_health) + inspect.getsource(of_watch)
     assert [reason for reason in ReasonName if f"ReasonName.{reason.name}" not in code] == []

@@ -6,7 +6,7 @@ leaves it in both queues.
 3. The target is synced, whatever its policy.
 4. The item is removed from the source. When that is durable the intent is crossed out, which is synced too.
 
-During these steps the source keeps the item under a transaction (`Queue.leaving`), and neither journal is rewritten.
+During these steps the source keeps the item under a transaction (`Queue.in_transfer`), and neither journal is rewritten.
 After a crash transfer_recovery.py looks for the copy at the place in the intent: if it is there, the source drops the
 item, which it finds by the number of its transaction (by its id in libkestrel's format), so equal items are not
 confused. Decision 0008 has the alternatives. Operations that move many items note a slice of them at once
@@ -196,7 +196,7 @@ class Transfers:
         """Return when an expired item may leave. It is admitted like a put, and at most ASIDE_BYTES_MAX of one queue
         are under way.
         """
-        aside_bytes = source.leaving_bytes
+        aside_bytes = source.in_transfer_bytes
         if aside_bytes and aside_bytes + size > ASIDE_BYTES_MAX:
             return Admission.LATER if source in self._stuck else Admission.SOON
         if not self.group.is_full and not self.group.admits(size + RECORD_OVERHEAD_BYTES + NOTE_OVERHEAD_BYTES):

@@ -35,7 +35,7 @@ def oldest_ms(queue: Queue, now_ms: int) -> int:
     """Return the age of the oldest item that is not gone: in the line, open, at rest before another try, or on its way
     to another queue; 0 if there is none.
     """
-    aside = (queue.open_reads.values(), queue.delayed.values(), queue.leaving.values())
+    aside = (queue.open_reads.values(), queue.delayed.values(), queue.in_transfer.values())
     items = [taken.item for reads in aside for taken in islice(reads, LOOK_MAX)]
     if queue.unrecorded is not None:
         items.append(queue.unrecorded.item)

@@ -66,7 +66,7 @@ class JournalView:
     def under_way(self) -> dict[int, Delivery]:
         """The items under a transaction, by xid."""
         queue = self.queue
-        return {**queue.open_reads, **queue.delayed, **queue.leaving}
+        return {**queue.open_reads, **queue.delayed, **queue.in_transfer}
 
     @property
     def heads(self) -> list[Delivery]:
@@ -82,7 +82,7 @@ class JournalView:
     def checkpoint(self) -> Checkpoint:
         """Return the sum of the journal's records so far, in numbers."""
         queue, line = self.queue, self.queue.line
-        parts = queue.open_reads, queue.delayed, queue.leaving
+        parts = queue.open_reads, queue.delayed, queue.in_transfer
         xids = tuple(chain.from_iterable(parts))
         seqs, ids, deliveries = numbers_of([*chain.from_iterable([part.values() for part in parts]), *self.heads])
         if queue.unrecorded is not None:

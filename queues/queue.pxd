@@ -17,10 +17,10 @@ cdef class Queue:
     cdef public object _rests, on_read_error, on_timed_out, waiters, sweeping
     cdef public Calendar calendar
     cdef public Line line
-    cdef public dict delayed, leaving, children
+    cdef public dict delayed, in_transfer, children
     cdef public QueueCounters counters
     cdef public Journal journal
-    cdef public long long delayed_bytes, _armed_ms, created_ms, leaving_bytes, last_xid, last_removed_added_ms
+    cdef public long long delayed_bytes, _armed_ms, created_ms, in_transfer_bytes, last_xid, last_removed_added_ms
     cdef public long long _weight_limit_bytes, _max_item_bytes, _max_age_ms, _max_items, _max_bytes, max_open_reads
     cdef public bint gets_paused, puts_paused, hidden, has_more_expired, _may_rest_too_long, expiry_is_ahead, had_children
     cdef public long long copies
@@ -36,14 +36,14 @@ cdef class Queue:
     cpdef bint confirm(self, Delivery taken) except -1
     cpdef bint has_live_head(self, long long now_ms, bint despite_pause=*) except -1
     @cython.locals(run=list, head=Item, size="long long", last=Delivery)
-    cpdef list open_run_to_leave(self, Py_ssize_t count_max, long long bytes_max, long long item_bytes_max, end_seq, long long now_ms, bint despite_pause)
+    cpdef list open_run_for_transfer(self, Py_ssize_t count_max, long long bytes_max, long long item_bytes_max, end_seq, long long now_ms, bint despite_pause)
     @cython.locals(taken=Delivery)
-    cpdef Delivery open_to_leave(self)
+    cpdef Delivery open_head_for_transfer(self)
     cpdef set_aside(self, Delivery taken)
     cpdef bint release(self, Delivery taken) except -1
     @cython.locals(taken=Delivery)
     cpdef release_all(self, list those)
-    cpdef bint _forget_leaving(self, Delivery taken) except -1
+    cpdef bint _forget_in_transfer(self, Delivery taken) except -1
     cpdef bint _is_full(self) except -1
     cpdef bint _find_live(self, long long now_ms) except -1
     cpdef _record(self, change)

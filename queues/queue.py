@@ -24,8 +24,8 @@ Under a transaction, each in one dictionary by xid, and open for the journal:
 
     open_reads   held by a client, in the order of opening
     delayed      aborted and resting until `opened_ms`; `delayed_bytes` of payload
-    leaving      given to `transfer_sink`, for expire_to_queue, dead_letter_queue or an operator, until `release` or
-                 `take_back`; `leaving_bytes` of payload, `unrecorded` included
+    in_transfer  given to `transfer_sink`, for expire_to_queue, dead_letter_queue or an operator, until `release` or
+                 `take_back`; `in_transfer_bytes` of payload, `unrecorded` included
 
 In addition `unrecorded`: at most one item that leaves without a transaction, and is the journal's head until it has
 arrived. `last_xid` is the number of the latest transaction.
@@ -133,8 +133,8 @@ class Queue:
         "journal",
         "last_removed_added_ms",
         "last_xid",
-        "leaving",
-        "leaving_bytes",
+        "in_transfer",
+        "in_transfer_bytes",
         "line",
         "max_open_reads",
         "name",
@@ -180,10 +180,10 @@ class Queue:
         self.state = QueueState.SERVING
         self.has_more_expired = False  # expired items are still at the head; the rest goes when the timer rings,
         self.expiry_is_ahead = False  # or after the next sync: as much as may be is on its way to another queue
-        self.leaving: dict[int, Delivery] = {}  # by xid: on their way to another queue
+        self.in_transfer: dict[int, Delivery] = {}  # by xid: on their way to another queue
         self.sweeping = Sweep()
         self.unrecorded: Delivery | None = None  # leaving too, but for the journal still the head: see _send_expired
-        self.leaving_bytes = 0  # payload of both
+        self.in_transfer_bytes = 0  # payload of both
         self.transfer_sink: TransferSink | None = None
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self.counters = QueueCounters()
@@ -552,9 +552,9 @@ class Queue:
                         break
                 if self._is_all_there_is(head):
                     taken = self.unrecorded = line.pop()
-                    self.leaving_bytes += len(head.data)
+                    self.in_transfer_bytes += len(head.data)
                 else:
-                    taken = self.open_to_leave()
+                    taken = self.open_head_for_transfer()
                 sink.accept(self, taken, Reason.EXPIRED, now_ms)
                 size += len(head.data)
             count += 1
@@ -568,23 +568,23 @@ class Queue:
         """Return True if `head` is the only item of the queue, reads and leaving items included, and has no id. An item
         with an id can always be told from others.
         """
-        under_way = self.open_reads or self.delayed or self.leaving or self.unrecorded is not None
+        under_way = self.open_reads or self.delayed or self.in_transfer or self.unrecorded is not None
         return len(self.line) == 1 and not under_way and not isinstance(head, Numbered)
 
     # items that leave for another queue
 
-    def open_to_leave(self) -> Delivery:
-        """Take the head off, under a transaction of its own."""
+    def open_head_for_transfer(self) -> Delivery:
+        """Remove the head from the line and put it in transfer, under a transaction of its own."""
         taken = self.line.pop()
         self._record_opened(taken)
         self.set_aside(taken)
         return taken
 
-    def open_run_to_leave(
+    def open_run_for_transfer(
         self, count_max: int, bytes_max: int, item_bytes_max: int, end_seq: int, now_ms: int, despite_pause: bool
     ) -> list[Delivery]:
-        """Take live heads as `open_to_leave` does, until there are `count_max` or their payload has `bytes_max`, or the
-        head is larger than `item_bytes_max` or has the seq `end_seq`. Not for a line that follows a stream.
+        """Open live heads as `open_head_for_transfer` does, until there are `count_max` or their payload has `bytes_max`,
+        or the head is larger than `item_bytes_max` or has the seq `end_seq`. Not for a line that follows a stream.
         """
         line = self.line
         run: list[Delivery] = []
@@ -595,14 +595,14 @@ class Queue:
             if len(head.data) > item_bytes_max or line.head_seq >= end_seq:
                 break
             size += len(head.data)
-            run.append(self.open_to_leave())
+            run.append(self.open_head_for_transfer())
         return run
 
     def set_aside(self, taken: Delivery) -> None:
         """Mark an item under a transaction as on its way to another queue."""
         assert taken.xid and taken.xid not in self.open_reads
-        self.leaving[taken.xid] = taken
-        self.leaving_bytes += len(taken.item.data)
+        self.in_transfer[taken.xid] = taken
+        self.in_transfer_bytes += len(taken.item.data)
 
     def release(self, taken: Delivery) -> bool:
         """Remove an item that has arrived at the other queue for good. False if the queue was closed: nothing is
@@ -610,10 +610,10 @@ class Queue:
         """
         if self.unrecorded is taken:
             self.unrecorded = None
-            self.leaving_bytes -= len(taken.item.data)
+            self.in_transfer_bytes -= len(taken.item.data)
             self.journal.record(Removed(taken.id))
             return True
-        is_known = self._forget_leaving(taken)
+        is_known = self._forget_in_transfer(taken)
         if is_known:
             self.journal.record_confirmed(taken.id, taken.xid)
         return is_known
@@ -627,7 +627,7 @@ class Queue:
         """Make an item that does not go to another queue the head of the line again."""
         if self.unrecorded is taken:
             self._record_as_open()
-        if self._forget_leaving(taken):
+        if self._forget_in_transfer(taken):
             self.give_back(taken)
 
     def take_back_unseen(self, taken: Delivery) -> None:
@@ -635,11 +635,11 @@ class Queue:
         taken.deliveries -= 1
         self.take_back(taken)
 
-    def _forget_leaving(self, taken: Delivery) -> bool:
-        if self.leaving.get(taken.xid) is not taken:
+    def _forget_in_transfer(self, taken: Delivery) -> bool:
+        if self.in_transfer.get(taken.xid) is not taken:
             return False
-        del self.leaving[taken.xid]
-        self.leaving_bytes -= len(taken.item.data)
+        del self.in_transfer[taken.xid]
+        self.in_transfer_bytes -= len(taken.item.data)
         return True
 
     def record_cleared(self, count: int) -> None:
@@ -762,9 +762,9 @@ class Queue:
             line.deferred_free.add(delayed, self.delayed_bytes)
         self.delayed_bytes = 0
         self.batched_aborts.groups.clear()
-        self.leaving.clear()
+        self.in_transfer.clear()
         self.unrecorded = None
-        self.leaving_bytes = 0
+        self.in_transfer_bytes = 0
         self.has_more_expired = False  # no timer rings for it any more, and a waiter for its end would wait for ever
         self.dismiss_waiters()
 
@@ -774,12 +774,12 @@ class Queue:
         assert line.bytes == sum(len(item.data) for item in line.items())
         assert line.expiring == sum(item.expires_ms != 0 for item in line.items())
         assert line.remnants == sum(map(is_remnant, [*line.fresh, *(taken.item for taken in line.returned)]))
-        under_way = [*self.open_reads.items(), *self.delayed.items(), *self.leaving.items()]
+        under_way = [*self.open_reads.items(), *self.delayed.items(), *self.in_transfer.items()]
         assert all(xid == taken.xid != 0 for xid, taken in under_way)
         assert len({xid for xid, _ in under_way}) == len(under_way), "an item is under one transaction"
         assert self.delayed_bytes == sum(len(taken.item.data) for taken in self.delayed.values())
-        leaving = [*self.leaving.values(), *([] if self.unrecorded is None else [self.unrecorded])]
-        assert self.leaving_bytes == sum(len(taken.item.data) for taken in leaving)
+        in_transfer = [*self.in_transfer.values(), *([] if self.unrecorded is None else [self.unrecorded])]
+        assert self.in_transfer_bytes == sum(len(taken.item.data) for taken in in_transfer)
         assert self.unrecorded is None or self.unrecorded.xid == 0
         can_wait = self.state is QueueState.SERVING and not self.hidden and line.read_error is None
         assert can_wait or not self.waiters
@@ -969,8 +969,8 @@ class Queue:
             self._record_as_open()  # takes the number before
         last = self.last_xid
         xid = last + 1
-        if not 0 <= last < _XID_MAX or xid in self.open_reads or self.delayed or self.leaving:
-            xid = next_xid(last, self.open_reads, self.delayed, self.leaving)
+        if not 0 <= last < _XID_MAX or xid in self.open_reads or self.delayed or self.in_transfer:
+            xid = next_xid(last, self.open_reads, self.delayed, self.in_transfer)
         self.last_xid = taken.xid = xid
         self.journal.record_opened(taken.id, xid)
 
@@ -985,7 +985,7 @@ class Queue:
         taken, self.unrecorded = self.unrecorded, None
         assert taken is not None
         self._record_opened(taken)
-        self.leaving[taken.xid] = taken
+        self.in_transfer[taken.xid] = taken
 
     def _serve(self, now_ms: int) -> None:
         """Hand available items to the waiters, in their order. A waiter that only peeks does not use the item up."""

@@ -51,7 +51,7 @@ class MemoryBudget:
 
     def weigh(self, queue: Queue) -> None:
         """Weigh `queue` again after a change."""
-        weight, weights = queue.line.weight_bytes() + queue.leaving_bytes, self._weights
+        weight, weights = queue.line.weight_bytes() + queue.in_transfer_bytes, self._weights
         self.used_bytes += weight - weights.get(queue, 0)
         weights[queue] = weight
         if self.is_tight or self.used_bytes > self.limit_bytes:
@@ -71,7 +71,7 @@ class MemoryBudget:
             if isinstance(queue.journal, NoJournal):
                 queue.journal.is_noted = False
             if queue in self._weights:
-                self._weigh(queue, queue.line.weight_bytes() + queue.leaving_bytes)
+                self._weigh(queue, queue.line.weight_bytes() + queue.in_transfer_bytes)
 
     def forget(self, queue: Queue) -> None:
         """Remove `queue`, which is deleted."""

@@ -255,7 +255,9 @@ class RunningMove(TransferOperation):
             return []
         item_bytes_max = min(target.config.max_item_bytes, BYTES_PER_SLICE)
         count_max, end_seq = min(self.left, ITEMS_PER_SLICE), self._bound.end_seq
-        return source.open_run_to_leave(count_max, BYTES_PER_SLICE, item_bytes_max, end_seq, now_ms, self.takes_paused)
+        return source.open_run_for_transfer(
+            count_max, BYTES_PER_SLICE, item_bytes_max, end_seq, now_ms, self.takes_paused
+        )
 
     def _set_aside_singly(self, now_ms: int) -> dict[Queue, list[Delivery]]:
         """Set the next items aside one by one, for each may have a target of its own, or find no room."""
@@ -284,7 +286,9 @@ class RunningMove(TransferOperation):
                 break
             size += len(head.data)
             count += 1
-            taken.append(source.open_to_leave() if self._chosen is None else self._chosen.cross_off(source, head))
+            taken.append(
+                source.open_head_for_transfer() if self._chosen is None else self._chosen.cross_off(source, head)
+            )
             slices[target] = taken
         return slices
 

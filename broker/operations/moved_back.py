@@ -287,7 +287,7 @@ class RunningReturn(TransferOperation):
                     raise Refused(access.disk_full(group), client=False)
                 return found, 0, False
             size += len(head.data)
-            found.append((there.open_to_leave(), lookup.cross_off(key)))
+            found.append((there.open_head_for_transfer(), lookup.cross_off(key)))
         if found:
             return found, 0, False
         return self._set_aside_passing(there)
@@ -301,7 +301,7 @@ class RunningReturn(TransferOperation):
         passed: list[Delivery] = []
         while len(found) < count and (head := there.line.head()) is not None:
             key = self._lookup.key(head)
-            taken = there.open_to_leave()
+            taken = there.open_head_for_transfer()
             if key is None:
                 passed.append(taken)
             else:
@@ -375,7 +375,7 @@ class RunningReturn(TransferOperation):
     def _leave_rest(self, there: Queue, is_all: bool) -> None:
         """Give up the items to find that are left in a queue, because none of them can be returned now."""
         # Those that another operation has set aside are back at its end.
-        open_there = [*there.open_reads.values(), *there.delayed.values(), *there.leaving.values()]
+        open_there = [*there.open_reads.values(), *there.delayed.values(), *there.in_transfer.values()]
         is_open = sum([is_wanted for _, is_wanted in self._lookup.among([each.item for each in open_there])])
         rest = self._lookups.pop(there.name).all()
         self.open += is_open

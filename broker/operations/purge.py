@@ -305,7 +305,9 @@ class RunningPurge(FileOperation):
             if is_payload_gone(head):
                 queue.drop_head()
                 continue
-            self._slice.append(queue.open_to_leave() if self._chosen is None else self._chosen.cross_off(queue, head))
+            self._slice.append(
+                queue.open_head_for_transfer() if self._chosen is None else self._chosen.cross_off(queue, head)
+            )
             self.left -= 1
             size += len(head.data)
         return reached

@@ -263,9 +263,9 @@ class Operations:
         """
         queue = self._broker.queues.find(name)
         other = self.by_terms(queue) if queue is not None else None
-        if queue is None or other is None or other is besides or not queue.leaving:
+        if queue is None or other is None or other is besides or not queue.in_transfer:
             return ""
-        return f"operation {other.id} had {len(queue.leaving)} items of {name} set aside, which are back at its end"
+        return f"operation {other.id} had {len(queue.in_transfer)} items of {name} set aside, which are back at its end"
 
     def find(self, number: int) -> Operation | None:
         return self.running.get(number) or self._ended.get(number)

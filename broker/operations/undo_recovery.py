@@ -350,7 +350,9 @@ class UndoRecovery:
         for record in [each for each in self.undos.by_id.values() if each.content.has_queue_left]:
             queue = self.broker.queues.find(record.queue)
             # Items that were in transfer or open are in the queue again. The next deletion deals with them.
-            is_empty = queue is not None and not (len(queue.line) or queue.open_reads or queue.leaving or queue.delayed)
+            is_empty = queue is not None and not (
+                len(queue.line) or queue.open_reads or queue.in_transfer or queue.delayed
+            )
             if queue is not None and is_empty and not self.broker.deletions.must_wait(queue):
                 with suppress(Undeleted):  # the queue stays in service, empty
                     self.broker.delete(queue, now_ms)

@@ -67,7 +67,7 @@ class Chosen:
         """Take `item`, the head that `reach` has found, and cross it off."""
         self._counts[self._key(item, deliveries_of_head(queue, item))] -= 1
         self.count -= 1
-        return queue.open_to_leave()
+        return queue.open_head_for_transfer()
 
     def _key(self, item: Item, deliveries: int) -> Key:
         data = item.data
@@ -96,7 +96,7 @@ class Chosen:
                 continue
             if len(self.aside) >= ASIDE_ITEMS_MAX or self._aside_bytes >= ASIDE_BYTES_MAX:
                 return Head.TOO_FAR
-            self._put_aside(queue.open_to_leave())
+            self._put_aside(queue.open_head_for_transfer())
         return Head.NONE
 
     def _put_aside(self, taken: Delivery) -> None:

@@ -46,7 +46,7 @@ class HomeLedger(Ledger):
 
 
 def _is_busy(queue: Queue) -> bool:
-    return bool(queue.count_waiters() or queue.open_reads or queue.delayed or queue.leaving)
+    return bool(queue.count_waiters() or queue.open_reads or queue.delayed or queue.in_transfer)
 
 
 class RedriveRun(EqualRun):

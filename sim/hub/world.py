@@ -242,5 +242,5 @@ class HubWorld(World):
         if len(self.hub.addresses):
             raise Violation(Kind.LEAK, "an address counts clients that are gone")
         for queue in self.broker.queues:
-            if queue.leaving and not self.broker.operations.running:
-                raise Violation(Kind.LEAK, f"{len(queue.leaving)} items of {queue.name} are set aside for nothing")
+            if queue.in_transfer and not self.broker.operations.running:
+                raise Violation(Kind.LEAK, f"{len(queue.in_transfer)} items of {queue.name} are set aside for nothing")

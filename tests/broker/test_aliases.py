@@ -70,7 +70,7 @@ def test_a_moved_item_whose_target_became_an_alias_stays_in_its_source() -> None
     queue = world.broker.queues.make("q", world.now_ms)
     group = world.broker.group
     budget, group.budget_bytes = group.budget_bytes, -1  # the disk is full: it waits
-    world.broker.transfers.accept(queue, queue.open_to_leave(), Reason.MOVED, world.now_ms, "dead")
+    world.broker.transfers.accept(queue, queue.open_head_for_transfer(), Reason.MOVED, world.now_ms, "dead")
     assert all_of(world, "q") == ["b"]
     group.budget_bytes = budget
     world.config = 'aliases.dead = ["other"]\n'

@@ -197,7 +197,7 @@ def test_the_file_of_a_purge_keeps_it() -> None:
     world = World(CONFIG)
     die(world, "a", "b")
     queue = world.broker.queues.by_name["dead"]
-    taken = [queue.open_to_leave(), queue.open_to_leave()]
+    taken = [queue.open_head_for_transfer(), queue.open_head_for_transfer()]
     read = read_items(slice_frame(taken))
     assert read is not None and [item for _, item in read] == [each.item for each in taken]
     assert all(past_of(item) is not None for _, item in read)

@@ -197,10 +197,10 @@ def test_reads_keep_their_order_when_a_reload_begins_to_time_them_out_and_ends_i
 def test_a_run_of_heads_leaves_until_one_bound_is_reached() -> None:
     def run(count: int = 9, size: int = 99, item: int = 9, end: int = 9) -> list[bytes]:
         queue = queue_with(b"a", b"bb", b"ccc", b"dddd")
-        found = queue.open_run_to_leave(count, size, item, end, NOW_MS, False)
-        assert list(queue.leaving.values()) == found and len(queue.line) == 4 - len(found)
+        found = queue.open_run_for_transfer(count, size, item, end, NOW_MS, False)
+        assert list(queue.in_transfer.values()) == found and len(queue.line) == 4 - len(found)
         queue.release_all(found)
-        assert not queue.leaving and not queue.leaving_bytes
+        assert not queue.in_transfer and not queue.in_transfer_bytes
         return [taken.item.data for taken in found]
 
     assert run() == [b"a", b"bb", b"ccc", b"dddd"]
@@ -212,6 +212,6 @@ def test_no_run_leaves_a_paused_queue_but_for_an_operator_or_holds_what_has_expi
     queue = queue_with(b"a", b"b")
     assert queue.add(Item(b"c", NOW_MS, NOW_MS + 1), NOW_MS)
     queue.pause(gets=True, puts=False)
-    assert queue.open_run_to_leave(9, 99, 9, 9, NOW_MS, False) == []
+    assert queue.open_run_for_transfer(9, 99, 9, 9, NOW_MS, False) == []
     queue.pause(gets=False, puts=False)
-    assert len(queue.open_run_to_leave(9, 99, 9, 9, NOW_MS + 2, True)) == 2 and not len(queue.line)
+    assert len(queue.open_run_for_transfer(9, 99, 9, 9, NOW_MS + 2, True)) == 2 and not len(queue.line)

@@ -118,7 +118,7 @@ def test_what_expires_into_another_queue_goes_in_slices_that_memory_holds(size: 
         before = len(late.line)
         world.turn(8)
         pending = max(pending, len(late.line) - before)
-        most = max(most, queue.leaving_bytes)
+        most = max(most, queue.in_transfer_bytes)
         world.sync()
         if len(late.line) == 2000:
             break
@@ -174,14 +174,14 @@ def test_items_whose_target_is_refused_do_not_pile_up_in_memory_and_are_told_of_
     for _ in range(30):
         world.turn(500)
         settle(world)
-    assert queue.leaving_bytes <= transfers.ASIDE_BYTES_MAX
-    assert len(queue.line) + len(queue.leaving) == 3000
+    assert queue.in_transfer_bytes <= transfers.ASIDE_BYTES_MAX
+    assert len(queue.line) + len(queue.in_transfer) == 3000
     assert world.events.count("transfer.stuck") == 2  # in 15 seconds
     del world.broker.queues.blocked["late"]
     for _ in range(100):
         world.turn(500)
         settle(world)
-    assert len(world.broker.queues.by_name["late"].line) == 3000 and not queue.leaving
+    assert len(world.broker.queues.by_name["late"].line) == 3000 and not queue.in_transfer
 
 
 def test_what_has_no_place_to_go_is_tried_again_without_the_expiration_timer() -> None:
@@ -189,7 +189,7 @@ def test_what_has_no_place_to_go_is_tried_again_without_the_expiration_timer() -
     fill(world, "a")
     world.broker.queues.block("there", "it cannot be read")
     queue = world.broker.queues.by_name["q"]
-    world.broker.transfers.accept(queue, queue.open_to_leave(), Reason.MOVED, world.now_ms, "there")
+    world.broker.transfers.accept(queue, queue.open_head_for_transfer(), Reason.MOVED, world.now_ms, "there")
     assert world.broker.next_ms() == world.now_ms + 1000
     world.turn(1000)
     assert "transfer.stuck" in world.events

@@ -157,7 +157,7 @@ def test_a_move_has_no_more_under_way_than_may_be_aside_while_the_disk_is_slow()
     for _ in range(100):
         world.turn()
     source = world.broker.queues.by_name["q"]
-    assert 0 < source.leaving_bytes <= ASIDE_BYTES_MAX
+    assert 0 < source.in_transfer_bytes <= ASIDE_BYTES_MAX
     assert not client.session.wants_turn  # nobody asks again in every turn until the sync ends
     sync.run()
     world.finish_sync(sync)
@@ -184,8 +184,8 @@ def test_dead_letters_without_a_place_to_go_are_bounded_and_those_beyond_are_han
     for _ in range(150):
         client.says("set q 0 0 10000", "x" * 10_000, "get q/open", "get q/abort")
     source = world.broker.queues.by_name["q"]
-    assert 0 < source.leaving_bytes <= ASIDE_BYTES_MAX
-    assert len(source.line) + len(source.leaving) == 150
+    assert 0 < source.in_transfer_bytes <= ASIDE_BYTES_MAX
+    assert len(source.line) + len(source.in_transfer) == 150
     for _ in range(3):
         settle(world)
         client.hears()
@@ -196,7 +196,7 @@ def test_dead_letters_without_a_place_to_go_are_bounded_and_those_beyond_are_han
     for _ in range(3):
         world.turn(1000)
         settle(world)
-    assert not source.leaving and len(source.line) + len(world.items("dead")) == 150
+    assert not source.in_transfer and len(source.line) + len(world.items("dead")) == 150
     assert len(world.items("dead")) >= 100
     after = world.crash(Crash.DROP)
     assert len(after.items("q")) + len(after.items("dead")) == 150
@@ -212,8 +212,8 @@ def test_dead_letters_of_one_slow_sync_are_bounded_and_the_log_says_which_were_s
     for _ in range(150):
         client.says("get q/open", "get q/abort")
     source = world.broker.queues.by_name["q"]
-    sent = len(source.leaving)
-    assert 0 < source.leaving_bytes <= ASIDE_BYTES_MAX and len(source.line) + sent == 150
+    sent = len(source.in_transfer)
+    assert 0 < source.in_transfer_bytes <= ASIDE_BYTES_MAX and len(source.line) + sent == 150
     assert source.counters.dead_letters == sent == len(world.items("dead"))
     assert world.reported("item.dead") and all(each["deliveries"] == 1 for each in world.reported("item.dead"))
     world.turn(60_000)  # another ten seconds' worth of lines
@@ -227,4 +227,4 @@ def test_dead_letters_of_one_slow_sync_are_bounded_and_the_log_says_which_were_s
         client.says("get q/open", "get q/abort")
         while world.sync():
             world.turn()
-    assert len(world.items("dead")) == 150 and not source.leaving
+    assert len(world.items("dead")) == 150 and not source.in_transfer

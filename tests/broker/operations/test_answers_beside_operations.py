@@ -345,7 +345,7 @@ def found_in(world: World) -> Counter[str]:
     for queue in world.broker.queues.all():
         queue.check()
         found.update(item.data.decode() for item in queue.line.walk())
-        for entries in (queue.open_reads, queue.leaving, queue.delayed):
+        for entries in (queue.open_reads, queue.in_transfer, queue.delayed):
             found.update(entry.item.data.decode() for entry in entries.values())
     return found
 

@@ -63,7 +63,7 @@ def state(world: SlowWorld) -> State:
     for name in QUEUES:
         queue = world.broker.queues.find(name)
         if queue is not None:
-            held = [*queue.open_reads.values(), *queue.leaving.values()]
+            held = [*queue.open_reads.values(), *queue.in_transfer.values()]
             found[name] = sorted([*world.items(name), *(taken.item.data for taken in held)])
     return {name: items for name, items in found.items() if items}
 
@@ -131,7 +131,7 @@ def test_what_is_held_is_the_state_of_one_moment_however_late_it_is_copied(
     world.do_tasks()
     assert found.summary is not None
     wanted = state(world)
-    on_their_way = any(queue.leaving for queue in world.broker.queues)
+    on_their_way = any(queue.in_transfer for queue in world.broker.queues)
     for step in after:
         history.step(*step)
     copy = World(SMALL, copy_of(found, world.disk), world.now_ms)

@@ -153,7 +153,7 @@ def test_a_reader_that_waits_gets_what_was_set_aside_when_it_is_back() -> None:
     admin = Admin(world)
     admin.asks("POST", "/api/queues/q/purge", {"where": ["regex~5$"]})
     queue = world.broker.queues.by_name["q"]
-    while len(queue.leaving) < 4:
+    while len(queue.in_transfer) < 4:
         assert goes_on(world)
     reader = world.client()
     reader.says("get q", "get q", "get q/t=60000")
@@ -162,7 +162,7 @@ def test_a_reader_that_waits_gets_what_was_set_aside_when_it_is_back() -> None:
     assert "item 4" in heard and "item 5" in heard and heard.count("item ") == 3
     told = admin.hears()
     assert told is not None and told[1]["purged"] == 0, "a client has taken it"
-    assert len(world.items()) == 3 and not queue.leaving
+    assert len(world.items()) == 3 and not queue.in_transfer
     queue.check()
 
 
@@ -176,7 +176,7 @@ def test_items_that_are_being_given_back_are_shown(
     world = filled(12)
     Admin(world).asks("POST", f"/api/queues/q/{path}", {**body, "where": ["regex~[08]$|11$"]})
     queue, seen = world.broker.queues.by_name["q"], list[OperationView]()
-    while len(queue.leaving) < 8:
+    while len(queue.in_transfer) < 8:
         assert goes_on(world)
     running = next(iter(world.broker.operations.running.values()))
     assert running.view(world.now_ms).returning == 0
@@ -197,7 +197,7 @@ def test_a_cancelled_one_gives_back_what_was_set_aside() -> None:
         admin = Admin(world)
         admin.asks("POST", f"/api/queues/q/{path}", {**body, "where": ["regex~[08]$|11$"]})
         queue = world.broker.queues.by_name["q"]
-        while len(queue.leaving) < 4:
+        while len(queue.in_transfer) < 4:
             assert goes_on(world)
         running = next(iter(world.broker.operations.running.values()))
         running.cancel()
@@ -387,7 +387,7 @@ def test_one_that_is_held_back_again_and_again_ends(monkeypatch: pytest.MonkeyPa
     world = filled(20)
     admin = Admin(world)
     admin.asks("POST", "/api/queues/q/move", {"to": "r", "where": ["regex~item 19$"]})
-    monkeypatch.setattr(world.broker.transfers, "is_held_back", lambda queue: bool(queue.leaving))
+    monkeypatch.setattr(world.broker.transfers, "is_held_back", lambda queue: bool(queue.in_transfer))
     settles(world)
     heard = admin.hears()
     assert heard is not None and "was rewritten 20 times" in str(heard[1])
@@ -431,7 +431,7 @@ def test_a_turn_passes_no_more_than_its_share(path: str, monkeypatch: pytest.Mon
     Admin(world).asks("POST", f"/api/queues/q/{path}", {"where": ["regex~[05]0$"], **to})
     while is_more:
         is_more = takes_turn(world)
-        most, before = max(most, len(queue.leaving) - before), len(queue.leaving)
+        most, before = max(most, len(queue.in_transfer) - before), len(queue.in_transfer)
         is_more = world.sync() or is_more
         for task in world.start_tasks():
             world.finish_task(task)
@@ -550,7 +550,7 @@ def test_an_undo_does_not_take_for_gone_what_another_operation_has_set_aside(pat
     by_terms, admin = Admin(world), Admin(world)
     body = {"where": ["text~item 19"], **({"to": "r"} if path == "move" else {})}
     by_terms.asks("POST", f"/api/queues/q/{path}", body)
-    while len(world.broker.queues.by_name["q"].leaving) < 6:
+    while len(world.broker.queues.by_name["q"].in_transfer) < 6:
         assert goes_on(world)
     admin.asks("POST", f"/api/undo/{undo}")
     settles(world)
@@ -565,7 +565,7 @@ def test_a_purge_of_the_whole_queue_says_what_another_operation_has_set_aside(bo
     world = filled(20)
     by_terms, admin = Admin(world), Admin(world)
     by_terms.asks("POST", "/api/queues/q/move", {"to": "r", "where": ["text~item 19"]})
-    while not world.broker.queues.by_name["q"].leaving:
+    while not world.broker.queues.by_name["q"].in_transfer:
         assert goes_on(world)
     admin.asks("POST", "/api/queues/q/purge", body)
     settles(world)

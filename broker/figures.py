@@ -250,7 +250,7 @@ FIGURES = (
         metric="delayed_items",
         help="Items at rest before another try.",
     ),
-    Figure("leaving_items", COUNT, lambda of: len(of.queue.in_transfer) + (of.queue.unrecorded is not None)),
+    Figure("leaving_items", COUNT, lambda of: len(of.queue.in_transfer) + (of.queue.transferring_head is not None)),
     Figure(
         "waiters",
         COUNT,

@@ -6,10 +6,10 @@ leaves it in both queues.
 3. The target is synced, whatever its policy.
 4. The item is removed from the source. When that is durable the intent is crossed out, which is synced too.
 
-During these steps the source keeps the item under a transaction (`Queue.in_transfer`), and neither journal is rewritten.
-After a crash transfer_recovery.py looks for the copy at the place in the intent: if it is there, the source drops the
-item, which it finds by the number of its transaction (by its id in libkestrel's format), so equal items are not
-confused. Decision 0008 has the alternatives. Operations that move many items note a slice of them at once
+During these steps the source keeps the item under a transaction (`Queue.in_transfer`), and neither journal is
+rewritten. After a crash transfer_recovery.py looks for the copy at the place in the intent: if it is there, the source
+drops the item, which it finds by the number of its transaction (by its id in libkestrel's format), so equal items are
+not confused. Decision 0008 has the alternatives. Operations that move many items note a slice of them at once
 (operations/transfer.py).
 
 Clients go on putting items behind the place that a note names. No byte distinguishes such an item from an equal copy,

@@ -37,8 +37,8 @@ def oldest_ms(queue: Queue, now_ms: int) -> int:
     """
     aside = (queue.open_reads.values(), queue.delayed.values(), queue.in_transfer.values())
     items = [taken.item for reads in aside for taken in islice(reads, LOOK_MAX)]
-    if queue.unrecorded is not None:
-        items.append(queue.unrecorded.item)
+    if queue.transferring_head is not None:
+        items.append(queue.transferring_head.item)
     return _age_ms(queue, chain(items, _returned(queue), islice(queue.line.fresh, 1)), now_ms)
 
 

@@ -55,8 +55,8 @@ class Checkpoint(Struct, frozen=True, gc=False):
 
 
 class JournalView:
-    """The queue as its journal sees it. For the journal, an item that leaves unrecorded is still the head of the line,
-    and a delayed or leaving one is still open.
+    """The queue as its journal sees it. For the journal, `transferring_head` is still the head of the line,
+    and a delayed item and one in transfer are still open.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -71,13 +71,13 @@ class JournalView:
     @property
     def heads(self) -> list[Delivery]:
         """Items before the fresh ones, the head first."""
-        unrecorded = self.queue.unrecorded
-        return ([] if unrecorded is None else [unrecorded]) + self.queue.line.returned[::-1]
+        head = self.queue.transferring_head
+        return ([] if head is None else [head]) + self.queue.line.returned[::-1]
 
     def snapshot(self) -> tuple[dict[int, Delivery], list[Item]]:
         """Return the contents of a rewritten journal: everything under a transaction, and the whole line."""
-        unrecorded = self.queue.unrecorded
-        return self.under_way, ([] if unrecorded is None else [unrecorded.item]) + self.queue.line.items()
+        head = self.queue.transferring_head
+        return self.under_way, ([] if head is None else [head.item]) + self.queue.line.items()
 
     def checkpoint(self) -> Checkpoint:
         """Return the sum of the journal's records so far, in numbers."""
@@ -85,7 +85,7 @@ class JournalView:
         parts = queue.open_reads, queue.delayed, queue.in_transfer
         xids = tuple(chain.from_iterable(parts))
         seqs, ids, deliveries = numbers_of([*chain.from_iterable([part.values() for part in parts]), *self.heads])
-        if queue.unrecorded is not None:
+        if queue.transferring_head is not None:
             deliveries[len(xids)] -= 1  # it was not handed out, though it has left the line
         count = len(xids)
         return Checkpoint(
@@ -121,4 +121,4 @@ class JournalView:
     @property
     def is_bare(self) -> bool:
         """True if the queue holds nothing at all."""
-        return not (len(self.queue.line) or self.under_way or self.queue.unrecorded)
+        return not (len(self.queue.line) or self.under_way or self.queue.transferring_head)

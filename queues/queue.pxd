@@ -13,7 +13,7 @@ cdef long long _XID_MAX
 
 cdef class Queue:
     cdef public str name
-    cdef public object open_reads, batched_aborts, timer, config, state, unrecorded, transfer_sink
+    cdef public object open_reads, batched_aborts, timer, config, state, transferring_head, transfer_sink
     cdef public object _rests, on_read_error, on_timed_out, waiters, sweeping
     cdef public Calendar calendar
     cdef public Line line

@@ -25,10 +25,10 @@ Under a transaction, each in one dictionary by xid, and open for the journal:
     open_reads   held by a client, in the order of opening
     delayed      aborted and resting until `opened_ms`; `delayed_bytes` of payload
     in_transfer  given to `transfer_sink`, for expire_to_queue, dead_letter_queue or an operator, until `release` or
-                 `take_back`; `in_transfer_bytes` of payload, `unrecorded` included
+                 `take_back`; `in_transfer_bytes` of payload, `transferring_head` included
 
-In addition `unrecorded`: at most one item that leaves without a transaction, and is the journal's head until it has
-arrived. `last_xid` is the number of the latest transaction.
+In addition `transferring_head`: at most one item that leaves without a transaction, and is the journal's head until it
+has arrived. `last_xid` is the number of the latest transaction.
 
 Waiting: `waiters`, first come, first served. The queue has no waiters while an item can be handed out, while it is
 closed or hidden by an alias, or while its journal cannot be read.
@@ -39,7 +39,7 @@ request is tried again in the next turn.
 
 Changes. Every move of an item is first recorded in `journal`, as one of the six changes of changes.py:
 
-    put Added · take, drop, release of an unrecorded one Removed · flush, expiry Cleared · open, leave Opened ·
+    put Added · take, drop, release of `transferring_head` Removed · flush, expiry Cleared · open, leave Opened ·
     confirm, release Confirmed · abort, time-out, delay over, take back Aborted
 
 Counters (`QueueCounters`) are for statistics alone; nothing is decided by them. All times are milliseconds of server
@@ -130,11 +130,11 @@ class Queue:
         "had_children",
         "has_more_expired",
         "hidden",
+        "in_transfer",
+        "in_transfer_bytes",
         "journal",
         "last_removed_added_ms",
         "last_xid",
-        "in_transfer",
-        "in_transfer_bytes",
         "line",
         "max_open_reads",
         "name",
@@ -148,7 +148,7 @@ class Queue:
         "timer",
         "traces",
         "transfer_sink",
-        "unrecorded",
+        "transferring_head",
         "waiters",
     )
 
@@ -182,7 +182,7 @@ class Queue:
         self.expiry_is_ahead = False  # or after the next sync: as much as may be is on its way to another queue
         self.in_transfer: dict[int, Delivery] = {}  # by xid: on their way to another queue
         self.sweeping = Sweep()
-        self.unrecorded: Delivery | None = None  # leaving too, but for the journal still the head: see _send_expired
+        self.transferring_head: Delivery | None = None  # in transfer too, see _send_expired
         self.in_transfer_bytes = 0  # payload of both
         self.transfer_sink: TransferSink | None = None
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
@@ -329,8 +329,8 @@ class Queue:
             return None
         taken = line.pop()
         self.last_removed_added_ms = taken.item.added_ms
-        if self.unrecorded is not None:
-            self._record_as_open()
+        if self.transferring_head is not None:
+            self._record_transferring_head()
         self.journal.record_removed(taken.id)  # as `_record` would, without a change object
         return taken
 
@@ -442,8 +442,8 @@ class Queue:
 
     def flush(self) -> int:
         """Remove every item of the line; open reads stay open. Returns the number of removed items."""
-        if self.unrecorded is not None:
-            self._record_as_open()  # it had left before, and stays when the line is empty, too
+        if self.transferring_head is not None:
+            self._record_transferring_head()  # it had left before, and stays when the line is empty, too
         there = self.line.present
         self.record_cleared(self.line.clear())
         self.counters.total_flushes += 1
@@ -511,8 +511,8 @@ class Queue:
         return self.has_more_expired or bool(self.batched_aborts.groups)
 
     def _drop_expired(self, now_ms: int, count_max: int) -> int:
-        if self.unrecorded is not None:
-            self._record_as_open()
+        if self.transferring_head is not None:
+            self._record_transferring_head()
         max_age_ms, calendar = self.config.max_age_ms, self.calendar
         if calendar.is_even:
             wall_ms = now_ms + calendar.ahead_ms
@@ -529,9 +529,9 @@ class Queue:
         gets them.
 
         An item that is the only one of its queue costs a plain removal, as in Kestrel: it stays the journal's head
-        until it has arrived, and the record cannot mean another (`unrecorded`). For all others a transaction is opened:
-        its number says later which of several equal items has left; with plain removals for all, an equal item could be
-        taken for one that is gone already.
+        until it has arrived, and the record cannot mean another (`transferring_head`). For all others a transaction is
+        opened: its number says later which of several equal items has left; with plain removals for all, an equal item
+        could be taken for one that is gone already.
         """
         line = self.line
         count = size = 0
@@ -551,7 +551,7 @@ class Queue:
                         self.ring_at(now_ms + LATER_MS)
                         break
                 if self._is_all_there_is(head):
-                    taken = self.unrecorded = line.pop()
+                    taken = self.transferring_head = line.pop()
                     self.in_transfer_bytes += len(head.data)
                 else:
                     taken = self.open_head_for_transfer()
@@ -568,7 +568,7 @@ class Queue:
         """Return True if `head` is the only item of the queue, reads and leaving items included, and has no id. An item
         with an id can always be told from others.
         """
-        under_way = self.open_reads or self.delayed or self.in_transfer or self.unrecorded is not None
+        under_way = self.open_reads or self.delayed or self.in_transfer or self.transferring_head is not None
         return len(self.line) == 1 and not under_way and not isinstance(head, Numbered)
 
     # items that leave for another queue
@@ -583,8 +583,9 @@ class Queue:
     def open_run_for_transfer(
         self, count_max: int, bytes_max: int, item_bytes_max: int, end_seq: int, now_ms: int, despite_pause: bool
     ) -> list[Delivery]:
-        """Open live heads as `open_head_for_transfer` does, until there are `count_max` or their payload has `bytes_max`,
-        or the head is larger than `item_bytes_max` or has the seq `end_seq`. Not for a line that follows a stream.
+        """Open live heads as `open_head_for_transfer` does, until there are `count_max` or their payload has
+        `bytes_max`, or the head is larger than `item_bytes_max` or has the seq `end_seq`. Not for a line that follows a
+        stream.
         """
         line = self.line
         run: list[Delivery] = []
@@ -608,8 +609,8 @@ class Queue:
         """Remove an item that has arrived at the other queue for good. False if the queue was closed: nothing is
         recorded.
         """
-        if self.unrecorded is taken:
-            self.unrecorded = None
+        if self.transferring_head is taken:
+            self.transferring_head = None
             self.in_transfer_bytes -= len(taken.item.data)
             self.journal.record(Removed(taken.id))
             return True
@@ -625,8 +626,8 @@ class Queue:
 
     def take_back(self, taken: Delivery) -> None:
         """Make an item that does not go to another queue the head of the line again."""
-        if self.unrecorded is taken:
-            self._record_as_open()
+        if self.transferring_head is taken:
+            self._record_transferring_head()
         if self._forget_in_transfer(taken):
             self.give_back(taken)
 
@@ -763,7 +764,7 @@ class Queue:
         self.delayed_bytes = 0
         self.batched_aborts.groups.clear()
         self.in_transfer.clear()
-        self.unrecorded = None
+        self.transferring_head = None
         self.in_transfer_bytes = 0
         self.has_more_expired = False  # no timer rings for it any more, and a waiter for its end would wait for ever
         self.dismiss_waiters()
@@ -778,9 +779,12 @@ class Queue:
         assert all(xid == taken.xid != 0 for xid, taken in under_way)
         assert len({xid for xid, _ in under_way}) == len(under_way), "an item is under one transaction"
         assert self.delayed_bytes == sum(len(taken.item.data) for taken in self.delayed.values())
-        in_transfer = [*self.in_transfer.values(), *([] if self.unrecorded is None else [self.unrecorded])]
+        in_transfer = [
+            *self.in_transfer.values(),
+            *([] if self.transferring_head is None else [self.transferring_head]),
+        ]
         assert self.in_transfer_bytes == sum(len(taken.item.data) for taken in in_transfer)
-        assert self.unrecorded is None or self.unrecorded.xid == 0
+        assert self.transferring_head is None or self.transferring_head.xid == 0
         can_wait = self.state is QueueState.SERVING and not self.hidden and line.read_error is None
         assert can_wait or not self.waiters
 
@@ -965,8 +969,8 @@ class Queue:
 
     def _record_opened(self, taken: Delivery) -> None:
         """Put the item that has just left the line under a transaction."""
-        if self.unrecorded is not None:
-            self._record_as_open()  # takes the number before
+        if self.transferring_head is not None:
+            self._record_transferring_head()  # takes the number before
         last = self.last_xid
         xid = last + 1
         if not 0 <= last < _XID_MAX or xid in self.open_reads or self.delayed or self.in_transfer:
@@ -976,13 +980,13 @@ class Queue:
 
     def _record(self, change: Change) -> None:
         """Record a change of the line's head, or of the item that becomes the head."""
-        if self.unrecorded is not None:
-            self._record_as_open()
+        if self.transferring_head is not None:
+            self._record_transferring_head()
         self.journal.record(change)
 
-    def _record_as_open(self) -> None:
-        """Put the unrecorded leaving item under a transaction, because the next record means another head."""
-        taken, self.unrecorded = self.unrecorded, None
+    def _record_transferring_head(self) -> None:
+        """Put `transferring_head` under a transaction, because the next record means another head."""
+        taken, self.transferring_head = self.transferring_head, None
         assert taken is not None
         self._record_opened(taken)
         self.in_transfer[taken.xid] = taken

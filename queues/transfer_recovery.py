@@ -33,7 +33,7 @@ def set_aside_found(queue: Queue, xid: int, means: Callable[[Item, int], bool]) 
     numbers behind the last one, so that wherever the disk stops the journal's last number tells whether `xid` was
     opened: records of such a number restore the last one (Encoder.opened).
     """
-    assert queue.unrecorded is None, "an opened item is the head of the journal's line, too"
+    assert queue.transferring_head is None, "an opened item is the head of the journal's line, too"
     is_open = next((taken for taken in queue.open_reads.values() if means(taken.item, taken.id)), None)
     if is_open is not None:
         del queue.open_reads[is_open.xid]

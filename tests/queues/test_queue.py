@@ -112,7 +112,7 @@ def test_an_item_that_leaves_is_recorded_as_open_before_a_sweep_that_drops_nothi
     queue = Queue("q", QueueConfig(expire_to_queue="late"), Recorder(), NOW_MS)
     queue.transfer_sink = sink = TransferSinkThatKeeps()
     queue.add(Item(b"a", NOW_MS, NOW_MS + 1), NOW_MS)
-    assert queue.expire(NOW_MS + 2, 10) == 1 and sink.taken is queue.unrecorded
+    assert queue.expire(NOW_MS + 2, 10) == 1 and sink.taken is queue.transferring_head
     queue.configure(QueueConfig(max_expire_sweep=0))
     queue.add(Item(b"b", NOW_MS, NOW_MS + 1), NOW_MS)
     assert queue.expire(NOW_MS + 2, 0) == 0 and sink.taken is not None and queue.release(sink.taken)

@@ -1,7 +1,7 @@
 """Access checks: server status, connection limits, paused queues, white lists. A refusal's reason is a text for the
 client.
 
-Ordinary requests do not come here: sessions and queues carry a flag each, `guarded`, that says whether to ask.
+Ordinary requests do not come here: sessions and queues carry a flag each, `needs_check`, that says whether to ask.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def flush_refusal(session: Session, queues: Iterable[Queue]) -> str:
     """
     if why := write_refusal(session, None):
         return why
-    return next((why for queue in queues if queue.guarded and (why := _white_list(session, queue))), "")
+    return next((why for queue in queues if queue.needs_check and (why := _white_list(session, queue))), "")
 
 
 def _white_list(session: Session | Operation, queue: Queue) -> str:

@@ -753,7 +753,7 @@ class Broker:
 
     def _guard(self, session: Session) -> None:
         enforced = self.status.enforced
-        session.guarded = session.refuse_reads or session.refuse_writes or not (enforced.reads and enforced.writes)
+        session.needs_check = session.refuse_reads or session.refuse_writes or not (enforced.reads and enforced.writes)
 
     def _guard_all(self) -> None:
         for session in self._sessions:

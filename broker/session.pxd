@@ -27,7 +27,7 @@ cdef class Session:
     cdef public FrequentCommands commands
     cdef public long long out_bytes, batch, max_open_reads
     cdef public int failures
-    cdef public bint creates, refuse_reads, refuse_writes, guarded, opens, peeks, makes
+    cdef public bint creates, refuse_reads, refuse_writes, needs_check, opens, peeks, makes
 
     cpdef bint knows(self, dict allowed, str name) except -1
     cpdef execute(self, list requests, long long now_ms)

@@ -191,10 +191,10 @@ class Session:
         "dialect",
         "failures",
         "group",
-        "guarded",
         "handlers",
         "makes",
         "max_open_reads",
+        "needs_check",
         "number",
         "opens",
         "out",
@@ -238,7 +238,7 @@ class Session:
         self.writable: dict[str, bool] | None = None
         self.makes = True  # may make queues that do not exist
         self.failures = 0  # failed logins
-        self.guarded = False  # some requests may be refused to this session just now
+        self.needs_check = False  # some requests may be refused to this session just now
         self.out: list[bytes] = []
         self.out_bytes = 0  # of the items shown in `out`
         self.shown: Get | None = None  # the last memcache get whose reply had an item

@@ -24,7 +24,7 @@ cdef class Queue:
     cdef public long long _weight_limit_bytes, _max_item_bytes, _max_age_ms, _max_items, _max_bytes, max_open_reads
     cdef public bint gets_paused, puts_paused, hidden, has_more_expired, _may_rest_too_long, expiry_is_ahead, had_children
     cdef public long long copies
-    cdef public bint puts_once, fanout_only, traces, guarded, _bounded, _weighed, _unrestricted
+    cdef public bint puts_once, fanout_only, traces, needs_check, _bounded, _weighed, _unrestricted
 
     cpdef bint add(self, Item item, long long now_ms, bint forced=*) except -1
     @cython.locals(item=Item)

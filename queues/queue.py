@@ -126,7 +126,6 @@ class Queue:
         "expiry_is_ahead",
         "fanout_only",
         "gets_paused",
-        "guarded",
         "had_children",
         "has_more_expired",
         "hidden",
@@ -138,6 +137,7 @@ class Queue:
         "line",
         "max_open_reads",
         "name",
+        "needs_check",
         "on_read_error",
         "on_timed_out",
         "open_reads",
@@ -208,7 +208,7 @@ class Queue:
         self._update_bounded()
         self._order_reads()
         self.line.bound(config.max_memory_bytes)
-        self._update_guarded()
+        self._update_needs_check()
         self._arm()
 
     def _order_reads(self) -> None:
@@ -235,22 +235,22 @@ class Queue:
     def pause(self, *, gets: bool, puts: bool) -> None:
         """Hold back gets (readers wait or find nothing) or puts (the caller refuses them), or allow them again."""
         self.gets_paused, self.puts_paused = gets, puts
-        self._update_guarded()
+        self._update_needs_check()
 
     def hide(self, hidden: bool) -> None:
         """Hide the queue while an alias has its name, or show it again. A hidden queue gets no items, so its waiters
         are dismissed.
         """
         self.hidden = hidden
-        self._update_guarded()
+        self._update_needs_check()
         if hidden:
             self.dismiss_waiters()
 
-    def _update_guarded(self) -> None:
+    def _update_needs_check(self) -> None:
         config = self.config
         # The caller has to check whether the client may read or write.
-        self.guarded = self.puts_paused or bool(config.client_id_for_enqueue or config.client_id_for_dequeue)
-        self.guarded = self.guarded or self.line.read_error is not None
+        self.needs_check = self.puts_paused or bool(config.client_id_for_enqueue or config.client_id_for_dequeue)
+        self.needs_check = self.needs_check or self.line.read_error is not None
         self._update_unrestricted()
 
     def _update_unrestricted(self) -> None:
@@ -734,14 +734,14 @@ class Queue:
 
     def _on_line_error(self) -> None:
         """Stop handing out items, because the next ones cannot be read, until `read_again`."""
-        self._update_guarded()
+        self._update_needs_check()
         self.dismiss_waiters()
         self.on_read_error(self)
 
     def read_again(self) -> None:
         """Try again to read items that could not be read."""
         self.line.read_error = None
-        self._update_guarded()
+        self._update_needs_check()
 
     def dismiss_waiters(self) -> None:
         """Dismiss all waiters, without an item."""

@@ -249,7 +249,7 @@ class Sampler:
         counters, reasons = queue.counters, self.broker.watch.reasons.get(queue.name, ())
         mark = (
             *(counters.total_items, counters.get_items_hit, line.present, len(queue.open_reads), len(queue.waiters)),
-            *(queue.guarded, id(queue.config), reasons),
+            *(queue.needs_check, id(queue.config), reasons),
         )
         if mark == row.mark and row.skipped < SKIPPED_MAX and row.shown is not None and _is_quiet(row.shown):
             row.skipped += 1

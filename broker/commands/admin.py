@@ -97,7 +97,7 @@ def write_blocks(
 def flush_expired(session: Session, request: memcache.FlushExpired, now_ms: int) -> None:
     """Drop the expired items at the head of one queue; reply with their count."""
     queue = session.broker.queues.find(request.queue)
-    if session.guarded and (why := access.write_refusal(session, queue)):
+    if session.needs_check and (why := access.write_refusal(session, queue)):
         session.refuse(why, noreply=session.dialect is Dialect.KESTREL)  # Kestrel disconnects without a reply
         return
     if why := session.broker.queues.why_blocked(request.queue):

@@ -35,7 +35,7 @@ def get(session: Session, request: Get, now_ms: int) -> None:
         end_and_get(session, request, now_ms)
         return
     queue = session.by_name.get(request.queue)
-    if request.open or request.peek or session.reads or queue is None or queue.guarded or session.guarded:
+    if request.open or request.peek or session.reads or queue is None or queue.needs_check or session.needs_check:
         get_with_care(session, request, now_ms)
         return
     taken = queue.remove_head(now_ms)
@@ -84,7 +84,7 @@ def get_with_care(session: Session, request: Get, now_ms: int) -> None:
     if (request.open or session.reads) and not may_read(session, request):
         return
     queue = session.by_name.get(request.queue)
-    if queue is None or queue.guarded or session.guarded:
+    if queue is None or queue.needs_check or session.needs_check:
         if request.queue in session.broker.queues.aliases:
             session.out.append(session.replies.end)
             return
@@ -228,7 +228,7 @@ def take_one_of_many(session: Session, single: Get, now_ms: int) -> bool:
         return True
     queue = session.broker.queues.by_name.get(single.queue)
     if queue is None or (
-        (queue.guarded or session.guarded) and access.read_refusal(session, queue) and not single.peek
+        (queue.needs_check or session.needs_check) and access.read_refusal(session, queue) and not single.peek
     ):
         count(session, single, queue, None)
         return True
@@ -303,7 +303,7 @@ class MultiItemGet:
         session, get = self.session, self.get
         if not self.left or session.out_bytes > OUT_BYTES_PER_TURN:
             return False
-        if session.guarded and access.read_refusal(session, self.queue):
+        if session.needs_check and access.read_refusal(session, self.queue):
             return False  # refused since the wait for the first item
         if not get.open:
             return True
@@ -370,10 +370,10 @@ def reply_open_read(session: Session, name: str) -> None:
 def queue_for(session: Session, name: str, now_ms: int, *, peeks: bool = False, noreply: bool = False) -> Queue | None:
     """Return the queue to read from, made if reading makes it; None after an error reply. Raises TryNextTurn."""
     try:
-        if session.guarded and (why := access.read_refusal(session, None)):
+        if session.needs_check and (why := access.read_refusal(session, None)):
             raise Refused(why, client=False)
         queue = session.broker.queues.to_read(name, now_ms, creates=session.creates)
-        if queue.guarded and (why := access.trouble(queue) if peeks else access.read_refusal(session, queue)):
+        if queue.needs_check and (why := access.trouble(queue) if peeks else access.read_refusal(session, queue)):
             raise Refused(why, client=False)
         return queue
     except Refused as refused:

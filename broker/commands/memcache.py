@@ -72,7 +72,7 @@ def reply_refusal(session: Session, refused: Refused, noreply: bool = False) -> 
 
 def may_write(session: Session, queue: Queue | None, noreply: bool = False) -> bool:
     """Tell whether this session may change queues now; if not, the client has got an error."""
-    if session.guarded and (why := access.write_refusal(session, queue)):
+    if session.needs_check and (why := access.write_refusal(session, queue)):
         session.refuse(why, noreply)
         return False
     return True

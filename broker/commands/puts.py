@@ -45,7 +45,7 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     if session.calendar.ahead_ms:
         item.added_ms += session.calendar.ahead_ms
     queue = session.by_name.get(name)
-    if queue is None or queue.guarded or session.guarded:
+    if queue is None or queue.needs_check or session.needs_check:
         return _store_with_care(session, name, item, now_ms)
     if (queue.children or queue.fanout_only) and not queue.puts_once:
         return _store_with_care(session, name, item, now_ms)
@@ -60,7 +60,7 @@ def store(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
 
 def _store_with_care(session: Session, name: str, item: Item, now_ms: int) -> PutResult:
     queues = session.broker.queues
-    if session.guarded and (why := access.write_refusal(session, None)):
+    if session.needs_check and (why := access.write_refusal(session, None)):
         raise Refused(why, client=False)
     if name not in queues.aliases:
         _check_access(session, queues.make_for_client(name, now_ms))
@@ -157,7 +157,7 @@ def _store_each(session: Session, targets: list[Target], item: Item, now_ms: int
 
 
 def _check_access(session: Session, queue: Queue) -> None:
-    if queue.guarded and (why := access.write_refusal(session, queue)):
+    if queue.needs_check and (why := access.write_refusal(session, queue)):
         raise Refused(why, client=False)
 
 

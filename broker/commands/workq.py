@@ -40,7 +40,7 @@ def add(session: Session, request: workq.AddJob, now_ms: int) -> None:
     size = len(payload) + ADD_BYTES
     group = log.group
     is_tight = log.ballast is not None or group.pending_bytes + size > group.budget_bytes
-    if (is_tight or session.guarded) and not may_write(session, service, size):
+    if (is_tight or session.needs_check) and not may_write(session, service, size):
         return
     terms = service.terms.get(request.terms)
     if terms is None and jobs.find(request.id, now_ms) is None:  # a job that is refused makes no queue
@@ -99,7 +99,7 @@ def lease(session: Session, request: workq.LeaseJob, now_ms: int) -> None:
     """Lease a job of one of several names, now or as soon as there is one."""
     service = session.workq
     jobs = service.jobs
-    if session.guarded and (why := access.read_refusal(session, None)):
+    if session.needs_check and (why := access.read_refusal(session, None)):
         session.out.append(replies.server_error(why))
         return
     queues = [jobs.queues.get(name) or jobs.queue_to_wait(name) for name in request.names]
@@ -157,7 +157,7 @@ def finish(session: Session, request: workq.FinishJob, now_ms: int) -> None:
 
 def delete(session: Session, request: workq.DeleteJob, now_ms: int) -> None:
     service = session.workq
-    if session.guarded and not may_write(session, service, 0):
+    if session.needs_check and not may_write(session, service, 0):
         return
     jobs = service.jobs
     if jobs.delete(request.id, now_ms):
@@ -213,7 +213,7 @@ def may_write(session: Session, service: JobService, size: int) -> bool:
     has got an error. Changes that need no room beside the reserve go on while the disk is full: leases, deletes, empty
     results.
     """
-    if session.guarded and (why := access.write_refusal(session, None)):
+    if session.needs_check and (why := access.write_refusal(session, None)):
         session.out.append(replies.server_error(why))
         return False
     if size and not service.log.admits(size):

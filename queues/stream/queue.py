@@ -95,8 +95,8 @@ class StreamQueue(Queue):
         super().configure(config)
         self.regroup()
 
-    def _update_guarded(self) -> None:
-        super()._update_guarded()
+    def _update_needs_check(self) -> None:
+        super()._update_needs_check()
         self.regroup()
 
     @property
@@ -115,7 +115,7 @@ class StreamQueue(Queue):
         stream.is_strict = len(sizes) > 1 or any(member._bounded for member in members)
         parent = stream.parent
         if parent is not None:
-            all_equal = not stream.is_strict and not any(taker.guarded for taker in stream.takers)
+            all_equal = not stream.is_strict and not any(taker.needs_check for taker in stream.takers)
             parent.puts_once = all_equal and all(child in parent.followers for child in parent.children.values())
             parent.copies = len(stream.takers)
             ages = any(member.config.max_age_ms for member in members)

@@ -27,7 +27,7 @@ def ready_ms(queue: Queue, now_ms: int) -> int:
     if came_back:  # it was there before all that is behind it
         return _age_ms(queue, came_back, now_ms)
     line.head()
-    first = islice(line.fresh, LOOK_MAX)
+    first = islice(line.in_memory, LOOK_MAX)
     return _age_ms(queue, islice((item for item in first if not queue.is_expired(item, now_ms)), 1), now_ms)
 
 
@@ -39,7 +39,7 @@ def oldest_ms(queue: Queue, now_ms: int) -> int:
     items = [taken.item for reads in aside for taken in islice(reads, LOOK_MAX)]
     if queue.transferring_head is not None:
         items.append(queue.transferring_head.item)
-    return _age_ms(queue, chain(items, _returned(queue), islice(queue.line.fresh, 1)), now_ms)
+    return _age_ms(queue, chain(items, _returned(queue), islice(queue.line.in_memory, 1)), now_ms)
 
 
 def _returned(queue: Queue) -> Iterable[Item]:

@@ -116,7 +116,7 @@ class JournalView:
         """Return the seq of the first item that is not in memory."""
         line = self.queue.line
         line.measure_dropped()  # what was dropped unread is read for its size
-        return line.left + len(line.fresh)
+        return line.left + len(line.in_memory)
 
     @property
     def is_bare(self) -> bool:

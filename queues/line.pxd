@@ -8,7 +8,7 @@ from staniel.queues.item cimport Delivery, Item, id_after, is_remnant, new_deliv
 
 
 cdef class Line:
-    cdef public object fresh, tail, heavy_bytes, read_error, on_read_error, deferred_free
+    cdef public object in_memory, tail, heavy_bytes, read_error, on_read_error, deferred_free
     cdef public list returned
     cdef public object last_id
     cdef public long long expiring, remnants, added_bytes, added_expiring, left, full_bytes, look_items

@@ -56,9 +56,9 @@ class Line:
         "added_expiring",
         "deferred_free",
         "expiring",
-        "fresh",
         "full_bytes",
         "heavy_bytes",
+        "in_memory",
         "last_id",
         "left",
         "look_items",
@@ -74,7 +74,7 @@ class Line:
     bytes = behind = behind_bytes = 0
 
     def __init__(self, memory_bytes: int = UNBOUNDED, tail: Tail | None = None) -> None:
-        self.fresh: deque[Item] = deque()
+        self.in_memory: deque[Item] = deque()
         self.returned: list[Delivery] = []
         self.expiring = 0  # how many of the items have an expiry of their own
         self.remnants = 0  # of these: nothing is left of them, see sweeping.py
@@ -101,7 +101,7 @@ class Line:
         self.look_items = small_bytes // ITEM_COST_BYTES  # with fewer, only payload can fill the line
 
     def __len__(self) -> int:
-        return len(self.fresh) + len(self.returned) + self.behind
+        return len(self.in_memory) + len(self.returned) + self.behind
 
     def reaches(self, items: int, size_bytes: int) -> bool:
         """Tell whether the line has so many items, or so many bytes of payload."""
@@ -120,11 +120,11 @@ class Line:
     @property
     def end(self) -> int:
         """The seq of the item that comes next."""
-        return self.left + len(self.fresh) + self.behind
+        return self.left + len(self.in_memory) + self.behind
 
     @property
     def memory_items(self) -> int:
-        return len(self.fresh) + len(self.returned)
+        return len(self.in_memory) + len(self.returned)
 
     @property
     def memory_bytes(self) -> int:
@@ -136,15 +136,15 @@ class Line:
         """Tell whether memory has taken all it may."""
         if self.bytes - self.behind_bytes >= self.full_bytes:
             return True
-        return len(self.fresh) >= self.look_items and self.weight_bytes() >= self.heavy_bytes
+        return len(self.in_memory) >= self.look_items and self.weight_bytes() >= self.heavy_bytes
 
     def head(self) -> Item | None:
         if self.returned:
             taken = self.returned[-1]
             return taken.item
-        if not self.fresh and self.behind:
+        if not self.in_memory and self.behind:
             self.load()
-        return self.fresh[0] if self.fresh else None
+        return self.in_memory[0] if self.in_memory else None
 
     def peek(self) -> Delivery | None:
         """Return the head as `pop` would give it, and leave it where it is."""
@@ -156,10 +156,10 @@ class Line:
 
     def abandon(self) -> None:
         """Let go of the items in memory. The line is empty then, or will never be used again."""
-        fresh, returned, size = self.fresh, self.returned, self.memory_bytes
-        self.fresh, self.returned = deque(), []
+        in_memory, returned, size = self.in_memory, self.returned, self.memory_bytes
+        self.in_memory, self.returned = deque(), []
         if self.deferred_free is not None:
-            self.deferred_free.add(fresh, size)
+            self.deferred_free.add(in_memory, size)
             self.deferred_free.add(returned, size)
 
     def give_back(self, taken: Delivery) -> None:
@@ -201,17 +201,17 @@ class Line:
                 if count < count_max and _is_sweepable(taken.item, is_over):
                     taken.item = self._swept(taken.item)
                     count += 1
-        fresh, first = self.fresh, max(0, seq - self.left)
-        fresh.rotate(-first)  # a thousandth of the time that it takes to walk there
-        looked = islice(fresh, min(look_max, len(fresh) - first))
+        in_memory, first = self.in_memory, max(0, seq - self.left)
+        in_memory.rotate(-first)  # a thousandth of the time that it takes to walk there
+        looked = islice(in_memory, min(look_max, len(in_memory) - first))
         found = [at for at, item in enumerate(looked) if _is_sweepable(item, is_over)]
         for at in found[: count_max - count]:
-            fresh[at] = self._swept(fresh[at])
-        fresh.rotate(first)
+            in_memory[at] = self._swept(in_memory[at])
+        in_memory.rotate(first)
         left_over = len(found) - (count_max - count)
         if left_over > 0:
             return count_max, self.left + first + found[-left_over]
-        is_through = first + look_max >= len(fresh)
+        is_through = first + look_max >= len(in_memory)
         return count + len(found), 0 if is_through else self.left + first + look_max
 
     def _swept(self, item: Item) -> Item:
@@ -322,19 +322,19 @@ class PlainLine(Line):
 
     def reaches(self, items: int, size_bytes: int) -> bool:
         # In each put to a queue that has a limit: fields, as is said above.
-        there = len(self.fresh) + len(self.returned) + self.behind - self.remnants
+        there = len(self.in_memory) + len(self.returned) + self.behind - self.remnants
         return self.bytes >= size_bytes or there >= items
 
     def weight_bytes(self) -> int:
-        return self.bytes - self.behind_bytes + ITEM_COST_BYTES * (len(self.fresh) + len(self.returned))
+        return self.bytes - self.behind_bytes + ITEM_COST_BYTES * (len(self.in_memory) + len(self.returned))
 
     def append(self, item: Item) -> int:
         size = len(item.data)
-        if self.behind or self.bytes >= self.full_bytes or (len(self.fresh) >= self.look_items and self.is_full):
+        if self.behind or self.bytes >= self.full_bytes or (len(self.in_memory) >= self.look_items and self.is_full):
             self.behind += 1
             self.behind_bytes += size
         else:
-            append(self.fresh, item)
+            append(self.in_memory, item)
             if item.expires_ms:
                 self.remnants += is_remnant(item)
         self.bytes += size
@@ -347,7 +347,7 @@ class PlainLine(Line):
     def pop(self) -> Delivery:
         if self.returned:
             return self._pop_returned()
-        item = popleft(self.fresh)
+        item = popleft(self.in_memory)
         self.bytes -= len(item.data)
         if item.expires_ms:
             self.expiring -= 1
@@ -360,10 +360,10 @@ class PlainLine(Line):
     def drop(self) -> int:
         if self.returned:
             return self._drop_returned()
-        if not self.fresh and self.behind:
+        if not self.in_memory and self.behind:
             self.drop_unread(1)
             return self.last_id
-        item = self.fresh.popleft()
+        item = self.in_memory.popleft()
         self._gone(item)
         self.left += 1
         self.last_id = item_id = self._id_after(item)
@@ -408,35 +408,35 @@ class PlainLine(Line):
 
     def clear(self) -> int:
         count = len(self)
-        self.count(len(self.fresh))
-        self.last_id = (self._counted_id if self.fresh else self.last_id) + self.behind
+        self.count(len(self.in_memory))
+        self.last_id = (self._counted_id if self.in_memory else self.last_id) + self.behind
         self.left = self.end
         self.abandon()
         self.bytes = self.expiring = self.remnants = self.behind = self.behind_bytes = self._unmeasured = 0
         return count
 
     def count(self, count_max: int, since_max: int = 0) -> bool:
-        fresh = self.fresh
-        end = self.left + len(fresh)
+        in_memory = self.in_memory
+        end = self.left + len(in_memory)
         known = self._counted_seq - self.left
         if known <= 0:
             known, self._counted_id = 0, self.last_id
         else:
             count_max += max(0, min(since_max, end - self._counted_end))
-        count = min(count_max, len(fresh) - known)
+        count = min(count_max, len(in_memory) - known)
         newest_id = self._counted_id
-        fresh.rotate(-known)  # a thousandth of the time that it takes to walk there
-        for item in islice(fresh, count):
+        in_memory.rotate(-known)  # a thousandth of the time that it takes to walk there
+        for item in islice(in_memory, count):
             by_clock = item.added_ms << ID_SHIFT
             newest_id = by_clock if by_clock > newest_id else newest_id + 1
-        fresh.rotate(known)
+        in_memory.rotate(known)
         self._counted_id, self._counted_seq, self._counted_end = newest_id, self.left + known + count, end
-        return known + count == len(fresh)
+        return known + count == len(in_memory)
 
     def walk(self) -> Iterator[Item]:
         yield from [taken.item for taken in reversed(self.returned)]
-        yield from list(self.fresh)
-        seq = self.left + len(self.fresh)
+        yield from list(self.in_memory)
+        seq = self.left + len(self.in_memory)
         while self.tail is not None and seq < self.end:
             more = self.tail.load(seq, LOAD_BYTES)[: self.end - seq]
             yield from more
@@ -448,7 +448,7 @@ class PlainLine(Line):
         """Place the line as it stood at `checkpoint`, with nothing in memory but `heads`, which stand before the fresh
         items, the head first. `tail_bytes`, `tail_expiring`: of the items that only the journal holds.
         """
-        self.fresh.clear()
+        self.in_memory.clear()
         self.returned[:] = reversed(heads)
         self.left, self.behind, self._unmeasured = checkpoint.left, checkpoint.end - checkpoint.left, 0
         self._counted_seq = 0
@@ -477,7 +477,7 @@ class PlainLine(Line):
         assert self.tail is not None
         try:
             self.measure_dropped()
-            self.take_in(self.tail.load(self.left + len(self.fresh), max(1, min(size_max, self.full_bytes))))
+            self.take_in(self.tail.load(self.left + len(self.in_memory), max(1, min(size_max, self.full_bytes))))
         except OSError as error:
             self.read_error = error
             self.on_read_error()
@@ -489,7 +489,7 @@ class PlainLine(Line):
 
     def take_in(self, items: list[Item]) -> None:
         del items[self.behind :]
-        self.fresh.extend(items)
+        self.in_memory.extend(items)
         self.behind -= len(items)
         size = lost = 0
         for item in items:

@@ -14,8 +14,8 @@
 Items (item.py). An `Item` is what a client put. An item that has left the line is in a `Delivery`: `id` (the same at
 every delivery), `xid` (number of the open read), `deliveries`, `opened_ms`, and `seq`, its running number in the line.
 
-Ready: `line` (line.py). In delivery order: `returned` (handed back; the last one is the head), `fresh` (in the order
-they were put), and `behind` items that only the journal holds. `line.left` is the seq of the next fresh item and
+Ready: `line` (line.py). In delivery order: `returned` (handed back; the last one is the head), `in_memory` (in the
+order they were put), and `behind` items that only the journal holds. `line.left` is the seq of the next fresh item and
 `line.end` the one that the next put gets. `line.bytes`, `line.expiring`: payload and items with an expiry, of all of
 these; `behind_bytes` of those behind; `added_bytes`, `added_expiring` of all that ever came. Each kind of item is head
 of the line, and only the head leaves.
@@ -325,7 +325,7 @@ class Queue:
     def remove_head(self, now_ms: int) -> Delivery | None:
         """Remove the head for good; return None if no live item is there."""
         line = self.line
-        if not (self._unrestricted and line.fresh and not line.expiring) and not self._find_live(now_ms):
+        if not (self._unrestricted and line.in_memory and not line.expiring) and not self._find_live(now_ms):
             return None
         taken = line.pop()
         self.last_removed_added_ms = taken.item.added_ms
@@ -337,7 +337,7 @@ class Queue:
     def open(self, now_ms: int) -> Delivery | None:
         """Take the head under a transaction: confirming removes it for good, aborting makes it the head again."""
         line = self.line
-        if not (self._unrestricted and line.fresh and not line.expiring) and not self._find_live(now_ms):
+        if not (self._unrestricted and line.in_memory and not line.expiring) and not self._find_live(now_ms):
             return None
         taken = line.pop()
         self.last_removed_added_ms = taken.item.added_ms
@@ -774,7 +774,7 @@ class Queue:
         line = self.line
         assert line.bytes == sum(len(item.data) for item in line.items())
         assert line.expiring == sum(item.expires_ms != 0 for item in line.items())
-        assert line.remnants == sum(map(is_remnant, [*line.fresh, *(taken.item for taken in line.returned)]))
+        assert line.remnants == sum(map(is_remnant, [*line.in_memory, *(taken.item for taken in line.returned)]))
         under_way = [*self.open_reads.items(), *self.delayed.items(), *self.in_transfer.items()]
         assert all(xid == taken.xid != 0 for xid, taken in under_way)
         assert len({xid for xid, _ in under_way}) == len(under_way), "an item is under one transaction"
@@ -794,7 +794,7 @@ class Queue:
         # Never hand out an expired item, however many have piled up: the sweep limit is for puts.
         line = self.line
         if self._unrestricted and not line.expiring:
-            if line.fresh or line.returned:
+            if line.in_memory or line.returned:
                 return True
             if not line.behind:
                 return False

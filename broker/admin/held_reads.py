@@ -56,5 +56,5 @@ def held_files(queue: Queue, now_ms: int) -> HeldByReads:
 def _taken_through(line: StreamLine) -> int:
     """Return the highest id up to which no item waits in `line`."""
     waiting = [taken.id for taken in islice(reversed(line.returned), LOOK_MAX)]
-    waiting += [item.id for item in islice(line.fresh, 1)]  # type: ignore[attr-defined]
+    waiting += [item.id for item in islice(line.in_memory, 1)]  # type: ignore[attr-defined]
     return min([line.next_id, *waiting]) - 1

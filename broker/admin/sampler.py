@@ -241,7 +241,7 @@ class Sampler:
     def _sample_queue(self, queue: Queue, now_ms: int) -> int:
         """Look at a queue. Returns the cost, in queues with nothing to read from the journal."""
         line = queue.line
-        took = SLICE if line.behind and not (line.fresh or line.returned or line.read_error) else 1
+        took = SLICE if line.behind and not (line.in_memory or line.returned or line.read_error) else 1
         row = self.rows.get(queue.name) or self._new_row(queue)
         if row.queue is not queue:
             self._begin_again(row, queue)
@@ -391,5 +391,5 @@ def _oldest_at_ms(queue: Queue, now_ms: int) -> int:
     if found:
         return min(found)
     line.head()  # reads from the journal if no item is in memory
-    fresh = islice(line.fresh, LOOK_MAX)
+    fresh = islice(line.in_memory, LOOK_MAX)
     return next((put_ms(item, now_ms) for item in fresh if item.added_ms and not queue.is_expired(item, now_ms)), 0)

@@ -234,7 +234,7 @@ class Watch:
         """Log, once per start and queue, that its head was put at a time that this spool's clock has not reached. A
         head that is not in memory yet is logged once it is.
         """
-        fresh = queue.line.fresh
+        fresh = queue.line.in_memory
         if not fresh or queue.name in self._told_ahead or len(self._told_ahead) >= TOLD_AHEAD_MAX:
             return
         ahead_ms = queue.calendar.added_ms(fresh[0], now_ms) - now_ms

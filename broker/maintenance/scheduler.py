@@ -194,7 +194,7 @@ class MaintenanceScheduler:
         """Pack the files that the reader has passed, as many as take at most `room` bytes; return about how many bytes
         the pack takes.
         """
-        read = queue.line.left + len(queue.line.fresh)
+        read = queue.line.left + len(queue.line.in_memory)
         best: LogSegment | None = None
         covered_bytes = packed_bytes = 0
         for segment in log.segments.sealed:
@@ -252,7 +252,7 @@ class MaintenanceScheduler:
                 self._shrink(queue, log, step, now_ms)
                 return
             log.blocks_transfers = True
-        if step is not JournalStep.START_OVER and line.left + len(line.fresh) >= log.next_look_seq:
+        if step is not JournalStep.START_OVER and line.left + len(line.in_memory) >= log.next_look_seq:
             self._consider(queue, log, now_ms)
 
     def _shrink(self, queue: Queue, log: Log, step: JournalStep, now_ms: int) -> None:
@@ -294,7 +294,7 @@ class MaintenanceScheduler:
         """Request a pack of the files that the reader has passed, if it is worth it. Called after the reader has passed
         the end of a file.
         """
-        read = queue.line.left + len(queue.line.fresh)
+        read = queue.line.left + len(queue.line.in_memory)
         passed = [segment for segment in log.segments.sealed if segment.checkpoint and segment.checkpoint.end <= read]
         log.next_look_seq = next(
             (

@@ -26,7 +26,7 @@ def items_from(queue: Queue, offset: int) -> Iterator[tuple[Item, int]]:
     for at in range(len(returned) - 1 - offset, -1, -1):  # walking there would take time in proportion to the offset
         yield returned[at].item, returned[at].deliveries
     offset = max(0, offset - len(returned))
-    fresh: deque[Item] = line.fresh
+    fresh: deque[Item] = line.in_memory
     if offset < len(fresh):
         for item in _slice(fresh, offset):
             yield item, _errors(item)
@@ -68,7 +68,7 @@ def _behind(queue: Queue, offset: int) -> Iterator[Item]:
     line.measure_dropped()
     reader = ReadBehind(log.segments, line)
     reader.lose_stand_ins()
-    seq = line.left + len(line.fresh) + offset
+    seq = line.left + len(line.in_memory) + offset
     while seq < line.end:
         yield reader.fetch((seq,))[seq]  # reads ahead by itself; `load` would decode all of a line of empty items
         seq += 1

@@ -178,7 +178,7 @@ class ReadBehind:
         """Return a slice of the next items, if they have been read ahead; else nothing."""
         line = self.line
         line.measure_dropped()
-        self._seek(line.left + len(line.fresh))
+        self._seek(line.left + len(line.in_memory))
         found: list[Item] = []
         count_max = min(line.behind, self._about(line.full_bytes - line.memory_bytes))
         if self._seq >= self._lost_end and self._used < len(self._data):

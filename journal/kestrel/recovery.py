@@ -288,9 +288,9 @@ class Recovery:
         """
         line, opened = recovered.replay.line, recovered.replay.open
         recovered.tail.lose_stand_ins()
-        in_line = sum(map(is_stand_in, line.fresh))
+        in_line = sum(map(is_stand_in, line.in_memory))
         if in_line:
-            line.fresh = deque([LOST if is_stand_in(item) else item for item in line.fresh])
+            line.in_memory = deque([LOST if is_stand_in(item) else item for item in line.in_memory])
         outside = [taken for taken in opened.values() if is_stand_in(taken.item)]
         returned = [taken for taken in line.returned if is_stand_in(taken.item)]
         for taken in [*outside, *returned]:

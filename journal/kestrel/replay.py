@@ -77,9 +77,9 @@ class Replay:
         with them.
         """
         line = self.line
-        if self._with_xid_end > line.left + len(line.fresh):
+        if self._with_xid_end > line.left + len(line.in_memory):
             return True  # such an item may be among those that only the journal holds
-        return self._with_xid_end > line.left and any(isinstance(item, ItemWithXid) for item in line.fresh)
+        return self._with_xid_end > line.left and any(isinstance(item, ItemWithXid) for item in line.in_memory)
 
     @property
     def is_between_changes(self) -> bool:
@@ -128,7 +128,7 @@ class Replay:
         record. Raises Corrupt when the next record is damaged, Truncated when the file ends inside it.
         """
         at, end, added_bytes = 0, len(data), 0
-        line, saves, fresh = self.line, self._saves, self.line.fresh
+        line, saves, in_memory = self.line, self._saves, self.line.in_memory
         full_bytes, look_items = line.full_bytes, line.look_items
         unpack, unpack_xid, with_xid = ADDX_BODY.unpack_from, XID_BODY.unpack_from, self._with_xid
         self._begins = self._begins and data[:1] in (b"", SAVE_BEGINS)
@@ -145,19 +145,19 @@ class Replay:
                     if size < 0 or stop > end:
                         decode(data, at, end, rest_bytes)  # raises
                     added_bytes += size
-                    if line.behind or line.bytes >= full_bytes or (len(fresh) >= look_items and line.is_full):
+                    if line.behind or line.bytes >= full_bytes or (len(in_memory) >= look_items and line.is_full):
                         line.behind += 1
                         line.behind_bytes += size
                         saves.clear()
                     else:
-                        fresh.append((self._item if saves else Item)(data[payload_at:stop], added_ms, expires_ms))
+                        in_memory.append((self._item if saves else Item)(data[payload_at:stop], added_ms, expires_ms))
                     line.bytes += size
                     if expires_ms:
                         self._count_expiring(expires_ms, size)
                     at = stop
                 elif op == REMOVE:
                     saves.clear()
-                    if line.behind and not fresh and data[at : at + 2] == TWO_REMOVES:
+                    if line.behind and not in_memory and data[at : at + 2] == TWO_REMOVES:
                         # Clients have read a long queue: count its REMOVE records without a look at the items.
                         some = data[at : at + REMOVES_AT_ONCE]
                         at += line.drop_unread(len(some) - len(some.lstrip(TWO_REMOVES)))

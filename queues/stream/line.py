@@ -148,7 +148,7 @@ class StreamLine(Line):
     def weight_bytes(self) -> int:
         """Return the cost of what this line alone keeps in memory, beside what the stream keeps for all."""
         payload = self._behind_bytes_origin - self._bytes_origin
-        return payload + ITEM_COST_BYTES * (len(self.fresh) + len(self.returned))
+        return payload + ITEM_COST_BYTES * (len(self.in_memory) + len(self.returned))
 
     def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
         super().bound(memory_bytes, spare_bytes)
@@ -159,7 +159,7 @@ class StreamLine(Line):
         """The number of items that this line could hand out without reading a file."""
         if self.next_id >= self.stream.window_id:
             return len(self)
-        return len(self.fresh) + len(self.returned) + min(self.stream.window_items, self.behind)
+        return len(self.in_memory) + len(self.returned) + min(self.stream.window_items, self.behind)
 
     @property
     def memory_bytes(self) -> int:
@@ -175,7 +175,7 @@ class StreamLine(Line):
     def pop(self) -> Delivery:
         if self.returned:
             return self._pop_returned()
-        item = self.fresh.popleft()
+        item = self.in_memory.popleft()
         self._bytes_origin += len(item.data)
         if item.expires_ms:
             self.expiring -= 1
@@ -189,11 +189,11 @@ class StreamLine(Line):
     def drop(self) -> int:
         if self.returned:
             return self._drop_returned()
-        if not self.fresh:
+        if not self.in_memory:
             self.load()
-            if not self.fresh:
+            if not self.in_memory:
                 return self.last_id
-        item = self.fresh.popleft()
+        item = self.in_memory.popleft()
         self._gone(item)
         self.left += 1
         self.last_id = item_id = self._id_after(item)
@@ -219,7 +219,7 @@ class StreamLine(Line):
 
     def sweep(self, is_over: IsOver, seq: int, look_max: int, count_max: int) -> tuple[int, int]:
         wanted = seq - self.left + look_max if seq else look_max
-        while len(self.fresh) < wanted and self.behind and self.next_id >= self.stream.window_id:
+        while len(self.in_memory) < wanted and self.behind and self.next_id >= self.stream.window_id:
             if self.bytes - self.behind_bytes >= self.stream.memory_bytes:
                 break
             self.load()  # from memory
@@ -228,7 +228,7 @@ class StreamLine(Line):
     def clear(self) -> int:
         count = len(self)
         self.dropped += [(taken.id, taken.id) for taken in self.returned]
-        first_id = self._id_after(self.fresh[0]) if self.fresh else self.next_id
+        first_id = self._id_after(self.in_memory[0]) if self.in_memory else self.next_id
         if first_id <= self.stream.last_id:
             self.dropped.append((first_id, self.stream.last_id))
         self.left += count - len(self.returned)
@@ -244,7 +244,7 @@ class StreamLine(Line):
 
     def walk(self) -> Iterator[Item]:
         yield from [taken.item for taken in reversed(self.returned)]
-        yield from list(self.fresh)
+        yield from list(self.in_memory)
         left, next_id = self.behind, self.next_id
         while left > 0 and (more := self.stream.read(next_id)):
             own = self._own(more)
@@ -255,8 +255,8 @@ class StreamLine(Line):
     # read-behind
 
     def load(self, size_max: int = LOAD_BYTES) -> None:
-        before = len(self.fresh)
-        while len(self.fresh) == before and self.behind and self.read_error is None:
+        before = len(self.in_memory)
+        while len(self.in_memory) == before and self.behind and self.read_error is None:
             try:
                 found = self.stream.read(self.next_id)
             except OSError as error:
@@ -278,7 +278,7 @@ class StreamLine(Line):
         """Do nothing: no item is dropped unread."""
 
     def take_in(self, items: list[Item]) -> None:
-        self.fresh.extend(items)
+        self.in_memory.extend(items)
         self._behind_origin += len(items)
         size = lost = 0
         for item in items:

@@ -51,8 +51,8 @@ def sweep_leaves_no_place() -> Any:
     def make(right: Any) -> Any:
         def sweep(self: Line, *args: Any) -> Any:
             found = right(self, *args)
-            here = deque(item for item in self.fresh if not is_remnant(item))
-            gone, self.fresh = len(self.fresh) - len(here), here
+            here = deque(item for item in self.in_memory if not is_remnant(item))
+            gone, self.in_memory = len(self.in_memory) - len(here), here
             self.remnants, self.expiring = self.remnants - gone, self.expiring - gone
             return found
 

@@ -209,7 +209,7 @@ def test_counting_what_is_dropped_unread_reports_no_loss_of_what_was_taken_befor
     disk, left = half_taken_pack()
     world = World(SMALL, disk)
     line = queue_of(world).line
-    assert isinstance(line, PlainLine) and not line.fresh
+    assert isinstance(line, PlainLine) and not line.in_memory
     assert line.drop_unread(2) == 2
     line.measure_dropped()
     assert len(line) == 150 - left - 2 and line.bytes == 60 * len(line)

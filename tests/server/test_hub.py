@@ -711,7 +711,7 @@ def test_a_long_item_is_shown_to_many_without_a_copy_and_counted_whole_until_it_
         for _ in range(12):
             it.turn()
         owed = [one for one in it.hub._connections.values() if one.unsent]
-        data = it.hub.broker.queues.by_name["q"].line.fresh[0].data
+        data = it.hub.broker.queues.by_name["q"].line.in_memory[0].data
         assert len(owed) >= 3 and all(isinstance(one.unsent, memoryview) and one.unsent.obj is data for one in owed)
         assert all(one.unsent_bytes < size <= one.owed_bytes for one in owed)
         heard = b""

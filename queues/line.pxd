@@ -1,4 +1,4 @@
-# `behind`, `behind_bytes` and `bytes` are fields of a PlainLine and properties of a StreamLine: code that has a Line reads
+# `on_disk`, `on_disk_bytes` and `bytes` are fields of a PlainLine and properties of a StreamLine: code that has a Line reads
 # them by their names, as Python does, and cannot read a field that is another line's.
 
 cimport cython
@@ -30,7 +30,7 @@ cdef class Line:
 
 
 cdef class PlainLine(Line):
-    cdef public long long bytes, behind, behind_bytes
+    cdef public long long bytes, on_disk, on_disk_bytes
     cdef public object _counted_id
     cdef public long long _unmeasured, _unmeasured_seq, _counted_seq, _counted_end
 

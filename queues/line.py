@@ -69,9 +69,9 @@ class Line:
         "tail",
     )
 
-    # Payload, in memory and behind; how many items only the journal holds; their payload. Each kind of line has its
+    # Payload, in memory and on disk; how many items only the journal holds; their payload. Each kind of line has its
     # own: fields of this class would, compiled, hide the properties of a StreamLine.
-    bytes = behind = behind_bytes = 0
+    bytes = on_disk = on_disk_bytes = 0
 
     def __init__(self, memory_bytes: int = UNBOUNDED, tail: Tail | None = None) -> None:
         self.in_memory: deque[Item] = deque()
@@ -101,7 +101,7 @@ class Line:
         self.look_items = small_bytes // ITEM_COST_BYTES  # with fewer, only payload can fill the line
 
     def __len__(self) -> int:
-        return len(self.in_memory) + len(self.returned) + self.behind
+        return len(self.in_memory) + len(self.returned) + self.on_disk
 
     def reaches(self, items: int, size_bytes: int) -> bool:
         """Tell whether the line has so many items, or so many bytes of payload."""
@@ -120,7 +120,7 @@ class Line:
     @property
     def end(self) -> int:
         """The seq of the item that comes next."""
-        return self.left + len(self.in_memory) + self.behind
+        return self.left + len(self.in_memory) + self.on_disk
 
     @property
     def memory_items(self) -> int:
@@ -129,12 +129,12 @@ class Line:
     @property
     def memory_bytes(self) -> int:
         """Payload in memory."""
-        return self.bytes - self.behind_bytes
+        return self.bytes - self.on_disk_bytes
 
     @property
     def is_full(self) -> bool:
         """Tell whether memory has taken all it may."""
-        if self.bytes - self.behind_bytes >= self.full_bytes:
+        if self.bytes - self.on_disk_bytes >= self.full_bytes:
             return True
         return len(self.in_memory) >= self.look_items and self.weight_bytes() >= self.heavy_bytes
 
@@ -142,7 +142,7 @@ class Line:
         if self.returned:
             taken = self.returned[-1]
             return taken.item
-        if not self.in_memory and self.behind:
+        if not self.in_memory and self.on_disk:
             self.load()
         return self.in_memory[0] if self.in_memory else None
 
@@ -304,16 +304,16 @@ class PlainLine(Line):
         "_counted_seq",
         "_unmeasured",
         "_unmeasured_seq",
-        "behind",
-        "behind_bytes",
         "bytes",
+        "on_disk",
+        "on_disk_bytes",
     )
 
     def __init__(self, tail: Tail | None = None, memory_bytes: int = UNBOUNDED) -> None:
         super().__init__(memory_bytes, tail)
         self.bytes = 0
-        self.behind = 0
-        self.behind_bytes = 0
+        self.on_disk = 0
+        self.on_disk_bytes = 0
         self._unmeasured = 0  # items dropped unread, whose bytes are still counted,
         self._unmeasured_seq = 0  # from this one on
         self._counted_id = 0  # what the fresh item before this seq will get, if there is one
@@ -322,17 +322,17 @@ class PlainLine(Line):
 
     def reaches(self, items: int, size_bytes: int) -> bool:
         # In each put to a queue that has a limit: fields, as is said above.
-        there = len(self.in_memory) + len(self.returned) + self.behind - self.remnants
+        there = len(self.in_memory) + len(self.returned) + self.on_disk - self.remnants
         return self.bytes >= size_bytes or there >= items
 
     def weight_bytes(self) -> int:
-        return self.bytes - self.behind_bytes + ITEM_COST_BYTES * (len(self.in_memory) + len(self.returned))
+        return self.bytes - self.on_disk_bytes + ITEM_COST_BYTES * (len(self.in_memory) + len(self.returned))
 
     def append(self, item: Item) -> int:
         size = len(item.data)
-        if self.behind or self.bytes >= self.full_bytes or (len(self.in_memory) >= self.look_items and self.is_full):
-            self.behind += 1
-            self.behind_bytes += size
+        if self.on_disk or self.bytes >= self.full_bytes or (len(self.in_memory) >= self.look_items and self.is_full):
+            self.on_disk += 1
+            self.on_disk_bytes += size
         else:
             append(self.in_memory, item)
             if item.expires_ms:
@@ -360,7 +360,7 @@ class PlainLine(Line):
     def drop(self) -> int:
         if self.returned:
             return self._drop_returned()
-        if not self.in_memory and self.behind:
+        if not self.in_memory and self.on_disk:
             self.drop_unread(1)
             return self.last_id
         item = self.in_memory.popleft()
@@ -379,15 +379,15 @@ class PlainLine(Line):
         if self._unmeasured_seq + self._unmeasured != self.left:
             self.measure_dropped()
             self._unmeasured_seq = self.left
-        count = min(count, self.behind)
-        self.behind -= count
+        count = min(count, self.on_disk)
+        self.on_disk -= count
         self._unmeasured += count
         self.last_id += count
         self.left += count
-        if not self.behind:
+        if not self.on_disk:
             # Nothing is left: no need to read how large it was.
             self._keep_ids_rising()
-            self._unmeasured = self.behind_bytes = self.bytes = self.expiring = 0
+            self._unmeasured = self.on_disk_bytes = self.bytes = self.expiring = 0
         return count
 
     def expire(self, now_ms: int, oldest_ms: int, count_max: int) -> int:
@@ -409,10 +409,10 @@ class PlainLine(Line):
     def clear(self) -> int:
         count = len(self)
         self.count(len(self.in_memory))
-        self.last_id = (self._counted_id if self.in_memory else self.last_id) + self.behind
+        self.last_id = (self._counted_id if self.in_memory else self.last_id) + self.on_disk
         self.left = self.end
         self.abandon()
-        self.bytes = self.expiring = self.remnants = self.behind = self.behind_bytes = self._unmeasured = 0
+        self.bytes = self.expiring = self.remnants = self.on_disk = self.on_disk_bytes = self._unmeasured = 0
         return count
 
     def count(self, count_max: int, since_max: int = 0) -> bool:
@@ -450,22 +450,22 @@ class PlainLine(Line):
         """
         self.in_memory.clear()
         self.returned[:] = reversed(heads)
-        self.left, self.behind, self._unmeasured = checkpoint.left, checkpoint.end - checkpoint.left, 0
+        self.left, self.on_disk, self._unmeasured = checkpoint.left, checkpoint.end - checkpoint.left, 0
         self._counted_seq = 0
         self.last_id, self.added_bytes, self.added_expiring = (
             checkpoint.last_id,
             checkpoint.added_bytes,
             checkpoint.added_expiring,
         )
-        self.behind_bytes = tail_bytes
+        self.on_disk_bytes = tail_bytes
         self.bytes = tail_bytes + sum([len(taken.item.data) for taken in heads])
         self.expiring = tail_expiring + sum([taken.item.expires_ms != 0 for taken in heads])
         self.remnants = sum([is_remnant(taken.item) for taken in heads])
 
-    def leave_behind(self, count: int, size: int, expiring: int) -> None:
+    def append_on_disk(self, count: int, size: int, expiring: int) -> None:
         """Add so many items more, of `size` bytes together, to the end; only the journal holds them."""
-        self.behind += count
-        self.behind_bytes += size
+        self.on_disk += count
+        self.on_disk_bytes += size
         self.bytes += size
         self.added_bytes += size
         self.expiring += expiring
@@ -483,14 +483,14 @@ class PlainLine(Line):
             self.on_read_error()
 
     def load_all(self) -> bool:
-        while self.behind and self.read_error is None:
+        while self.on_disk and self.read_error is None:
             self.load()
-        return not self.behind
+        return not self.on_disk
 
     def take_in(self, items: list[Item]) -> None:
-        del items[self.behind :]
+        del items[self.on_disk :]
         self.in_memory.extend(items)
-        self.behind -= len(items)
+        self.on_disk -= len(items)
         size = lost = 0
         for item in items:
             size += len(item.data)
@@ -498,12 +498,12 @@ class PlainLine(Line):
                 lost += 1
             elif item.expires_ms:
                 self.remnants += is_remnant(item)
-        self.behind_bytes -= size
+        self.on_disk_bytes -= size
         self.expiring += lost
-        if not self.behind:
+        if not self.on_disk:
             # The size of a lost item is not known.
-            self.bytes -= self.behind_bytes
-            self.behind_bytes = 0
+            self.bytes -= self.on_disk_bytes
+            self.on_disk_bytes = 0
 
     def measure_dropped(self) -> None:
         if self._unmeasured:
@@ -513,7 +513,7 @@ class PlainLine(Line):
             size, expiring = self.tail.measure(self._unmeasured_seq, self._unmeasured)
             self._unmeasured = 0
             self.bytes -= size
-            self.behind_bytes -= size
+            self.on_disk_bytes -= size
             self.expiring -= expiring
 
     def _keep_ids_rising(self) -> None:

@@ -15,10 +15,10 @@ Items (item.py). An `Item` is what a client put. An item that has left the line 
 every delivery), `xid` (number of the open read), `deliveries`, `opened_ms`, and `seq`, its running number in the line.
 
 Ready: `line` (line.py). In delivery order: `returned` (handed back; the last one is the head), `in_memory` (in the
-order they were put), and `behind` items that only the journal holds. `line.left` is the seq of the next fresh item and
+order they were put), and `on_disk` items that only the journal holds. `line.left` is the seq of the next fresh item and
 `line.end` the one that the next put gets. `line.bytes`, `line.expiring`: payload and items with an expiry, of all of
-these; `behind_bytes` of those behind; `added_bytes`, `added_expiring` of all that ever came. Each kind of item is head
-of the line, and only the head leaves.
+these; `on_disk_bytes` of those on disk; `added_bytes`, `added_expiring` of all that ever came. Each kind of item is
+head of the line, and only the head leaves.
 
 Under a transaction, each in one dictionary by xid, and open for the journal:
 
@@ -796,7 +796,7 @@ class Queue:
         if self._unrestricted and not line.expiring:
             if line.in_memory or line.returned:
                 return True
-            if not line.behind:
+            if not line.on_disk:
                 return False
         if self.gets_paused or self.batched_aborts.groups:
             return False

@@ -90,7 +90,7 @@ def browse(queue: Queue, now_ms: int, offset: int, limit: int, preview_bytes: in
     views: list[ItemView] = []
     size = 0
     total = len(queue.line)
-    in_memory = total - queue.line.behind
+    in_memory = total - queue.line.on_disk
     if offset < total:
         for at, (item, deliveries) in enumerate(islice(items_from(queue, offset), limit), offset):
             if not is_payload_gone(item):

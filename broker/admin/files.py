@@ -76,7 +76,7 @@ def journal_view(broker: Broker, queue: Queue) -> JournalFiles:
 def _of_log(broker: Broker, queue: Queue, log: Log) -> Iterator[JournalFile]:
     segments = log.segments
     every = [*segments.sealed, segments.current]
-    tip = queue.line.left + len(queue.line.in_memory) + queue.line.behind
+    tip = queue.line.left + len(queue.line.in_memory) + queue.line.on_disk
     ends = [after.first for _, after in pairwise(every)]
     for segment, end in zip(every, [*ends, max(tip, every[-1].first)], strict=True):
         is_current = segment is segments.current

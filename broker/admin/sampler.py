@@ -241,7 +241,7 @@ class Sampler:
     def _sample_queue(self, queue: Queue, now_ms: int) -> int:
         """Look at a queue. Returns the cost, in queues with nothing to read from the journal."""
         line = queue.line
-        took = SLICE if line.behind and not (line.in_memory or line.returned or line.read_error) else 1
+        took = SLICE if line.on_disk and not (line.in_memory or line.returned or line.read_error) else 1
         row = self.rows.get(queue.name) or self._new_row(queue)
         if row.queue is not queue:
             self._begin_again(row, queue)

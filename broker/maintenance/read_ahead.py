@@ -23,7 +23,7 @@ class ReadAhead:
 
     def queue_if_room(self, queue: Queue) -> None:
         """Read ahead if `queue`, which has changed, has room for more of its items."""
-        if queue not in self._reading and queue.line.behind and not queue.line.is_full and queue not in self._failed:
+        if queue not in self._reading and queue.line.on_disk and not queue.line.is_full and queue not in self._failed:
             self.pending[queue] = None
 
     def forget(self, queue: Queue) -> None:
@@ -48,13 +48,13 @@ class ReadAhead:
     def _feed(self, queue: Queue) -> None:
         line = queue.line
         tail = line.tail
-        if not line.behind or line.is_full or not isinstance(tail, ReadBehind):
+        if not line.on_disk or line.is_full or not isinstance(tail, ReadBehind):
             return
         items = tail.decode()
         if items:
             line.take_in(items)
             self.queue_if_room(queue)
-        wanted = tail.wants() if line.behind else None
+        wanted = tail.wants() if line.on_disk else None
         if wanted is not None and queue not in self._reading:
             self._read(queue, tail, *wanted)
 

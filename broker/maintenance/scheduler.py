@@ -142,7 +142,7 @@ class MaintenanceScheduler:
         if log.open_transfers and self.packs.waits_for(log):
             log.blocks_transfers = True
         self.memory.weigh(queue)
-        if line.behind:
+        if line.on_disk:
             self.read_ahead.queue_if_room(queue)
         tail = line.tail
         if type(tail) is ReadBehind and tail.unreadable:
@@ -244,7 +244,7 @@ class MaintenanceScheduler:
 
     def _act(self, queue: Queue, log: Log, now_ms: int) -> None:
         line = queue.line
-        step = next_step(log.usage(len(line), line.bytes, line.behind), queue.config, now_ms)
+        step = next_step(log.usage(len(line), line.bytes, line.on_disk), queue.config, now_ms)
         if step in (JournalStep.ROTATE, JournalStep.CHECKPOINT):
             self.group.ask_for_sync(log)
         elif step in (JournalStep.START_OVER, JournalStep.REWRITE) and not self.packs.has(log):

@@ -31,7 +31,7 @@ def items_from(queue: Queue, offset: int) -> Iterator[tuple[Item, int]]:
         for item in _slice(fresh, offset):
             yield item, _errors(item)
     behind = max(0, offset - len(fresh))
-    if behind < line.behind:
+    if behind < line.on_disk:
         for item in _behind(queue, behind):
             yield item, _errors(item)
 

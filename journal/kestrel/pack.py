@@ -191,7 +191,7 @@ class Pack:
 
     def _read_items(self) -> list[Item]:
         """Return a slice of the items that the files hold; nothing while a piece of them is being read."""
-        self._line.left, self._line.behind = self._seq, self.checkpoint.end - self._seq
+        self._line.left, self._line.on_disk = self._seq, self.checkpoint.end - self._seq
         items = self._reader.decode()
         wanted = None if items else self._reader.wants()
         if wanted is not None:

@@ -180,7 +180,7 @@ class ReadBehind:
         line.measure_dropped()
         self._seek(line.left + len(line.in_memory))
         found: list[Item] = []
-        count_max = min(line.behind, self._about(line.full_bytes - line.memory_bytes))
+        count_max = min(line.on_disk, self._about(line.full_bytes - line.memory_bytes))
         if self._seq >= self._lost_end and self._used < len(self._data):
             self._starved = not self._consume(found, count_max)
         if self._is_at_bad and self._seq >= self._lost_end and (self._starved or self._used == len(self._data)):
@@ -227,7 +227,7 @@ class ReadBehind:
     def _about(self, size: int) -> int:
         """Return how many items are likely to have `size` bytes; no more than a slice."""
         line = self.line
-        return min(ITEMS_PER_SLICE, size * max(1, line.behind) // max(1, line.behind_bytes) + 1)
+        return min(ITEMS_PER_SLICE, size * max(1, line.on_disk) // max(1, line.on_disk_bytes) + 1)
 
     def _seek(self, seq: int) -> None:
         self._wanted = seq

@@ -135,7 +135,7 @@ class Replay:
         try:
             while at < end:
                 op = data[at]
-                if op == ADDX and line.behind and not saves and (stop := self._count_adds(data, at, end)) > at:
+                if op == ADDX and line.on_disk and not saves and (stop := self._count_adds(data, at, end)) > at:
                     at = stop
                 elif op == ADDX and end - at >= ADDX_HEAD_BYTES:
                     block_bytes, added_ms, expires_ms = unpack(data, at + 1)
@@ -145,9 +145,9 @@ class Replay:
                     if size < 0 or stop > end:
                         decode(data, at, end, rest_bytes)  # raises
                     added_bytes += size
-                    if line.behind or line.bytes >= full_bytes or (len(in_memory) >= look_items and line.is_full):
-                        line.behind += 1
-                        line.behind_bytes += size
+                    if line.on_disk or line.bytes >= full_bytes or (len(in_memory) >= look_items and line.is_full):
+                        line.on_disk += 1
+                        line.on_disk_bytes += size
                         saves.clear()
                     else:
                         in_memory.append((self._item if saves else Item)(data[payload_at:stop], added_ms, expires_ms))
@@ -157,7 +157,7 @@ class Replay:
                     at = stop
                 elif op == REMOVE:
                     saves.clear()
-                    if line.behind and not in_memory and data[at : at + 2] == TWO_REMOVES:
+                    if line.on_disk and not in_memory and data[at : at + 2] == TWO_REMOVES:
                         # Clients have read a long queue: count its REMOVE records without a look at the items.
                         some = data[at : at + REMOVES_AT_ONCE]
                         at += line.drop_unread(len(some) - len(some.lstrip(TWO_REMOVES)))
@@ -185,14 +185,14 @@ class Replay:
         line = self.line
         line.expiring += 1
         line.added_expiring += 1
-        line.remnants += expires_ms == REMNANT_MS and not size and not line.behind  # items that are read count later
+        line.remnants += expires_ms == REMNANT_MS and not size and not line.on_disk  # items that are read count later
 
     def _count_adds(self, data: bytes, at: int, end: int) -> int:
         """Count whole items that stay in the journal, as long as one follows the other, and return where the last of
         them ends.
         """
         count, size_bytes, expiring, at = count_adds(data, at, end)
-        self.line.leave_behind(count, size_bytes, expiring)
+        self.line.append_on_disk(count, size_bytes, expiring)
         return at
 
     def _reserve(self) -> None:

@@ -8,8 +8,8 @@ from staniel.queues.stream.stream cimport Stream
 cdef class StreamLine(Line):
     cdef public Stream stream
     cdef public object progress, _source, changed
-    cdef public object _next_id, _added_origin, _behind_origin  # ids
-    cdef public long long _added_bytes_origin, _behind_bytes_origin, _bytes_origin
+    cdef public object _next_id, _added_origin, _on_disk_origin  # ids
+    cdef public long long _added_bytes_origin, _on_disk_bytes_origin, _bytes_origin
     cdef public list dropped
 
     cpdef long long weight_bytes(self) except? -1

@@ -44,9 +44,10 @@ class StreamLine(Line):
     """A line over a stream: its items from `next_id` on are the stream's; those before them are in memory, as in any
     line. An item that is confirmed and was not read yet is not for this queue.
 
-    `behind`, `behind_bytes` and `bytes` are differences: what the stream has counted so far, less an origin that moves
-    with what this line reads, drops or leaves out. So a put costs the same however many queues follow, and looking at a
-    number changes nothing. `expiring` is a field: a put of an item with an expiry adds to that of each member.
+    `on_disk`, `on_disk_bytes` and `bytes` are differences: what the stream has counted so far, less an origin that
+    moves with what this line reads, drops or leaves out. So a put costs the same however many queues follow, and
+    looking at a number changes nothing. `expiring` is a field: a put of an item with an expiry adds to that of each
+    member.
 
     `dropped`: (first, last) of ids that were dropped and are not in the journal yet.
     """
@@ -54,10 +55,10 @@ class StreamLine(Line):
     __slots__ = (
         "_added_bytes_origin",
         "_added_origin",
-        "_behind_bytes_origin",
-        "_behind_origin",
         "_bytes_origin",
         "_next_id",
+        "_on_disk_bytes_origin",
+        "_on_disk_origin",
         "_source",
         "changed",
         "dropped",
@@ -74,13 +75,13 @@ class StreamLine(Line):
         self.changed: Callable[[], object] = int  # called when it has read items into memory
         self.dropped: list[tuple[int, int]] = []
         super().__init__()
-        self.behind = self.behind_bytes = self.bytes = 0  # by the properties
+        self.on_disk = self.on_disk_bytes = self.bytes = 0  # by the properties
         self.last_id = progress.head
 
     def expect(self, items: int, size: int, expiring: int) -> None:
         """Expect so many items of the stream's past, which are still to be read."""
-        self._behind_origin -= items
-        self._behind_bytes_origin -= size
+        self._on_disk_origin -= items
+        self._on_disk_bytes_origin -= size
         self._bytes_origin -= size
         self.expiring += expiring
 
@@ -122,20 +123,20 @@ class StreamLine(Line):
     # numbers
 
     @property
-    def behind(self) -> int:
-        return self._source.last_id - self._behind_origin
+    def on_disk(self) -> int:
+        return self._source.last_id - self._on_disk_origin
 
-    @behind.setter
-    def behind(self, value: int) -> None:
-        self._behind_origin = self._source.last_id - value
+    @on_disk.setter
+    def on_disk(self, value: int) -> None:
+        self._on_disk_origin = self._source.last_id - value
 
     @property
-    def behind_bytes(self) -> int:
-        return self._source.bytes - self._behind_bytes_origin
+    def on_disk_bytes(self) -> int:
+        return self._source.bytes - self._on_disk_bytes_origin
 
-    @behind_bytes.setter
-    def behind_bytes(self, value: int) -> None:
-        self._behind_bytes_origin = self._source.bytes - value
+    @on_disk_bytes.setter
+    def on_disk_bytes(self, value: int) -> None:
+        self._on_disk_bytes_origin = self._source.bytes - value
 
     @property
     def bytes(self) -> int:
@@ -147,7 +148,7 @@ class StreamLine(Line):
 
     def weight_bytes(self) -> int:
         """Return the cost of what this line alone keeps in memory, beside what the stream keeps for all."""
-        payload = self._behind_bytes_origin - self._bytes_origin
+        payload = self._on_disk_bytes_origin - self._bytes_origin
         return payload + ITEM_COST_BYTES * (len(self.in_memory) + len(self.returned))
 
     def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
@@ -159,13 +160,13 @@ class StreamLine(Line):
         """The number of items that this line could hand out without reading a file."""
         if self.next_id >= self.stream.window_id:
             return len(self)
-        return len(self.in_memory) + len(self.returned) + min(self.stream.window_items, self.behind)
+        return len(self.in_memory) + len(self.returned) + min(self.stream.window_items, self.on_disk)
 
     @property
     def memory_bytes(self) -> int:
         if self.next_id >= self.stream.window_id:
             return self.bytes
-        return self.bytes - self.behind_bytes + min(self.stream.window_bytes, self.behind_bytes)
+        return self.bytes - self.on_disk_bytes + min(self.stream.window_bytes, self.on_disk_bytes)
 
     # the line
 
@@ -219,8 +220,8 @@ class StreamLine(Line):
 
     def sweep(self, is_over: IsOver, seq: int, look_max: int, count_max: int) -> tuple[int, int]:
         wanted = seq - self.left + look_max if seq else look_max
-        while len(self.in_memory) < wanted and self.behind and self.next_id >= self.stream.window_id:
-            if self.bytes - self.behind_bytes >= self.stream.memory_bytes:
+        while len(self.in_memory) < wanted and self.on_disk and self.next_id >= self.stream.window_id:
+            if self.bytes - self.on_disk_bytes >= self.stream.memory_bytes:
                 break
             self.load()  # from memory
         return super().sweep(is_over, seq, look_max, count_max)
@@ -233,7 +234,7 @@ class StreamLine(Line):
             self.dropped.append((first_id, self.stream.last_id))
         self.left += count - len(self.returned)
         self.abandon()
-        self.behind = self.behind_bytes = self.bytes = self.expiring = self.remnants = 0
+        self.on_disk = self.on_disk_bytes = self.bytes = self.expiring = self.remnants = 0
         self.last_id = self.stream.last_id
         self._next_id = self.last_id + 1
         return count
@@ -245,7 +246,7 @@ class StreamLine(Line):
     def walk(self) -> Iterator[Item]:
         yield from [taken.item for taken in reversed(self.returned)]
         yield from list(self.in_memory)
-        left, next_id = self.behind, self.next_id
+        left, next_id = self.on_disk, self.next_id
         while left > 0 and (more := self.stream.read(next_id)):
             own = self._own(more)
             yield from own
@@ -256,7 +257,7 @@ class StreamLine(Line):
 
     def load(self, size_max: int = LOAD_BYTES) -> None:
         before = len(self.in_memory)
-        while len(self.in_memory) == before and self.behind and self.read_error is None:
+        while len(self.in_memory) == before and self.on_disk and self.read_error is None:
             try:
                 found = self.stream.read(self.next_id)
             except OSError as error:
@@ -279,18 +280,18 @@ class StreamLine(Line):
 
     def take_in(self, items: list[Item]) -> None:
         self.in_memory.extend(items)
-        self._behind_origin += len(items)
+        self._on_disk_origin += len(items)
         size = lost = 0
         for item in items:
             size += len(item.data)
             if item.expires_ms == LOST_MS:
                 lost += 1
-        self._behind_bytes_origin += size
+        self._on_disk_bytes_origin += size
         self.expiring += lost
-        if not self.behind:
+        if not self.on_disk:
             # The size of a lost item is not known.
-            self.bytes -= self.behind_bytes
-            self.behind_bytes = 0
+            self.bytes -= self.on_disk_bytes
+            self.on_disk_bytes = 0
 
     def _own(self, items: list[Numbered]) -> list[Item]:
         done = self.progress.done
@@ -298,8 +299,8 @@ class StreamLine(Line):
 
     def _lose_the_rest(self) -> None:
         """Drop items that were counted and are nowhere: their files are gone."""
-        self.bytes -= self.behind_bytes
-        self.behind = self.behind_bytes = 0
+        self.bytes -= self.on_disk_bytes
+        self.on_disk = self.on_disk_bytes = 0
 
     def _id_after(self, item: Item) -> int:
         assert isinstance(item, Numbered)

@@ -554,7 +554,7 @@ def _check_refusal(model: QueueModel, now_ms: int) -> None:
     alive = [record for record in ready if record.is_doubtful or not record.is_over(now_ms)]
     is_full = len(alive) >= config.max_items or _bytes_of(alive) >= config.max_bytes
     is_one = not (model.queue.had_children or model.is_reader)  # otherwise another queue of the family may have refused
-    if is_one and not is_full and not model.queue.line.behind:
+    if is_one and not is_full and not model.queue.line.on_disk:
         why = (
             f"{model.name} refused a put with {len(alive)} live items of {len(ready)}: {config.max_items} may be there"
         )

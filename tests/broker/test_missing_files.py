@@ -199,7 +199,7 @@ def test_stand_ins_of_items_that_have_been_taken_are_no_loss(memory: int) -> Non
     """They lie between the last known place in the file and the item that is read back first."""
     disk, left = half_taken_pack()
     world = World(SMALL.replace("max_memory_size = 200", f"max_memory_size = {memory}"), disk)
-    assert queue_of(world).line.behind == 150 - left, "a start has read nothing back yet"
+    assert queue_of(world).line.on_disk == 150 - left, "a start has read nothing back yet"
     assert got(world, 150) == list(range(left, 150))
     assert not {"journal.unreadable_items", "journal.stand_ins"}.intersection(world.events)
     assert ("damaged", False) not in world.disk.list("s/.staniel")

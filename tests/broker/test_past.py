@@ -182,7 +182,7 @@ def test_many_in_a_small_journal_keep_theirs_each() -> None:
     assert [data for data, _ in expected] == names[10:]
     assert all(past is not None and past.origin == "q" for _, past in expected)
     assert len({past.left_at_ms for _, past in expected if past is not None}) > 10
-    assert world.broker.queues.by_name["dead"].line.behind
+    assert world.broker.queues.by_name["dead"].line.on_disk
     again = World(world.config, world.disk.crash(Crash.DROP), world.now_ms + 1000)
     assert shown(again) == expected
     for _ in range(20):

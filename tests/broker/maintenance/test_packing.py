@@ -464,7 +464,7 @@ def test_no_pack_begins_that_would_not_halve_what_it_covers() -> None:
     for _ in range(280):
         got(world, 1)
         rewrites = max(rewrites, log_of(world).rewrites)
-        if queue_of(world).line.behind and log_of(world).segments.sealed:
+        if queue_of(world).line.on_disk and log_of(world).segments.sealed:
             assert (
                 world.broker.maintenance.packs._pack is None
                 or world.broker.maintenance.packs._pack.stage is not Stage.FAILED
@@ -488,7 +488,7 @@ def test_items_are_read_from_files_whose_names_a_summary_has_just_taken(monkeypa
     for number in range(put, put + 20):
         client.puts(f"{number:04}".ljust(90, "."))
     world.sync()
-    assert queue_of(world).line.behind
+    assert queue_of(world).line.on_disk
     log = log_of(world)
     for _ in range(30):
         for task in world.start_tasks():

@@ -66,7 +66,7 @@ def test_a_start_makes_few_items_and_counts_the_rest(monkeypatch: pytest.MonkeyP
     assert line.memory_bytes <= 200
     assert line.full_bytes == queue_of(world).config.max_memory_bytes
     world.turn()
-    assert not line.behind
+    assert not line.on_disk
     queue_of(world).check()
     assert got(world, 3000) == list(range(25, 3000))
 
@@ -80,7 +80,7 @@ def test_only_the_head_is_in_memory_and_everything_comes_out_in_order(in_one_go:
     assert got(world, 60, in_one_go) == list(range(60))
     assert line.memory_bytes <= 220 and len(line) == 40 and line.bytes == 800
     assert got(world, 50, in_one_go) == list(range(60, 100))
-    assert len(line) == line.bytes == line.behind == line.behind_bytes == 0
+    assert len(line) == line.bytes == line.on_disk == line.on_disk_bytes == 0
     queue_of(world).check()
 
 
@@ -103,7 +103,7 @@ def test_small_items_are_bounded_by_what_they_really_cost() -> None:
         while client.session.wants_turn:
             world.turn()
     line = queue_of(world).line
-    assert line.bytes == 20_000 and line.behind > 0
+    assert line.bytes == 20_000 and line.on_disk > 0
     assert line.weight_bytes() <= 1.5 * (1 << 20)
 
 
@@ -228,7 +228,7 @@ def test_an_item_taken_out_of_the_middle_of_a_long_line_leaves_all_others_once(w
         client.puts(name)
         world.sync()
     line = queue_of(world).line
-    assert line.behind
+    assert line.on_disk
     queue = queue_of(world)
     taken = set_aside_found(queue, 0, lambda item, item_id: item.data == names[which].encode())
     assert taken is not None

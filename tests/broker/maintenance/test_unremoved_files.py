@@ -92,7 +92,7 @@ def test_a_rewrite_that_cannot_read_the_items_keeps_an_unfinished_pack_in_mind()
         world.turn(100)
     put(world, 40, 60)
     queue = world.broker.queues.find("q")
-    assert queue is not None and queue.line.behind and world.broker.refused_removals == 1
+    assert queue is not None and queue.line.on_disk and world.broker.refused_removals == 1
     world.disk.fail("read", "/s/q.", errno.EIO, times=ALWAYS)
     assert not world.broker.maintenance.rewrite(queue, world.now_ms)
     assert world.broker.refused_removals == 1

@@ -190,7 +190,7 @@ def test_two_starts_one_with_and_one_without_sidecars_serve_the_same(spool: Path
     served = Served()
     assert not kestrel_files.parse("q.5.new").queue
     line = served.world.broker.queues.by_name["q"].line
-    assert not line.in_memory and line.behind == COUNT
+    assert not line.in_memory and line.on_disk == COUNT
     assert all(sidecar.load(served.fs, "s", path.name) is not None for path in sealed_in(spool))
     assert served.drain() == list(range(COUNT))
     served.stop()

@@ -24,7 +24,7 @@ cdef class Queue:
     cdef public long long _weight_limit_bytes, _max_item_bytes, _max_age_ms, _max_items, _max_bytes, max_open_reads
     cdef public bint gets_paused, puts_paused, hidden, has_more_expired, _may_rest_too_long, expiry_is_ahead, had_children
     cdef public long long copies
-    cdef public bint puts_once, fanout_only, traces, needs_check, _bounded, _weighed, _unrestricted
+    cdef public bint puts_once, fanout_only, traces, needs_check, _bounded, _weighed, _head_is_free
 
     cpdef bint add(self, Item item, long long now_ms, bint forced=*) except -1
     @cython.locals(item=Item)
@@ -45,7 +45,7 @@ cdef class Queue:
     cpdef release_all(self, list those)
     cpdef bint _forget_in_transfer(self, Delivery taken) except -1
     cpdef bint _is_full(self) except -1
-    cpdef bint _find_live(self, long long now_ms) except -1
+    cpdef bint _may_read_head(self, long long now_ms) except -1
     cpdef _record(self, change)
     # One Python number is made, for the delivery, the key of its read and the record.
     @cython.locals(last="long long", xid=object)

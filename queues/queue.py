@@ -105,13 +105,13 @@ class Queue:
     __slots__ = (  # without, Python finds no more than thirty fast
         "_armed_ms",
         "_bounded",
+        "_head_is_free",
         "_max_age_ms",
         "_max_bytes",
         "_max_item_bytes",
         "_max_items",
         "_may_rest_too_long",
         "_rests",
-        "_unrestricted",
         "_weighed",
         "_weight_limit_bytes",
         "batched_aborts",
@@ -251,15 +251,15 @@ class Queue:
         # The caller has to check whether the client may read or write.
         self.needs_check = self.puts_paused or bool(config.client_id_for_enqueue or config.client_id_for_dequeue)
         self.needs_check = self.needs_check or self.line.read_error is not None
-        self._update_unrestricted()
+        self._update_head_is_free()
 
-    def _update_unrestricted(self) -> None:
+    def _update_head_is_free(self) -> None:
         config = self.config
         # Nothing but an item's own expiry can keep the head from being handed out.
-        self._unrestricted = not (
+        self._head_is_free = not (
             self.gets_paused or config.max_age_ms or config.open_timeout_ms or config.retry_delays_ms
         )
-        self._unrestricted = self._unrestricted and not self.batched_aborts.groups
+        self._head_is_free = self._head_is_free and not self.batched_aborts.groups
 
     def sync_counters(self) -> None:
         """Bring `counters` up to date. A plain queue's always are; a StreamQueue counts its puts here."""
@@ -325,7 +325,7 @@ class Queue:
     def remove_head(self, now_ms: int) -> Delivery | None:
         """Remove the head for good; return None if no live item is there."""
         line = self.line
-        if not (self._unrestricted and line.in_memory and not line.expiring) and not self._find_live(now_ms):
+        if not (self._head_is_free and line.in_memory and not line.expiring) and not self._may_read_head(now_ms):
             return None
         taken = line.pop()
         self.last_removed_added_ms = taken.item.added_ms
@@ -337,7 +337,7 @@ class Queue:
     def open(self, now_ms: int) -> Delivery | None:
         """Take the head under a transaction: confirming removes it for good, aborting makes it the head again."""
         line = self.line
-        if not (self._unrestricted and line.in_memory and not line.expiring) and not self._find_live(now_ms):
+        if not (self._head_is_free and line.in_memory and not line.expiring) and not self._may_read_head(now_ms):
             return None
         taken = line.pop()
         self.last_removed_added_ms = taken.item.added_ms
@@ -345,7 +345,7 @@ class Queue:
         self._record_opened(taken)
         self.open_reads[taken.xid] = taken
         self.counters.transactions += 1
-        if not self._unrestricted:
+        if not self._head_is_free:
             self._arm()
         return taken
 
@@ -353,10 +353,10 @@ class Queue:
         """Return True if an item could be handed out now; `despite_pause`: or could if gets were not paused."""
         is_paused = self.gets_paused
         if not (is_paused and despite_pause):
-            return self._find_live(now_ms)
+            return self._may_read_head(now_ms)
         self.gets_paused = False
         try:
-            return self._find_live(now_ms)
+            return self._may_read_head(now_ms)
         finally:
             self.gets_paused = True
 
@@ -367,7 +367,7 @@ class Queue:
 
     def peek(self, now_ms: int) -> Delivery | None:
         """Return the head without removing it; None if no live item is there."""
-        if not self._find_live(now_ms):
+        if not self._may_read_head(now_ms):
             return None
         return self.line.peek()
 
@@ -790,10 +790,10 @@ class Queue:
 
     # inside
 
-    def _find_live(self, now_ms: int) -> bool:
+    def _may_read_head(self, now_ms: int) -> bool:
         # Never hand out an expired item, however many have piled up: the sweep limit is for puts.
         line = self.line
-        if self._unrestricted and not line.expiring:
+        if self._head_is_free and not line.expiring:
             if line.in_memory or line.returned:
                 return True
             if not line.on_disk:
@@ -852,13 +852,13 @@ class Queue:
 
     def begin_batched_aborts(self) -> None:
         """Hold gets back while reads end that are too many for one turn."""
-        self._update_unrestricted()
+        self._update_head_is_free()
 
     def end_batched_aborts(self, now_ms: int) -> None:
         """Hand out items again when the batch has ended. Reads and delays that have become due meanwhile end now, and
         waiters are served.
         """
-        self._update_unrestricted()
+        self._update_head_is_free()
         self.time_out(now_ms)
         self._arm()
 

@@ -111,6 +111,31 @@ def test_the_commands_of_the_installation_install_it(packages: Path, tmp_path: P
     assert run("make --dry-run wheel", {**os.environ})
 
 
+TUTORIALS = {
+    "start/pymemcache": "PATH_OF_THE_CHECKOUT pymemcache",
+    "start/client": "PATH_OF_THE_CHECKOUT",
+    "start/spark": "'PATH_OF_THE_CHECKOUT[spark]'",
+    "worker-tutorial": "PATH_OF_THE_CHECKOUT",
+}
+"""By page, what its `pip install` installs: their transcripts are pasted by test_start.py and test_worker_page.py."""
+
+
+@pytest.mark.slow
+@pytest.mark.programs("python:hatchling", "python:pymemcache")
+def test_the_commands_that_begin_a_tutorial_install_what_it_needs(packages: Path, tmp_path: Path) -> None:
+    make = "python3 -m venv venv && . venv/bin/activate"
+    for name, installed in TUTORIALS.items():
+        assert commands(f"../{name}")[:2] == [make, f"pip install {installed}"]
+    env = {**os.environ, "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    env = {name: value for name, value in env.items() if not name.startswith(("PYTHON", "STANIEL", "VIRTUAL"))}
+    run(make, env, tmp_path)
+    (site,) = tmp_path.glob("venv/lib/python3*/site-packages")
+    (site / "libraries.pth").write_text(f"{packages}\n")
+    install = f"pip install {TUTORIALS['start/pymemcache']}".replace("PATH_OF_THE_CHECKOUT", str(ROOT))
+    heard = run(f". venv/bin/activate; {install}; staniel --version; python -c 'import pymemcache'", env, tmp_path)
+    assert "\nstaniel 0.1.0" in heard
+
+
 def test_the_table_of_extras_is_that_of_the_project() -> None:
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     rows = re.findall(r"^\| (`.+?`) \|", page("install"), re.MULTILINE)

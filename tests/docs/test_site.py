@@ -8,7 +8,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,15 +55,30 @@ def test_every_link_of_a_page_leads_to_a_file_of_the_site(site: Path) -> None:
     assert [each for each in lost if not each.startswith("404.html")] == []
 
 
-@pytest.mark.programs("chromium", "python:playwright")
-def test_the_search_works_from_files(site: Path) -> None:
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A page of the site in a browser, on a screen that is wide enough for the left column."""
     with importlib.import_module("playwright.sync_api").sync_playwright() as found:
         browser = found.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page()
-        page.goto((site / "index.html").as_uri())
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        page.goto(path.as_uri())
+        yield page
+        browser.close()
+
+
+@pytest.mark.programs("chromium", "python:playwright")
+def test_the_search_works_from_files(site: Path) -> None:
+    with opened(site / "index.html") as page:
         page.click(".md-search__input")
         page.keyboard.type("max_deliveries")
         page.wait_for_selector(".md-search-result__item", timeout=60_000)
         found_pages = page.eval_on_selector_all(".md-search-result__link", "each => each.map(a => a.pathname)")
-        browser.close()
     assert any(path.endswith("config.html") for path in found_pages)
+
+
+@pytest.mark.programs("chromium", "python:playwright")
+@pytest.mark.parametrize("name", ["index.html", "glossary.html"])
+def test_the_left_column_of_a_page_without_a_section_shows_all_sections(name: str, site: Path) -> None:
+    with opened(site / name) as page:
+        links = page.locator(".md-nav--primary a.md-nav__link:visible").all_inner_texts()
+    assert {"Before production", "Configuration", "How it is tested", "Glossary"} <= set(links)

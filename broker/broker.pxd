@@ -12,10 +12,10 @@ cdef class Broker:
     cdef public GroupCommit group
     cdef public MaintenanceScheduler maintenance
     cdef public ServerCounters counters
-    cdef public dict file_systems, stop_cause, _sessions
-    cdef public object has_sent_all, check_reload, certificate_ends_ms, exposed_files, logged_in, logins, users
-    cdef public bint serves_jobs, stopping
-    cdef public long long expire_due_ms, started_ms, _ballast_due_ms, _look_due_ms
+    cdef public dict sessions
+    cdef public object has_sent_all, health, health_log, check_reload, logged_in, logins, users
+    cdef public bint serves_jobs
+    cdef public long long expire_due_ms, _ballast_due_ms, _look_due_ms
 
     cpdef tick(self, long long now_ms)
     cpdef commit(self, long long now_ms)

@@ -7,15 +7,17 @@ passes the time in, and runs the syncs and tasks that it is given.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from staniel.broker.access import puts_are_refused
-from staniel.broker.admin.health_log import logged_watch
+from staniel.broker.admin.health import DiskReasons, HealthCheck, QueueReasons, ServerReasons
+from staniel.broker.admin.health_log import HealthLog
 from staniel.broker.admin.last_backup import LastBackup
 from staniel.broker.admin.process import ProcessFigures, no_figures
+from staniel.broker.admin.watch import Watch
 from staniel.broker.config.addresses import TcpAddress
 from staniel.broker.config.load import Config, ConfigError, ReloadError, check_admin
 from staniel.broker.counters import ServerCounters
@@ -43,7 +45,6 @@ from staniel.broker.users import UNIX, Logins, Users
 from staniel.broker.wall_clock import WallClock
 from staniel.journal.background import BackgroundTask
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
-from staniel.journal.disk.file_system import FileSystemFlaw
 from staniel.journal.disk.fs import SHORT_ERRNOS, Fs
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.appender import Appender
@@ -93,14 +94,12 @@ class Broker:
         "_load",
         "_look_due_ms",
         "_sampler",
-        "_sessions",
         "_started_with",
         "_starved",
         "_to_expire",
         "admin",
         "audit",
         "calendar",
-        "certificate_ends_ms",
         "check_reload",
         "client_events",
         "config",
@@ -108,11 +107,11 @@ class Broker:
         "damages",
         "deletions",
         "expire_due_ms",
-        "exposed_files",
-        "file_systems",
         "fs",
         "group",
         "has_sent_all",
+        "health",
+        "health_log",
         "holds",
         "last_backup",
         "latencies",
@@ -129,12 +128,10 @@ class Broker:
         "reloaded",
         "report",
         "serves_jobs",
+        "sessions",
         "spool",
-        "started_ms",
         "status",
         "step_clock",
-        "stop_cause",
-        "stopping",
         "streams",
         "timers",
         "transfers",
@@ -157,7 +154,6 @@ class Broker:
         self.client_events = RateLimitedSink(report, CLIENT_EVENTS_MAX)
         self.spool = Spool(fs, config.server.spool, config.server.redo_log_bytes)
         self.fs = fs = self.spool.fs
-        self.file_systems: dict[str, FileSystemFlaw] = {}  # by folder: flaws that the driver has found
         self.group = self.spool.group
         self.timers = Timers()
         self.step_clock = StepClock()
@@ -165,8 +161,6 @@ class Broker:
         # The driver's parts of a reload: a check that may raise ConfigError, and the step that applies the file.
         self.check_reload: Callable[[Config], None] = lambda config: None
         self.reloaded: Callable[[int], None] = lambda now_ms: None
-        self.certificate_ends_ms: int | None = None  # of the driver's TLS listeners
-        self.exposed_files: list[str] = []  # files with secrets that every user of the machine can read
         self.process: Callable[[], ProcessFigures | None] = no_figures  # set by the driver
         self.logged_in: Callable[[Session], None] = lambda session: None  # set by the driver: its part of a login
         # Set by the driver: tells whether every reply to a client has been given to its socket.
@@ -184,7 +178,7 @@ class Broker:
         self.streams, self.deletions = StreamQueues(self), Deletions(self)
         self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report, self.calendar)
         self.undos, self.operations = Undos(self), Operations(self)
-        self.watch, self.last_backup = logged_watch(self), LastBackup(fs, self.spool.own, report, self.calendar)
+        self.last_backup = LastBackup(fs, self.spool.own, report, self.calendar)
         self.pauses, self.logins = Pauses(fs, f"{self.spool.own}/paused", report), known or Logins()
         self.status, self.admin = self._new_status(), admin_access(config, fs)
         self.users = Users(config, fs, self.logins.own_uids)
@@ -197,26 +191,41 @@ class Broker:
 
             self.workq: JobService = JobService(config.workq, self.spool, report, self.calendar)
             self.workq.jobs.lease_over = self._log_job_timeout
-        self.stopping = False
-        self.stop_cause: dict[str, object] = {}  # fields of the log event of the stop
-        self._sessions: dict[Session, int] = {}  # when each client connected
-        self.started_ms = self.expire_due_ms = self._ballast_due_ms = self._look_due_ms = 0
+        self.sessions: dict[Session, int] = {}  # when each client connected, the oldest first
+        self.expire_due_ms = self._ballast_due_ms = self._look_due_ms = 0
         self.woken: deque[Session] = deque()  # sessions whose wait has ended
         self.unsent = UnsentItems()
         self.unreadable: set[str] = set()  # queues whose files recovery could not read
         self._to_expire: deque[Queue] = deque()  # queues still to be checked in this round
         self._starved: set[Queue] = set()  # queues that could not be read because descriptors or memory ran out
         self._sampler: Sampler | None = None
+        self._join_watch()
         self.holds: list[BackupHold] = []  # backups in progress
+
+    def _join_watch(self) -> None:
+        """Make what tells operators the reasons to look at the server."""
+        spool, queues, report, damages = self.spool, self.queues, self.report, self.damages
+        syncs = self.latencies.syncs
+        self.watch = watch = Watch(queues, spool, self.maintenance, syncs, self.timers, self.step_clock, report)
+        workq = self.workq if self.serves_jobs else None
+        server = ServerReasons(self.status, self.counters, self.limits, self.wall, workq)
+        disk = DiskReasons(spool, watch, damages, self.last_backup, lambda: self.refused_removals)
+        of_queues = QueueReasons(queues, watch, self.pauses)
+        self.health = HealthCheck(self.config, self.status, server, disk, of_queues)
+        self.health_log = HealthLog(self.health, report)
+        watch.after_round = self._end_round
 
     def sampler(self, now_ms: int) -> Sampler:
         """Return the figures that operators see, of all queues and of the last day. Sampling begins at the
         first call.
         """
         if self._sampler is None:
-            from staniel.broker.admin.sampler import Sampler  # a server without an admin listener needs no sampler
+            # A server without an admin listener needs no sampler.
+            from staniel.broker.admin.sampler import Sampler, ServerStates
 
-            self._sampler = Sampler(self, now_ms)
+            states = ServerStates(self.spool, self.maintenance.memory, self.counters, self.health)
+            parts = self.queues, self.spool, self.watch, states, self.timers, self.step_clock, self.client_events
+            self._sampler = Sampler(*parts, now_ms)
         return self._sampler
 
     def connect(
@@ -236,33 +245,21 @@ class Broker:
             self.workq.block(session)
         session.refuse_writes = exceeds(count, server.connection_limit_refuse_writes)
         session.refuse_reads = exceeds(count, server.connection_limit_refuse_reads)
-        self._sessions[session] = now_ms
+        self.sessions[session] = now_ms
         if server.enable_session_trace:
             self.report(Level.INFO, "session.start", session=session.number)
         self._guard(session)
         return session
 
-    def sessions(self) -> Iterator[Session]:
-        """Iterate over all connected clients, the oldest first."""
-        return iter(self._sessions)
-
-    def connected_ms(self, session: Session) -> int:
-        """Return when the client of `session` connected; 0 if that is unknown."""
-        return self._sessions.get(session, 0)
-
-    def count_sessions(self, protocol: str) -> int:
-        """Count the connected clients of one protocol."""
-        return sum(session.protocol == protocol for session in self._sessions)
-
     def allow_jobs(self) -> None:
         """Serve workq clients again, if the command log can be read now."""
         if not self.workq.trouble:
-            for session in self._sessions:
+            for session in self.sessions:
                 self.workq.unblock(session)
 
     def forget(self, session: Session) -> None:
         """Remove `session` after its client has disconnected."""
-        self._sessions.pop(session, None)
+        self.sessions.pop(session, None)
         self.audit.asks(session, "")
         for hold in [hold for hold in self.holds if hold.session is session]:
             hold.release()
@@ -273,8 +270,8 @@ class Broker:
         """Answer all waiting clients, and leave every journal synced and closed. No sync may be running."""
         if self.serves_jobs:
             self.workq.cleaner.stop()
-        self.stopping = self.group.is_stopping = True
-        for session in self._sessions:
+        self.status.is_stopping = self.group.is_stopping = True
+        for session in self.sessions:
             session.backlog.clear()  # a request that has not been executed gets no reply
         if self.operations.running:
             self.operations.stop(now_ms)
@@ -286,12 +283,12 @@ class Broker:
             if not self.status.enforced.writes and not len(queue.line):
                 self.maintenance.rewrite(queue, now_ms)
             queue.close()
-        for session in self._sessions:
+        for session in self.sessions:
             session.stop_waiting(now_ms)
         while self.woken:
             self.resume_woken(now_ms)
-        if "client" not in self.stop_cause and self.stop_cause:
-            self.audit.note_signal("stop", str(self.stop_cause["why"]), now_ms)
+        if (cause := self.status.stop_cause) and "client" not in cause:
+            self.audit.note_signal("stop", str(cause["why"]), now_ms)
         self._end_what_waits(now_ms)
         for task in list(self.group.redo.running):
             if not self.maintenance.tasks.drop(task):
@@ -340,12 +337,6 @@ class Broker:
         if clock is not None or version is not None:
             self.fs.sync_folder(self.spool.own)
         self.group.redo.let_go()
-
-    def stop(self, why: str, client: str = "") -> None:
-        """Stop the server after this tick, because of a signal or a client's request."""
-        if not self.stopping:
-            self.stopping = True
-            self.stop_cause = {"why": why, "client": client} if client else {"why": why}
 
     def commit_all(self, now_ms: int) -> None:
         """Commit until nothing is under way between two queues. No sync may be running."""
@@ -415,7 +406,7 @@ class Broker:
                 self._read_on()
             if self.deletions.unremoved:
                 self.deletions.retry_removals(now_ms)
-            if not self.stopping:
+            if not self.status.is_stopping:
                 self.streams.remove_stuck()
         self.queues.allowance = QUEUES_PER_TURN
         self.watch.may_look = True
@@ -455,16 +446,18 @@ class Broker:
         if self.serves_jobs:
             self.workq.reclaim_in_spool(now_ms)
 
-    def pack_read(self, read: list[tuple[int, str]], read_bytes: int, now_ms: int) -> None:
-        """Give back some of the disk space of items that were read, the largest first, if they take more than the
-        limit. `read_bytes`: their size in all; `read`: the queues with the most of them. Four times the reserve stays
-        free. Raises JournalFailure.
+    def _end_round(self, now_ms: int) -> None:
+        """Log which reasons have changed in a round of the watch. Give back some of the disk space of items that were
+        read, the largest first, if they take more than the limit. Four times the reserve stays free. Raises
+        JournalFailure.
         """
-        if self.group.is_full or not 0 < self.watch.read_bytes_max < read_bytes:
+        self.health_log.log_changes(now_ms)
+        watch = self.watch
+        if self.group.is_full or not 0 < watch.read_bytes_max < watch.read_bytes:
             return
         free = self.fs.free_bytes(self.spool.folder)[0]
         room = max(0, free - 4 * self.group.ballast.bytes) * 7 // 8
-        queues = [queue for _, name in sorted(read, reverse=True) if (queue := self.queues.find(name)) is not None]
+        queues = [queue for _, name in watch.most_read if (queue := self.queues.find(name)) is not None]
         room = self.maintenance.reclaim_of(queues, room, Share(self.step_clock, PACK_NS), now_ms)
         self.streams.reclaim_of([queue.name for queue in queues], room, now_ms)
 
@@ -618,13 +611,13 @@ class Broker:
             self.report(Level.ERROR, "config.refused", why=str(error), hint="nothing has changed")
             raise ReloadError(str(error)) from error
         has_lost = admin is not None and self.admin is not None and not admin.lets_in(self.admin)
-        self.config = config
+        self.config = self.health.config = config
         self.admin = admin
         self._take_over(users, has_lost, now_ms)
         self.queues.config_of = config.queue
         later = given.later_keys(self._started_with)
         self._limit_queues()
-        for session in self._sessions:
+        for session in self.sessions:
             session.max_open_reads = config.server.max_open_transactions
         for name, _ in self.queues.waiters_by_name:
             if config.queue(name).client_id_for_dequeue:
@@ -657,7 +650,7 @@ class Broker:
         """
         before, self.users = self.users, users
         has_lost = has_lost or not users.replace(before)
-        for session in list(self._sessions):
+        for session in list(self.sessions):
             known, found = before.by_name.get(session.user), users.by_name.get(session.user)
             is_by_token = session.rights is not None or not session.address.startswith(UNIX)
             if session.user and known is not None:
@@ -718,7 +711,7 @@ class Broker:
         lease = self.leases.find(taken)
         if lease is not None:
             return lease.address
-        return next((session.address for session in self._sessions if session.holds(queue, taken)), "")
+        return next((session.address for session in self.sessions if session.holds(queue, taken)), "")
 
     def _log_lease_timeout(self, lease: Lease, ended: Ended, now_ms: int) -> None:
         """Log an open read of a thrift client that has timed out."""
@@ -756,7 +749,7 @@ class Broker:
         session.needs_check = session.refuse_reads or session.refuse_writes or not (enforced.reads and enforced.writes)
 
     def _guard_all(self) -> None:
-        for session in self._sessions:
+        for session in self.sessions:
             self._guard(session)
         if not self.status.enforced.reads:  # waiters would still be handed items that other clients give back
             for queue in self.queues.all():

@@ -76,7 +76,7 @@ def recover(
     `on_progress` is called after each piece of a file. Raises SpoolError and JournalFailure.
     """
     spool, group, queues, report = broker.spool, broker.group, broker.queues, broker.report
-    broker.started_ms = now_ms
+    broker.status.started_ms = now_ms
     group.ballast.release()  # repairs may need its space; it is restored below
     spool.failed_sync.set_room_aside()
     _report_spool_damage(broker)

@@ -8,15 +8,18 @@ from itertools import repeat
 from operator import call
 from typing import TYPE_CHECKING, TypeVar
 
+from staniel.broker.counters import ServerCounters
 from staniel.broker.figures import STAT_NAMES, STAT_READS, STATS_SOMETIMES, QueueLook
+from staniel.broker.limits_reached import LimitsReached
+from staniel.broker.status import StatusControl
+from staniel.broker.users import Logins
 from staniel.broker.version import WIRE_VERSION
 from staniel.compiled import BUILD
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Alias
+from staniel.queues.registry import Alias, Queues
 
 if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
     from staniel.broker.jobs import JobService
     from staniel.journal.spool import Spool
     from staniel.queues.jobs.queue import JobQueue
@@ -32,29 +35,29 @@ def named_stats(queue: Queue, spool: Spool, now_ms: int, dialect: Dialect) -> It
         yield f"queue_{queue.name}_{name}", value
 
 
-def other_stats(broker: Broker) -> Iterator[list[tuple[str, object]]]:
+def other_stats(queues: Queues, jobs: JobService | None) -> Iterator[list[tuple[str, object]]]:
     """Yield (name, value) of everything that is neither the server's nor a queue's: blocked names, waiters for queues
     that do not exist yet, aliases, jobs. In short pieces, between which the server may change.
     """
-    for name, why in list(broker.queues.blocked.items()):
+    for name, why in list(queues.blocked.items()):
         yield [(f"queue_{name}_unreadable", why)]
-    for name, count in list(broker.queues.waiters_by_name):
+    for name, count in list(queues.waiters_by_name):
         yield [(f"queue_{name}_waiters", count)]
-    for alias_name, alias in list(broker.queues.aliases.items()):
+    for alias_name, alias in list(queues.aliases.items()):
         yield [(f"queue_{alias_name}_{name}", value) for name, value in alias_stats(alias)]
-    if broker.serves_jobs:
-        yield from job_stats(broker.workq)
+    if jobs is not None:
+        yield from job_stats(jobs)
 
 
-def by_name(broker: Broker, name: str, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
+def by_name(queues: Queues, spool: Spool, name: str, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:
     """Yield the statistics of one queue or alias; nothing for an unknown one."""
-    queue = broker.queues.find(name)
+    queue = queues.find(name)
     if queue is not None:
-        yield from queue_stats(queue, broker.spool, now_ms, dialect)
-    elif name in broker.queues.aliases:
-        yield from alias_stats(broker.queues.aliases[name])
-    elif name in broker.queues.blocked:
-        yield "unreadable", broker.queues.blocked[name]
+        yield from queue_stats(queue, spool, now_ms, dialect)
+    elif name in queues.aliases:
+        yield from alias_stats(queues.aliases[name])
+    elif name in queues.blocked:
+        yield "unreadable", queues.blocked[name]
 
 
 class QueueTotals:
@@ -72,35 +75,41 @@ class QueueTotals:
         self.unreadable += queue.line.read_error is not None
 
 
-def server_stats(broker: Broker, now_ms: int, totals: QueueTotals) -> Iterator[tuple[str, object]]:
-    counters = broker.counters
-    yield "uptime", (now_ms - broker.started_ms) // 1000
-    yield "time", (now_ms + broker.calendar.ahead_ms) // 1000
+def server_stats(
+    queues: Queues, spool: Spool, status: StatusControl, counters: ServerCounters, totals: QueueTotals, now_ms: int
+) -> Iterator[tuple[str, object]]:
+    """Yield Kestrel's statistics of the server, and those that say what it is."""
+    yield "uptime", (now_ms - status.started_ms) // 1000
+    yield "time", (now_ms + queues.calendar.ahead_ms) // 1000
     yield "version", WIRE_VERSION
     yield "curr_items", totals.items
     yield "total_items", counters.total_items
     yield "bytes", totals.bytes
     # The part of the machine's memory that the queues may fill, by their max_memory_size.
-    yield "reserved_memory_ratio", f"{totals.memory_bytes_max / broker.fs.memory_bytes():.3f}"
+    yield "reserved_memory_ratio", f"{totals.memory_bytes_max / spool.fs.memory_bytes():.3f}"
     for name in ("curr_connections", "total_connections", "cmd_get", "cmd_set", "cmd_peek", "get_hits", "get_misses"):
         yield name, getattr(counters, name)
     yield "bytes_read", counters.bytes_read
     yield "bytes_written", counters.bytes_written
-    yield "queue_creates", broker.queues.created
-    yield "queue_deletes", broker.queues.deleted
-    yield "queue_expires", broker.queues.expired
+    yield "queue_creates", queues.created
+    yield "queue_deletes", queues.deleted
+    yield "queue_expires", queues.expired
     yield "build", BUILD.lower().replace(" ", "-")  # one word, because clients split the line
-    yield "status", broker.status.reported.value.lower()
-    yield "paused_queues", len(broker.pauses)
-    yield "unreadable_queues", len(broker.queues.blocked) + totals.unreadable
-    yield "logins", broker.logins.succeeded
-    yield "logins_failed", broker.logins.failed
-    yield "commands_refused", broker.logins.refused
+    yield "status", status.reported.value.lower()
+
+
+def refusal_stats(
+    paused: int, unreadable: int, logins: Logins, counters: ServerCounters, limits: LimitsReached
+) -> Iterator[tuple[str, object]]:
+    """Yield the statistics of what is not served, and of requests that were refused; they follow the server's."""
+    yield "paused_queues", paused
+    yield "unreadable_queues", unreadable
+    yield "logins", logins.succeeded
+    yield "logins_failed", logins.failed
+    yield "commands_refused", logins.refused
     yield "noreply_refused", counters.noreply_refused
-    for name, count in broker.limits.counts.items():
+    for name, count in limits.counts.items():
         yield f"limit_{name}", count
-    if broker.serves_jobs:
-        yield "unreadable_command_logs", int(bool(broker.workq.trouble))
 
 
 def queue_stats(queue: Queue, spool: Spool, now_ms: int, dialect: Dialect) -> Iterator[tuple[str, object]]:

@@ -45,7 +45,7 @@ def by_name(name: str) -> ServerStatus | None:
 
 class StatusControl:
     """The status of a server. `reported` is the one that `status` shows, `enforced` the one in force; they differ
-    during the grace period.
+    during the grace period. `started_ms`: when recovery began. `stop_cause`: the fields of the log event of the stop.
     """
 
     def __init__(self, fs: Fs, path: str, default: ServerStatus, grace_ms: int) -> None:
@@ -56,6 +56,9 @@ class StatusControl:
         self.due_ms = NEVER_MS  # when the reported status is to be enforced, if it is not yet
         self._is_kept = False
         self.trouble = self._remember()
+        self.started_ms = 0
+        self.is_stopping = False
+        self.stop_cause: dict[str, object] = {}
 
     @property
     def pending(self) -> bool:
@@ -78,6 +81,12 @@ class StatusControl:
         else:
             self.due_ms = now_ms + self.grace_ms
         return True
+
+    def stop(self, why: str, client: str = "") -> None:
+        """Stop the server after this tick, because of a signal or a client's request."""
+        if not self.is_stopping:
+            self.is_stopping = True
+            self.stop_cause = {"why": why, "client": client} if client else {"why": why}
 
     @property
     def kept(self) -> KeptFile:

@@ -97,7 +97,7 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
     broker.group.open_files.allow(journals)
     broker.group.open_files.wait = ReopenWait(report, time.sleep)
     report_flaws(found, report)
-    broker.file_systems = found
+    broker.health.disk.file_systems = found
     broker.process = ProcessReader()
     broker.check_reload = partial(check_again, found)
     with BoundSockets(config) as bound:
@@ -105,7 +105,7 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
             hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
             report(Level.WARNING, "admin.no_socket", why=error.strerror, hint=hint)
         await open_service(config, broker, bound, clients, log, supervisor, notice)
-    report(Level.INFO, "server.stopped", **broker.stop_cause)
+    report(Level.INFO, "server.stopped", **broker.status.stop_cause)
 
 
 def check_file_size(config: Config) -> bool:
@@ -206,12 +206,12 @@ def secure(broker: Broker) -> Security:
         certificates.prepare(config)
 
     broker.check_reload = check
-    broker.certificate_ends_ms = certificates.ends_ms
+    broker.health.server.certificate_ends_ms = certificates.ends_ms
     hub_reloaded = broker.reloaded
 
     def reloaded(now_ms: int) -> None:
         certificates.take_over()
-        broker.certificate_ends_ms = certificates.ends_ms
+        broker.health.server.certificate_ends_ms = certificates.ends_ms
         hub_reloaded(now_ms)
 
     broker.reloaded = reloaded
@@ -263,7 +263,7 @@ async def stop_on_signal(loop: Loop, *, task_status: trio.TaskStatus[None] = tri
             if number == signal.SIGHUP:
                 loop.reload()
             else:
-                loop.hub.broker.stop(f"signal {signal.Signals(number).name}")
+                loop.hub.broker.status.stop(f"signal {signal.Signals(number).name}")
                 loop.stop()
 
 

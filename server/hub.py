@@ -305,7 +305,7 @@ class Hub:
 
     @property
     def is_stopping(self) -> bool:
-        return self._stopping or self.broker.stopping
+        return self._stopping or self.broker.status.is_stopping
 
     @property
     def is_idle(self) -> bool:

@@ -24,8 +24,8 @@ def watch_secrets(broker: Broker) -> None:
 
 
 def report_exposed(broker: Broker) -> None:
-    broker.exposed_files = exposed_files(broker.config)
-    for path in broker.exposed_files:
+    broker.health.server.exposed_files = exposed_files(broker.config)
+    for path in broker.health.server.exposed_files:
         hint = f"every user of this machine can read it: {mend(path)}"
         broker.report(Level.WARNING, "secret.readable", path=path, hint=hint)
 

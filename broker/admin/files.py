@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from staniel.journal.disk.unsynced_names import UnsyncedNames
 from staniel.journal.journals import append_log, removal_log
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.segments import LogSegment
@@ -15,9 +15,6 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.queue import Queue
 from staniel.queues.stream.line import StreamLine
-
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
 
 FILES_MAX = 1_000
 PACK = ".pack"
@@ -52,12 +49,12 @@ class JournalFiles(Struct, frozen=True):
     files: list[JournalFile]
 
 
-def journal_view(broker: Broker, queue: Queue) -> JournalFiles:
+def journal_view(fs: UnsyncedNames, queue: Queue) -> JournalFiles:
     journal = queue.journal
     if isinstance(journal, Log):
-        found = list(_of_log(broker, queue, journal))
+        found = list(_of_log(fs, queue, journal))
     elif isinstance(journal, ReaderLog):
-        found = list(_of_stream(broker, queue, journal))
+        found = list(_of_stream(fs, queue, journal))
     else:
         found = []
     log = append_log(journal) or removal_log(journal)
@@ -73,7 +70,7 @@ def journal_view(broker: Broker, queue: Queue) -> JournalFiles:
     )
 
 
-def _of_log(broker: Broker, queue: Queue, log: Log) -> Iterator[JournalFile]:
+def _of_log(fs: UnsyncedNames, queue: Queue, log: Log) -> Iterator[JournalFile]:
     segments = log.segments
     every = [*segments.sealed, segments.current]
     tip = queue.line.left + len(queue.line.in_memory) + queue.line.on_disk
@@ -86,7 +83,7 @@ def _of_log(broker: Broker, queue: Queue, log: Log) -> Iterator[JournalFile]:
             bytes=segments.size(segment),
             items=max(0, end - segment.first),
             unread_items=max(0, end - max(segment.first, queue.line.left)),
-            unsynced_bytes=broker.spool.fs.unsynced_bytes(log.path) if is_current else 0,
+            unsynced_bytes=fs.unsynced_bytes(log.path) if is_current else 0,
             is_damaged=segment.is_damaged or segment.is_gone,
         )
 
@@ -95,7 +92,7 @@ def _sealed_state(segment: LogSegment) -> str:
     return "packed" if segment.name.endswith(PACK) or segment.head is not None else "sealed"
 
 
-def _of_stream(broker: Broker, queue: Queue, log: ReaderLog) -> Iterator[JournalFile]:
+def _of_stream(fs: UnsyncedNames, queue: Queue, log: ReaderLog) -> Iterator[JournalFile]:
     line, writer = queue.line, log.writer
     head = line.next_id if isinstance(line, StreamLine) else 0
     for segment in log.segments.files:
@@ -107,9 +104,9 @@ def _of_stream(broker: Broker, queue: Queue, log: ReaderLog) -> Iterator[Journal
             bytes=segment.size,
             items=items,
             unread_items=min(items, max(0, segment.last_id - head + 1)) if items else 0,
-            unsynced_bytes=broker.spool.fs.unsynced_bytes(writer.path) if is_current else 0,
+            unsynced_bytes=fs.unsynced_bytes(writer.path) if is_current else 0,
             is_damaged=False,
         )
     if log.has_file:
-        unsynced = broker.spool.fs.unsynced_bytes(log.path)
+        unsynced = fs.unsynced_bytes(log.path)
         yield JournalFile(log.file_name, "reads", log.current_bytes, 0, 0, unsynced, is_damaged=False)

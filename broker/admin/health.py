@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from staniel.broker.access import why_unreadable
 from staniel.broker.admin.held_reads import held_files
+from staniel.broker.admin.last_backup import LastBackup
 from staniel.broker.admin.reasons import Health, HealthReason, ReasonName, Severity
-from staniel.broker.admin.watch import FILLING_PART, SLOW_SYNC_S, UNREAD_MS
+from staniel.broker.admin.watch import FILLING_PART, SLOW_SYNC_S, UNREAD_MS, Watch
+from staniel.broker.config.load import Config
 from staniel.broker.config.values import format_duration
-from staniel.broker.status import ServerStatus
+from staniel.broker.counters import ServerCounters
+from staniel.broker.events import DamageWatch
+from staniel.broker.limits_reached import LimitsReached
+from staniel.broker.operations.pauses import Pauses
+from staniel.broker.status import ServerStatus, StatusControl
 from staniel.broker.users import is_unguarded
+from staniel.broker.wall_clock import WallClock
+from staniel.journal.disk.file_system import FileSystemFlaw
 from staniel.journal.disk.fs import SHORT_ERRNOS
+from staniel.journal.spool import Spool
+from staniel.queues.registry import Queues
 
 if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
+    from staniel.broker.jobs import JobService
 
 NAMES_MAX = 10  # of queues in one reason
 DAY_MS = 24 * 3600 * 1000
@@ -24,61 +34,306 @@ CERTIFICATE_WARNING_MS = 14 * DAY_MS  # authorities with automatic renewal renew
 ORDER = list(Severity)
 
 
-def health(broker: Broker, now_ms: int) -> Health:
-    """Return all reasons, the gravest first. Looks at each queue once, a microsecond each, if there are few."""
-    broker.watch.check_now(now_ms)
-    reasons = [*reasons_of_server(broker, now_ms), *_of_queues(broker, now_ms)]
-    reasons.sort(key=lambda reason: ORDER.index(reason.severity))
-    severities = {reason.severity for reason in reasons}
-    is_ready = Severity.NOT_READY not in severities
-    status = broker.status.reported.value.lower()
-    return Health(is_ready, is_ready and Severity.REFUSES not in severities, status, reasons)
+class ServerReasons:
+    """The reasons about the server itself. The driver sets `certificate_ends_ms`, of its TLS listeners, and
+    `exposed_files`, files with secrets that every user of the machine can read. `workq` None: no jobs
+    are served.
+    """
 
+    def __init__(
+        self,
+        status: StatusControl,
+        counters: ServerCounters,
+        limits: LimitsReached,
+        wall: WallClock,
+        workq: JobService | None,
+    ) -> None:
+        self.certificate_ends_ms: int | None = None
+        self.exposed_files: list[str] = []
+        self._status, self._counters, self._limits, self._wall = status, counters, limits, wall
+        self._workq = workq
 
-def reasons_of_server(broker: Broker, now_ms: int) -> list[HealthReason]:
-    """Return the reasons that are not about queues."""
-    return [
-        *_of_server(broker),
-        *_of_secrets(broker, now_ms),
-        *_of_clock(broker),
-        *_of_disk(broker),
-        *_of_copies(broker, now_ms),
-        *_of_backup(broker, now_ms),
-    ]
+    def reasons(self, config: Config, now_ms: int) -> list[HealthReason]:
+        return [*self._of_status(config), *self._of_secrets(now_ms), *self._of_clock()]
 
+    def _of_status(self, config: Config) -> list[HealthReason]:
+        found = []
+        status = self._status.reported
+        if self._status.is_stopping:
+            found.append(
+                HealthReason(ReasonName.STOPPING, Severity.NOT_READY, "the server is stopping", "start it again")
+            )
+        if not (status.reads and status.writes):
+            refused, severity = (
+                ("writes", Severity.REFUSES) if status.reads else ("reads and writes", Severity.NOT_READY)
+            )
+            text = f"the status is {status.value.lower()}: {refused} are refused"
+            found.append(HealthReason(ReasonName.STATUS, severity, text, "staniel status up"))
+        elif status is not ServerStatus.UP:
+            text = f"the status is {status.value.lower()}: clients are asked to write elsewhere"
+            found.append(HealthReason(ReasonName.STATUS, Severity.WARNING, text, "staniel status up"))
+        if is_unguarded(config):
+            text = "other machines reach this server, and no client is asked who it is"
+            mend = "give [users] or [tls] client_certificates; see docs/security.md"
+            found.append(HealthReason(ReasonName.NETWORK_OPEN, Severity.WARNING, text, mend))
+        most = self._limits.max_connections
+        if most and self._counters.curr_connections >= most:
+            text = f"{self._counters.curr_connections} clients are connected, and no more are accepted"
+            mend = "raise [server] max_connections, or the limit of open files, or look at: staniel clients"
+            found.append(HealthReason(ReasonName.CONNECTIONS_FULL, Severity.WARNING, text, mend))
+        if self._workq is not None and self._workq.trouble:
+            text = f"the command log of jobs cannot be read: {self._workq.trouble}"
+            found.append(
+                HealthReason(ReasonName.JOBS_UNREADABLE, Severity.REFUSES, text, "mend the file, then: staniel reload")
+            )
+        return found
 
-def of_one_queue(broker: Broker, reason: ReasonName, name: str, now_ms: int) -> HealthReason:
-    """Return `reason` as it is told of this queue alone."""
-    return _about(broker, reason, [name], now_ms)
+    def _of_secrets(self, now_ms: int) -> list[HealthReason]:
+        found = self._of_certificate(now_ms)
+        if exposed := self.exposed_files:
+            text = f"every user of this machine can read {', '.join(exposed)}"
+            mend = f"chmod o-r {' '.join(exposed)}, and have new secrets in there, then: staniel reload"
+            found.append(HealthReason(ReasonName.SECRETS_READABLE, Severity.WARNING, text, mend))
+        return found
 
-
-def _of_server(broker: Broker) -> list[HealthReason]:
-    found = []
-    status = broker.status.reported
-    if broker.stopping:
-        found.append(HealthReason(ReasonName.STOPPING, Severity.NOT_READY, "the server is stopping", "start it again"))
-    if not (status.reads and status.writes):
-        refused, severity = ("writes", Severity.REFUSES) if status.reads else ("reads and writes", Severity.NOT_READY)
-        text = f"the status is {status.value.lower()}: {refused} are refused"
-        found.append(HealthReason(ReasonName.STATUS, severity, text, "staniel status up"))
-    elif status is not ServerStatus.UP:
-        text = f"the status is {status.value.lower()}: clients are asked to write elsewhere"
-        found.append(HealthReason(ReasonName.STATUS, Severity.WARNING, text, "staniel status up"))
-    if is_unguarded(broker.config):
-        text = "other machines reach this server, and no client is asked who it is"
-        mend = "give [users] or [tls] client_certificates; see docs/security.md"
-        found.append(HealthReason(ReasonName.NETWORK_OPEN, Severity.WARNING, text, mend))
-    most = broker.limits.max_connections
-    if most and broker.counters.curr_connections >= most:
-        text = f"{broker.counters.curr_connections} clients are connected, and no more are accepted"
-        mend = "raise [server] max_connections, or the limit of open files, or look at: staniel clients"
-        found.append(HealthReason(ReasonName.CONNECTIONS_FULL, Severity.WARNING, text, mend))
-    if broker.serves_jobs and broker.workq.trouble:
-        text = f"the command log of jobs cannot be read: {broker.workq.trouble}"
-        found.append(
-            HealthReason(ReasonName.JOBS_UNREADABLE, Severity.REFUSES, text, "mend the file, then: staniel reload")
+    def _of_clock(self) -> list[HealthReason]:
+        if not self._wall.is_apart:
+            return []
+        apart_s = self._wall.apart_ms // 1000
+        text = (
+            f"the machine's clock was set {abs(apart_s):,} s {'on' if apart_s > 0 else 'back'} since the server started"
         )
-    return found
+        text += ": dates follow it, lives of items and waits go on by the time that passed"
+        mend = "look at the machine's NTP; the warning ends with a restart, or when the clock is set right again"
+        return [HealthReason(ReasonName.CLOCK_APART, Severity.WARNING, text, mend)]
+
+    def _of_certificate(self, now_ms: int) -> list[HealthReason]:
+        ends_ms = self.certificate_ends_ms
+        if ends_ms is not None:
+            ends_ms -= self._wall.calendar.ahead_ms
+        if ends_ms is None or ends_ms - now_ms >= CERTIFICATE_WARNING_MS:
+            return []
+        if ends_ms <= now_ms:
+            text = "the certificate of [tls] has expired: clients that check it do not connect"
+        else:
+            text = f"the certificate of [tls] expires in {(ends_ms - now_ms) // DAY_MS} days"
+        return [
+            HealthReason(ReasonName.CERTIFICATE_EXPIRES, Severity.WARNING, text, "renew its file, then: staniel reload")
+        ]
+
+
+class DiskReasons:
+    """The reasons about the spool and its disk. The driver sets `file_systems`: by folder, the flaws that it has found.
+    `refused_removals` counts the packs, segments and deleted queues of which the system refuses to remove files.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        watch: Watch,
+        damages: DamageWatch,
+        last_backup: LastBackup,
+        refused_removals: Callable[[], int],
+    ) -> None:
+        self.file_systems: dict[str, FileSystemFlaw] = {}
+        self._spool, self._watch, self._damages, self._last_backup = spool, watch, damages, last_backup
+        self._refused_removals = refused_removals
+
+    def reasons(self, config: Config, now_ms: int) -> list[HealthReason]:
+        return [*self._of_disk(config), *self._of_copies(now_ms), *self._of_backup(config, now_ms)]
+
+    def _of_disk(self, config: Config) -> list[HealthReason]:
+        spool, group, fs = self._spool, self._spool.group, self._spool.fs
+        if fs.failure:
+            text = f"{fs.failure}: nothing is acknowledged any more, and the process ends"
+            return [
+                HealthReason(
+                    ReasonName.SYNC_FAILED, Severity.NOT_READY, text, "look at the disk, then start the server again"
+                )
+            ]
+        if group.is_full:
+            text = "the disk is full: puts are refused, gets go on"
+            mend = f"make room on the disk of {spool.folder}; puts are accepted within a second of that"
+            if group.ballast.lacks_inodes:
+                text = "the disk has no inodes left: puts are refused, gets go on"
+                mend = f"remove files from the disk of {spool.folder}; df -i counts them"
+            return [HealthReason(ReasonName.DISK_FULL, Severity.REFUSES, text, mend)]
+        found = [*self._of_file_systems(config), *self._of_damage(), *self._of_watch()]
+        free, total = fs.free_bytes(spool.folder)
+        low = max(4 * group.ballast.bytes, total // 50)
+        if free < low:
+            text = f"{free >> 20} MB of {total >> 20} MB are free on the disk of the spool"
+            mend = f"make room on the disk of {spool.folder} before puts are refused"
+            found.append(HealthReason(ReasonName.DISK_LOW, Severity.WARNING, text, mend))
+        return found
+
+    def _of_watch(self) -> list[HealthReason]:
+        watch, found = self._watch, []
+        if watch.fills_in_ms:
+            hours, minutes = divmod(watch.fills_in_ms // 60_000, 60)
+            text = f"the disk is full in {hours} h {minutes} m at the rate of the last hour, then puts are refused"
+            mend = (
+                "start more consumers, or limit the queue that grows with max_size; which one that is: staniel queues"
+            )
+            found.append(HealthReason(ReasonName.DISK_FILLING, Severity.WARNING, text, mend))
+        if watch.is_read_kept:
+            text = (
+                f"{watch.read_bytes >> 20} MB of the journals have been read and stay, a quarter of the disk and more"
+            )
+            mend = "they are packed by and by, if there is room for that: "
+            mend += "journal.pack_failed in the log says what is amiss"
+            found.append(HealthReason(ReasonName.READ_KEPT, Severity.WARNING, text, mend))
+        if count := self._refused_removals():
+            text = f"the system refuses to remove or rename files of {count:,} packs, segments or deleted queues"
+            events = "journal.unremoved, segment.stuck, queue.unremoved and cmdlog.not_cleaned"
+            mend = f"{events} in the log say which and what to do about each"
+            found.append(HealthReason(ReasonName.REMOVALS_REFUSED, Severity.WARNING, text, mend))
+        if watch.are_syncs_slow:
+            text = f"{watch.slow_syncs:,} of the last {watch.syncs:,} syncs took more than {SLOW_SYNC_S} s each"
+            if watch.sync_hangs_ms:
+                text = (
+                    f"a sync of the disk has not ended for {watch.sync_hangs_ms // 1000} s: replies that need it wait"
+                )
+            mend = 'look at the disk: iostat -x 5; a queue that may lose its last moments: sync_journal = "50ms"'
+            found.append(HealthReason(ReasonName.SYNCS_SLOW, Severity.WARNING, text, mend))
+        return found
+
+    def _of_file_systems(self, config: Config) -> list[HealthReason]:
+        if config.server.trust_file_system:
+            return []
+        mend = "give a folder on a local disk, or, if it is meant: [server] trust_file_system = true"
+        return [
+            HealthReason(ReasonName.FILE_SYSTEM, Severity.WARNING, f"{folder}: {flaw.text}", mend)
+            for folder, flaw in self.file_systems.items()
+        ]
+
+    def _of_damage(self) -> list[HealthReason]:
+        damages = self._damages
+        if not damages.count:
+            return []
+        more = f", and {damages.count - 1} more" if damages.count > 1 else ""
+        text = f"bytes of the spool could not be read since the start: {damages.first}{more}; the rest is served"
+        mend = (
+            f"the log says what is lost, and where in {self._spool.own}/damaged a copy of those bytes is; "
+            "look at the disk; the next start that can read everything ends this warning"
+        )
+        return [HealthReason(ReasonName.DAMAGE, Severity.WARNING, text, mend)]
+
+    def _of_copies(self, now_ms: int) -> list[HealthReason]:
+        copies = self._watch.copies
+        if not self._watch.are_copies_kept(now_ms):
+            return []
+        age_ms = copies.age_ms(self._watch.calendar.wall_ms(now_ms))
+        those, are = ("copies", "are") if copies.count > 1 else ("copy", "is")
+        size = f"{copies.bytes >> 20} MB" if copies.bytes >> 20 else f"{copies.bytes:,} bytes"
+        where = f"{copies.count:,} {those} of bytes that could not be read {are} in {copies.folder}"
+        text = f"{where}: {size}, up to {age_ms // DAY_MS} days old"
+        mend = f"look at them, then: staniel journal damaged {quote(self._spool.folder)} --remove"
+        return [HealthReason(ReasonName.COPIES_KEPT, Severity.WARNING, text, mend)]
+
+    def _of_backup(self, config: Config, now_ms: int) -> list[HealthReason]:
+        last, age_ms_max = self._last_backup, config.server.backup_max_age_ms
+        if not last.is_old(now_ms, age_ms_max):
+            return []
+        age_ms, most = last.age_ms(now_ms), f"backup_max_age is {format_duration(age_ms_max)}"
+        if last.made is None or age_ms is None:
+            text, where = f"no backup of this spool is known, and {most}", "DEST"
+        else:
+            days, hours = divmod(age_ms // 3_600_000, 24)
+            text, where = f"the last backup is {days} d {hours} h old, and {most}", quote(last.made.where)
+        return [HealthReason(ReasonName.BACKUP_OLD, Severity.WARNING, text, f"staniel backup {where}")]
+
+
+class QueueReasons:
+    """The reasons about queues, as far as `watch` has looked at them."""
+
+    def __init__(self, queues: Queues, watch: Watch, pauses: Pauses) -> None:
+        self._queues, self.watch, self._pauses = queues, watch, pauses
+
+    def reasons(self, now_ms: int) -> list[HealthReason]:
+        return [self.about(reason, names, now_ms) for reason, names in self.names_by_reason().items()]
+
+    def names_by_reason(self, unreadable: Iterable[str] | None = None) -> dict[ReasonName, list[str]]:
+        """Return the names of the queues that each reason is about. `unreadable` None: each queue is looked at."""
+        if unreadable is None:
+            unreadable = [queue.name for queue in self._queues if queue.line.read_error is not None]
+        found = {
+            ReasonName.QUEUES_BLOCKED: list(self._queues.blocked),
+            ReasonName.QUEUES_UNREADABLE: list(unreadable),
+            **{reason: list(names) for reason, names in self.watch.queues.items()},
+            ReasonName.QUEUES_PAUSED: list(self._pauses),
+        }
+        return {reason: names for reason, names in found.items() if names}
+
+    def about(self, reason: ReasonName, names: list[str], now_ms: int) -> HealthReason:
+        """Return `reason` as it is told of these queues."""
+        severity = Severity.WARNING
+        mend = mend_of(reason, names[:NAMES_MAX])
+        if reason is ReasonName.READS_HELD:
+            return HealthReason(reason, severity, self._held(names, now_ms), mend, len(names), tuple(names[:NAMES_MAX]))
+        if reason is ReasonName.QUEUES_BLOCKED:
+            severity = Severity.REFUSES
+            text = f"{_names(names)} cannot be served: {self._queues.blocked[names[0]]}"
+        elif reason is ReasonName.QUEUES_UNREADABLE:
+            severity = Severity.REFUSES
+            queue = self._queues.find(names[0])
+            error = queue.line.read_error if queue is not None else None
+            text = f"{_names(names)} cannot be read: {why_unreadable(error) if error is not None else 'see the log'}"
+            if error is not None and error.errno in SHORT_ERRNOS:
+                mend = "end what holds so many files or so much memory; it is tried again each second"
+        else:
+            text = self._text(reason, names)
+        return HealthReason(reason, severity, text, mend, len(names), tuple(names[:NAMES_MAX]))
+
+    def _text(self, reason: ReasonName, names: list[str]) -> str:
+        """Return the text of `reason` for these queues."""
+        is_one = len(names) == 1
+        if reason is ReasonName.QUEUES_PAUSED:
+            return f"{_names(names)} {'is' if is_one else 'are'} paused"
+        if reason is ReasonName.QUEUE_FULL:
+            return f"{_names(names)} {'is full: its' if is_one else 'are full: their'} puts are refused"
+        if reason is ReasonName.QUEUE_FILLING:
+            return f"{_names(names)} {'is' if is_one else 'are'} full to {FILLING_PART:.0%}, and puts will be refused"
+        if reason is ReasonName.QUEUE_GROWS:
+            return f"{_names(names)} {'grows' if is_one else 'grow'}: more is put than taken"
+        items = sum(queue.line.present for name in names if (queue := self._queues.find(name)) is not None)
+        if reason is ReasonName.DEAD_LETTERS:
+            return f"{_names(names)} {'holds' if is_one else 'hold'} {items:,} dead letter{'s' * (items != 1)}"
+        what = f"{items:,} item{'s' * (items != 1)} that nothing has read for {UNREAD_MS // 60_000} minutes"
+        return f"{_names(names)} {'holds' if is_one else 'hold'} {what}"
+
+    def _held(self, names: list[str], now_ms: int) -> str:
+        """Return which open reads keep files, how much, and for how long."""
+        queues = [queue for name in names if (queue := self._queues.find(name)) is not None]
+        held = [held_files(queue, now_ms) for queue in queues]
+        size, age_ms = sum(each.bytes for each in held), max((each.ms for each in held), default=0)
+        what = f"{size >> 20} MB of files that have been read otherwise, for up to {age_ms // 60_000} minutes"
+        return f"open reads of {_names(names)} keep {what}"
+
+
+class HealthCheck:
+    """All reasons together. `config` is the configuration in force: a reload replaces it."""
+
+    def __init__(
+        self, config: Config, status: StatusControl, server: ServerReasons, disk: DiskReasons, queues: QueueReasons
+    ) -> None:
+        self.config = config
+        self.server, self.disk, self.queues = server, disk, queues
+        self._status = status
+
+    def check(self, now_ms: int) -> Health:
+        """Return all reasons, the gravest first. Looks at each queue once, a microsecond each, if there are few."""
+        self.queues.watch.check_now(now_ms)
+        reasons = [*self.reasons_of_server(now_ms), *self.queues.reasons(now_ms)]
+        reasons.sort(key=lambda reason: ORDER.index(reason.severity))
+        severities = {reason.severity for reason in reasons}
+        is_ready = Severity.NOT_READY not in severities
+        status = self._status.reported.value.lower()
+        return Health(is_ready, is_ready and Severity.REFUSES not in severities, status, reasons)
+
+    def reasons_of_server(self, now_ms: int) -> list[HealthReason]:
+        """Return the reasons that are not about queues."""
+        return [*self.server.reasons(self.config, now_ms), *self.disk.reasons(self.config, now_ms)]
 
 
 def for_strangers(found: Health) -> Health:
@@ -90,207 +345,6 @@ def for_strangers(found: Health) -> Health:
         for each in found.reasons
     ]
     return Health(found.ready, found.ready_for_puts, found.status, reasons)
-
-
-def _of_secrets(broker: Broker, now_ms: int) -> list[HealthReason]:
-    found = _of_certificate(broker, now_ms)
-    if exposed := broker.exposed_files:
-        text = f"every user of this machine can read {', '.join(exposed)}"
-        mend = f"chmod o-r {' '.join(exposed)}, and have new secrets in there, then: staniel reload"
-        found.append(HealthReason(ReasonName.SECRETS_READABLE, Severity.WARNING, text, mend))
-    return found
-
-
-def _of_clock(broker: Broker) -> list[HealthReason]:
-    if not broker.wall.is_apart:
-        return []
-    apart_s = broker.wall.apart_ms // 1000
-    text = f"the machine's clock was set {abs(apart_s):,} s {'on' if apart_s > 0 else 'back'} since the server started"
-    text += ": dates follow it, lives of items and waits go on by the time that passed"
-    mend = "look at the machine's NTP; the warning ends with a restart, or when the clock is set right again"
-    return [HealthReason(ReasonName.CLOCK_APART, Severity.WARNING, text, mend)]
-
-
-def _of_certificate(broker: Broker, now_ms: int) -> list[HealthReason]:
-    ends_ms = broker.certificate_ends_ms
-    if ends_ms is not None:
-        ends_ms -= broker.calendar.ahead_ms
-    if ends_ms is None or ends_ms - now_ms >= CERTIFICATE_WARNING_MS:
-        return []
-    if ends_ms <= now_ms:
-        text = "the certificate of [tls] has expired: clients that check it do not connect"
-    else:
-        text = f"the certificate of [tls] expires in {(ends_ms - now_ms) // DAY_MS} days"
-    return [
-        HealthReason(ReasonName.CERTIFICATE_EXPIRES, Severity.WARNING, text, "renew its file, then: staniel reload")
-    ]
-
-
-def _of_disk(broker: Broker) -> list[HealthReason]:
-    group, fs = broker.group, broker.spool.fs
-    if fs.failure:
-        text = f"{fs.failure}: nothing is acknowledged any more, and the process ends"
-        return [
-            HealthReason(
-                ReasonName.SYNC_FAILED, Severity.NOT_READY, text, "look at the disk, then start the server again"
-            )
-        ]
-    if group.is_full:
-        text = "the disk is full: puts are refused, gets go on"
-        mend = f"make room on the disk of {broker.spool.folder}; puts are accepted within a second of that"
-        if group.ballast.lacks_inodes:
-            text = "the disk has no inodes left: puts are refused, gets go on"
-            mend = f"remove files from the disk of {broker.spool.folder}; df -i counts them"
-        return [HealthReason(ReasonName.DISK_FULL, Severity.REFUSES, text, mend)]
-    found = [*_of_file_systems(broker), *_of_damage(broker), *_of_watch(broker)]
-    free, total = fs.free_bytes(broker.spool.folder)
-    low = max(4 * group.ballast.bytes, total // 50)
-    if free < low:
-        text = f"{free >> 20} MB of {total >> 20} MB are free on the disk of the spool"
-        mend = f"make room on the disk of {broker.spool.folder} before puts are refused"
-        found.append(HealthReason(ReasonName.DISK_LOW, Severity.WARNING, text, mend))
-    return found
-
-
-def _of_watch(broker: Broker) -> list[HealthReason]:
-    watch, found = broker.watch, []
-    if watch.fills_in_ms:
-        hours, minutes = divmod(watch.fills_in_ms // 60_000, 60)
-        text = f"the disk is full in {hours} h {minutes} m at the rate of the last hour, then puts are refused"
-        mend = "start more consumers, or limit the queue that grows with max_size; which one that is: staniel queues"
-        found.append(HealthReason(ReasonName.DISK_FILLING, Severity.WARNING, text, mend))
-    if watch.is_read_kept:
-        text = f"{watch.read_bytes >> 20} MB of the journals have been read and stay, a quarter of the disk and more"
-        mend = "they are packed by and by, if there is room for that: journal.pack_failed in the log says what is amiss"
-        found.append(HealthReason(ReasonName.READ_KEPT, Severity.WARNING, text, mend))
-    if count := broker.refused_removals:
-        text = f"the system refuses to remove or rename files of {count:,} packs, segments or deleted queues"
-        events = "journal.unremoved, segment.stuck, queue.unremoved and cmdlog.not_cleaned"
-        mend = f"{events} in the log say which and what to do about each"
-        found.append(HealthReason(ReasonName.REMOVALS_REFUSED, Severity.WARNING, text, mend))
-    if watch.are_syncs_slow:
-        text = f"{watch.slow_syncs:,} of the last {watch.syncs:,} syncs took more than {SLOW_SYNC_S} s each"
-        if watch.sync_hangs_ms:
-            text = f"a sync of the disk has not ended for {watch.sync_hangs_ms // 1000} s: replies that need it wait"
-        mend = 'look at the disk: iostat -x 5; a queue that may lose its last moments: sync_journal = "50ms"'
-        found.append(HealthReason(ReasonName.SYNCS_SLOW, Severity.WARNING, text, mend))
-    return found
-
-
-def _of_file_systems(broker: Broker) -> list[HealthReason]:
-    if broker.config.server.trust_file_system:
-        return []
-    mend = "give a folder on a local disk, or, if it is meant: [server] trust_file_system = true"
-    return [
-        HealthReason(ReasonName.FILE_SYSTEM, Severity.WARNING, f"{folder}: {flaw.text}", mend)
-        for folder, flaw in broker.file_systems.items()
-    ]
-
-
-def _of_damage(broker: Broker) -> list[HealthReason]:
-    damages = broker.damages
-    if not damages.count:
-        return []
-    more = f", and {damages.count - 1} more" if damages.count > 1 else ""
-    text = f"bytes of the spool could not be read since the start: {damages.first}{more}; the rest is served"
-    mend = (
-        f"the log says what is lost, and where in {broker.spool.own}/damaged a copy of those bytes is; "
-        "look at the disk; the next start that can read everything ends this warning"
-    )
-    return [HealthReason(ReasonName.DAMAGE, Severity.WARNING, text, mend)]
-
-
-def _of_copies(broker: Broker, now_ms: int) -> list[HealthReason]:
-    copies = broker.watch.copies
-    if not broker.watch.are_copies_kept(now_ms):
-        return []
-    age_ms = copies.age_ms(broker.calendar.wall_ms(now_ms))
-    those, are = ("copies", "are") if copies.count > 1 else ("copy", "is")
-    size = f"{copies.bytes >> 20} MB" if copies.bytes >> 20 else f"{copies.bytes:,} bytes"
-    where = f"{copies.count:,} {those} of bytes that could not be read {are} in {copies.folder}"
-    text = f"{where}: {size}, up to {age_ms // DAY_MS} days old"
-    mend = f"look at them, then: staniel journal damaged {quote(broker.spool.folder)} --remove"
-    return [HealthReason(ReasonName.COPIES_KEPT, Severity.WARNING, text, mend)]
-
-
-def _of_backup(broker: Broker, now_ms: int) -> list[HealthReason]:
-    last, age_ms_max = broker.last_backup, broker.config.server.backup_max_age_ms
-    if not last.is_old(now_ms, age_ms_max):
-        return []
-    age_ms, most = last.age_ms(now_ms), f"backup_max_age is {format_duration(age_ms_max)}"
-    if last.made is None or age_ms is None:
-        text, where = f"no backup of this spool is known, and {most}", "DEST"
-    else:
-        days, hours = divmod(age_ms // 3_600_000, 24)
-        text, where = f"the last backup is {days} d {hours} h old, and {most}", quote(last.made.where)
-    return [HealthReason(ReasonName.BACKUP_OLD, Severity.WARNING, text, f"staniel backup {where}")]
-
-
-def queues_by_reason(broker: Broker) -> dict[ReasonName, list[str]]:
-    """Return the names of the queues that each reason is about, as far as `broker.watch` has looked at them."""
-    return names_by_reason(broker, [queue.name for queue in broker.queues if queue.line.read_error is not None])
-
-
-def names_by_reason(broker: Broker, unreadable: Iterable[str]) -> dict[ReasonName, list[str]]:
-    """Return what `queues_by_reason` does, if these queues are `unreadable`."""
-    found = {
-        ReasonName.QUEUES_BLOCKED: list(broker.queues.blocked),
-        ReasonName.QUEUES_UNREADABLE: list(unreadable),
-        **{reason: list(names) for reason, names in broker.watch.queues.items()},
-        ReasonName.QUEUES_PAUSED: list(broker.pauses),
-    }
-    return {reason: names for reason, names in found.items() if names}
-
-
-def _of_queues(broker: Broker, now_ms: int) -> list[HealthReason]:
-    return [_about(broker, reason, names, now_ms) for reason, names in queues_by_reason(broker).items()]
-
-
-def _about(broker: Broker, reason: ReasonName, names: list[str], now_ms: int) -> HealthReason:
-    severity = Severity.WARNING
-    mend = mend_of(reason, names[:NAMES_MAX])
-    if reason is ReasonName.READS_HELD:
-        return HealthReason(reason, severity, _held(broker, names, now_ms), mend, len(names), tuple(names[:NAMES_MAX]))
-    if reason is ReasonName.QUEUES_BLOCKED:
-        severity = Severity.REFUSES
-        text = f"{_names(names)} cannot be served: {broker.queues.blocked[names[0]]}"
-    elif reason is ReasonName.QUEUES_UNREADABLE:
-        severity = Severity.REFUSES
-        queue = broker.queues.find(names[0])
-        error = queue.line.read_error if queue is not None else None
-        text = f"{_names(names)} cannot be read: {why_unreadable(error) if error is not None else 'see the log'}"
-        if error is not None and error.errno in SHORT_ERRNOS:
-            mend = "end what holds so many files or so much memory; it is tried again each second"
-    else:
-        text = _text(broker, reason, names)
-    return HealthReason(reason, severity, text, mend, len(names), tuple(names[:NAMES_MAX]))
-
-
-def _text(broker: Broker, reason: ReasonName, names: list[str]) -> str:
-    """Return the text of `reason` for these queues."""
-    is_one = len(names) == 1
-    if reason is ReasonName.QUEUES_PAUSED:
-        return f"{_names(names)} {'is' if is_one else 'are'} paused"
-    if reason is ReasonName.QUEUE_FULL:
-        return f"{_names(names)} {'is full: its' if is_one else 'are full: their'} puts are refused"
-    if reason is ReasonName.QUEUE_FILLING:
-        return f"{_names(names)} {'is' if is_one else 'are'} full to {FILLING_PART:.0%}, and puts will be refused"
-    if reason is ReasonName.QUEUE_GROWS:
-        return f"{_names(names)} {'grows' if is_one else 'grow'}: more is put than taken"
-    items = sum(queue.line.present for name in names if (queue := broker.queues.find(name)) is not None)
-    if reason is ReasonName.DEAD_LETTERS:
-        return f"{_names(names)} {'holds' if is_one else 'hold'} {items:,} dead letter{'s' * (items != 1)}"
-    what = f"{items:,} item{'s' * (items != 1)} that nothing has read for {UNREAD_MS // 60_000} minutes"
-    return f"{_names(names)} {'holds' if is_one else 'hold'} {what}"
-
-
-def _held(broker: Broker, names: list[str], now_ms: int) -> str:
-    """Return which open reads keep files, how much, and for how long."""
-    queues = [queue for name in names if (queue := broker.queues.find(name)) is not None]
-    held = [held_files(queue, now_ms) for queue in queues]
-    size, age_ms = sum(each.bytes for each in held), max((each.ms for each in held), default=0)
-    what = f"{size >> 20} MB of files that have been read otherwise, for up to {age_ms // 60_000} minutes"
-    return f"open reads of {_names(names)} keep {what}"
 
 
 def mend_of(reason: ReasonName, names: list[str]) -> str:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import TYPE_CHECKING
 
-from staniel.broker.admin.health import queues_by_reason
 from staniel.broker.admin.process import ProcessFigures
 from staniel.broker.admin.reasons import Health, ReasonName
 from staniel.broker.admin.views import ServerView
+from staniel.broker.admin.watch import Watch
+from staniel.broker.counters import ServerCounters
 from staniel.broker.figures import METRIC_PREFIX, METRICS, QueueLook
-from staniel.broker.latencies import Histogram
+from staniel.broker.latencies import Histogram, Latencies
+from staniel.broker.limits_reached import LimitsReached
+from staniel.broker.operations.pauses import Pauses
+from staniel.broker.users import Logins
+from staniel.broker.wall_clock import WallClock
+from staniel.journal.spool import Spool
 from staniel.queues.queue import Queue
-
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
+from staniel.queues.registry import Queues
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 QUEUES_MAX = 10_000
@@ -47,9 +50,9 @@ def _label(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode().translate(_ESCAPES)
 
 
-def queue_samples(broker: Broker, queue: Queue, now_ms: int) -> tuple[float, ...]:
+def queue_samples(spool: Spool, queue: Queue, now_ms: int) -> tuple[float, ...]:
     """Return the values of METRICS, in their order. A QueueSnapshot would take longer."""
-    look = QueueLook(queue, now_ms, broker.spool)
+    look = QueueLook(queue, now_ms, spool)
     return tuple([read(look) for read in _READS])
 
 
@@ -130,12 +133,33 @@ class NamedQueues:
         return True
 
 
-def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
-    """Return the server's own metrics."""
-    counters, group, logins = broker.counters, broker.group, broker.logins
-    free, total = broker.spool.fs.free_bytes(broker.spool.folder)
-    samples: list[tuple[str, MetricKind, str, float]] = [
-        *_of_upkeep(broker, view.now_ms),
+Sample = tuple[str, MetricKind, str, float]
+
+
+def of_copies(watch: Watch, now_ms: int) -> list[Sample]:
+    copies = watch.copies
+    count, size, age_ms = copies.count, copies.bytes, copies.age_ms(watch.calendar.wall_ms(now_ms))
+    return [
+        ("staniel_damaged_copies", MetricKind.GAUGE, "Copies of bytes that could not be read.", count),
+        ("staniel_damaged_bytes", MetricKind.GAUGE, "Size of these copies.", size),
+        ("staniel_damaged_oldest_seconds", MetricKind.GAUGE, "Age of the oldest of these copies.", age_ms / 1000),
+    ]
+
+
+def of_read(watch: Watch, refused_removals: int) -> list[Sample]:
+    about = "Bytes of journals that have been read and could be given back."
+    most = "If more has been read, it is packed away before the disk is full: a quarter of the disk."
+    refused = "Packs, segments and deleted queues of which the system refuses to remove files."
+    return [
+        ("staniel_journals_read_bytes", MetricKind.GAUGE, about, watch.read_bytes),
+        ("staniel_journals_read_bytes_max", MetricKind.GAUGE, most, watch.read_bytes_max),
+        ("staniel_removals_refused", MetricKind.GAUGE, refused, refused_removals),
+    ]
+
+
+def of_service(view: ServerView, health: Health) -> list[Sample]:
+    """Return the samples that tell whether clients are served."""
+    return [
         ("staniel_up_seconds", MetricKind.GAUGE, "Time since the start.", view.uptime_ms / 1000),
         (
             "staniel_ready",
@@ -150,6 +174,11 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
             int(health.ready_for_puts),
         ),
         ("staniel_warnings", MetricKind.GAUGE, "Reasons that /health/ready lists.", len(health.reasons)),
+    ]
+
+
+def of_traffic(view: ServerView, counters: ServerCounters) -> list[Sample]:
+    return [
         ("staniel_connections", MetricKind.GAUGE, "Clients connected.", view.connections),
         ("staniel_connections_total", MetricKind.COUNTER, "Clients since the start.", counters.total_connections),
         ("staniel_queues", MetricKind.GAUGE, "Queues.", view.queues),
@@ -159,35 +188,36 @@ def server_metrics(view: ServerView, health: Health, broker: Broker) -> bytes:
         ("staniel_get_misses_total", MetricKind.COUNTER, "Gets that found none.", counters.get_misses),
         ("staniel_read_bytes_total", MetricKind.COUNTER, "Bytes received from clients.", counters.bytes_read),
         ("staniel_written_bytes_total", MetricKind.COUNTER, "Bytes sent to clients.", counters.bytes_written),
+    ]
+
+
+def of_disk(spool: Spool) -> list[Sample]:
+    (free, total), is_full = spool.fs.free_bytes(spool.folder), spool.group.is_full
+    return [
         ("staniel_disk_free_bytes", MetricKind.GAUGE, "Free on the disk of the spool.", free),
         ("staniel_disk_bytes", MetricKind.GAUGE, "Size of the disk of the spool.", total),
-        ("staniel_disk_full", MetricKind.GAUGE, "1 while puts are refused for want of space.", int(group.is_full)),
-        ("staniel_queues_blocked", MetricKind.GAUGE, "Queues whose files cannot be read.", len(broker.queues.blocked)),
-        ("staniel_queues_paused", MetricKind.GAUGE, "Queues of which gets or puts are paused.", len(broker.pauses)),
-        ("staniel_clock_apart_seconds", MetricKind.GAUGE, CLOCK_ABOUT, broker.wall.apart_ms // 1000),
+        ("staniel_disk_full", MetricKind.GAUGE, "1 while puts are refused for want of space.", int(is_full)),
+    ]
+
+
+def of_refusals(queues: Queues, pauses: Pauses, wall: WallClock, logins: Logins) -> list[Sample]:
+    """Return the samples of what is not served, and of requests that were refused."""
+    return [
+        ("staniel_queues_blocked", MetricKind.GAUGE, "Queues whose files cannot be read.", len(queues.blocked)),
+        ("staniel_queues_paused", MetricKind.GAUGE, "Queues of which gets or puts are paused.", len(pauses)),
+        ("staniel_clock_apart_seconds", MetricKind.GAUGE, CLOCK_ABOUT, wall.apart_ms // 1000),
         ("staniel_logins_total", MetricKind.COUNTER, "Passwords that were right.", logins.succeeded),
         ("staniel_logins_failed_total", MetricKind.COUNTER, "Passwords and tokens that were wrong.", logins.failed),
         ("staniel_commands_refused_total", MetricKind.COUNTER, "Requests without the right to them.", logins.refused),
     ]
-    text = [_head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
-    text += _reasons(health, broker)
-    text += _limits(broker)
-    text.append(_head("staniel_build_info", MetricKind.GAUGE, "The version and the build."))
-    text.append(f'staniel_build_info{{version="{view.version}",build="{view.build}"}} 1\n')
-    if broker.certificate_ends_ms is not None:
-        name = "staniel_certificate_expiry_timestamp_seconds"
-        about = "When the server's certificate expires, in seconds since 1970."
-        text.append(_head(name, MetricKind.GAUGE, about) + f"{name} {broker.certificate_ends_ms // 1000}\n")
-    text += [*_backup(broker.last_backup.age_ms(view.now_ms)), *_process(broker.process())]
-    if broker.serves_jobs:
-        text.append(
-            _head("staniel_jobs", MetricKind.GAUGE, "Jobs that the server knows.") + f"staniel_jobs {view.jobs}\n"
-        )
-    return "".join([*text, *_histograms(broker)]).encode()
 
 
-def _limits(broker: Broker) -> Iterator[str]:
-    limits = broker.limits
+def lines_of(samples: list[Sample]) -> list[str]:
+    """Return the samples as text."""
+    return [_head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
+
+
+def limits_reached(limits: LimitsReached, counters: ServerCounters) -> Iterator[str]:
     if limits.max_connections:
         yield _head("staniel_connections_max", MetricKind.GAUGE, "Clients that may be connected at a time.")
         yield f"staniel_connections_max {limits.max_connections}\n"
@@ -195,47 +225,41 @@ def _limits(broker: Broker) -> Iterator[str]:
     yield _head(name, MetricKind.COUNTER, "How often a limit has kept something from a client.")
     yield "".join([f'{name}{{limit="{limit}"}} {count}\n' for limit, count in limits.counts.items()])
     yield _head("staniel_noreply_refused_total", MetricKind.COUNTER, NOREPLY_ABOUT)
-    yield f"staniel_noreply_refused_total {broker.counters.noreply_refused}\n"
+    yield f"staniel_noreply_refused_total {counters.noreply_refused}\n"
 
 
-def _of_upkeep(broker: Broker, now_ms: int) -> list[tuple[str, MetricKind, str, float]]:
-    return [*_copies(broker, now_ms), *_of_read(broker)]
-
-
-def _copies(broker: Broker, now_ms: int) -> list[tuple[str, MetricKind, str, float]]:
-    copies = broker.watch.copies
-    count, size, age_ms = copies.count, copies.bytes, copies.age_ms(broker.calendar.wall_ms(now_ms))
+def build_info(view: ServerView) -> list[str]:
     return [
-        ("staniel_damaged_copies", MetricKind.GAUGE, "Copies of bytes that could not be read.", count),
-        ("staniel_damaged_bytes", MetricKind.GAUGE, "Size of these copies.", size),
-        ("staniel_damaged_oldest_seconds", MetricKind.GAUGE, "Age of the oldest of these copies.", age_ms / 1000),
+        _head("staniel_build_info", MetricKind.GAUGE, "The version and the build."),
+        f'staniel_build_info{{version="{view.version}",build="{view.build}"}} 1\n',
     ]
 
 
-def _of_read(broker: Broker) -> list[tuple[str, MetricKind, str, float]]:
-    watch = broker.watch
-    about = "Bytes of journals that have been read and could be given back."
-    most = "If more has been read, it is packed away before the disk is full: a quarter of the disk."
-    refused = "Packs, segments and deleted queues of which the system refuses to remove files."
-    return [
-        ("staniel_journals_read_bytes", MetricKind.GAUGE, about, watch.read_bytes),
-        ("staniel_journals_read_bytes_max", MetricKind.GAUGE, most, watch.read_bytes_max),
-        ("staniel_removals_refused", MetricKind.GAUGE, refused, broker.refused_removals),
-    ]
+def of_certificate(ends_ms: int | None) -> list[Sample]:
+    """Return when the server's certificate expires, if there is one."""
+    if ends_ms is None:
+        return []
+    about = "When the server's certificate expires, in seconds since 1970."
+    return [("staniel_certificate_expiry_timestamp_seconds", MetricKind.GAUGE, about, ends_ms // 1000)]
 
 
-def _backup(age_ms: int | None) -> list[str]:
+def of_backup(age_ms: int | None) -> list[Sample]:
+    """Return the age of the last backup, if one is known."""
     if age_ms is None:
         return []
-    name, about = "staniel_backup_age_seconds", "Since the last backup that the server has been told of."
-    return [_head(name, MetricKind.GAUGE, about) + f"{name} {age_ms / 1000}\n"]
+    about = "Since the last backup that the server has been told of."
+    return [("staniel_backup_age_seconds", MetricKind.GAUGE, about, age_ms / 1000)]
 
 
-def _process(found: ProcessFigures | None) -> list[str]:
+def of_jobs(view: ServerView) -> list[Sample]:
+    return [("staniel_jobs", MetricKind.GAUGE, "Jobs that the server knows.", view.jobs)]
+
+
+def of_process(found: ProcessFigures | None) -> list[Sample]:
     """Return the metrics of the process, under the names that every dashboard of processes uses."""
     if found is None:
         return []
-    samples = [
+    return [
         ("process_cpu_seconds_total", MetricKind.COUNTER, "User and system time of the process.", found.cpu_s),
         ("process_resident_memory_bytes", MetricKind.GAUGE, "Resident memory.", found.resident_bytes),
         ("process_virtual_memory_bytes", MetricKind.GAUGE, "Virtual memory.", found.virtual_bytes),
@@ -243,10 +267,9 @@ def _process(found: ProcessFigures | None) -> list[str]:
         ("process_max_fds", MetricKind.GAUGE, "How many descriptors may be open.", found.max_fds),
         ("process_start_time_seconds", MetricKind.GAUGE, "Start, in seconds since 1970.", round(found.started_s, 2)),
     ]
-    return [_head(name, kind, about) + f"{name} {value}\n" for name, kind, about, value in samples]
 
 
-def _reasons(health: Health, broker: Broker) -> list[str]:
+def health_reasons(health: Health, names_by_reason: dict[ReasonName, list[str]]) -> list[str]:
     """Return the metrics of the reasons for which an operator should look, and of the queues that each is about."""
     found = []
     name, counts = "staniel_health_reason", dict.fromkeys(ReasonName, 0)
@@ -255,15 +278,15 @@ def _reasons(health: Health, broker: Broker) -> list[str]:
     found.append("".join([f'{name}{{reason="{reason.value}"}} {count}\n' for reason, count in counts.items()]))
     name = "staniel_queue_reason"
     found.append(_head(name, MetricKind.GAUGE, "1 for each reason of /health/ready and each queue it is about."))
-    for reason, queues in queues_by_reason(broker).items():
+    for reason, queues in names_by_reason.items():
         some = queues[:REASON_QUEUES_MAX]
         found.append("".join([f'{name}{{queue="{_label(queue)}",reason="{reason.value}"}} 1\n' for queue in some]))
     return found
 
 
-def _histograms(broker: Broker) -> Iterator[str]:
+def histograms(found: Latencies) -> Iterator[str]:
     """Yield the histograms of durations. `le` is in seconds."""
-    found, sampled = broker.latencies, "of one request at most every 10 ms"
+    sampled = "of one request at most every 10 ms"
     yield _histogram("staniel_put_seconds", f"From a put's last byte to its answer, {sampled}.", found.puts)
     yield _histogram("staniel_get_seconds", f"From a get to its answer, {sampled}; none that waits.", found.gets)
     about = "From an item's coming until a waiting client was sent it, of one at most every 10 ms."

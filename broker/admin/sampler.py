@@ -16,20 +16,23 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from staniel.broker.admin.health import health
+from staniel.broker.admin.health import HealthCheck
 from staniel.broker.admin.history import POINTS, RING_BYTES_MAX, HistoryRing, Point
 from staniel.broker.admin.reasons import Health
+from staniel.broker.admin.watch import Watch
+from staniel.broker.counters import ServerCounters
+from staniel.broker.events import RateLimitedSink
 from staniel.broker.failures import report_failure
 from staniel.broker.figures import QueueLook, QueueRow, queue_row
-from staniel.broker.share import Share
+from staniel.broker.maintenance.memory import MemoryBudget
+from staniel.broker.share import Share, StepClock
+from staniel.broker.timers import Timers
+from staniel.journal.spool import Spool
 from staniel.queues.queue import Queue
-
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
+from staniel.queues.registry import Queues
 
 ROUND_MS = 1_000
 QUIET_ROUND_MS = 5_000
@@ -90,6 +93,23 @@ class ServerState(Struct, frozen=True):
     load: LoadView
 
 
+class ServerStates:
+    """The server's own state, made once for all pages that ask within STATE_MS."""
+
+    def __init__(self, spool: Spool, memory: MemoryBudget, counters: ServerCounters, health: HealthCheck) -> None:
+        self._spool, self._memory, self._counters, self._health = spool, memory, counters, health
+        self._last: ServerState | None = None
+
+    def state(self, totals: QueueSums, now_ms: int) -> ServerState:
+        if self._last is None or not 0 <= now_ms - self._last.at_ms < STATE_MS:
+            free, total = self._spool.fs.free_bytes(self._spool.folder)
+            disk = DiskView(free - free % DISK_STEP_BYTES, total)
+            memory, synced_ms = self._memory, self._spool.group.synced_ms
+            load = LoadView(self._counters.curr_connections, memory.used_bytes, memory.limit_bytes, synced_ms)
+            self._last = ServerState(now_ms, self._health.check(now_ms), totals, disk, load)
+        return self._last
+
+
 class Seen:
     """The last look at one queue. `number`: of its last change; `shown`: the row, None once the queue is deleted."""
 
@@ -113,8 +133,19 @@ class Sampler:
     `epoch`: pages of an earlier one start again.
     """
 
-    def __init__(self, broker: Broker, now_ms: int) -> None:
-        self.broker = broker
+    def __init__(
+        self,
+        queues: Queues,
+        spool: Spool,
+        watch: Watch,
+        states: ServerStates,
+        timers: Timers,
+        clock: StepClock,
+        client_events: RateLimitedSink,
+        now_ms: int,
+    ) -> None:
+        self._queues, self._spool, self._queue_reasons, self._states = queues, spool, watch.reasons, states
+        self._timers, self._clock, self._client_events = timers, clock, client_events
         self.rows: dict[str, Seen] = {}
         self.totals = QueueSums()
         self.ring = HistoryRing()  # of all queues together
@@ -130,9 +161,8 @@ class Sampler:
         self._of_slice = 0  # queues of this slice that have been looked at
         self._round_ms = now_ms
         self._others = 0  # number of those without a ring that quiet rounds have passed
-        self._state: ServerState | None = None
         self._begin_round(now_ms)
-        broker.timers.soon(self)
+        timers.soon(self)
 
     def watch(self, now_ms: int) -> None:
         """Look at all queues, and often, until WATCHED_MS from now, because a page is open."""
@@ -141,18 +171,10 @@ class Sampler:
         if is_new:
             self.is_whole = False  # queues may be new since the last round: each turn looks at some until all have rows
             self._begin_round(now_ms)
-            self.broker.timers.soon(self)
+            self._timers.soon(self)
 
     def state(self, now_ms: int) -> ServerState:
-        """Return the server's state, which is made once for all pages that ask within STATE_MS."""
-        if self._state is None or not 0 <= now_ms - self._state.at_ms < STATE_MS:
-            free, total = self.broker.spool.fs.free_bytes(self.broker.spool.folder)
-            disk = DiskView(free - free % DISK_STEP_BYTES, total)
-            memory, group = self.broker.maintenance.memory, self.broker.group
-            connections = self.broker.counters.curr_connections
-            load = LoadView(connections, memory.used_bytes, memory.limit_bytes, group.synced_ms)
-            self._state = ServerState(now_ms, health(self.broker, now_ms), self.totals, disk, load)
-        return self._state
+        return self._states.state(self.totals, now_ms)
 
     def changed_since(self, number: int) -> list[Seen]:
         """Return the rows that have changed since change `number`, the first change first."""
@@ -166,7 +188,7 @@ class Sampler:
 
     def _begin_round(self, now_ms: int) -> None:
         """Begin a round: choose the queues to look at."""
-        names = self.broker.queues.by_name
+        names = self._queues.by_name
         self._round_ms, self._is_over = now_ms, False
         self._oldest = 0, ""
         self.is_watched = now_ms < self._watched_ms
@@ -185,18 +207,18 @@ class Sampler:
         try:
             return self._look_around(now_ms)
         except Exception as error:
-            report_failure(self.broker.client_events, "a look at the queues", "", error, now_ms)
+            report_failure(self._client_events, "a look at the queues", "", error, now_ms)
             self._is_over = True
-            self.broker.timers.set(self, now_ms + QUIET_ROUND_MS)
+            self._timers.set(self, now_ms + QUIET_ROUND_MS)
             return 0
 
     def _look_around(self, now_ms: int) -> int:
         if self._is_over:
             self._begin_round(now_ms)
-        left, share, first = self._left, Share(self.broker.step_clock), self._of_slice
+        left, share, first = self._left, Share(self._clock), self._of_slice
         while left and self._of_slice < SLICE:
             name = left.popleft()
-            found = self.broker.queues.find(name)
+            found = self._queues.find(name)
             if found is not None:
                 self._of_slice += self._sample_queue(found, now_ms)
                 self._note_age(self.rows[name])
@@ -207,19 +229,19 @@ class Sampler:
             self._of_slice = 0
             self._end(now_ms)
         elif self._of_slice < SLICE:
-            self.broker.timers.soon(self)  # the rest of the slice
+            self._timers.soon(self)  # the rest of the slice
         else:
             self._of_slice = 0
             if not self.is_whole and self.is_watched:
-                self.broker.timers.soon(self)
+                self._timers.soon(self)
             else:
-                self.broker.timers.set(self, now_ms + SLICE_MS)
+                self._timers.set(self, now_ms + SLICE_MS)
         return (done + 1) * 50
 
     def _end(self, now_ms: int) -> None:
         """End a round, in which all queues have been looked at."""
         self._is_over = True
-        names = self.broker.queues.by_name
+        names = self._queues.by_name
         if not self.is_whole or self.totals.queues != len(names):
             for name in [name for name, row in self.rows.items() if row.shown is not None and name not in names]:
                 self._mark_gone(name)
@@ -230,7 +252,7 @@ class Sampler:
         rates = totals.put_rate, totals.get_rate
         self.ring.add(Point(totals.items, *rates, age_ms, totals.open_reads, totals.unsynced_bytes), now_ms)
         every_ms = ROUND_MS if now_ms < self._watched_ms else QUIET_ROUND_MS
-        self.broker.timers.set(self, max(now_ms + SLICE_MS, self._round_ms + every_ms))
+        self._timers.set(self, max(now_ms + SLICE_MS, self._round_ms + every_ms))
 
     def _note_age(self, row: Seen) -> None:
         """Count a row's age for this round."""
@@ -246,7 +268,7 @@ class Sampler:
         if row.queue is not queue:
             self._begin_again(row, queue)
         queue.sync_counters()
-        counters, reasons = queue.counters, self.broker.watch.reasons.get(queue.name, ())
+        counters, reasons = queue.counters, self._queue_reasons.get(queue.name, ())
         mark = (
             *(counters.total_items, counters.get_items_hit, line.present, len(queue.open_reads), len(queue.waiters)),
             *(queue.needs_check, id(queue.config), reasons),
@@ -291,12 +313,12 @@ class Sampler:
         get_rate = 0.0 if is_first else max(0, gets - row.gets) * 1000 / passed_ms
         row.puts, row.gets, row.looked_ms = puts, gets, now_ms
         return queue_row(
-            QueueLook(queue, now_ms, self.broker.spool),
+            QueueLook(queue, now_ms, self._spool),
             oldest_at_ms=_oldest_at_ms(queue, now_ms),
             put_rate=round(put_rate, 2),
             get_rate=round(get_rate, 2),
             unreadable=queue.line.read_error is not None,
-            reasons=self.broker.watch.reasons.get(queue.name, ()),
+            reasons=self._queue_reasons.get(queue.name, ()),
         )
 
     def _moved(self, row: Seen) -> None:

@@ -5,21 +5,26 @@ Times are epoch milliseconds of the wall clock if a name ends in `_at_ms`, else 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, structs
 
-from staniel.broker.figures import QueueLook, QueueSnapshot, snapshot
+from staniel.broker.counters import ServerCounters
+from staniel.broker.leases import Leases
+from staniel.broker.status import StatusControl
 from staniel.broker.version import VERSION
 from staniel.compiled import BUILD
+from staniel.queues.calendar import Calendar
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
+from staniel.queues.registry import Queues
 
 if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
     from staniel.broker.session import Session
+    from staniel.journal.spool import Spool
+    from staniel.queues.jobs.jobs import Jobs
 
 HOLDS_MAX = 20  # queues of one client
 WALLS = frozenset(("added_at_ms", "expires_at_ms", "put_at_ms", "left_at_ms"))
@@ -109,11 +114,6 @@ class JobsView(Struct, frozen=True):
     waiters: int
 
 
-def queue_view(broker: Broker, queue: Queue, now_ms: int) -> QueueSnapshot:
-    """Return a snapshot of one queue."""
-    return snapshot(QueueLook(queue, now_ms, broker.spool))
-
-
 def by_the_wall(view: View, ahead_ms: int) -> View:
     """Return the view with moments of server time converted to the wall clock, which is `ahead_ms` ahead. Moments that
     items carry are the wall clock's already: see WALLS.
@@ -126,19 +126,21 @@ def by_the_wall(view: View, ahead_ms: int) -> View:
 
 
 def open_reads(
-    broker: Broker, queue: Queue, now_ms: int, offset: int, limit: int, holders: dict[int, str]
+    queue: Queue, leases: Leases, now_ms: int, offset: int, limit: int, holders: dict[int, str]
 ) -> list[OpenReadView]:
     """Return open reads and their clients, the oldest first. `holders`: found by `find_holders`."""
     timeout_ms = queue.config.open_timeout_ms
-    ahead_ms = broker.calendar.ahead_ms
+    calendar = queue.calendar
     return [
-        by_the_wall(_open_read(broker, taken, holders, timeout_ms, now_ms), ahead_ms)
+        by_the_wall(_open_read(taken, leases, calendar, holders, timeout_ms, now_ms), calendar.ahead_ms)
         for taken in islice(queue.open_reads.values(), offset, offset + limit)
     ]
 
 
-def _open_read(broker: Broker, taken: Delivery, holders: dict[int, str], timeout_ms: int, now_ms: int) -> OpenReadView:
-    lease = broker.leases.find(taken)
+def _open_read(
+    taken: Delivery, leases: Leases, calendar: Calendar, holders: dict[int, str], timeout_ms: int, now_ms: int
+) -> OpenReadView:
+    lease = leases.find(taken)
     return OpenReadView(
         xid=taken.xid,
         id=taken.id,
@@ -148,14 +150,14 @@ def _open_read(broker: Broker, taken: Delivery, holders: dict[int, str], timeout
         times_out_at_ms=taken.opened_ms + timeout_ms if timeout_ms else 0,
         deliveries=taken.deliveries,
         added_at_ms=taken.item.added_ms,
-        age_ms=max(0, now_ms - broker.calendar.added_ms(taken.item, now_ms)),
+        age_ms=max(0, now_ms - calendar.added_ms(taken.item, now_ms)),
         data_bytes=len(taken.item.data),
     )
 
 
-def find_holders(broker: Broker, queue: Queue, found: dict[int, str]) -> Iterator[None]:
+def find_holders(sessions: Iterable[Session], queue: Queue, found: dict[int, str]) -> Iterator[None]:
     """Note in `found` the address of the client that holds each open read of `queue`, by xid; one client a step."""
-    for session in list(broker.sessions()):
+    for session in list(sessions):
         for held_of, taken in session.reads.get(queue.name, ()):
             if held_of is queue:
                 found[taken.xid] = session.address
@@ -167,14 +169,14 @@ def waiters(queue: Queue, offset: int, limit: int) -> list[WaiterView]:
     return [WaiterView(getattr(each, "address", "")) for each in islice(queue.waiters, offset, offset + limit)]
 
 
-def clients(broker: Broker, offset: int, limit: int) -> Iterator[ClientView]:
-    """Yield connections, the oldest first."""
-    leased = broker.leases.by_session()
-    for session in islice(broker.sessions(), offset, offset + limit):
-        yield client_view(broker, session, leased.get(session.number, {}))
+def clients(sessions: Mapping[Session, int], leases: Leases, offset: int, limit: int) -> Iterator[ClientView]:
+    """Yield connections, the oldest first. `sessions`: when each has connected."""
+    leased = leases.by_session()
+    for session, connected_ms in islice(sessions.items(), offset, offset + limit):
+        yield _client_view(session, connected_ms, leased.get(session.number, {}))
 
 
-def client_view(broker: Broker, session: Session, leased: dict[str, tuple[int, int]]) -> ClientView:
+def _client_view(session: Session, connected_ms: int, leased: dict[str, tuple[int, int]]) -> ClientView:
     waited_at = session.waited_at
     # A session forgets a read that an operator gave back or that timed out only when its client asks for it.
     held = {
@@ -184,7 +186,7 @@ def client_view(broker: Broker, session: Session, leased: dict[str, tuple[int, i
     held = {name: reads for name, reads in held.items() if reads}
     holds = [HeldView(name, len(reads), reads[0].opened_ms) for name, reads in islice(held.items(), HOLDS_MAX)]
     holds += [HeldView(name, count, since_ms) for name, (count, since_ms) in islice(leased.items(), HOLDS_MAX)]
-    ahead_ms = broker.calendar.ahead_ms
+    ahead_ms = session.calendar.ahead_ms
     found = ClientView(
         number=session.number,
         address=session.address,
@@ -194,37 +196,38 @@ def client_view(broker: Broker, session: Session, leased: dict[str, tuple[int, i
         waits_for=getattr(waited_at, "name", "") if waited_at is not None else "",
         backlog=len(session.backlog),
         user=session.user,
-        connected_at_ms=broker.connected_ms(session),
+        connected_at_ms=connected_ms,
         holds=tuple([by_the_wall(held, ahead_ms) for held in holds]),
     )
     return by_the_wall(found, ahead_ms)
 
 
-def server_view(broker: Broker, now_ms: int) -> ServerView:
-    counters = broker.counters
+def server_view(
+    queues: Queues, spool: Spool, status: StatusControl, counters: ServerCounters, jobs: Jobs | None, now_ms: int
+) -> ServerView:
+    wall_ms = queues.calendar.wall_ms
     return ServerView(
         version=VERSION,
         build=BUILD,
-        spool=broker.spool.folder,
-        status=broker.status.reported.value.lower(),
-        started_at_ms=broker.calendar.wall_ms(broker.started_ms),
-        now_ms=broker.calendar.wall_ms(now_ms),
-        uptime_ms=now_ms - broker.started_ms,
+        spool=spool.folder,
+        status=status.reported.value.lower(),
+        started_at_ms=wall_ms(status.started_ms),
+        now_ms=wall_ms(now_ms),
+        uptime_ms=now_ms - status.started_ms,
         connections=counters.curr_connections,
-        queues=len(broker.queues),
-        jobs=len(broker.workq.jobs.by_id) if broker.serves_jobs else 0,
+        queues=len(queues),
+        jobs=0 if jobs is None else len(jobs.by_id),
         put_items=counters.total_items,
         gets=counters.cmd_get,
         bytes_read=counters.bytes_read,
         bytes_written=counters.bytes_written,
-        is_full=broker.group.is_full,
-        is_stopping=broker.stopping,
+        is_full=spool.group.is_full,
+        is_stopping=status.is_stopping,
     )
 
 
-def jobs(broker: Broker, offset: int, limit: int) -> list[JobsView]:
-    """Return the jobs by name, in the order in which the names were first used; none if no jobs are served."""
-    queues = broker.workq.jobs.queues.values() if broker.serves_jobs else ()
+def jobs_by_name(jobs: Jobs, offset: int, limit: int) -> list[JobsView]:
+    """Return the jobs by name, in the order in which the names were first used."""
     return [
         JobsView(
             name=each.name.decode("latin-1"),
@@ -234,5 +237,5 @@ def jobs(broker: Broker, offset: int, limit: int) -> list[JobsView]:
             finished=each.finished,
             waiters=len(each.waiters),
         )
-        for each in islice(queues, offset, offset + limit)
+        for each in islice(jobs.queues.values(), offset, offset + limit)
     ]

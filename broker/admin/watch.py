@@ -2,7 +2,7 @@
 fills.
 
 All queues are looked at in turn, a slice a turn, a round every ROUND_MS; `health` looks at once, if there are few.
-`after_round` is called behind each round (health_log.py).
+`after_round` is called behind each round (Broker.end_round).
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import nlargest
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from staniel.broker.admin.damaged_copies import DamagedCopies
 from staniel.broker.admin.held_reads import held_files
 from staniel.broker.admin.reasons import ReasonName
-from staniel.broker.events import Level
-from staniel.broker.share import Share
+from staniel.broker.events import EventSink, Level
+from staniel.broker.latencies import Histogram
+from staniel.broker.maintenance.scheduler import MaintenanceScheduler
+from staniel.broker.share import Share, StepClock
+from staniel.broker.timers import Timers
 from staniel.broker.wall_clock import APART_MS
 from staniel.journal.disk.fs import UNKNOWN_BYTES
 from staniel.journal.libkestrel.reader import ReaderLog
+from staniel.journal.spool import Spool
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS
 from staniel.queues.queue import Queue
-
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
+from staniel.queues.registry import Queues
 
 ROUND_MS = 5_000
 SLICE_MS = 64
@@ -79,16 +80,27 @@ class Watch:
     """The latest rounds and their findings. `queues`: by reason, the names of the queues that it is about. `reasons`:
     by name, the reasons of a queue. `slow_syncs`: how many of `syncs` in the last five to ten minutes were slow.
     `sync_hangs_ms`: how long the present one has run, 0: not for long. `fills_in_ms`: when the disk is full at the rate
-    of the last hour, 0: not soon.
+    of the last hour, 0: not soon. `_syncs` has the durations of all syncs.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        queues: Queues,
+        spool: Spool,
+        maintenance: MaintenanceScheduler,
+        syncs: Histogram,
+        timers: Timers,
+        clock: StepClock,
+        report: EventSink,
+    ) -> None:
         self.queues: dict[ReasonName, dict[str, None]] = {}
         self.reasons: dict[str, tuple[ReasonName, ...]] = {}
         self.syncs = self.slow_syncs = self.sync_hangs_ms = 0
         self.fills_in_ms = 0
-        self.copies = DamagedCopies(broker.spool.fs, f"{broker.spool.own}/damaged")
-        self._broker = broker
+        self.copies = DamagedCopies(spool.fs, f"{spool.own}/damaged")
+        self.calendar = queues.calendar
+        self._registry, self._spool, self._maintenance, self._syncs = queues, spool, maintenance, syncs
+        self._timers, self._clock, self._report = timers, clock, report
         self.may_look = True
         self._told_ahead: set[str] = set()
         self.after_round: Callable[[int], None] = lambda now_ms: None  # set by the broker
@@ -108,16 +120,21 @@ class Watch:
         self._disk: deque[DiskNote] = deque(maxlen=MARKS_MAX)
         self._sync_seen = 0, 0  # the batch that was durable when a sync was first seen running, and when that was
 
+    @property
+    def most_read(self) -> list[tuple[int, str]]:
+        """The queues of the last round with the most bytes that were read and are still stored."""
+        return nlargest(PACKED_AT_ONCE, self._read)
+
     def begin_rounds(self, now_ms: int) -> None:
         """Begin to look, every ROUND_MS."""
         self._begin_round(now_ms)
-        self._broker.timers.soon(self)
+        self._timers.soon(self)
 
     def check_now(self, now_ms: int) -> None:
         """Look at all queues at once, if there are few. With many, `queues` is as old as their round. Only the first
         call of a turn looks: one client can ask for health many times in one turn.
         """
-        names = self._broker.queues.by_name
+        names = self._registry.by_name
         if len(names) > AT_ONCE_MAX or not self.may_look:
             return
         self.may_look = False
@@ -129,10 +146,10 @@ class Watch:
 
     def on_timer(self, now_ms: int) -> int:
         """Do a slice of the round; return the work, as timers count it."""
-        timers = self._broker.timers
+        timers = self._timers
         if not self._left and now_ms >= self._round_ms + ROUND_MS:
             self._begin_round(now_ms)
-        share, first = Share(self._broker.step_clock), self._of_slice
+        share, first = Share(self._clock), self._of_slice
         while self._left and self._of_slice < SLICE:
             self._check_queue(self._left.popleft(), now_ms)
             self._of_slice += 1
@@ -148,27 +165,26 @@ class Watch:
             self._of_slice = 0
             self._end_round(now_ms)
             self.after_round(now_ms)
-            self._broker.pack_read(nlargest(PACKED_AT_ONCE, self._read), self.read_bytes, now_ms)
             timers.set(self, max(now_ms + SLICE_MS, self._round_ms + ROUND_MS))
         return done * LOOK_COST
 
     def _begin_round(self, now_ms: int) -> None:
         self._round_ms = now_ms
-        self._left = deque(self._broker.queues.by_name)
+        self._left = deque(self._registry.by_name)
         self._dead, self._read, self._unreadable = {}, [], {}
 
     def _end_round(self, now_ms: int) -> None:
         self.unreadable = self._unreadable
         self.read_bytes = sum(size for size, _ in self._read)
         self._read_rounds = self._read_rounds + 1 if 0 < self.read_bytes_max < self.read_bytes else 0
-        names = self._broker.queues.by_name
+        names = self._registry.by_name
         for name in [name for name in self._watched if name not in names]:
             del self._watched[name]
         for name in [name for name in self.reasons if name not in names]:
             self._set(name, EMPTY)
         known = self.queues.get(ReasonName.DEAD_LETTERS, {})
         for name in [*self._dead, *[name for name in known if name not in self._dead]]:
-            queue = self._broker.queues.find(name)
+            queue = self._registry.find(name)
             others: list[ReasonName] = [
                 each for each in self.reasons.get(name, EMPTY) if each is not ReasonName.DEAD_LETTERS
             ]
@@ -188,7 +204,7 @@ class Watch:
         self._disk.append(DiskNote(now_ms, self._free_bytes()[0]))
 
     def _check_queue(self, name: str, now_ms: int) -> None:
-        queue = self._broker.queues.find(name)
+        queue = self._registry.find(name)
         if queue is None:
             return
         if queue.config.dead_letter_queue:
@@ -196,7 +212,7 @@ class Watch:
         if queue.line.read_error is not None:
             self._unreadable[name] = None
         self._tell_if_ahead(queue, now_ms)
-        if read_bytes := read_bytes_of(self._broker, queue):
+        if read_bytes := read_bytes_of(self._maintenance, queue):
             self._read.append((read_bytes, name))
         was_full = ReasonName.QUEUE_FULL in self.reasons.get(name, EMPTY)
         found = [ReasonName.QUEUE_FULL] if queue.refuses_puts(now_ms, was_full) else []
@@ -242,7 +258,7 @@ class Watch:
             self._told_ahead.add(queue.name)
             hint = "put under another clock: their age is 0 until the clock shows that time, their lives end that late"
             seconds = ahead_ms // 1000
-            self._broker.report(Level.WARNING, "clock.items_ahead", queue=queue.name, seconds=seconds, hint=hint)
+            self._report(Level.WARNING, "clock.items_ahead", queue=queue.name, seconds=seconds, hint=hint)
 
     def _are_reads_held(self, queue: Queue, now_ms: int) -> bool:
         held = held_files(queue, now_ms)
@@ -265,12 +281,12 @@ class Watch:
             del self.reasons[name]
 
     def _count_syncs(self) -> tuple[int, int]:
-        syncs = self._broker.latencies.syncs
+        syncs = self._syncs
         slow = sum(n for bound, n in zip((*syncs.bounds_s, 1e9), syncs.counts, strict=True) if bound > SLOW_SYNC_S)
         return sum(syncs.counts), slow
 
     def _look_at_syncs(self, now_ms: int) -> None:
-        group, (count, slow) = self._broker.group, self._count_syncs()
+        group, (count, slow) = self._spool.group, self._count_syncs()
         before, before_slow = self._sync_counts[0]
         self.syncs, self.slow_syncs = count - before, slow - before_slow
         durable, since_ms = self._sync_seen
@@ -288,7 +304,7 @@ class Watch:
 
     def are_copies_kept(self, now_ms: int) -> bool:
         """Tell whether copies of damaged bytes are there that are old or large."""
-        wall_ms = self._broker.calendar.wall_ms(now_ms)
+        wall_ms = self.calendar.wall_ms(now_ms)
         return self.copies.count > 0 and self.copies.are_to_be_looked_at(wall_ms, self._free_bytes()[1])
 
     @property
@@ -305,8 +321,7 @@ class Watch:
         return self._read_rounds > READ_ROUNDS_MAX
 
     def _free_bytes(self) -> tuple[int, int]:
-        spool = self._broker.spool
-        return spool.fs.free_bytes(spool.folder)
+        return self._spool.fs.free_bytes(self._spool.folder)
 
     def _look_at_disk(self, now_ms: int) -> None:
         self.fills_in_ms = 0
@@ -320,13 +335,13 @@ class Watch:
             self.fills_in_ms = left_ms if left_ms < FILLS_WITHIN_MS else 0
 
 
-def read_bytes_of(broker: Broker, queue: Queue) -> int:
+def read_bytes_of(maintenance: MaintenanceScheduler, queue: Queue) -> int:
     """Return about how many bytes of the queue's files have been read and could be given back now. Those of a
     libkestrel family count for the first of its readers.
     """
     journal = queue.journal
     if not isinstance(journal, ReaderLog):
-        return broker.maintenance.reclaimable(queue)[0]
+        return maintenance.reclaimable(queue)[0]
     family = journal.family
     return family.reclaimable()[0] if queue.name == family.queue else 0
 

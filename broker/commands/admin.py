@@ -6,7 +6,7 @@ A move is not a put: it has no fan-out, and the target is one queue, never an al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from staniel.broker import access, stats
 from staniel.broker.commands.batches import BatchCommand, ChunkedReply, ExpireBatch, PieceCommand
@@ -49,24 +49,38 @@ def show_stats(session: Session, request: memcache.Stats, now_ms: int) -> None:
         return True
 
     def show_all() -> None:
-        tell(stats.server_stats(broker, now_ms, totals))
+        tell(server_stats(session, totals, now_ms))
         if request.topic:
             answer.end(replies.end)
             return
         session.yield_turn(BatchCommand(session, broker.queues, show, show_others, fail=answer.fail).visit_some)
 
     def show_others() -> None:
-        pieces = map(tell, stats.other_stats(broker))
+        pieces = map(tell, stats.other_stats(broker.queues, broker.workq if broker.serves_jobs else None))
         PieceCommand(session, pieces, lambda now_ms: answer.end(replies.end), answer.fail).make_some(now_ms)
 
     BatchCommand(session, broker.queues, add_up, show_all, QUEUES_ADDED_UP_PER_TURN, answer.fail).visit_some(now_ms)
+
+
+def server_stats(session: Session, totals: stats.QueueTotals, now_ms: int) -> Iterator[tuple[str, object]]:
+    """Yield all statistics of the server itself, in the order of `stats`."""
+    broker, counters = session.broker, session.counters
+    yield from stats.server_stats(broker.queues, broker.spool, broker.status, counters, totals, now_ms)
+    unreadable = len(broker.queues.blocked) + totals.unreadable
+    yield from stats.refusal_stats(len(broker.pauses), unreadable, broker.logins, counters, broker.limits)
+    if broker.serves_jobs:
+        yield "unreadable_command_logs", int(bool(broker.workq.trouble))
 
 
 def dump_stats(session: Session, request: memcache.DumpStats, now_ms: int) -> None:
     """Reply with statistics by queue, as blocks."""
     broker = session.broker
     names = request.queues or [queue.name for queue in broker.queues]
-    write_blocks(session, names, lambda name, now_ms: stats.by_name(broker, name, now_ms, session.dialect), now_ms)
+
+    def facts(name: str, now_ms: int) -> Iterator[tuple[str, object]]:
+        return stats.by_name(broker.queues, broker.spool, name, now_ms, session.dialect)
+
+    write_blocks(session, names, facts, now_ms)
 
 
 def dump_config(session: Session, request: memcache.DumpConfig, now_ms: int) -> None:
@@ -188,7 +202,7 @@ def reload_for(session: Session, now_ms: int, answer: Callable[[str], None]) -> 
 
 def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:
     session.broker.audit.record_operation(session, "stop", now_ms)
-    session.broker.stop("shutdown", session.address)
+    session.broker.status.stop("shutdown", session.address)
     session.hang_up(b"")
 
 

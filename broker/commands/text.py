@@ -217,7 +217,7 @@ def version(session: Session, request: memcache.Version, now_ms: int) -> None:
 
 
 def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:
-    session.broker.stop("shutdown", session.address)
+    session.broker.status.stop("shutdown", session.address)
     session.hang_up(replies.done)
 
 

@@ -88,7 +88,7 @@ def run(session: Session, request: workq.RunJob, now_ms: int) -> None:
         elif wait.is_gone:
             session.out.append(replies.not_found)
         else:
-            session.out.append(replies.stopping if session.broker.stopping else replies.timeout)
+            session.out.append(replies.stopping if session.broker.status.is_stopping else replies.timeout)
 
     # Parked before the job is added: a waiting worker gets it in the same step.
     session.park(wait, now_ms + request.wait_ms, answer, opens=False, peeks=False)

@@ -71,7 +71,7 @@ def queues(session: Session, request: workq.InspectQueues, now_ms: int) -> None:
 def server(session: Session, request: workq.InspectServer, now_ms: int) -> None:
     service = session.workq
     lines = [
-        (b"active-clients", number(session.broker.count_sessions(session.protocol))),
+        (b"active-clients", number(sum(each.protocol == session.protocol for each in session.broker.sessions))),
         (b"evicted-jobs", number(service.jobs.evicted)),
         (b"started", show_time(service.shown_ns(service.started_ms * NS_A_MS))),
     ]

@@ -102,7 +102,7 @@ class BackupHold:
         if self in broker.holds:
             broker.holds.remove(self)
             task = RemoveNames(self._fs, self._names)
-            if broker.stopping:
+            if broker.status.is_stopping:
                 task.run()
             else:
                 broker.maintenance.tasks.submit(task)

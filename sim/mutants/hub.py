@@ -312,7 +312,7 @@ def page_keeps_the_dead() -> Any:
 def page_piles_up() -> Any:
     def make(right: Any) -> Any:
         def go_on(self: PageEvents, waited: Any, now_ms: int) -> None:
-            if self._broker.stopping:
+            if self._broker.status.is_stopping:
                 right(self, waited, now_ms)
             else:
                 self._epoch = -1  # send all queues each time, because the simulator has few

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from staniel.broker.admin.views import queue_view
-from staniel.broker.figures import BY_NAME, FIGURES, QueueLook, QueueRow, QueueSnapshot
+from staniel.broker.figures import BY_NAME, FIGURES, QueueLook, QueueRow, QueueSnapshot, snapshot
 from staniel.server.cli.top.model import COLUMNS, TopEvent, TopModel
 from tests.broker import figures_state
 
@@ -33,7 +32,7 @@ def test_the_figures_of_one_state_differ_so_that_none_can_be_swapped() -> None:
     look = QueueLook(queue, world.now_ms, world.broker.spool)
     counters = [figure.read(look) for figure in FIGURES if figure.is_counter]
     assert len({*counters}) == len(counters) == 8
-    view = queue_view(world.broker, queue, world.now_ms)
+    view = snapshot(look)
     for name in QueueSnapshot.__struct_fields__:
         assert getattr(view, name) == BY_NAME[name].read(look), name
 

@@ -11,7 +11,7 @@ from tests.support.world import World
 def open_one(world: World, queue: Queue) -> int:
     taken = queue.open(world.now_ms)
     assert taken is not None
-    (session,) = world.broker.sessions()
+    (session,) = world.broker.sessions
     return world.broker.leases.grant(session, queue, taken, world.now_ms + 3_600_000)
 
 
@@ -24,7 +24,7 @@ def test_leases_tell_since_when_the_oldest_is_held() -> None:
     assert queue is not None
 
     def held() -> tuple[HeldView, ...]:
-        (found,) = views.clients(world.broker, 0, 10)
+        (found,) = views.clients(world.broker.sessions, world.broker.leases, 0, 10)
         assert found.open_reads == sum(each.count for each in found.holds)
         return found.holds
 
@@ -33,7 +33,7 @@ def test_leases_tell_since_when_the_oldest_is_held() -> None:
         moments.append(world.now_ms)
         numbers.append(open_one(world, queue))
         world.turn(1000)
-    (session,) = world.broker.sessions()
+    (session,) = world.broker.sessions
     assert held() == (HeldView("jobs", 3, moments[0]),) and world.broker.leases.held(session.number, "jobs") == 3
     world.broker.leases.pop(numbers[1])
     assert held() == (HeldView("jobs", 2, moments[0]),)

@@ -153,7 +153,7 @@ class Stage:
             for queue in broker.queues
         }
         jobs = {job.id: (job.state, job.result) for job in broker.workq.jobs.by_id.values()}
-        others = (sorted(broker.undos.by_id), len(broker.holds), broker.status.reported, broker.stopping)
+        others = (sorted(broker.undos.by_id), len(broker.holds), broker.status.reported, broker.status.is_stopping)
         return queues, jobs, others, self.world.events.count("config.reloaded")
 
     def spelled(self, protocol: str, name: str, said: Any, queue: str) -> bytes:

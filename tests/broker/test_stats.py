@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from staniel.broker.stats import QueueTotals, named_stats, other_stats, server_stats
+from staniel.broker.commands.admin import server_stats
+from staniel.broker.stats import QueueTotals, named_stats, other_stats
 from staniel.protocol.memcache.requests import Dialect
 from tests.support.job_world import JobWorld
 from tests.support.world import World
@@ -13,10 +14,10 @@ from tests.support.world import World
 def stats(world: World | JobWorld, dialect: Dialect = Dialect.MEMCACHED) -> dict[str, object]:
     """What the plain `stats` shows."""
     broker = world.broker
-    found = dict(server_stats(broker, world.now_ms, QueueTotals(broker.queues)))
+    found = dict(server_stats(next(iter(broker.sessions)), QueueTotals(broker.queues), world.now_ms))
     for queue in broker.queues:
         found |= named_stats(queue, world.broker.spool, world.now_ms, dialect)
-    return {**found, **dict(itertools.chain(*other_stats(broker)))}
+    return {**found, **dict(itertools.chain(*other_stats(broker.queues, broker.workq if broker.serves_jobs else None)))}
 
 
 def test_the_server_counts_what_its_clients_do() -> None:

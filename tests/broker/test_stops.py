@@ -43,7 +43,7 @@ def loaded(text: str, queues: int) -> World:
 def stop(world: World) -> list[str]:
     """The syncs that it took."""
     before = len(world.disk.log)
-    world.broker.stop_cause = {"why": "signal SIGTERM"}
+    world.broker.status.stop_cause = {"why": "signal SIGTERM"}
     world.broker.shutdown(world.now_ms)
     return [op.verb for op in world.disk.log[before:] if op.verb in SYNCS]
 

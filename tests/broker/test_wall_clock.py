@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from staniel.broker import protocols
-from staniel.broker.admin.health import health
 from staniel.broker.admin.reasons import ReasonName
 from staniel.broker.wall_clock import APART_MS, ClockReading
 from staniel.protocol.workq.fields import show_time
@@ -177,7 +176,9 @@ def test_operators_are_told_while_server_and_wall_are_more_than_a_minute_apart(m
 
 
 def _reasons(world: World) -> list[ReasonName]:
-    return [each.name for each in health(world.broker, world.now_ms).reasons if each.name is ReasonName.CLOCK_APART]
+    return [
+        each.name for each in world.broker.health.check(world.now_ms).reasons if each.name is ReasonName.CLOCK_APART
+    ]
 
 
 @pytest.mark.parametrize(

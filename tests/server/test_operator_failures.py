@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import pytest
 
 from staniel.broker import protocols, stats
-from staniel.broker.admin import metrics, views
-from staniel.broker.admin.http import dispatch, rights
+from staniel.broker.admin import metrics
+from staniel.broker.admin.http import dispatch, queries, rights
 from staniel.broker.admin.http.events import PageEvents
 from staniel.broker.admin.http.exchange import Exchange
 from staniel.broker.admin.http.routes import ROUTES, Route
@@ -108,8 +108,8 @@ def test_every_page_of_the_operators_that_raises_is_a_500(admin: Admin, monkeypa
     [
         (metrics, "queue_samples", "/metrics", b"HTTP/1.1 500 "),
         (metrics.QueueMetrics, "families", "/metrics", b"HTTP/1.1 500 "),
-        (views, "queue_view", "/api/queues", b"HTTP/1.1 500 "),
-        (views, "server_view", "/api/server", b"HTTP/1.1 500 "),
+        (queries, "snapshot", "/api/queues", b"HTTP/1.1 500 "),
+        (Exchange, "server_view", "/api/server", b"HTTP/1.1 500 "),
         (PageEvents, "_news", "/api/events", b"HTTP/1.1 500 "),
     ],
 )

@@ -10,7 +10,6 @@ from binascii import Error as Base64Error
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -44,9 +43,6 @@ from staniel.queues.item import Delivery, Item
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Refused
-
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
 
 TAKEN_MAX = 64
 TAKEN_BYTES_MAX = 1 << 20
@@ -521,7 +517,7 @@ def redrive(exchange: Exchange, now_ms: int) -> None:
         return
     target = body.to
     if not target:
-        origins = _origins(exchange.broker, found.name)
+        origins = _origins(exchange, found.name)
         if len(origins) != 1:
             _redrive_home(exchange, found, body, now_ms)
             return
@@ -554,10 +550,10 @@ def _send_home(exchange: Exchange, source: Queue, body: RedriveBody, search: Ite
     _answer_later(exchange, running, answer, now_ms)
 
 
-def _origins(broker: Broker, name: str) -> list[str]:
+def _origins(exchange: Exchange, name: str) -> list[str]:
     """Return the queues whose dead letters go to `name`: existing ones, and those that the configuration names."""
-    there = [queue.name for queue in broker.queues if queue.config.dead_letter_queue == name]
-    resolved = broker.config.resolved
+    there = [queue.name for queue in exchange.broker.queues if queue.config.dead_letter_queue == name]
+    resolved = exchange.broker.config.resolved
     named = [each for each in resolved if each and resolved[each].dead_letter_queue == name]
     return list(dict.fromkeys([*there, *named]))
 
@@ -668,7 +664,7 @@ def abort_all(exchange: Exchange, now_ms: int) -> None:
 def abort_client(exchange: Exchange, now_ms: int) -> None:
     """Give back every open read of one client."""
     number = exchange.names[0]
-    holder = next((each for each in exchange.broker.sessions() if str(each.number) == number), None)
+    holder = next((each for each in exchange.broker.sessions if str(each.number) == number), None)
     if holder is None:
         exchange.error(404, f"there is no client {number}")
         return
@@ -771,5 +767,5 @@ def reload(exchange: Exchange, now_ms: int) -> None:
 def stop(exchange: Exchange, now_ms: int) -> None:
     """Stop the server as SIGTERM does."""
     exchange.broker.audit.record_operation(exchange.session, "stop", now_ms)
-    exchange.broker.stop("admin", exchange.session.address)
+    exchange.broker.status.stop("admin", exchange.session.address)
     exchange.json({"stopping": True})

@@ -63,7 +63,7 @@ def _answer(exchange: Exchange, held: BackupHold, now_ms: int) -> None:
         session.park(PULSE, now_ms + PULSE_MS, go_on, opens=False, peeks=True)
 
     def go_on(_: Any, now_ms: int) -> None:
-        if exchange.broker.stopping:
+        if exchange.broker.status.is_stopping:
             held.release()
             exchange.end()
             return

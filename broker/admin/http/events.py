@@ -81,13 +81,13 @@ class PageEvents:
         """Go on when the wait ends or the server stops. The next event is made where requests are executed: hundreds of
         pages may be due together, and clients that were handed an item come first.
         """
-        if self._broker.stopping:
+        if self._broker.status.is_stopping:
             self._exchange.end()
         else:
             self._session.yield_turn(self._exchange.guarded(self._send_next))
 
     def _send_next(self, now_ms: int) -> None:
-        if self._broker.stopping:
+        if self._broker.status.is_stopping:
             self._exchange.end()
         elif self._broker.has_sent_all(self._session):
             self._sampler.watch(now_ms)
@@ -113,7 +113,7 @@ class PageEvents:
         sparks = [] if is_first or more else self._next_sparks()
         pieces = [b'"at_ms":%d' % self._broker.calendar.wall_ms(now_ms)]
         if is_first:
-            server = replies.encode(views.server_view(self._broker, now_ms))
+            server = replies.encode(self._exchange.server_view(now_ms))
             pieces.append(b'"is_first":true,"server":%b,"fields":%b' % (server, _FIELDS))
         if more:
             pieces.append(b'"more":true')

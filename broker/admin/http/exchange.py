@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from staniel.broker.admin.views import ServerView, server_view
 from staniel.broker.commands.batches import PieceCommand
 from staniel.broker.failures import ANSWER, report_failure
 from staniel.broker.operations.audit import Result
@@ -39,6 +40,11 @@ class Exchange:
         self._held: list[bytes] = []  # pieces of a body
         self._held_bytes = 0
         self._has_begun = False  # a part of the reply has been given to the session
+
+    def server_view(self, now_ms: int) -> ServerView:
+        broker = self.broker
+        jobs = broker.workq.jobs if broker.serves_jobs else None
+        return server_view(broker.queues, broker.spool, broker.status, broker.counters, jobs, now_ms)
 
     def number(self, name: str, default: int, most: int) -> int:
         """Return a number of the query, from 0 to `most`. Raises BadBody."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from staniel.broker import stats
 from staniel.broker.admin.http.exchange import Exchange
-from staniel.broker.broker import Broker
+from staniel.broker.commands.admin import server_stats
 from staniel.broker.commands.batches import BatchCommand
 from staniel.broker.version import VERSION, WIRE_VERSION
 from staniel.protocol.http import replies
@@ -44,7 +44,7 @@ def ping(exchange: Exchange, now_ms: int) -> None:
 
 
 def server_info(exchange: Exchange, now_ms: int) -> None:
-    started_ms = exchange.broker.started_ms
+    started_ms = exchange.broker.status.started_ms
     lines = {
         "name": "staniel",
         "version": VERSION,
@@ -69,15 +69,14 @@ def show_stats(exchange: Exchange, now_ms: int) -> None:
 
     def look(queue: Queue, now_ms: int) -> bool:
         totals.add(queue)
-        values = [
-            (f"q/{queue.name}/{name}", name in QUEUE_COUNTERS, value) for name, value in _of(broker, queue, now_ms)
-        ]
-        for kind, found in _by_kind(values).items():
-            texts[kind].append(show(found))
+        found = sorted(stats.queue_stats(queue, broker.spool, now_ms, Dialect.KESTREL))
+        values = [(f"q/{queue.name}/{name}", name in QUEUE_COUNTERS, value) for name, value in found]
+        for kind, of_kind in _by_kind(values).items():
+            texts[kind].append(show(of_kind))
         return True
 
     def send(_: int) -> None:
-        values = [(name, name in COUNTERS, value) for name, value in stats.server_stats(broker, now_ms, totals)]
+        values = [(name, name in COUNTERS, value) for name, value in server_stats(exchange.session, totals, now_ms)]
         for kind, found in _by_kind(sorted(values)).items():
             before = [each for each in found if each[0] < "q/"]
             texts[kind][:0] = [show(before)] if before else []
@@ -91,10 +90,6 @@ def show_stats(exchange: Exchange, now_ms: int) -> None:
         exchange.session.yield_turn(exchange.guarded(send))  # the server's part is as long as that of some queues
 
     BatchCommand(exchange.session, queues, look, finish, QUEUES_PER_TURN).visit_some(now_ms)
-
-
-def _of(broker: Broker, queue: Queue, now_ms: int) -> list[tuple[str, object]]:
-    return sorted(stats.queue_stats(queue, broker.spool, now_ms, Dialect.KESTREL))
 
 
 def _by_kind(values: list[tuple[str, bool, object]]) -> dict[str, list[tuple[str, object]]]:

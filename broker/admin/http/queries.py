@@ -9,12 +9,13 @@ from msgspec import structs
 
 from staniel.broker.admin import browse, metrics, payloads, views
 from staniel.broker.admin.files import journal_view
-from staniel.broker.admin.health import for_strangers, health
+from staniel.broker.admin.health import for_strangers
 from staniel.broker.admin.history import SPANS
 from staniel.broker.admin.history import view as history_view
 from staniel.broker.admin.http.events import PageEvents
 from staniel.broker.admin.http.exchange import BadBody, Exchange
 from staniel.broker.commands.batches import BatchCommand, PieceCommand
+from staniel.broker.figures import QueueLook, snapshot
 from staniel.broker.operations.audit import KEPT
 from staniel.broker.operations.running import Operation
 from staniel.broker.rights import Role
@@ -42,7 +43,7 @@ def ready(exchange: Exchange, now_ms: int) -> None:
     wanted = exchange.request.query.get("for", "gets")
     if wanted not in ("gets", "puts"):
         raise BadBody("for is gets or puts")
-    found, rights = health(exchange.broker, now_ms), exchange.rights
+    found, rights = exchange.broker.health.check(now_ms), exchange.rights
     is_ready = found.ready_for_puts if wanted == "puts" else found.ready
     if rights is not None and rights.refusal_to_look():
         found = for_strangers(found)
@@ -50,7 +51,7 @@ def ready(exchange: Exchange, now_ms: int) -> None:
 
 
 def server(exchange: Exchange, now_ms: int) -> None:
-    exchange.json(views.server_view(exchange.broker, now_ms))
+    exchange.json(exchange.server_view(now_ms))
 
 
 def queues(exchange: Exchange, now_ms: int) -> None:
@@ -64,7 +65,7 @@ def queues(exchange: Exchange, now_ms: int) -> None:
         queue = broker.queues.find(name)
         if queue is not None:  # the queue may have been deleted since
             exchange.session.depend_on(queue)
-            exchange.add(before[0] + replies.encode(views.queue_view(broker, queue, now_ms)))
+            exchange.add(before[0] + replies.encode(snapshot(QueueLook(queue, now_ms, broker.spool))))
             before[0] = b",\n"
         return True
 
@@ -79,7 +80,7 @@ def queues(exchange: Exchange, now_ms: int) -> None:
 def queue(exchange: Exchange, now_ms: int) -> None:
     found = find(exchange)
     if found is not None:
-        exchange.json(views.queue_view(exchange.broker, found, now_ms))
+        exchange.json(snapshot(QueueLook(found, now_ms, exchange.broker.spool)))
 
 
 def items(exchange: Exchange, now_ms: int) -> None:
@@ -120,9 +121,9 @@ def open_reads(exchange: Exchange, now_ms: int) -> None:
         holders: dict[int, str] = {}
 
         def show(now_ms: int) -> None:
-            exchange.json(views.open_reads(exchange.broker, found, now_ms, offset, limit, holders))
+            exchange.json(views.open_reads(found, exchange.broker.leases, now_ms, offset, limit, holders))
 
-        search = views.find_holders(exchange.broker, found, holders)
+        search = views.find_holders(exchange.broker.sessions, found, holders)
         PieceCommand(exchange.session, search, show, exchange.fail).make_some(now_ms)
 
 
@@ -166,12 +167,13 @@ def journal(exchange: Exchange, now_ms: int) -> None:
     """Reply with the files of a queue's journal."""
     found = find(exchange)
     if found is not None:
-        exchange.json(journal_view(exchange.broker, found))
+        exchange.json(journal_view(exchange.broker.spool.fs, found))
 
 
 def jobs(exchange: Exchange, now_ms: int) -> None:
     limit = exchange.number("limit", READS_MAX, READS_MAX)
-    exchange.json(views.jobs(exchange.broker, exchange.number("offset", 0, 1 << 62), limit))
+    offset, broker = exchange.number("offset", 0, 1 << 62), exchange.broker
+    exchange.json(views.jobs_by_name(broker.workq.jobs, offset, limit) if broker.serves_jobs else [])
 
 
 def events(exchange: Exchange, now_ms: int) -> None:
@@ -182,7 +184,7 @@ def events(exchange: Exchange, now_ms: int) -> None:
 def clients(exchange: Exchange, now_ms: int) -> None:
     limit = exchange.number("limit", READS_MAX, READS_MAX)
     offset = exchange.number("offset", 0, 1 << 62)
-    exchange.json(list(islice(views.clients(exchange.broker, offset, limit), limit)))
+    exchange.json(list(islice(views.clients(exchange.broker.sessions, exchange.broker.leases, offset, limit), limit)))
 
 
 def audit(exchange: Exchange, now_ms: int) -> None:
@@ -212,7 +214,7 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
     collected, named = metrics.QueueMetrics(), metrics.NamedQueues(len(broker.queues))
 
     def look(found: Queue, now_ms: int) -> bool:
-        values = metrics.queue_samples(broker, found, now_ms)
+        values = metrics.queue_samples(broker.spool, found, now_ms)
         if named.takes(found):
             collected.add(found.name, values)
         else:
@@ -221,7 +223,7 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
 
     def send() -> None:
         exchange.begin_pieces(metrics.CONTENT_TYPE)
-        exchange.add(metrics.server_metrics(views.server_view(broker, now_ms), health(broker, now_ms), broker))
+        exchange.add(server_metrics(exchange, now_ms))
         exchange.add_each(iter(collected.families()))
 
     collect = BatchCommand(exchange.session, broker.queues, look, send, METRICS_PER_TURN, exchange.fail)
@@ -235,6 +237,35 @@ def prometheus(exchange: Exchange, now_ms: int) -> None:
 
     ranking = BatchCommand(exchange.session, broker.queues, named.count_length, decide, RANKED_PER_TURN, exchange.fail)
     ranking.visit_some(now_ms)
+
+
+def server_metrics(exchange: Exchange, now_ms: int) -> bytes:
+    """Return the server's own metrics."""
+    broker, view = exchange.broker, exchange.server_view(now_ms)
+    health, wall_ms = broker.health.check(now_ms), view.now_ms
+    first = [
+        *metrics.of_copies(broker.watch, wall_ms),
+        *metrics.of_read(broker.watch, broker.refused_removals),
+        *metrics.of_service(view, health),
+        *metrics.of_traffic(view, broker.counters),
+        *metrics.of_disk(broker.spool),
+        *metrics.of_refusals(broker.queues, broker.pauses, broker.wall, broker.logins),
+    ]
+    last = [
+        *metrics.of_certificate(broker.health.server.certificate_ends_ms),
+        *metrics.of_backup(broker.last_backup.age_ms(wall_ms)),
+        *metrics.of_process(broker.process()),
+        *(metrics.of_jobs(view) if broker.serves_jobs else ()),
+    ]
+    text = [
+        *metrics.lines_of(first),
+        *metrics.health_reasons(health, broker.health.queues.names_by_reason()),
+        *metrics.limits_reached(broker.limits, broker.counters),
+        *metrics.build_info(view),
+        *metrics.lines_of(last),
+        *metrics.histograms(broker.latencies),
+    ]
+    return "".join(text).encode()
 
 
 def find_operation(exchange: Exchange) -> Operation | None:

@@ -192,7 +192,7 @@ class _Reservation:
     def _grant(self, queue: Queue, taken: Delivery, now_ms: int) -> None:
         ends_ms, broker = now_ms + self._timeout_ms, self._exchange.broker
         number = broker.leases.grant(self._exchange.session, queue, taken, ends_ms)
-        self._found.append((f"{number}-{broker.started_ms}", broker.calendar.wall_ms(ends_ms), taken))
+        self._found.append((f"{number}-{broker.status.started_ms}", broker.calendar.wall_ms(ends_ms), taken))
         self._bytes += len(taken.item.data)
 
     def _send_bytes(self) -> None:
@@ -299,5 +299,6 @@ def _checked(tokens: list[str]) -> list[str]:
 def _number(exchange: Exchange, token: str) -> int:
     """Return the number of a lease; 0, which is none's, for a token of another process."""
     number, _, started = token.partition("-")
-    is_ours = started == str(exchange.broker.started_ms) and number.isascii() and number.isdigit() and len(number) < 19
+    is_number = number.isascii() and number.isdigit() and len(number) < 19
+    is_ours = is_number and started == str(exchange.broker.status.started_ms)
     return int(number) if is_ours else 0

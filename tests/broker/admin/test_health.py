@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.broker.admin.health import DAY_MS, health
-from staniel.broker.admin.metrics import queue_samples, server_metrics
+from staniel.broker.admin.health import DAY_MS
+from staniel.broker.admin.http.exchange import Exchange
+from staniel.broker.admin.http.queries import server_metrics
+from staniel.broker.admin.metrics import queue_samples
 from staniel.broker.admin.reasons import HealthReason, ReasonName, Severity
-from staniel.broker.admin.views import queue_view, server_view
 from staniel.broker.admin.watch import AT_ONCE_MAX, HELD_MS, MARK_MS, ROUND_MS, UNREAD_MS, Watch
-from staniel.broker.figures import METRICS
+from staniel.broker.figures import METRICS, QueueLook, snapshot
+from staniel.protocol.http.requests import HttpRequest
 from staniel.queues.queue import Queue
 from staniel.queues.sweeping import FRESH_MS, Sweep
 from tests.broker.operations.test_undo import asked
@@ -31,7 +33,7 @@ dead_letter_queue = "dead"
 
 def reasons(world: World) -> dict[ReasonName, HealthReason]:
     world.broker.watch.may_look = True  # each question is a turn's first
-    return {each.name: each for each in health(world.broker, world.now_ms).reasons}
+    return {each.name: each for each in world.broker.health.check(world.now_ms).reasons}
 
 
 def told(world: World) -> set[ReasonName]:
@@ -51,7 +53,7 @@ def test_a_full_queue_is_told_as_long_as_its_puts_are_refused() -> None:
     full = reasons(world)[ReasonName.QUEUE_FULL]
     assert full.text == "queue small is full: its puts are refused" and full.queues == ("small",)
     assert full.mend.endswith("staniel reload") and ReasonName.QUEUE_FILLING not in told(world)
-    assert health(world.broker, world.now_ms).ready_for_puts, "the other queues take puts"
+    assert world.broker.health.check(world.now_ms).ready_for_puts, "the other queues take puts"
     client.sends(b"get small\r\n")
     client.sends(b"get small\r\n")
     assert told(world) == set()
@@ -152,9 +154,9 @@ def held(world: World, name: str = "q") -> tuple[int, int]:
     """What open reads of a queue keep: bytes and milliseconds, the same wherever they are told."""
     queue = world.broker.queues.find(name)
     assert queue is not None
-    view = queue_view(world.broker, queue, world.now_ms)
+    view = snapshot(QueueLook(queue, world.now_ms, world.broker.spool))
     at = [figure.metric for figure in METRICS].index("held_bytes")
-    assert queue_samples(world.broker, queue, world.now_ms)[at : at + 2] == (view.held_bytes, view.held_ms / 1000)
+    assert queue_samples(world.broker.spool, queue, world.now_ms)[at : at + 2] == (view.held_bytes, view.held_ms / 1000)
     reply = world.client().says("stats").hears()
     assert (f"queue_{name}_held_bytes {view.held_bytes}" in reply) == (view.held_bytes > 0)
     return view.held_bytes, view.held_ms
@@ -308,7 +310,7 @@ def test_many_requests_of_one_turn_look_at_the_queues_once(monkeypatch: pytest.M
     for turn in (1, 2):
         world.turn()
         for _ in range(3):
-            health(world.broker, world.now_ms)
+            world.broker.health.check(world.now_ms)
         assert len(looks) == turn * len(world.broker.queues.by_name) > 0
 
 
@@ -361,18 +363,18 @@ def test_where_consumers_can_drain_the_server_is_ready_and_not_for_puts() -> Non
     world = World(CONFIG)
     client = world.client()
     client.sends(b"status readonly\r\n")
-    found = health(world.broker, world.now_ms)
+    found = world.broker.health.check(world.now_ms)
     assert found.ready and not found.ready_for_puts
     assert [(each.name, each.severity) for each in found.reasons] == [(ReasonName.STATUS, Severity.REFUSES)]
     client.sends(b"status quiescent\r\n")
-    assert not health(world.broker, world.now_ms).ready
+    assert not world.broker.health.check(world.now_ms).ready
 
 
 @pytest.mark.pure  # patches a class
 def test_a_full_disk_leaves_a_server_ready_for_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(CONFIG)
     monkeypatch.setattr(type(world.broker.group), "is_full", property(lambda group: True))
-    found = health(world.broker, world.now_ms)
+    found = world.broker.health.check(world.now_ms)
     assert found.ready and not found.ready_for_puts
     assert found.reasons[0].name is ReasonName.DISK_FULL and found.reasons[0].severity is Severity.REFUSES
 
@@ -419,5 +421,4 @@ def test_a_backup_is_too_old_when_backup_max_age_says_so_and_one_that_is_not_kno
 
 
 def scraped(world: World) -> bytes:
-    found = health(world.broker, world.now_ms)
-    return server_metrics(server_view(world.broker, world.now_ms), found, world.broker)
+    return server_metrics(Exchange(world.client().session, HttpRequest("GET", "/metrics", {}, {}, b"")), world.now_ms)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from staniel.broker.admin import health as of_health
-from staniel.broker.admin.health import DAY_MS, health
+from staniel.broker.admin.health import DAY_MS
 from staniel.broker.admin.last_backup import LastBackup
 from staniel.broker.admin.reasons import ReasonName
 from staniel.broker.admin.watch import ROUND_MS, SYNC_HANGS_MS, Watch
@@ -92,12 +92,12 @@ HELD: dict[ReasonName, Holds] = {
     ReasonName.DEAD_LETTERS: is_dead_letter_queue,
     ReasonName.QUEUES_PAUSED: lambda world: says(world, "pause q", "resume q"),
     ReasonName.CONNECTIONS_FULL: lambda world: changed(world.broker.limits, "max_connections", 1),
-    ReasonName.CERTIFICATE_EXPIRES: lambda world: changed(world.broker, "certificate_ends_ms", 1),
+    ReasonName.CERTIFICATE_EXPIRES: lambda world: changed(world.broker.health.server, "certificate_ends_ms", 1),
     ReasonName.CLOCK_APART: lambda world: changed(WallClock, "is_apart", True),
-    ReasonName.SECRETS_READABLE: lambda world: changed(world.broker, "exposed_files", ["/etc/token"]),
+    ReasonName.SECRETS_READABLE: lambda world: changed(world.broker.health.server, "exposed_files", ["/etc/token"]),
     ReasonName.NETWORK_OPEN: lambda world: changed(of_health, "is_unguarded", lambda config: True),
     ReasonName.FILE_SYSTEM: lambda world: changed(
-        world.broker, "file_systems", {"spool": SimpleNamespace(text="NFS may lose what was synced")}
+        world.broker.health.disk, "file_systems", {"spool": SimpleNamespace(text="NFS may lose what was synced")}
     ),
     ReasonName.DAMAGE: lambda world: changed(world.broker.damages, "count", 2),
     ReasonName.COPIES_KEPT: lambda world: changed(world.broker.watch, "copies", COPIES),
@@ -122,7 +122,7 @@ def test_the_log_tells_when_a_reason_begins_and_ends_as_health_does(kind: Reason
     with HELD[kind](world):
         _two_rounds(world)
         world.broker.watch.may_look = True
-        (told,) = [each for each in health(world.broker, world.now_ms).reasons if each.name is kind]
+        (told,) = [each for each in world.broker.health.check(world.now_ms).reasons if each.name is kind]
         (line,) = world.reported("health.warning")
         hints = [fields["hint"] for event, fields in world._details if event == "health.warning"]
         assert (line["reason"], line["why"], hints) == (kind.value, told.text, [told.mend])

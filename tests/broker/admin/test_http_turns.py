@@ -88,7 +88,7 @@ def test_what_queues_have_together_is_told_to_the_last_digit() -> None:
     world = World()
     fill(world, "q", 1)
     at = [figure.metric for figure in METRICS].index("bytes")
-    values = list(queue_samples(world.broker, world.broker.queues.by_name["q"], world.now_ms))
+    values = list(queue_samples(world.broker.spool, world.broker.queues.by_name["q"], world.now_ms))
     assert values[at] == 1
     values[at] = 12_345_678
     together = QueueMetrics()

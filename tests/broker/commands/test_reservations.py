@@ -249,6 +249,6 @@ def test_what_cannot_be_is_refused_and_nothing_is_reserved(path: str, body: dict
 @pytest.mark.parametrize("token", ["", "-", "1", "x-1", "1-x", "9" * 400, "1-" + "9" * 400, "²-1", "-1-1"])
 def test_a_token_that_is_none_is_gone(token: str) -> None:
     world = filled("a")
-    started = world.broker.started_ms
+    started = world.broker.status.started_ms
     for text in (token, f"{token}-{started}"):
         assert Http(world).asks("q/reserved/confirm", tokens=[text]) == (200, {"done": 0, "gone": [text]})

@@ -7,7 +7,6 @@ import errno
 import pytest
 
 from staniel.broker.access import NO_INODES, puts_are_refused
-from staniel.broker.admin.health import health
 from staniel.broker.admin.reasons import ReasonName
 from staniel.journal.disk.fs import UNKNOWN_INODES
 from staniel.sim.disk.disk import Disk
@@ -212,7 +211,7 @@ def test_a_disk_without_inodes_is_full_and_says_so(form: str) -> None:
     assert asks(world, "set q 0 0 1", "y") == f"SERVER_ERROR {NO_INODES}"
     assert len(world.reported("disk.full")) == 1
     assert "no inodes are left" in puts_are_refused(world.broker.group)
-    (reason,) = health(world.broker, world.now_ms).reasons
+    (reason,) = world.broker.health.check(world.now_ms).reasons
     assert reason.name is ReasonName.DISK_FULL and "no inodes" in reason.text and "df -i" in reason.mend
     again = World(config, world.disk.kill(), world.now_ms)
     assert asks(again, "set q 0 0 1", "y") == f"SERVER_ERROR {NO_INODES}" and len(again.reported("disk.full")) == 1

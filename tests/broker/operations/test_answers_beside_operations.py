@@ -297,7 +297,7 @@ class Story:
                 self._client_asks()
 
     def _run_backlogs(self) -> None:
-        for session in [session for session in self.world.broker.sessions() if session.wants_turn]:
+        for session in [session for session in self.world.broker.sessions if session.wants_turn]:
             session.run_backlog(self.world.now_ms)
 
     def _hear(self) -> bool:

@@ -54,10 +54,10 @@ class Admin:
 
 def takes_turn(world: World) -> bool:
     """A turn, in which commands that take many go on; whether there is more of them."""
-    for session in [session for session in world.broker.sessions() if session.wants_turn]:
+    for session in [session for session in world.broker.sessions if session.wants_turn]:
         session.run_backlog(world.now_ms)
     world.turn(1)
-    return bool(world.broker.operations.running) or any(each.wants_turn for each in world.broker.sessions())
+    return bool(world.broker.operations.running) or any(each.wants_turn for each in world.broker.sessions)
 
 
 def goes_on(world: World) -> bool:

@@ -9,7 +9,6 @@ import os
 
 import pytest
 
-from staniel.broker.admin.health import health
 from staniel.journal.disk.fs import BROKEN_ERRNOS, JournalFailure
 from tests.support.streams import asks
 from tests.support.world import World
@@ -152,7 +151,7 @@ def test_a_file_system_that_does_not_tell_its_space_is_served_and_said_once(numb
     for _ in range(5):
         world.turn(1000)
     assert world.events.count("spool.space_unknown") == 1 and "disk.full" not in world.events
-    assert health(world.broker, world.now_ms).ready
+    assert world.broker.health.check(world.now_ms).ready
     assert drained(world) == [0, 1, 2]
 
 

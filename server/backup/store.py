@@ -113,22 +113,3 @@ def prepare(store: Store) -> None:
             raise BackupError(f"{store.where} holds something that is no backup: give a new place, or an empty one")
         store.write(MARKER, MARKER_TEXT)
     check_marker(store)
-
-
-def open_store(text: str, *, writes: bool) -> Store:
-    """Open the store that a path, file:PATH or s3://BUCKET/PREFIX names. Raises BackupError."""
-    scheme, colon, rest = text.partition(":")
-    if colon and scheme.lower() == "s3":
-        from staniel.server.backup.s3_store import S3Store
-
-        return S3Store(rest)
-    if colon and scheme.lower() != "file" and rest.startswith("//"):
-        raise BackupError(f"cannot use {text}: expected a path, file:PATH or s3://BUCKET/PREFIX")
-    from staniel.server.backup.folder_store import FolderStore
-
-    path = text
-    if colon and scheme.lower() == "file":
-        path = rest.removeprefix("//") if rest.startswith("///") else rest
-        if path.startswith("//") or not path:
-            raise BackupError(f"cannot use {text}: expected file:PATH or file:///PATH")
-    return FolderStore(path.rstrip("/") or "/", writes=writes)

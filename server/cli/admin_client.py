@@ -13,14 +13,23 @@ import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import quote, urlencode
 
-from msgspec import Struct
-
-from staniel.broker.config.addresses import TcpAddress, UnixAddress, format_address
+from staniel.broker.config.addresses import TcpAddress, UnixAddress
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.protocol.http.requests import RAW
+from staniel.server.cli.admin_address import (
+    AdminAddress,
+    AdminError,
+    NotTrusted,
+    SpoolAddress,
+    TlsAddress,
+    TlsFiles,
+    Unreachable,
+    describe,
+    spell_address,
+)
 from staniel.server.cli.text import printable
 from staniel.server.spool_socket import distrust, socket_address
 from staniel.server.start_notice import LOCK_BYTES_MAX, StartState, read_lock
@@ -30,49 +39,6 @@ SPOOL_LOCK = "lock"  # in the own folder of a spool; it names its holder
 ERROR_BYTES_MAX = 300  # of another program's reply
 OTHER_VERSION = "the server's answer is not what this version of the command knows; use the one of the server's version"
 NO_STANIEL = "what answers there is not the admin listener of a Staniel"
-
-
-class AdminError(Exception):
-    """A failed request: one line says why, and what to do. `status` is that of the HTTP reply, 0 without one."""
-
-    def __init__(self, why: str, status: int = 0) -> None:
-        super().__init__(why)
-        self.status = status
-
-
-class Unreachable(AdminError):
-    """No server could be reached."""
-
-
-class NotTrusted(OSError):
-    """The server's certificate is not accepted."""
-
-
-class SpoolAddress(Struct, frozen=True):
-    """The abstract socket of a spool."""
-
-    spool: str
-
-
-class TlsAddress(Struct, frozen=True):
-    """A port under TLS. `shows` is the file with the certificate that the server must show, named in its configuration;
-    "": one of the host, signed by a trusted authority.
-    """
-
-    host: str
-    port: int
-    shows: str = ""
-
-
-AdminAddress: TypeAlias = SpoolAddress | TcpAddress | TlsAddress | UnixAddress
-
-
-class TlsFiles(Struct, frozen=True):
-    """Files in PEM: the trusted authorities ("": the system's), and the client's own certificate and key."""
-
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
 
 
 class Answer(dict[str, Any]):
@@ -309,18 +275,6 @@ def _connection(address: AdminAddress, timeout_s: float, tls: TlsFiles) -> http.
             return http.client.HTTPConnection(host, port, timeout=timeout_s)
 
 
-def describe(address: AdminAddress) -> str:
-    if isinstance(address, SpoolAddress):
-        return f"the server of the spool {printable(os.path.abspath(address.spool))}"
-    return f"the server on {printable(_spelled(address))}"
-
-
-def _spelled(address: TcpAddress | TlsAddress | UnixAddress) -> str:
-    if isinstance(address, TlsAddress):
-        return f"https://{format_address(TcpAddress(address.host, address.port))}"
-    return format_address(address)
-
-
 def queue_path(name: str, *parts: str) -> str:
     """Return the path of a queue in the API, for any letters in its name."""
     return "/".join(["/api/queues", quote(name, safe="", errors="surrogateescape"), *parts])
@@ -343,7 +297,7 @@ def _unreachable(address: AdminAddress, error: Exception) -> str:
             start = "start it, or name another with --spool, --config or --url"
             return f"no server listens for the spool {spool}: {start}"
         return f"no server answers on the spool {spool}: {_why(error)}"
-    where = printable(_spelled(address))
+    where = printable(spell_address(address))
     if isinstance(error, NotTrusted):
         return f"{where} is not asked: {_why(error)}"
     if isinstance(address, TlsAddress) and _is_tls(error):

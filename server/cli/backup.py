@@ -20,10 +20,10 @@ from staniel.server.backup import store as stores
 from staniel.server.backup.manifest import BackupError, Manifest
 from staniel.server.backup.restore import restore as restore_files
 from staniel.server.backup.source import NOT_COUNTED, BackupSource, RestingSource, RunningSource, is_spool
-from staniel.server.backup.store import Store, open_store
+from staniel.server.backup.store import Store
 from staniel.server.backup.take import make_backup
 from staniel.server.backup.tidy import remove
-from staniel.server.cli.admin_client import AdminError, Unreachable
+from staniel.server.cli.admin_address import AdminError, Unreachable
 from staniel.server.cli.live_command import Live, LiveCommand, confirm
 from staniel.server.cli.progress import Ticker
 from staniel.server.cli.text import counted, human_size, printable, table, tolerate
@@ -319,3 +319,22 @@ def restore(source: str, spool: str, backup_id: str | None, as_json: bool) -> No
         where = f"{each.queue}: " if each.queue else ""
         click.echo(printable(f"  {where}{each.work.value}: a server that starts on it goes on with that"))
     click.echo(f"to start: staniel serve --spool {printable(spool)}")
+
+
+def open_store(text: str, *, writes: bool) -> Store:
+    """Open the store that a path, file:PATH or s3://BUCKET/PREFIX names. Raises BackupError."""
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme.lower() == "s3":
+        from staniel.server.backup.s3_store import S3Store
+
+        return S3Store(rest)
+    if colon and scheme.lower() != "file" and rest.startswith("//"):
+        raise BackupError(f"cannot use {text}: expected a path, file:PATH or s3://BUCKET/PREFIX")
+    from staniel.server.backup.folder_store import FolderStore
+
+    path = text
+    if colon and scheme.lower() == "file":
+        path = rest.removeprefix("//") if rest.startswith("///") else rest
+        if path.startswith("//") or not path:
+            raise BackupError(f"cannot use {text}: expected file:PATH or file:///PATH")
+    return FolderStore(path.rstrip("/") or "/", writes=writes)

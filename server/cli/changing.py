@@ -13,7 +13,8 @@ from msgspec import Struct
 from staniel.broker.admin.browse import Matches
 from staniel.broker.figures import QueueSnapshot
 from staniel.broker.operations.undo import UndoView
-from staniel.server.cli.admin_client import AdminError, Answer, Unreachable, queue_path
+from staniel.server.cli.admin_address import AdminError, Unreachable
+from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.following import carried_out, deleted, moved, purged, returned
 from staniel.server.cli.live import COMMANDS, COUNT, YES, Callback, a_queue, check_queue, echo_table, live, moment
 from staniel.server.cli.live_command import Live, complete_queue, confirm, convert

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from staniel.broker.admin.browse import BYTES_MAX, LIMIT_MAX, Matches
-from staniel.server.cli.admin_client import AdminError, Answer, Unreachable, queue_path
+from staniel.server.cli.admin_address import AdminError, Unreachable
+from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.changing import BAD_REQUEST, fail_with, queues_named, resolve
 from staniel.server.cli.live import HEX, TEXT, echo_table, item_row, live, past_line, shown_bytes_option
 from staniel.server.cli.live_command import Live, convert

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import click
 
 from staniel.broker.operations.running import OperationState, OperationView
-from staniel.server.cli.admin_client import AdminError, Answer, Unreachable
+from staniel.server.cli.admin_address import AdminError, Unreachable
+from staniel.server.cli.admin_client import Answer
 from staniel.server.cli.live_command import Live, convert
 from staniel.server.cli.progress import CLEAR
 from staniel.server.cli.text import counted, human_duration, printable

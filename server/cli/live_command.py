@@ -16,15 +16,8 @@ from click.core import ParameterSource
 
 from staniel.broker.config.addresses import Address, TcpAddress
 from staniel.journal.disk.os_fs import OsFs
-from staniel.server.cli.admin_client import (
-    OTHER_VERSION,
-    AdminAddress,
-    AdminClient,
-    AdminError,
-    SpoolAddress,
-    TlsAddress,
-    TlsFiles,
-)
+from staniel.server.cli.admin_address import AdminAddress, AdminError, SpoolAddress, TlsAddress, TlsFiles
+from staniel.server.cli.admin_client import OTHER_VERSION, AdminClient
 from staniel.server.cli.text import printable, tolerate
 
 if TYPE_CHECKING:

@@ -14,15 +14,8 @@ from msgspec import Struct
 from staniel.broker.admin.reasons import Health, ReasonName
 from staniel.broker.admin.views import ServerView
 from staniel.broker.config.addresses import TcpAddress, UnixAddress, format_address
-from staniel.server.cli.admin_client import (
-    AdminClient,
-    AdminError,
-    NotTrusted,
-    SpoolAddress,
-    TlsAddress,
-    TlsFiles,
-    starts,
-)
+from staniel.server.cli.admin_address import AdminError, NotTrusted, SpoolAddress, TlsAddress, TlsFiles
+from staniel.server.cli.admin_client import AdminClient, starts
 from staniel.server.cli.live_command import convert
 from staniel.server.cli.ping import PingAnswer, Starting, ping
 from staniel.server.cli.text import printable

@@ -6,7 +6,7 @@ import http.client
 import socket
 import ssl
 
-from staniel.server.cli.admin_client import AdminError, NotTrusted, TlsAddress, TlsFiles
+from staniel.server.cli.admin_address import AdminError, NotTrusted, TlsAddress, TlsFiles
 from staniel.server.cli.text import printable
 
 

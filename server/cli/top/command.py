@@ -9,7 +9,7 @@ import time
 import click
 import msgspec
 
-from staniel.server.cli.admin_client import AdminError
+from staniel.server.cli.admin_address import AdminError
 from staniel.server.cli.live_command import Live, LiveCommand
 from staniel.server.cli.top.feed import Feed
 from staniel.server.cli.top.model import COLUMNS, TopModel

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from staniel.server.cli.admin_client import AdminClient, AdminError
+from staniel.server.cli.admin_address import AdminError
+from staniel.server.cli.admin_client import AdminClient
 from staniel.server.cli.top.model import TopEvent
 
 SILENT_S_MAX = 10.0  # the server sends something every 3 s

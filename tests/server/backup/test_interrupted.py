@@ -16,8 +16,9 @@ from staniel.journal.undo_file import HOMEWARD_VERSION, RESUMED_VERSION, Began, 
 from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.restore import restore
 from staniel.server.backup.source import RestingSource
-from staniel.server.backup.store import ids, load, open_store, prepare
+from staniel.server.backup.store import ids, load, prepare
 from staniel.server.backup.take import make_backup
+from staniel.server.cli.backup import open_store
 from tests.server.admin.asking import SpoolConnection
 from tests.server.backup.copies import SMALL, back_up, data_files, drained, held, killed_after, restored, staniel
 from tests.support.process import Server, run_staniel, running, until

@@ -216,7 +216,7 @@ def test_what_cannot_be_done_is_one_line_that_says_what_to_do(busy: Server, tmp_
 
 
 def test_two_backups_into_one_folder_do_not_run_at_once(busy: Server, tmp_path: Path) -> None:
-    from staniel.server.backup.store import open_store
+    from staniel.server.cli.backup import open_store
 
     back_up(busy.spool, tmp_path / "dest")
     first = open_store(str(tmp_path / "dest"), writes=True)
@@ -267,7 +267,7 @@ def test_uploads_in_parts_that_were_interrupted_are_ended(
     """What has come of them costs money, and no list of the bucket shows it."""
     import boto3
 
-    from staniel.server.backup.store import open_store
+    from staniel.server.cli.backup import open_store
 
     for name, value in bucket.items():
         monkeypatch.setenv(name, value)

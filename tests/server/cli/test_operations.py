@@ -11,7 +11,8 @@ import pytest
 
 from staniel.broker.operations.running import OperationView
 from staniel.server.cli import following
-from staniel.server.cli.admin_client import AdminClient, Answer, Unreachable
+from staniel.server.cli.admin_address import Unreachable
+from staniel.server.cli.admin_client import AdminClient, Answer
 from staniel.server.cli.live_command import Live
 from staniel.server.cli.operations import operations
 from tests.server.cli.test_live import fill, refuses, run, say

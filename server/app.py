@@ -32,12 +32,12 @@ from staniel.journal.workq.files import SEGMENT_BYTES
 from staniel.server import heap, signals
 from staniel.server.cli.progress import Display, megabytes
 from staniel.server.clock import ServerClock, steady_ms
+from staniel.server.connection_limits import Reserve
 from staniel.server.file_systems import check_file_systems, check_reload, flaws, report_flaws
 from staniel.server.gc_policy import GcPolicy
 from staniel.server.hub import Hub
 from staniel.server.interfaces import Security
 from staniel.server.keepalive import spare_slow_readers
-from staniel.server.listener import Reserve
 from staniel.server.log import ServerLog
 from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, file_bytes_max, own_name, raise_file_limit
@@ -231,7 +231,7 @@ async def run_until_stopped(loop: Loop, hello: str, log: ServerLog, supervisor: 
         supervisor.notify("READY=1", f"STATUS={hello}")
         nursery.start_soon(supervisor.stay_alive)
         nursery.start_soon(log.keep_writing)
-        nursery.start_soon(spare_slow_readers, loop.hub, loop.hub.broker.config.server.tcp_user_timeout_ms)
+        nursery.start_soon(spare_slow_readers, loop.hub.sockets, loop.hub.broker.config.server.tcp_user_timeout_ms)
         try:
             await loop.run()
         except (JournalFailure, OSError, MemoryError) as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import select
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 
 from staniel.broker.session import PARKED, READY, RequestParser, Session, SessionState
@@ -371,6 +372,10 @@ class Connection:
     @property
     def owes_nothing(self) -> bool:
         return not self.unsent and not self.held
+
+
+Drop = Callable[[Connection, int], None]
+"""A function that closes a connection at once, at a time in ms."""
 
 
 def gathered(pieces: list[bytes]) -> list[bytes]:

@@ -8,15 +8,21 @@ connected ones.
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from staniel.broker.events import CLIENT_EVENTS_MAX, EventSink, Level, RateLimitedSink
+from staniel.broker.limits_reached import LimitsReached
+from staniel.broker.timers import Timers
+from staniel.server.dispatcher import Dispatcher
 from staniel.server.interfaces import HandshakeError, SecureSock, Security, Sock
+from staniel.server.listener import Listener
+from staniel.server.read_schedule import ReadSchedule
 from staniel.server.timeouts import Grace
 
-if TYPE_CHECKING:
-    from staniel.server.hub import Hub
-    from staniel.server.listener import Listener
+Admit = Callable[[SecureSock, str, Listener, tuple[str, ...], int], None]
+"""A function that serves a client whose handshake is done: its socket, address, listener, names in its certificate, and
+the time in ms.
+"""
 
 # A client's certificate chain has some 5 KB, and OpenSSL accepts 100 KB.
 HANDSHAKE_BYTES_MAX = 128 << 10
@@ -45,11 +51,28 @@ class Handshake:
 
 
 class Handshakes:
-    """All handshakes of a hub. `done` and `refused` count them."""
+    """The unfinished handshakes. `done` and `refused` count those that have ended. Each ends with a call of `admit`, or
+    of `discard` with its socket and address.
+    """
 
-    def __init__(self, hub: Hub, report: EventSink) -> None:
-        self._hub = hub
-        self._timers = hub.broker.timers
+    def __init__(
+        self,
+        timers: Timers,
+        dispatcher: Dispatcher,
+        schedule: ReadSchedule,
+        limits: LimitsReached,
+        report: EventSink,
+        admit: Admit,
+        discard: Callable[[Sock, str, int], None],
+        elapsed_ns: Callable[[], int],
+    ) -> None:
+        self._timers = timers
+        self._dispatcher = dispatcher
+        self._schedule = schedule
+        self._limits = limits
+        self._admit = admit
+        self._discard = discard
+        self._elapsed_ns = elapsed_ns
         self._rate_limited = RateLimitedSink(report, CLIENT_EVENTS_MAX)
         self._under_way: dict[int, Handshake] = {}  # by descriptor, the oldest first
         self._ready: dict[int, None] = {}
@@ -60,16 +83,16 @@ class Handshakes:
 
     def time_out(self, handshake: Handshake, now_ms: int) -> None:
         """End a handshake that timed out, unless its client has just sent something, or its bytes are still unread."""
-        if self._hub.heard_ms < handshake.due_ms:
+        if self._schedule.heard_ms < handshake.due_ms:
             self._timers.set(handshake, now_ms)
             return
-        heard_ms = now_ms if self._hub.is_postponed(handshake.fd) else handshake.heard_ms
+        heard_ms = now_ms if self._schedule.is_postponed(handshake.fd) else handshake.heard_ms
         until_ms = handshake.grace.until_ms(heard_ms)
-        if until_ms > self._hub.heard_ms:
+        if until_ms > self._schedule.heard_ms:
             handshake.due_ms = until_ms
             self._timers.set(handshake, max(until_ms, now_ms))
             return
-        self._hub.broker.limits.count("handshake_timeout")
+        self._limits.count("handshake_timeout")
         self.refuse(handshake, "no end of the handshake within [tls] handshake_timeout", now_ms)
 
     def begin_handshake(self, listener: Listener, security: Security, plain: Sock, name: str, now_ms: int) -> None:
@@ -78,16 +101,16 @@ class Handshakes:
             sock = security.wrap(plain)
         except OSError as error:
             self._log_refusal(listener, name, error.strerror or str(error), now_ms)
-            self._hub.discard(plain, name)
+            self._discard(plain, name, now_ms)
             return
         if len(self._under_way) >= HANDSHAKES_MAX:
             oldest = next(iter(self._under_way.values()))
-            self._hub.broker.limits.count("max_handshakes")
+            self._limits.count("max_handshakes")
             self.refuse(oldest, "too many handshakes at a time, and this was the oldest", now_ms)
         handshake = Handshake(self, sock, name, listener, security.timeout_ms)
         self._under_way[handshake.fd] = handshake
         try:
-            self._hub.watch_fd(handshake.fd, handshake.watched, lambda now_ms: self._on_ready(handshake, now_ms))
+            self._dispatcher.watch(handshake.fd, handshake.watched, lambda now_ms: self._on_ready(handshake, now_ms))
         except OSError as error:
             self.refuse(handshake, f"cannot watch its socket: {error.strerror}", now_ms)
             return
@@ -107,9 +130,8 @@ class Handshakes:
 
     def on_timer(self, now_ms: int) -> int:
         """Continue the handshakes that can continue, up to a turn's share of time. Return the work done."""
-        hub, work = self._hub, 0
-        until_ns = hub.elapsed_ns() + TURN_NS
-        while self._ready and (not work or hub.elapsed_ns() < until_ns):
+        work, until_ns = 0, self._elapsed_ns() + TURN_NS
+        while self._ready and (not work or self._elapsed_ns() < until_ns):
             fd = next(iter(self._ready))
             del self._ready[fd]
             self._continue_handshake(self._under_way[fd], now_ms)
@@ -132,7 +154,7 @@ class Handshakes:
         if is_done and not sock.wants_write:
             self._forget(handshake)
             self.done += 1
-            self._hub.admit_secure(sock, handshake.name, handshake.listener, names, now_ms)
+            self._admit(sock, handshake.name, handshake.listener, names, now_ms)
             return
         if sock.read_bytes > HANDSHAKE_BYTES_MAX:
             self.refuse(handshake, f"more than {HANDSHAKE_BYTES_MAX} bytes before the end of the handshake", now_ms)
@@ -141,7 +163,7 @@ class Handshakes:
         if wanted != handshake.watched:
             handshake.watched = wanted
             try:
-                self._hub.watch_fd_for(handshake.fd, wanted)
+                self._dispatcher.change_events(handshake.fd, wanted)
             except OSError as error:
                 self.refuse(handshake, f"cannot watch its socket: {error.strerror}", now_ms)
 
@@ -149,7 +171,7 @@ class Handshakes:
         """Log why, and disconnect."""
         self._log_refusal(handshake.listener, handshake.name, why, now_ms)
         self._forget(handshake)
-        self._hub.discard(handshake.sock, handshake.name)
+        self._discard(handshake.sock, handshake.name, now_ms)
 
     def _log_refusal(self, listener: Listener, client: str, why: str, now_ms: int) -> None:
         self.refused += 1
@@ -160,4 +182,4 @@ class Handshakes:
         del self._under_way[handshake.fd]
         self._ready.pop(handshake.fd, None)
         self._timers.drop(handshake)
-        self._hub.unwatch_fd(handshake.fd)
+        self._dispatcher.unwatch(handshake.fd)

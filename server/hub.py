@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import select
 import socket
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import ReloadError
 from staniel.broker.events import Level
 from staniel.broker.failures import report_failure
-from staniel.broker.latencies import SAMPLE_NS, Histogram
+from staniel.broker.latencies import SAMPLE_NS
 from staniel.broker.rights import STRANGER
-from staniel.broker.session import CLOSING, PARKED, READY, ProtocolSpec, Session
-from staniel.journal.background import BackgroundTask
-from staniel.journal.group_commit import Sync
+from staniel.broker.session import CLOSING, PARKED, ProtocolSpec, Session
 from staniel.protocol.limits import Limits
-from staniel.server.addresses import AddressCounts
 from staniel.server.connection import (
     CLOSED,
     DRAINING,
@@ -31,100 +27,88 @@ from staniel.server.connection import (
     LINGERING,
     OPEN,
     PEER_ENDED,
-    READ_BYTES_MAX,
     READ_BYTES_MIN,
     READABLE_OR_ENDED,
     WAITS_FOR_SYNC,
     Connection,
 )
+from staniel.server.connection_limits import ConnectionLimits, Reserve
+from staniel.server.disk_work import SyncRunner, TaskRunner
+from staniel.server.dispatcher import Dispatcher, unregister_quietly
 from staniel.server.handshakes import Handshakes
 from staniel.server.interfaces import Acceptor, Machine, SecureSock, Security, Sock, close_quietly
-from staniel.server.listener import UNWATCHED_HINT, Listener, Reserve
+from staniel.server.latency_samples import LatencySamples
+from staniel.server.listener import UNWATCHED_HINT, Listener
 from staniel.server.pending_bytes import PendingBytes
-from staniel.server.sync_latency import ONE_JOURNAL_NS, SEVERAL_JOURNALS_NS, SyncLatency
-from staniel.server.timeouts import IdleTimeout, LingerTimeout, LoginTimeout
+from staniel.server.read_schedule import EVENTS_PER_TURN, GONE, READABLE, Event, ReadSchedule, behind
+from staniel.server.timeouts import ClientTimeouts
 
-LINGER_MS = 2000
 LOGIN_BYTES_MAX = 64 << 10  # a request before the login, and requests in the same packet
-READABLE = select.EPOLLIN
-GONE = select.EPOLLHUP | select.EPOLLERR
 SHARE_NS = 4_000_000  # a turn's time for reading and for backlogs; also for closing
 LEAST_SHARE_NS = SHARE_NS // 4  # the least time for backlogs, however long reading has taken
 FREE_SHARE_NS = 250_000  # a longer turn postpones clients that send much
 CROWDED_TURN_NS = 400_000  # the time of a turn that leaves out clients: a new request waits for the rest of one turn
 # and for its own
-CROWDED_READ_BYTES = 256 << 10
 CLOCK_CHECK_BYTES = 16 << 10  # read and sent between two readings of the clock: some 20 us
 CLOCK_CHECK_CLIENTS = 8  # or this many clients served, however little they send
 # Compiled, C numbers (hub.pxd). A client counts as this many bytes, so that one counter serves both bounds.
 _CLOCK_CHECK_BYTES, _CLIENT_BYTES = CLOCK_CHECK_BYTES, CLOCK_CHECK_BYTES // CLOCK_CHECK_CLIENTS
-FEW = 4  # this many clients that send much are no crowd
-FEW_REPLIES = 16  # with more in one turn, other clients will send requests before a sync has ended
-EVENTS_PER_TURN = 1023  # the next turns get further events: a client without one may be ready too
-FIRST_BYTES_MAX = 1 << 10  # a client that begins with more is read after those with short requests
-WRITERS_PER_TURN = 8  # clients that are slow to read their replies
-SAMPLES_MAX = 64  # replies timed at once: a disk that hangs holds them all
 SENT_BYTES_PER_TURN = 512 << 10  # then only short replies leave: the kernel copies the long ones while all clients wait
 
 
 class Hub:
     """A server of a broker's clients: `turn` by turn until `is_stopping`, then `close`.
 
-    `_postponed` has descriptors that the last turn had no time for, in order. `_read_queue` has clients that send much
-    and so are read after the others, the longest-waiting first. `_backlogged` has sessions with more requests.
-    `_holding` has connections with replies that wait for the disk.
+    `_active` has the connections whose replies are sent in this turn, `_backlogged` those with more requests,
+    `_holding` those with replies that wait for the disk. `_dropped` has sockets to close at the end of the turn.
     """
 
     def __init__(self, broker: Broker, machine: Machine, clients_max: int) -> None:
         """Make a hub. `clients_max` is the number of descriptors for clients."""
         self.broker = broker
         self.clock = machine.clock
-        self.addresses = AddressCounts()
-        self._clients_max = clients_max
-        self._limit_connections()
-        self._now_ns = machine.now_ns
         self._elapsed_ns = machine.elapsed_ns
-        self._waiting_bytes = machine.waiting_bytes
-        self._poller, self._sync_thread, self._task_thread = machine.poller, machine.syncs, machine.tasks
-        self._tasks = broker.maintenance.tasks
-        self._tasks.wait_for = self._wait_for
-        broker.group.wait_for = self._wait_for_sync
+        self._poller = machine.poller
+        self._workers = machine.syncs, machine.tasks
+        self._connections: dict[int, Connection] = {}
+        self._of_session: dict[Session, Connection] = {}
+        self._listeners: list[Listener] = []
+        self._active: list[Connection] = []
+        self._backlogged: dict[Connection, None] = {}
+        self._holding: dict[Connection, None] = {}
+        self._dropped: list[Sock] = []
+        self._queue_read_ns = self._rest_ns = 0  # when the queue was last read, and how long the rest took
+        self._group = broker.group
+        self._counters = broker.counters
+        self._stopping = False
+        self._make_parts(machine)
+        self.connection_limits = ConnectionLimits(clients_max)
+        self._configure(0)
         broker.reloaded, broker.has_sent_all = self._on_reload, self._has_sent_all
         broker.step_clock.now_ns = machine.step_ns
         broker.logged_in = self._on_login
-        self._poller.register(self._sync_thread.fd, select.EPOLLIN)
-        self._poller.register(self._task_thread.fd, select.EPOLLIN)
-        self._connections: dict[int, Connection] = {}
-        self._of_session: dict[Session, Connection] = {}
-        self._handlers: dict[int, Callable[[int], None]] = {  # for watched descriptors that are no client's
-            self._sync_thread.fd: self._on_sync_ready,
-            self._task_thread.fd: self._on_task_ready,
-        }
-        self._listeners: list[Listener] = []
-        self._active: list[Connection] = []  # their replies are sent in this turn
-        self._backlogged: dict[Connection, None] = {}
-        self._holding: dict[Connection, None] = {}
-        self.handshakes = Handshakes(self, broker.report)
-        self._pending = PendingBytes(self)
+
+    def _make_parts(self, machine: Machine) -> None:
+        """Make the parts of the hub, and give each what it uses."""
+        broker, timers, limits = self.broker, self.broker.timers, self.broker.limits
+        self._schedule = schedule = ReadSchedule(self._connections, machine.waiting_bytes)
+        self._dispatcher = dispatcher = Dispatcher(self._poller)
+        self._timeouts = ClientTimeouts(timers, schedule, limits, self._hang_up, self.drop)
+        self._pending = PendingBytes(timers, schedule, limits, broker.rate_limited, self.drop)
         self._tracked = self._pending.tracked
-        self._dropped: list[Sock] = []  # closed at the end of the turn
-        self._postponed: dict[int, int] = {}
-        self._is_cut = False  # more clients may be ready than this turn has events for
-        self.heard_ms = 0
-        """All bytes that clients sent before this time have been read, except those of postponed clients."""
-        self._turn_ms = self._round_ms = self._heard_in_rounds_ms = self._looks_left = 0
-        self._read_queue: OrderedDict[int, int] = OrderedDict()
-        self._queue_read_ns = self._rest_ns = 0  # when `_read_queue` was last read, and how long the rest took
-        self._group = broker.group
-        self._counters = broker.counters
-        self._latency_of_one = SyncLatency(ONE_JOURNAL_NS)
-        self._latency_of_several = SyncLatency(SEVERAL_JOURNALS_NS)
-        self._latencies = broker.latencies
-        self._sample_due_ns = self._delivery_due_ns = 0
-        # Replies that are timed: (histogram, batch, begin).
-        self._sampled: list[tuple[Histogram, int, int]] = []
-        self._sync: Sync | None = None  # in the thread
-        self._stopping = False
+        self.handshakes = Handshakes(
+            timers, dispatcher, schedule, limits, broker.report, self._admit_secure, self._discard, self._elapsed_ns
+        )
+        self._samples = LatencySamples(broker.latencies, broker.counters, broker.group, self._elapsed_ns)
+        self._syncs = SyncRunner(
+            machine.syncs, broker.group, machine.now_ns, broker.latencies.syncs, self._release_held
+        )
+        broker.group.wait_for = self._syncs.wait_for
+        self._tasks = broker.maintenance.tasks
+        self._task_runner = TaskRunner(machine.tasks, self._tasks, broker.finish_task)
+        self._tasks.wait_for = self._task_runner.wait_for
+        dispatcher.watch(machine.syncs.fd, select.EPOLLIN, self._syncs.on_ready)
+        dispatcher.watch(machine.tasks.fd, select.EPOLLIN, self._task_runner.on_ready)
 
     # life
 
@@ -136,65 +120,64 @@ class Hub:
         reserve: Reserve = Reserve.NONE,
     ) -> None:
         """Accept clients from a listening socket; with `security`, under TLS."""
-        listener = Listener(self, acceptor, protocol, self._limits(), self.broker.report, security, reserve)
+        broker = self.broker
+        listener = Listener(
+            acceptor,
+            protocol,
+            self._limits(),
+            security,
+            reserve,
+            connection_limits=self.connection_limits,
+            dispatcher=self._dispatcher,
+            timers=broker.timers,
+            limits_reached=broker.limits,
+            report=broker.report,
+            on_accept=self._on_accept,
+            close_soon=self._dropped.append,
+        )
         self._listeners.append(listener)
-        self._handlers[acceptor.fileno()] = listener.on_ready
+        listener.resume(self.clock.now_ms())
 
     def _limits(self) -> Limits:
         config = self.broker.config
         return Limits(config.server.max_line_bytes, config.item_bytes_max)
 
+    def _configure(self, now_ms: int) -> None:
+        server = self.broker.config.server
+        self.connection_limits.configure(server)
+        self.broker.limits.max_connections = self.connection_limits.max_connections
+        self._pending.configure(server, now_ms)
+        self._timeouts.client_timeout_ms = server.client_timeout_ms
+
     def _on_reload(self, now_ms: int) -> None:
         """Apply a reloaded configuration. Its limits also hold for connected clients."""
-        limits, timeout_ms = self._limits(), self.broker.config.server.client_timeout_ms
-        self._limit_connections()
-        self._resume_listeners()
-        self._pending.count_all_soon(now_ms)
+        self._configure(now_ms)
+        self._resume_listeners(now_ms)
+        limits = self._limits()
         for listener in self._listeners:
             listener.limits = limits
         for connection in self._connections.values():
             if connection.session.state is CLOSING:
                 self._active.append(connection)  # its user was removed
-            is_stranger = connection.session.rights is STRANGER
-            connection.limit(of_strangers(limits) if is_stranger else limits)
-            if is_stranger or not timeout_ms:
-                continue  # a removed time-out does nothing when it fires
-            if connection.alarm is None:
-                self._set_idle_timeout(connection, now_ms)
-            elif isinstance(connection.alarm, IdleTimeout):
-                connection.alarm.restart(now_ms)
+            if connection.session.rights is STRANGER:
+                connection.limit(of_strangers(limits))
+            else:
+                connection.limit(limits)
+                self._timeouts.start_idle(connection, now_ms)
 
     def _has_sent_all(self, session: Session) -> bool:
         connection = self._of_session.get(session)
         return connection is None or connection.owes_nothing
 
-    def _set_idle_timeout(self, connection: Connection, now_ms: int) -> None:
-        connection.alarm = timeout = IdleTimeout(connection, self, now_ms)
-        timeout.restart(now_ms)
-
     def sockets(self) -> Iterable[Sock]:
         """Return the sockets of all clients."""
         return [connection.sock for connection in self._connections.values()]
 
-    def _limit_connections(self) -> None:
-        """Set the limits of connections. The operators' reserve also comes out of the system's descriptors; if these
-        are few, only a part of it.
-        """
-        server = self.broker.config.server
-        self.reserved_connections = min(server.reserved_connections, self._clients_max // 8)
-        room = self._clients_max - Reserve.SPOOL * self.reserved_connections
-        self.max_connections = min(room, server.max_connections or room)
-        self.broker.limits.max_connections = self.max_connections
-
-    def has_room(self, reserve: Reserve = Reserve.NONE) -> bool:
-        """Return True if another client may be accepted, given the listener's reserve."""
-        room = self.max_connections + reserve * self.reserved_connections
-        return len(self._connections) + len(self.handshakes) < room
-
-    def has_many(self, client: str, reserve: Reserve) -> bool:
-        """Return True if the client's address has reached its limit of connections."""
-        limit = self.broker.config.server.max_connections_per_address
-        return limit is not None and self.addresses.count(client) >= limit + reserve * self.reserved_connections
+    def _on_accept(self, listener: Listener, sock: Sock, name: str, now_ms: int) -> None:
+        if listener.security is not None:
+            self.handshakes.begin_handshake(listener, listener.security, sock, name, now_ms)
+        else:
+            self.admit(sock, name, listener.protocol, listener.limits, now_ms)
 
     def admit(
         self,
@@ -218,20 +201,19 @@ class Hub:
             self._drop_unwatched(connection, error, now_ms)
             return
         if session.rights is STRANGER:
-            connection.alarm = LoginTimeout(connection, self, now_ms)
-        elif self.broker.config.server.client_timeout_ms:
-            self._set_idle_timeout(connection, now_ms)
+            self._timeouts.start_login(connection, now_ms)
+        else:
+            self._timeouts.start_idle(connection, now_ms)
 
     def _on_login(self, session: Session) -> None:
         connection = self._of_session.get(session)
         if connection is None:
             return
         connection.limit(self._limits())
-        self._forget_alarm(connection)
-        if self.broker.config.server.client_timeout_ms:
-            self._set_idle_timeout(connection, self.clock.now_ms())
+        self._timeouts.cancel(connection)
+        self._timeouts.start_idle(connection, self.clock.now_ms())
 
-    def admit_secure(
+    def _admit_secure(
         self, sock: SecureSock, name: str, listener: Listener, certificate: tuple[str, ...], now_ms: int
     ) -> None:
         """Serve a client whose handshake is done. Its first request may have come with the end of the handshake, which
@@ -242,62 +224,22 @@ class Hub:
         if connection is not None:
             self._read(connection, now_ms)
 
-    def discard(self, sock: Sock, client: str) -> None:
-        """Close a socket that did not become a client's; it makes room for another."""
-        self.addresses.remove(client)
-        self.close_soon(sock)
-        self._resume_listeners()
-
-    def close_soon(self, sock: Sock) -> None:
-        """Close a socket at the end of the turn. Closed now, its descriptor could become the next client's, and this
-        turn's events would be taken for that client's.
+    def _discard(self, sock: Sock, client: str, now_ms: int) -> None:
+        """Close a socket at the end of the turn; it makes room for another client. Closed now, its descriptor could
+        become the next client's, and this turn's events would be taken for that client's.
         """
+        self.connection_limits.remove(client)
         self._dropped.append(sock)
+        self._resume_listeners(now_ms)
 
-    def _resume_listeners(self) -> None:
+    def _resume_listeners(self, now_ms: int) -> None:
         for listener in self._listeners:
-            listener.resume()
+            listener.resume(now_ms)
 
-    def elapsed_ns(self) -> int:
-        return self._elapsed_ns()
-
-    def watch_fd(self, fd: int, mask: int, on_ready: Callable[[int], None]) -> None:
-        """Watch a descriptor that is neither a client's nor a listener's. Raises OSError."""
-        self._handlers[fd] = on_ready
-        self._poller.register(fd, mask)
-
-    def watch_fd_for(self, fd: int, mask: int) -> None:
-        """Change the watched events. Raises OSError."""
-        self._poller.modify(fd, mask)
-
-    def unwatch_fd(self, fd: int) -> None:
-        del self._handlers[fd]
-        self._unregister(fd)
-
-    def _unregister(self, fd: int) -> None:
-        """Stop watching. If epoll_ctl(2) fails, closing the descriptor has the same effect."""
-        try:
-            self._poller.unregister(fd)
-        except OSError:
-            pass
-
-    def hang_up(self, connection: Connection) -> None:
+    def _hang_up(self, connection: Connection) -> None:
         """Close a connection once its replies have left."""
         connection.session.hang_up(b"")
         self._active.append(connection)
-
-    def watch(self, listener: Listener) -> None:
-        """Watch a listener. Raises OSError."""
-        try:
-            self._poller.register(listener.acceptor.fileno(), select.EPOLLIN)
-        except FileExistsError:
-            pass  # an `unwatch` failed before
-
-    def unwatch(self, listener: Listener, until_ms: int) -> None:
-        """Stop watching; call the listener's `on_timer` at `until_ms`, if that is not 0."""
-        self._unregister(listener.acceptor.fileno())
-        if until_ms:
-            self.broker.timers.set(listener, until_ms)
 
     def stop(self) -> None:
         """Stop after this turn."""
@@ -334,17 +276,15 @@ class Hub:
         for listener in self._listeners:
             close_quietly(listener.acceptor)
         self._listeners.clear()  # a connection dropped from here on makes no room for another
-        if self._sync is not None:
-            self._group.cut_short()
-            self._end_sync(self._sync_thread.wait(), now_ms)
+        self._syncs.stop(now_ms)
         self.broker.shutdown(now_ms)
         self.handshakes.close()
         for connection in list(self._connections.values()):
             self._send_last(connection)
         self._close_dropped()
         self._connections.clear()
-        self._sync_thread.close()
-        self._task_thread.close()
+        for worker in self._workers:
+            worker.close()
         self._poller.close()
 
     def _send_last(self, connection: Connection) -> None:
@@ -362,32 +302,32 @@ class Hub:
 
     # a turn
 
-    def turn(self, events: list[tuple[int, int]]) -> None:
+    def turn(self, events: list[Event]) -> None:
         """Serve what is ready now, once. Clients for which there is no time come first in the next turn."""
         now_ms = self.clock.now_ms()
-        self.heard_ms, self._turn_ms = self._turn_ms, now_ms
+        schedule = self._schedule
+        schedule.heard_ms, schedule.turn_ms = schedule.turn_ms, now_ms
         if len(events) >= EVENTS_PER_TURN:
-            self._count_full_look()
+            schedule.count_full_poll(len(self._connections) + len(self._dispatcher))
         queued: dict[int, int] | None = None
         began_ns = read = 0
-        if self._postponed or self._read_queue or self._pending.pressing:
-            began_ns = self._elapsed_ns()
-            events, queued = self._prioritize(events)
         broker, group, connections, active = self.broker, self._group, self._connections, self._active
+        if schedule.postponed or schedule.queue or self._pending.pressing:
+            began_ns = self._elapsed_ns()
+            events, queued = schedule.prioritize(events, self._pending.pressing, active)
         for _, mask in events:
             if mask != READABLE:
                 events = self._serve_rare(events, now_ms)
                 break
         elapsed_ns = self._elapsed_ns
         now_ns = elapsed_ns()
-        if now_ns >= self._sample_due_ns and events:
+        if now_ns >= self._samples.request_due_ns and events:
             events = self._serve_sampled(events, now_ns, now_ms)
-        until_ns = now_ns + FREE_SHARE_NS
-        unchecked_bytes = 0  # served since the last reading of the clock
+        until_ns, unchecked_bytes = now_ns + FREE_SHARE_NS, 0  # served since the last reading of the clock
         for fd, _ in events:
             connection = connections.get(fd)
             if connection is None:
-                self._notify(fd, now_ms)
+                self._dispatcher.dispatch(fd, now_ms)
             elif (size := connection.serve(now_ms)) > 0:
                 read += size
                 active.append(connection)
@@ -411,62 +351,42 @@ class Hub:
         if broker.woken:
             self._resume_woken(now_ns, now_ms)
         broker.commit(now_ms)
-        if (sync := group.start_sync(now_ms)) is not None:
-            self._run_sync(sync, now_ms)
+        sync = group.start_sync(now_ms)
+        if sync is not None and self._syncs.run(sync, len(active), now_ms) and self._holding:
+            self._release_held(now_ms)
         if self._tasks.is_due:
-            self._start_tasks()
+            self._task_runner.start_due()
         if broker.unsent.new:
             self._answer_with_items(now_ms)
         else:
             self._answer_all(now_ms)
-        if queued or self._pending.changed or self._sampled or self._dropped:
+        if queued or self._pending.changed or self._samples.open or self._dropped:
             self._end_turn(bool(queued), now_ms)
 
     def _end_turn(self, has_queued: bool, now_ms: int) -> None:
         """Do what only some turns need, when every reply has left."""
         if self._pending.changed:
             self._pending.count_changed(now_ms)
-        if self._sampled:
-            self._end_samples()
+        if self._samples.open:
+            self._samples.end_sent()
         if self._dropped:
             self._close_dropped()
         if has_queued:
             self._rest_ns = self._elapsed_ns() - self._queue_read_ns
 
-    def _start_tasks(self) -> None:
-        for task in self._tasks.start():
-            self._task_thread.start(task)
-
-    def _count_full_look(self) -> None:
-        """Count a poll that returned its maximum: more clients may be ready. The kernel first reports those that it has
-        not reported for longest; so after enough polls all clients are known that were ready before this one.
-        """
-        before_ms, self.heard_ms = self.heard_ms, self._heard_in_rounds_ms
-        if not self._looks_left:
-            self._round_ms = before_ms
-            watched = len(self._connections) + len(self.handshakes) + len(self._handlers)
-            self._looks_left = watched // EVENTS_PER_TURN + 1
-        self._looks_left -= 1
-        if not self._looks_left:
-            self.heard_ms = self._heard_in_rounds_ms = self._round_ms
-
-    def _serve_sampled(self, events: list[tuple[int, int]], now_ns: int, now_ms: int) -> list[tuple[int, int]]:
+    def _serve_sampled(self, events: list[Event], now_ns: int, now_ms: int) -> list[Event]:
         """Serve the first client alone, so that its request is known, and time its reply. Return the other events that
         this turn has time for.
         """
-        self._sample_due_ns = now_ns + SAMPLE_NS
+        samples = self._samples
+        samples.request_due_ns = now_ns + SAMPLE_NS
         at = next((at for at, (fd, _) in enumerate(events) if fd in self._connections), -1)
-        if at < 0 or len(self._sampled) > SAMPLES_MAX:
+        if at < 0 or samples.is_full:
             return events
-        connection, counters, latencies = self._connections[events[at][0]], self._counters, self._latencies
-        session = connection.session
-        puts, gets, session.shown = counters.cmd_set, counters.cmd_get, None
+        connection = self._connections[events[at][0]]
+        samples.begin_request(connection.session)
         self._read(connection, now_ms)
-        added_ms = session.shown_added_ms(now_ms)
-        has_put, has_got = counters.cmd_set > puts, counters.cmd_get > gets
-        if has_put != has_got and session.state is READY and not session.backlog:
-            self._sampled.append((latencies.puts if has_put else latencies.gets, session.batch, now_ns))
-            latencies.add_rest(added_ms, now_ms)
+        samples.end_request(connection.session, now_ns, now_ms)
         left = events[:at] + events[at + 1 :]
         if self._elapsed_ns() > now_ns + FREE_SHARE_NS:
             self._read_short(left, now_ns + SHARE_NS, now_ms)
@@ -475,92 +395,28 @@ class Hub:
 
     def _resume_woken(self, now_ns: int, now_ms: int) -> None:
         """Resume sessions whose wait has ended. The item of one of them is timed."""
-        broker = self.broker
-        first = broker.woken[0]
-        if now_ns < self._delivery_due_ns or not first.has_delivery or len(self._sampled) > SAMPLES_MAX:
-            for session in broker.resume_woken(now_ms):
-                self._resume(session, now_ms)
-            return
-        self._delivery_due_ns = now_ns + SAMPLE_NS
-        first.shown = None
-        for session in broker.resume_woken(now_ms):
+        samples, first = self._samples, self.broker.woken[0]
+        is_timed = now_ns >= samples.delivery_due_ns and first.has_delivery and not samples.is_full
+        if is_timed:
+            samples.begin_delivery(first, now_ns)
+        for session in self.broker.resume_woken(now_ms):
             self._resume(session, now_ms)
-        self._latencies.add_rest(first.shown_added_ms(now_ms), now_ms)
-        self._sampled.append((self._latencies.deliveries, first.batch, now_ns))
+        if is_timed:
+            samples.end_delivery(first, now_ns, now_ms)
 
-    def _end_samples(self) -> None:
-        """End the samples whose replies have left in this turn."""
-        durable, now_ns = self._group.durable, self._elapsed_ns()
-        for histogram, batch, began_ns in self._sampled:
-            if batch <= durable:
-                histogram.add(now_ns - began_ns)
-        self._sampled = [each for each in self._sampled if each[1] > durable]
-
-    def _prioritize(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], dict[int, int]]:
-        """Return the events to serve at once, the postponed ones first, and apart from them those of clients to read
-        last.
-
-        Clients to read last are those with pending bytes (one with an unfinished request sends as much as we read) and,
-        if there was no time for all, clients that send much. Hundreds of them must not delay one with whole, short
-        requests.
-        """
-        late, self._postponed = self._postponed, {}
-        queue, pressing, connections = self._read_queue, self._pending.pressing, self._connections
-        self._is_cut = len(events) >= EVENTS_PER_TURN
-        if self._is_cut and late:
-            ready = {fd for fd, _ in events}
-            self._postpone(fd for fd in late if fd not in ready)
-        is_crowded = bool(late or queue)
-        front, queued, writers = list[tuple[int, int]](), dict[int, int](), list[int]()
-        for event in events:
-            fd, mask = event
-            if mask == READABLE:
-                if fd in queue or fd in pressing or (is_crowded and fd in connections and self._sends_much(fd)):
-                    queued[fd] = mask
-                    continue
-            elif fd in pressing and not mask & GONE and connections[fd].session.state is not PARKED:
-                if mask & select.EPOLLOUT:
-                    writers.append(fd)
-                if mask & READABLE:
-                    queued[fd] = mask
-                if mask & READABLE or not mask & ENDED:
-                    continue
-                event = fd, ENDED
-            front.append(event)
-        if late:
-            last = len(late)
-            front.sort(key=lambda event: late.get(event[0], last))
-            writers.sort(key=lambda fd: late.get(fd, last))
-        self._active.extend([connections[fd] for fd in writers[:WRITERS_PER_TURN]])
-        self._postpone(writers[WRITERS_PER_TURN:])
-        if not queued and not self._is_cut:
-            queue.clear()  # their bytes have been read in another way
-        queue.update(queued)
-        return front, queued
-
-    def _sends_much(self, fd: int) -> bool:
-        """Return True if the client is known to send much; before the first read, by its received bytes."""
-        connection = self._connections[fd]
-        if connection.is_new and not connection.sends_much:
-            try:
-                connection.sends_much = self._waiting_bytes(fd) > FIRST_BYTES_MAX
-            except OSError:
-                return False  # the read fails, too, and ends it
-        return connection.sends_much
-
-    def _read_short(self, events: list[tuple[int, int]], until_ns: int, now_ms: int) -> None:
+    def _read_short(self, events: list[Event], until_ns: int, now_ms: int) -> None:
         """Read short requests late in a turn: clients that send much wait for the next; others are served until
         `until_ns`.
         """
         for at, (fd, _) in enumerate(events):
             if self._elapsed_ns() > until_ns:
-                self._postpone([event[0] for event in events[at:]])
+                self._schedule.postpone([event[0] for event in events[at:]])
                 return
             connection = self._connections.get(fd)
             if connection is None:
-                self._notify(fd, now_ms)
-            elif self._sends_much(fd):
-                self._read_queue[fd] = READABLE
+                self._dispatcher.dispatch(fd, now_ms)
+            elif self._schedule.sends_much(fd):
+                self._schedule.read_last(fd)
             else:
                 self._read(connection, now_ms)
 
@@ -568,36 +424,18 @@ class Hub:
         """Read once from each of `ready`, in the order of the queue, until `until_ns`; at least from one, and for at
         least a quarter of the time that others have had.
         """
-        queue, now_ns = self._read_queue, self._elapsed_ns()
+        now_ns = self._elapsed_ns()
         until_ns = max(until_ns, now_ns + min(now_ns - began_ns, SHARE_NS) // 4)
-        bytes_max = CROWDED_READ_BYTES if len(ready) > FEW else READ_BYTES_MAX
-        for fd in list(queue):
-            if fd not in ready and self._is_cut:
-                continue
-            del queue[fd]
-            connection = self._connections.get(fd)
-            if fd not in ready or connection is None:
-                continue
-            if connection.read_bytes > bytes_max:
-                connection.read_bytes = bytes_max
+        for connection in self._schedule.pop_queued(ready):
             has_sent_much = self._read(connection, now_ms) >= READ_BYTES_MIN
             connection.sends_much = has_sent_much or bool(connection.session.backlog)
-            if ready[fd] & ENDED and connection.session.state is PARKED:
+            if ready[connection.fd] & ENDED and connection.session.state is PARKED:
                 self._on_peer_end(connection, now_ms)  # gone already
             if connection.state is not CLOSED:
                 self._pending.changed[connection] = None  # perhaps nothing is pending any more
             if connection.state is not OPEN or self._elapsed_ns() > until_ns:
                 break  # returning a leaving client's open reads is a turn's work
         self._queue_read_ns = self._elapsed_ns()
-
-    def is_postponed(self, fd: int) -> bool:
-        """Return True if a client's descriptor is ready, and there has been no time for it since."""
-        return fd in self._read_queue or fd in self._postponed
-
-    def _postpone(self, fds: Iterable[int]) -> None:
-        """Postpone descriptors to the next turn."""
-        for fd in fds:
-            self._postponed.setdefault(fd, len(self._postponed))
 
     def _run_backlogs(self, began_ns: int, now_ms: int) -> None:
         """Run the backlogs one after the other, in the rest of this turn. If there is no time for all, those served go
@@ -649,13 +487,7 @@ class Hub:
             if found is None or not found.owes_answers:
                 handed.pop(session)
 
-    def _notify(self, fd: int, now_ms: int) -> None:
-        """Handle an event that is no client's. It has no handler if its client was dropped earlier in this turn."""
-        handler = self._handlers.get(fd)
-        if handler is not None:
-            handler(now_ms)
-
-    def _serve_rare(self, events: list[tuple[int, int]], now_ms: int) -> list[tuple[int, int]]:
+    def _serve_rare(self, events: list[Event], now_ms: int) -> list[Event]:
         """Serve all events except plain readability; return the rest. Clients that leave while they wait come first:
         items that others put in this turn must not go to them.
         """
@@ -665,7 +497,7 @@ class Hub:
         for fd, mask in rare:
             connection = self._connections.get(fd)
             if connection is None:
-                self._notify(fd, now_ms)
+                self._dispatcher.dispatch(fd, now_ms)
             elif connection.session.state is PARKED:
                 waiting.append((connection, mask))
                 if mask & (GONE | ENDED):
@@ -678,7 +510,7 @@ class Hub:
         for connection, mask in others:
             self._serve_event(connection, mask, now_ms)
             if self._elapsed_ns() > until_ns:
-                self._postpone(fd for fd, _ in behind(connection.fd, rare))
+                self._schedule.postpone(fd for fd, _ in behind(connection.fd, rare))
                 break
         return [event for event in events if event[1] == READABLE]
 
@@ -751,7 +583,7 @@ class Hub:
         if connection.unsent or connection.unread_bytes or connection.held:
             self._pending.changed[connection] = None
         if not may_send:
-            self._postpone((connection.fd,))
+            self._schedule.postpone((connection.fd,))
         if connection.is_over:
             connection.enter(DRAINING if connection.state is OPEN else FLUSHING)
             connection.session.close(now_ms)
@@ -814,15 +646,7 @@ class Hub:
         except OSError:
             self.drop(connection, now_ms)
             return
-        self._forget_alarm(connection)
-        connection.alarm = LingerTimeout(connection, self.drop)
-        self.broker.timers.set(connection.alarm, now_ms + LINGER_MS)
-
-    def _forget_alarm(self, connection: Connection) -> None:
-        """Drop the connection's timer, which would keep it in memory until it is due."""
-        if connection.alarm is not None:
-            self.broker.timers.drop(connection.alarm)
-            connection.alarm = None
+        self._timeouts.start_linger(connection, now_ms)
 
     def drop(self, connection: Connection, now_ms: int) -> None:
         """Close at once; the client's open reads go back."""
@@ -835,53 +659,18 @@ class Hub:
             broker.take_back(unsent, now_ms)
         self._holding.pop(connection, None)
         self._backlogged.pop(connection, None)
-        self._forget_alarm(connection)
+        self._timeouts.cancel(connection)
         self._pending.forget(connection)
-        self._read_queue.pop(connection.fd, None)
+        self._schedule.queue.pop(connection.fd, None)
         del self._connections[connection.fd]
         del self._of_session[connection.session]
-        self._unregister(connection.fd)
-        self.discard(connection.sock, session.address)
+        unregister_quietly(self._poller, connection.fd)
+        self._discard(connection.sock, session.address, now_ms)
 
     def _close_dropped(self) -> None:
         for sock in self._dropped:
             close_quietly(sock)
         self._dropped.clear()
-
-    # the disk
-
-    def _run_sync(self, sync: Sync, now_ms: int) -> None:
-        """Run a sync: at once if the disk has been fast lately and little else is to do, else beside the turns."""
-        latency = self._latency_of_one if len(sync.files) == 1 else self._latency_of_several
-        is_crowded = sync.redo is not None and self._sync_thread.is_cheap and len(self._active) > FEW_REPLIES
-        if sync.is_plain and (latency.is_brief or latency.is_worth_a_try) and not is_crowded:
-            began_ns = self._now_ns()
-            sync.run()
-            took_ns = self._now_ns() - began_ns
-            latency.add(took_ns, has_waited=True)
-            self._latencies.syncs.add(took_ns)
-            self._group.finish_sync(sync, now_ms)
-            if self._holding:
-                self._release_held(now_ms)
-        else:
-            self._sync = sync
-            self._sync_thread.start(sync)
-
-    def _on_sync_ready(self, now_ms: int) -> None:
-        sync = self._sync_thread.finished()
-        if sync is not None:
-            self._end_sync(sync, now_ms)
-
-    def _end_sync(self, sync: Sync, now_ms: int) -> None:
-        """Finish a sync that the thread has run."""
-        assert sync is self._sync
-        self._latencies.syncs.add(self._sync_thread.took_ns)
-        if sync.is_plain:
-            latency = self._latency_of_one if len(sync.files) == 1 else self._latency_of_several
-            latency.add(self._sync_thread.took_ns)
-        self._sync = None
-        self._group.finish_sync(sync, now_ms)
-        self._release_held(now_ms)
 
     def _release_held(self, now_ms: int) -> None:
         """Send replies that have waited for the disk."""
@@ -907,30 +696,7 @@ class Hub:
                 del self._holding[connection]
             self._active.append(connection)
 
-    def _on_task_ready(self, now_ms: int) -> None:
-        """Finish a task that has ended."""
-        task = self._task_thread.finished()
-        if task is not None:
-            self.broker.finish_task(task, now_ms)
-
-    def _wait_for_sync(self, sync: Sync) -> None:
-        """Wait for a sync that is writing to the redo log, because this turn must write to it. The sync ends as usual
-        afterwards.
-        """
-        if sync is self._sync:
-            self._sync_thread.join()
-
-    def _wait_for(self, task: BackgroundTask) -> None:
-        """Wait for a task when the server stops."""
-        ended = self._task_thread.wait()
-        assert ended is task
-
 
 def of_strangers(limits: Limits) -> Limits:
     """Return the limits of unauthenticated clients."""
     return Limits(limits.line_bytes_max, min(limits.item_bytes_max, LOGIN_BYTES_MAX), may_log_in=True)
-
-
-def behind(fd: int, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the events behind the one of this descriptor."""
-    return events[[event[0] for event in events].index(fd) + 1 :]

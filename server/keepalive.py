@@ -8,15 +8,13 @@ reads slowly. So the limit is lifted for such clients.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import TYPE_CHECKING
 
 import trio
 
 from staniel.server.client_socket import plain_socket
-
-if TYPE_CHECKING:
-    from staniel.server.hub import Hub
+from staniel.server.interfaces import Sock
 
 CHECKS_A_TIMEOUT = 4
 SLICE = 200  # connections checked before the hub runs again: under a millisecond
@@ -49,12 +47,12 @@ def adjust_user_timeout(sock: socket.socket, user_timeout_ms: int) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, wanted_ms)
 
 
-async def spare_slow_readers(hub: Hub, user_timeout_ms: int) -> None:
+async def spare_slow_readers(sockets: Callable[[], Iterable[Sock]], user_timeout_ms: int) -> None:
     """Check every client a few times in each time-out, until cancelled."""
     while user_timeout_ms:
         await trio.sleep(user_timeout_ms / 1000 / CHECKS_A_TIMEOUT)
-        for number, each in enumerate(list(hub.sockets()), 1):
-            sock = plain_socket(getattr(each, "below", each))  # a secure one stands on it
+        for number, client in enumerate(list(sockets()), 1):
+            sock = plain_socket(getattr(client, "below", client))  # a secure one stands on it
             if sock is not None and sock.family != socket.AF_UNIX:
                 try:
                     adjust_user_timeout(sock, user_timeout_ms)

@@ -7,17 +7,18 @@ opening of a journal.
 from __future__ import annotations
 
 import errno
+import select
 import socket
-from enum import IntEnum
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from staniel.broker.events import EventSink, Level, RateLimitedSink
+from staniel.broker.limits_reached import LimitsReached
 from staniel.broker.session import ProtocolSpec
+from staniel.broker.timers import Timers
 from staniel.protocol.limits import Limits
+from staniel.server.connection_limits import ConnectionLimits, Reserve
+from staniel.server.dispatcher import Dispatcher
 from staniel.server.interfaces import Acceptor, ClientRefused, Security, Sock
-
-if TYPE_CHECKING:
-    from staniel.server.hub import Hub
 
 ACCEPTS_PER_TURN = 8  # per listener: 0.1 ms each; others are accepted in the next turns
 PAUSE_MS = 200
@@ -32,47 +33,50 @@ OF_ONE_CLIENT = frozenset((
 UNWATCHED_HINT = "see fs.epoll.max_user_watches and the machine's memory"
 
 
-class Reserve(IntEnum):
-    """A listener's share beyond `max_connections`, in multiples of `reserved_connections`. A flood of the operators'
-    ports does not exclude a client of the spool's socket.
-    """
-
-    NONE = 0
-    OPERATORS = 1
-    SPOOL = 2
-
-
 class Listener:
-    """A listener on one address. `security` is set for TLS. `watched`: the poller watches it."""
+    """A listener on one address. `limits` are those of its clients' requests. `security` is set for TLS. `is_watched`:
+    the poller watches it. It calls `on_accept` with itself, each client's socket and address, and the time in ms, and
+    `close_soon` with the socket of a refused client.
+    """
 
     def __init__(
         self,
-        hub: Hub,
         acceptor: Acceptor,
         protocol: ProtocolSpec,
         limits: Limits,
+        security: Security | None,
+        reserve: Reserve,
+        *,
+        connection_limits: ConnectionLimits,
+        dispatcher: Dispatcher,
+        timers: Timers,
+        limits_reached: LimitsReached,
         report: EventSink,
-        security: Security | None = None,
-        reserve: Reserve = Reserve.NONE,
+        on_accept: Callable[[Listener, Sock, str, int], None],
+        close_soon: Callable[[Sock], None],
     ) -> None:
-        self.hub = hub
-        self.reserve = reserve
         self.acceptor = acceptor
         self.protocol = protocol
         self.limits = limits
         self.security = security
-        self.rate_limited = RateLimitedSink(report)
-        self.watched = False
-        self.resume()
+        self.reserve = reserve
+        self._connection_limits = connection_limits
+        self._dispatcher = dispatcher
+        self._timers = timers
+        self._limits_reached = limits_reached
+        self._rate_limited = RateLimitedSink(report)
+        self._on_accept = on_accept
+        self._close_soon = close_soon
+        self.is_watched = False
 
     def on_ready(self, now_ms: int) -> None:
         """Accept pending connections."""
-        if not self.watched:
+        if not self.is_watched:
             return
         failed = 0
         for _ in range(ACCEPTS_PER_TURN):
-            if not self.hub.has_room(self.reserve):
-                self.hub.broker.limits.count("max_connections")
+            if not self._connection_limits.has_room(self.reserve):
+                self._limits_reached.count("max_connections")
                 self._pause(now_ms, 0, "connections.full", "the limit of connections is reached; they wait outside")
                 return
             try:
@@ -80,7 +84,7 @@ class Listener:
             except BlockingIOError:
                 return
             except ClientRefused as refused:
-                self.rate_limited(Level.WARNING, "client.refused", now_ms, client=refused.client, why=str(refused))
+                self._rate_limited(Level.WARNING, "client.refused", now_ms, client=refused.client, why=str(refused))
                 continue
             except OSError as error:
                 failed += 1
@@ -88,21 +92,18 @@ class Listener:
                     continue
                 self._pause_after(error, now_ms)
                 return
-            if self.hub.has_many(name, self.reserve):
+            if self._connection_limits.is_address_full(name, self.reserve):
                 self._refuse(sock, name, now_ms)
                 continue
-            self.hub.addresses.add(name)
-            if self.security is not None:
-                self.hub.handshakes.begin_handshake(self, self.security, sock, name, now_ms)
-            else:
-                self.hub.admit(sock, name, self.protocol, self.limits, now_ms)
+            self._connection_limits.add(name)
+            self._on_accept(self, sock, name, now_ms)
 
     def _refuse(self, sock: Sock, name: str, now_ms: int) -> None:
         """Refuse a client whose address has too many connections. It gets an error if its protocol can send one before
         a request.
         """
         limit = "max_connections_per_address"
-        self.hub.broker.limits.log_limit(limit, now_ms, client=name, address=self.acceptor.name)
+        self._limits_reached.log_limit(limit, now_ms, client=name, address=self.acceptor.name)
         try:
             if self.security is None and (words := self.protocol.farewell(f"too many connections ({limit})")):
                 sock.send(words)
@@ -110,35 +111,38 @@ class Listener:
                 sock.recv(FIRST_BYTES)  # unread bytes would cause a reset, which discards the error
         except OSError:
             pass  # the client is gone, or has sent nothing yet
-        self.hub.close_soon(sock)
+        self._close_soon(sock)
 
-    def resume(self) -> None:
+    def resume(self, now_ms: int) -> None:
         """Watch for connections again, if one may be accepted."""
-        if self.watched or not self.hub.has_room(self.reserve):
+        if self.is_watched or not self._connection_limits.has_room(self.reserve):
             return
         try:
-            self.hub.watch(self)
-            self.watched = True
+            self._dispatcher.watch(self.acceptor.fileno(), select.EPOLLIN, self.on_ready)
+            self.is_watched = True
+        except FileExistsError:  # it could not be unwatched before
+            self.is_watched = True
         except OSError as error:
-            now_ms = self.hub.clock.now_ms()
-            self.hub.broker.timers.set(self, now_ms + PAUSE_MS)
+            self._timers.set(self, now_ms + PAUSE_MS)
             hint = f"cannot watch for connections: {error.strerror}; {UNWATCHED_HINT}"
-            self.rate_limited(Level.WARNING, "accept.failed", now_ms, address=self.acceptor.name, hint=hint)
+            self._rate_limited(Level.WARNING, "accept.failed", now_ms, address=self.acceptor.name, hint=hint)
 
     def on_timer(self, now_ms: int) -> None:
-        self.resume()
+        self.resume(now_ms)
 
     def _pause_after(self, error: OSError, now_ms: int) -> None:
         """Pause after a failed `accept`, which would fail again at once."""
         why = error.strerror or str(error)
         if error.errno in OUT_OF_FILES:
-            self.hub.broker.limits.count("open_files")
+            self._limits_reached.count("open_files")
             why += ": raise the limit of open files (ulimit -n)"
         elif error.errno in FORBIDDEN:
             why += ": a firewall rule or security module forbids it"
         self._pause(now_ms, now_ms + PAUSE_MS, "accept.failed", why)
 
     def _pause(self, now_ms: int, until_ms: int, event: str, hint: str) -> None:
-        self.watched = False
-        self.hub.unwatch(self, until_ms)
-        self.rate_limited(Level.WARNING, event, now_ms, address=self.acceptor.name, hint=hint)
+        self.is_watched = False
+        self._dispatcher.unwatch(self.acceptor.fileno())
+        if until_ms:
+            self._timers.set(self, until_ms)
+        self._rate_limited(Level.WARNING, event, now_ms, address=self.acceptor.name, hint=hint)

@@ -11,8 +11,9 @@ from math import inf
 import trio
 
 from staniel.server.gc_policy import GcPolicy
-from staniel.server.hub import EVENTS_PER_TURN, Hub
+from staniel.server.hub import Hub
 from staniel.server.machine import SystemMachine
+from staniel.server.read_schedule import EVENTS_PER_TURN
 
 BRIEF_WAIT_S = 0.001
 UNWATCHED_WAIT_S = 0.01

@@ -8,15 +8,15 @@ counted.
 from __future__ import annotations
 
 from heapq import nlargest
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from staniel.broker.events import Level
-from staniel.server.connection import LONG_BYTES, Connection
-
-if TYPE_CHECKING:
-    from staniel.server.hub import Hub
+from staniel.broker.config.schema import ServerSettings
+from staniel.broker.events import Level, RateLimitedSink
+from staniel.broker.limits_reached import LimitsReached
+from staniel.broker.timers import Timers
+from staniel.server.connection import LONG_BYTES, Connection, Drop
+from staniel.server.read_schedule import ReadSchedule
 
 COUNTS = 4  # full counts in one stall_timeout
 CUTS_PER_TURN = 8  # each returns the client's open reads, and frees up to megabytes of memory
@@ -42,14 +42,29 @@ class PendingBytes:
     bytes at the last count; `pressing` the descriptors of those with more than short replies that wait for the disk.
     """
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(
+        self, timers: Timers, schedule: ReadSchedule, limits: LimitsReached, report: RateLimitedSink, drop: Drop
+    ) -> None:
+        self._timers = timers
+        self._schedule = schedule
+        self._limits = limits
+        self._report = report
+        self._drop = drop
+        self._limit_bytes = self._stall_timeout_ms = 0
         self.changed: dict[Connection, None] = {}
         self.total_bytes = 0
-        self._hub = hub
         self.tracked: dict[Connection, Pending] = {}
         self.pressing: set[int] = set()
         self._is_armed = False
         self._count_all_ms = 0  # the time of the next full count
+
+    def configure(self, server: ServerSettings, now_ms: int) -> None:
+        """Set the limits, and count all connections in the next turn."""
+        self._limit_bytes, self._stall_timeout_ms = server.max_pending_bytes, server.stall_timeout_ms
+        self._count_all_ms = now_ms
+        if self.tracked:
+            self._is_armed = True
+            self._timers.set(self, now_ms)
 
     def count_changed(self, now_ms: int) -> None:
         """Count what has changed. If the total exceeds the limit, drop the clients that hold most until it does not."""
@@ -61,10 +76,6 @@ class PendingBytes:
         if self.tracked and not self._is_armed:
             self._arm(now_ms)
 
-    @property
-    def _limit_bytes(self) -> int:
-        return self._hub.broker.config.server.max_pending_bytes
-
     def _cut_largest(self, now_ms: int) -> None:
         """Drop the largest clients until the total is within the limit or a turn's work is done; the next turn
         continues.
@@ -75,11 +86,11 @@ class PendingBytes:
         for connection in largest:
             if self.total_bytes <= limit:
                 return
-            self._hub.broker.limits.count("max_pending_size_total")
+            self._limits.count("max_pending_size_total")
             self._cut(connection, "it held most of max_pending_size_total", now_ms)
         if self.total_bytes > limit:
             self._is_armed = True
-            self._hub.broker.timers.set(self, now_ms)
+            self._timers.set(self, now_ms)
 
     def forget(self, connection: Connection) -> None:
         """Forget a closed connection."""
@@ -89,7 +100,7 @@ class PendingBytes:
         if pending is not None:
             self.total_bytes -= pending.held_bytes
         if not self.tracked and self._is_armed:
-            self._hub.broker.timers.drop(self)
+            self._timers.drop(self)
             self._is_armed = False
 
     def on_timer(self, now_ms: int) -> None:
@@ -104,29 +115,22 @@ class PendingBytes:
 
     def _cut_stuck(self, now_ms: int) -> None:
         """Drop clients that have made no progress for too long, although they could have."""
-        timeout_ms = self._hub.broker.config.server.stall_timeout_ms
-        heard_ms = self._hub.heard_ms  # later bytes may be unread
+        timeout_ms = self._stall_timeout_ms
+        heard_ms = self._schedule.heard_ms  # later bytes may be unread
         for connection in list(self.tracked):
             self._count(connection, now_ms)
             pending = self.tracked.get(connection)
             if pending is not None and timeout_ms and heard_ms - pending.since_ms >= timeout_ms:
-                self._hub.broker.limits.count("stall_timeout")
+                self._limits.count("stall_timeout")
                 self._cut(connection, "no progress in a request, or in reading a reply, for stall_timeout", now_ms)
 
-    def count_all_soon(self, now_ms: int) -> None:
-        """Count all connections in the next turn, because the limits have changed."""
-        self._count_all_ms = now_ms
-        if self.tracked:
-            self._is_armed = True
-            self._hub.broker.timers.set(self, now_ms)
-
     def _arm(self, now_ms: int) -> None:
-        timeout_ms = self._hub.broker.config.server.stall_timeout_ms
+        timeout_ms = self._stall_timeout_ms
         if timeout_ms:
             self._is_armed = True
             if now_ms >= self._count_all_ms:
                 self._count_all_ms = now_ms + max(1, timeout_ms // COUNTS)
-            self._hub.broker.timers.set(self, self._count_all_ms)
+            self._timers.set(self, self._count_all_ms)
 
     def _count(self, connection: Connection, now_ms: int) -> None:
         held, unsent, begun = connection.owed_bytes, connection.unsent_bytes, connection.begun_bytes
@@ -141,7 +145,8 @@ class PendingBytes:
         else:
             # A client that waits, or is not read from, or is postponed, could not have made progress.
             moved = (unsent, begun) != (known.unsent_bytes, known.begun_bytes)
-            is_stuck = not moved and (unsent > 0 or connection.may_begin) and not self._hub.is_postponed(connection.fd)
+            may_move = (unsent > 0 or connection.may_begin) and not self._schedule.is_postponed(connection.fd)
+            is_stuck = may_move and not moved
             since_ms = known.since_ms if is_stuck else now_ms
             self.tracked[connection] = pending = Pending(held, unsent, begun, since_ms)
         if pending.is_pressing:
@@ -151,5 +156,5 @@ class PendingBytes:
 
     def _cut(self, connection: Connection, why: str, now_ms: int) -> None:
         client = connection.session.address
-        self._hub.broker.rate_limited(Level.WARNING, "client.cut", now_ms, client=client, why=why)
-        self._hub.drop(connection, now_ms)
+        self._report(Level.WARNING, "client.cut", now_ms, client=client, why=why)
+        self._drop(connection, now_ms)

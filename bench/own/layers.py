@@ -30,9 +30,9 @@ from staniel.queues.item import Item
 from staniel.queues.queue import Queue
 from staniel.server.client_socket import client_socket
 from staniel.server.clock import ServerClock
+from staniel.server.disk_work import SyncLatency
 from staniel.server.hub import Hub
 from staniel.server.machine import SystemMachine
-from staniel.server.sync_latency import SyncLatency
 
 NOW_MS = 1_700_000_000_000
 DATA = bytes(33 + 7 * at % 94 for at in range(1024))
@@ -304,7 +304,7 @@ class Crowd:
         self.machine.elapsed_ns = self.machine.step_ns = (0).bit_length
         self.hub = Hub(served_broker(folder, sync, more), self.machine, 1000)
         stack.callback(self.hub.close)
-        self.hub._latency_of_one = self.hub._latency_of_several = Brief()
+        self.hub._syncs.latency_of_one = self.hub._syncs.latency_of_several = Brief()
         self.machine.syncs.is_cheap = False  # each sync is made at once: how often a turn looks for its end is chance
         self.poller = self.machine.poller
         self._begin_redo_log()

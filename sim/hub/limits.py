@@ -9,7 +9,7 @@ from random import Random
 
 from staniel.broker import protocols
 from staniel.protocol.memcache.requests import Dialect
-from staniel.server.addresses import address_of
+from staniel.server.connection_limits import address_of
 from staniel.sim.hub.clients import Answer, NetClient
 from staniel.sim.hub.net import Link, ListeningSock
 from staniel.sim.hub.operators import Operator
@@ -53,13 +53,15 @@ class LimitedWorld(HubWorld):
     def take(self, events: list[tuple[int, int]]) -> None:
         super().take(events)
         hub, server = self.hub, self.broker.config.server
-        most = hub.max_connections
+        most, reserved = hub.connection_limits.max_connections, hub.connection_limits.reserved_connections
         sessions = [each.session for each in hub._connections.values()]
         clients = Counter(address_of(each.address) for each in sessions if each.protocol != "admin")
         if clients.total() > max(most, self._before.total()):
             raise Violation(Kind.LIMIT, f"{clients.total()} clients are served, {most} may be")
-        if len(sessions) > max(most + 2 * hub.reserved_connections, self._count_before):
-            raise Violation(Kind.LIMIT, f"{len(sessions)} connections, {hub.reserved_connections} beyond {most} may be")
+        if len(sessions) > max(most + 2 * reserved, self._count_before):
+            raise Violation(Kind.LIMIT, f"{len(sessions)} connections, {reserved} beyond {most} may be")
+        if hub.connection_limits._count != len(sessions) + len(hub.handshakes):
+            raise Violation(Kind.LEAK, f"{hub.connection_limits._count} connections count, {len(sessions)} are served")
         of_each = server.max_connections_per_address
         for address, count in clients.items():
             if of_each is not None and count > max(of_each, self._before[address]):
@@ -104,10 +106,10 @@ class LimitRun(HubRun):
 
     def _rest(self) -> None:
         super()._rest()
-        hub = self.world.hub
+        hub, limits = self.world.hub, self.world.hub.connection_limits
         total = len(hub._connections) + len(hub.handshakes)
         for listener in hub._listeners:
             door = listener.acceptor
             assert isinstance(door, ListeningSock)
-            if door.waiting and total < hub.max_connections + listener.reserve * hub.reserved_connections:
+            if door.waiting and total < limits.max_connections + listener.reserve * limits.reserved_connections:
                 raise Violation(Kind.UNANSWERED, f"{len(door.waiting)} clients wait outside, and there is room")

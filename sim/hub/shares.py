@@ -29,6 +29,7 @@ class MeteredWorld(HubWorld):
         self.meter = WorkMeter()
         self.most_lines = 0
         self.hub._elapsed_ns = self.broker.step_clock.now_ns = self.meter.ns
+        self.hub._samples._elapsed_ns = self.hub.handshakes._elapsed_ns = self.meter.ns
         for name in OTHERS:
             self.broker.queues.make(name, now_ms)
 

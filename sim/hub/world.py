@@ -13,8 +13,8 @@ from staniel.journal.background import BackgroundTask
 from staniel.journal.group_commit import Sync
 from staniel.protocol.memcache.requests import Dialect
 from staniel.server.connection import Connection, ConnectionState
+from staniel.server.connection_limits import Reserve
 from staniel.server.hub import Hub
-from staniel.server.listener import Reserve
 from staniel.server.timeouts import IdleTimeout, LingerTimeout
 from staniel.sim.disk.disk import Disk
 from staniel.sim.hub.net import Link, ListeningSock, Net, ServerSock
@@ -239,7 +239,7 @@ class HubWorld(World):
         left = sorted(set(self.net.open) - known)
         if left or self.hub._connections or self.hub._of_session or len(self.hub.handshakes):
             raise Violation(Kind.LEAK, f"descriptors {left} belong to clients that are gone")
-        if len(self.hub.addresses):
+        if self.hub.connection_limits._counts:
             raise Violation(Kind.LEAK, "an address counts clients that are gone")
         for queue in self.broker.queues:
             if queue.in_transfer and not self.broker.operations.running:

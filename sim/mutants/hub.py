@@ -19,7 +19,9 @@ from staniel.protocol.http.parser import HttpParser, HttpState
 from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
 from staniel.queues.queue import Queue, QueueState
 from staniel.server.connection import Connection, ConnectionState
+from staniel.server.disk_work import TaskRunner
 from staniel.server.hub import Hub
+from staniel.server.timeouts import ClientTimeouts
 from staniel.server.tls_socket import RECORD_BYTES_MAX, TlsSocket
 from staniel.sim.hub.net import ServerSock
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
@@ -46,12 +48,12 @@ def delete_waits() -> Any:
 @mutant("a flag's handler waits for the end of a background task", "hub")
 def flag_waits() -> Any:
     def make(right: Any) -> Any:
-        def done(self: Hub, now_ms: int) -> None:
-            self.broker.finish_task(self._task_thread.wait(), now_ms)
+        def on_ready(self: TaskRunner, now_ms: int) -> None:
+            self._finish_task(self._worker.wait(), now_ms)
 
-        return done
+        return on_ready
 
-    return replaced(Hub, "_on_task_ready", make)
+    return replaced(TaskRunner, "on_ready", make)
 
 
 @mutant("a descriptor is used again within the batch of events that speaks of its last owner", "hub")
@@ -91,14 +93,15 @@ def event_dropped() -> Any:
 @mutant("an event of a closed descriptor is honoured", "hub")
 def stale_honoured() -> Any:
     def make(right: Any) -> Any:
-        def ring(self: Hub, fd: int, now_ms: int) -> None:
-            if fd not in self._handlers and self._connections:
-                self._on_peer_end(next(iter(self._connections.values())), now_ms)
-            right(self, fd, now_ms)
+        def turn(self: Hub, events: list[tuple[int, int]]) -> None:
+            is_stale = any(fd not in self._dispatcher and fd not in self._connections for fd, _ in events)
+            if is_stale and self._connections:
+                self._on_peer_end(next(iter(self._connections.values())), self.clock.now_ms())
+            right(self, events)
 
-        return ring
+        return turn
 
-    return replaced(Hub, "_notify", make)
+    return replaced(Hub, "turn", make)
 
 
 @mutant("a reply that the socket has taken in part is sent from its beginning", "hub")
@@ -173,7 +176,7 @@ def stop_leaves() -> Any:
 def stop_hangs() -> Any:
     def make(right: Any) -> Any:
         def close(self: Hub) -> None:
-            self._sync_thread.wait()
+            self._workers[0].wait()
             right(self)
 
         return close
@@ -198,7 +201,7 @@ def leavers_late() -> Any:
 
 @mutant("an alarm keeps the client that is gone", "hub")
 def alarm_kept() -> Any:
-    return replaced(Hub, "_forget_alarm", lambda right: lambda self, connection: None)
+    return replaced(ClientTimeouts, "cancel", lambda right: lambda self, connection: None)
 
 
 @mutant("a client that waits behind a delete is not told that it is done", "hub")
@@ -244,7 +247,7 @@ def sent_is_not_forgotten() -> Any:
 
 @mutant("a client to be read behind the others is never read", "hub")
 def rear_never_read() -> Any:
-    return replaced(Hub, "_read_queued", lambda right: lambda self, *_: self._read_queue.clear())
+    return replaced(Hub, "_read_queued", lambda right: lambda self, *_: self._schedule.queue.clear())
 
 
 __all__ = ["MUTANTS"]
@@ -327,7 +330,7 @@ def page_piles_up() -> Any:
 def silence_is_believed() -> Any:
     def make(right: Any) -> Any:
         def turn(self: Hub, events: list[tuple[int, int]]) -> None:
-            self._turn_ms = self.clock.now_ms()
+            self._schedule.turn_ms = self.clock.now_ms()
             right(self, events)
 
         return turn

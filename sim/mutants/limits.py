@@ -10,30 +10,34 @@ from staniel.queues.item import is_remnant
 from staniel.queues.line import Line
 from staniel.queues.queue import Queue
 from staniel.queues.sweeping import Sweep
-from staniel.server.addresses import AddressCounts
-from staniel.server.hub import Hub
-from staniel.server.listener import Reserve
+from staniel.server.connection_limits import ConnectionLimits, Reserve
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced
 
 
 @mutant("clients take the connections that are kept for operators", "hub-limits")
 def reserve_taken() -> Any:
-    return replaced(Hub, "has_room", lambda right: lambda self, reserve: right(self, Reserve.OPERATORS))
+    return replaced(ConnectionLimits, "has_room", lambda right: lambda self, reserve: right(self, Reserve.OPERATORS))
 
 
 @mutant("nothing is kept for operators", "hub-limits")
 def no_reserve() -> Any:
-    return replaced(Hub, "has_room", lambda right: lambda self, reserve: right(self, Reserve.NONE))
+    return replaced(ConnectionLimits, "has_room", lambda right: lambda self, reserve: right(self, Reserve.NONE))
 
 
 @mutant("an address may have any number of clients", "hub-limits")
 def any_address() -> Any:
-    return replaced(Hub, "has_many", lambda right: lambda self, client, reserve: False)
+    return replaced(ConnectionLimits, "is_address_full", lambda right: lambda self, client, reserve: False)
 
 
 @mutant("a client that has gone counts for its address", "hub-limits")
 def never_forgotten() -> Any:
-    return replaced(AddressCounts, "remove", lambda right: lambda self, client: None)
+    def make(right: Any) -> Any:
+        def remove(self: ConnectionLimits, client: str) -> None:
+            self._count -= 1
+
+        return remove
+
+    return replaced(ConnectionLimits, "remove", make)
 
 
 @mutant("expired items behind a live head cost room", "full-queues")

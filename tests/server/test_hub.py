@@ -28,13 +28,14 @@ from staniel.journal.group_commit import Sync
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
 from staniel.queues.item import Item
-from staniel.server import connection, hub, pending_bytes
+from staniel.server import connection, hub, pending_bytes, read_schedule
 from staniel.server.clock import ServerClock
-from staniel.server.connection import ConnectionState
+from staniel.server.connection import Connection, ConnectionState
+from staniel.server.disk_work import SyncLatency
 from staniel.server.hub import FREE_SHARE_NS, SHARE_NS, Hub
 from staniel.server.listener import ACCEPTS_PER_TURN
 from staniel.server.machine import ListeningSocket, SystemMachine
-from staniel.server.sync_latency import SyncLatency
+from staniel.server.read_schedule import Event
 from tests.support.process import running
 from tests.support.ready import is_readable
 from tests.support.thrift_calls import call, hear
@@ -105,6 +106,10 @@ class Served:
             self.turn(self.listener.fileno())
         return wires
 
+    def prioritize(self, events: list[Event]) -> tuple[list[Event], dict[int, int], list[Connection]]:
+        writers: list[Connection] = []
+        return *self.hub._schedule.prioritize(events, self.hub._pending.pressing, writers), writers
+
     def newest_fd(self) -> int:
         return list(self.hub._connections)[-1]
 
@@ -137,9 +142,9 @@ def test_a_newcomer_is_not_hung_up_on_by_the_end_of_another_client(tmp_path: Pat
 
 def test_a_full_server_stops_though_one_of_its_clients_has_gone_meanwhile(tmp_path: Path) -> None:
     with served(tmp_path) as it, it.connect() as first, it.connect():
-        it.hub.max_connections = 1
+        it.hub.connection_limits.max_connections = 1
         it.turn(it.listener.fileno())
-        assert len(it.hub._connections) == 1 and not it.hub._listeners[0].watched
+        assert len(it.hub._connections) == 1 and not it.hub._listeners[0].is_watched
         first.say(b"set q 0 0 1\r\na\r\n")
         it.turn(it.newest_fd())  # its answer waits for the thread now
         assert it.hub._holding
@@ -266,7 +271,7 @@ def test_an_item_whose_answer_no_byte_has_left_of_goes_back_to_the_head(
             assert waiting not in hub.hub._connections and not hub.hub.broker.unsent.by_session
             if journal:  # there it goes back when the disk knows that it had gone
                 assert data_of(hub) == ([b"2"] if "n=" in wait else [b"1", b"2"])
-                assert hub.hub._sync or not hub.hub.is_idle
+                assert hub.hub._syncs.running or not hub.hub.is_idle
                 while len(data_of(hub)) < 3:
                     hub.turn()
             assert data_of(hub) == [b"0", b"1", b"2"]
@@ -304,7 +309,7 @@ def test_several_items_of_a_thrift_get_go_back_in_their_order_and_the_next_who_w
         theirs.close()
         hub.turn_alone(waiting)
         assert data_of(hub) == [b"1", b"2"]
-        while hub.hub._holding or hub.hub._sync or hub.hub.broker.unsettled:
+        while hub.hub._holding or hub.hub._syncs.running or hub.hub.broker.unsettled:
             hub.turn()
         assert other.line() == b"VALUE q/t=5000 0 1"
 
@@ -675,10 +680,10 @@ def test_who_has_finished_its_request_is_read_with_the_others_again(tmp_path: Pa
         ready = [(fd, select.EPOLLIN)]
         wire.say(b"set q 0 0 100\r\nx")
         it.turn_alone(fd)
-        assert it.hub._prioritize(ready) == ([], dict(ready))
+        assert it.prioritize(ready) == ([], dict(ready), [])
         wire.say(b"x" * 99 + b"\r\n")
         it.turn_alone(fd)
-        assert it.hub._prioritize(ready) == (ready, {})
+        assert it.prioritize(ready) == (ready, {}, [])
 
 
 def test_long_replies_leave_some_a_turn_and_short_ones_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -835,6 +840,7 @@ def test_who_sends_much_has_its_turn_though_not_all_who_are_ready_are_told_in_on
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub, "EVENTS_PER_TURN", 2)
+    monkeypatch.setattr(read_schedule, "EVENTS_PER_TURN", 2)
     with served(tmp_path) as it:
         wires = it.connect_many(4)
         fds, connections = list(it.hub._connections), list(it.hub._connections.values())
@@ -863,7 +869,8 @@ def test_who_waits_to_be_sent_more_keeps_its_place_though_it_is_not_told_of_in_e
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub, "EVENTS_PER_TURN", 2)
-    monkeypatch.setattr(hub, "WRITERS_PER_TURN", 1)
+    monkeypatch.setattr(read_schedule, "EVENTS_PER_TURN", 2)
+    monkeypatch.setattr(read_schedule, "WRITERS_PER_TURN", 1)
     with served(tmp_path) as it:
         wires = it.connect_many(4)
         fds, connections = list(it.hub._connections), list(it.hub._connections.values())
@@ -873,9 +880,8 @@ def test_who_waits_to_be_sent_more_keeps_its_place_though_it_is_not_told_of_in_e
         it.hub.turn([])
         served_in_order = list[int]()
         for turn in range(4):
-            it.hub._prioritize([(fd, select.EPOLLOUT) for fd in (fds[:2] if turn % 2 == 0 else fds[2:])])
-            served_in_order.extend(map(connections.index, it.hub._active))
-            it.hub._active.clear()
+            _, _, writers = it.prioritize([(fd, select.EPOLLOUT) for fd in (fds[:2] if turn % 2 == 0 else fds[2:])])
+            served_in_order.extend(map(connections.index, writers))
         assert served_in_order == [0, 2, 1, 3]
         for wire in wires:
             wire.sock.close()
@@ -914,7 +920,7 @@ def test_fewer_who_send_much_are_read_if_what_they_want_takes_its_time(
 def test_who_reads_what_it_is_owed_is_sent_more_in_its_turn_and_read_behind_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "WRITERS_PER_TURN", 1)
+    monkeypatch.setattr(read_schedule, "WRITERS_PER_TURN", 1)
     with served(tmp_path) as it:
         wires = it.connect_many(3)
         fds, connections = list(it.hub._connections), list(it.hub._connections.values())
@@ -925,11 +931,9 @@ def test_who_reads_what_it_is_owed_is_sent_more_in_its_turn_and_read_behind_the_
         both = select.EPOLLIN | select.EPOLLOUT
         served_in_order = list[int]()
         for _ in range(3):
-            events, rear = it.hub._prioritize([(fd, both) for fd in fds])
+            events, rear, (writer,) = it.prioritize([(fd, both) for fd in fds])
             assert not events and list(rear) == fds
-            (writer,) = it.hub._active
             served_in_order.append(connections.index(writer))
-            it.hub._active.clear()
         assert served_in_order == [0, 1, 2]
         for wire in wires:
             wire.sock.close()
@@ -961,7 +965,7 @@ def test_of_a_request_at_most_every_10_ms_the_answer_is_timed(tmp_path: Path) ->
     with served(tmp_path, 'default.sync_journal = "os"\n') as it:
         (wire,) = it.connect_many(1)
         (fd,) = it.hub._connections
-        it.hub._sample_due_ns = 0
+        it.hub._samples.request_due_ns = 0
         for _ in range(3):  # no time passes
             wire.say(b"set q 0 0 1\r\nx\r\n")
             it.turn(fd)
@@ -981,9 +985,9 @@ def test_an_answer_that_waits_for_the_disk_is_timed_when_it_leaves(tmp_path: Pat
     with served(tmp_path, 'default.sync_journal = "always"\n') as it:
         (wire,) = it.connect_many(1)
         (fd,) = it.hub._connections
-        it.hub._sample_due_ns = 0
-        it.hub._latency_of_one.add(SECONDS_NS)  # so that the thread does it
-        it.hub._latency_of_several.add(SECONDS_NS)
+        it.hub._samples.request_due_ns = 0
+        it.hub._syncs.latency_of_one.add(SECONDS_NS)  # so that the thread does it
+        it.hub._syncs.latency_of_several.add(SECONDS_NS)
         wire.say(b"set q 0 0 1\r\nx\r\n")
         it.turn_alone(fd)
         assert timed(it)["puts"] == 0 and not has_answer(wire)

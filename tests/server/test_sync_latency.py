@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staniel.server.sync_latency import ONE_JOURNAL_NS, SEVERAL_JOURNALS_NS, TRIED_AFTER, SyncLatency
+from staniel.server.disk_work import ONE_JOURNAL_NS, SEVERAL_JOURNALS_NS, TRIED_AFTER, SyncLatency
 
 
 def test_a_disk_nobody_knows_yet_is_not_waited_for() -> None:

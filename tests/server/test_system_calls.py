@@ -186,14 +186,14 @@ class Faulty(Served):
         self.hub.clock = StandingClock()  # a pause ends when the test says so
         self.faults, self.lines = Faults(), list[tuple[str, dict[str, object]]]()
         self.poller = FaultyPoller(self.machine.poller, self.faults)
-        self.hub._poller = self.machine.poller = self.poller  # type: ignore[assignment]
-        waiting = self.hub._waiting_bytes
+        self.hub._poller = self.hub._dispatcher._poller = self.machine.poller = self.poller  # type: ignore[assignment]
+        waiting = self.hub._schedule._waiting_bytes
 
         def waiting_bytes(fd: int) -> int:
             self.faults.strike("waiting bytes")
             return int(waiting(fd))
 
-        self.hub._waiting_bytes = waiting_bytes
+        self.hub._schedule._waiting_bytes = waiting_bytes
         self.listener = socket.create_server(("127.0.0.1", 0))
         acceptor = FaultyAcceptor(self.listener, self.faults)
         self.hub.listen(acceptor, protocols.memcache(Dialect.MEMCACHED))
@@ -228,7 +228,7 @@ def reach(it: Faulty, call: str, victim: Wire) -> None:
         it.faults.armed["send"] = errno.EAGAIN
         victim.say(b"version\r\n")
     if call == "waiting bytes":  # asked where there is no time for all
-        it.hub._postponed[it.newest_fd()] = 0
+        it.hub._schedule.postponed[it.newest_fd()] = 0
 
 
 @pytest.mark.parametrize("call", OF_CLIENTS)
@@ -270,16 +270,16 @@ def test_a_failed_call_on_a_listener_pauses_it_and_is_not_tried_in_every_turn(tm
                 it.faults.armed["accept"] = errno.EMFILE
             elif call == "watch listener":
                 door._pause(0, 0, "accept.failed", "as if it had failed")
-                door.resume()
+                door.resume(0)
             with it.connect() as victim:
                 it.settle(TURNS)
                 assert 0 < it.faults.struck <= ACCEPTS_PER_TURN, errno.errorcode[code]
-                assert not door.watched
+                assert not door.is_watched
                 assert it.serves(bystander)
                 it.faults.armed.clear()
                 door.on_timer(0)  # the pause has ended
                 it.settle()
-                assert door.watched and it.serves(victim), errno.errorcode[code]
+                assert door.is_watched and it.serves(victim), errno.errorcode[code]
             it.settle()
 
 

@@ -25,7 +25,7 @@ from staniel.broker.timers import Timers
 from staniel.broker.users import Logins
 from staniel.journal.background import TaskQueue
 from staniel.server.connection import OPEN
-from staniel.server.timeouts import LOGIN_MS, LoginTimeout
+from staniel.server.timeouts import LOGIN_MS, ClientTimeouts
 from tests.server.admin.asking import Operator
 from tests.support.certificates import Authority
 from tests.support.process import STANIEL, Server, run_staniel, running, until
@@ -612,26 +612,24 @@ def test_a_login_that_a_server_has_read_late_is_no_late_login() -> None:
     hung_up: list[Any] = []
     limits = SimpleNamespace(log_limit=lambda name, now_ms, client: told.append(name))
     timers = Timers()
-    hub: Any = SimpleNamespace(
-        broker=SimpleNamespace(timers=timers, limits=limits), is_postponed=lambda fd: fd == 2, hang_up=hung_up.append,
-        heard_ms=0,
-    )  # fmt: skip
+    schedule: Any = SimpleNamespace(is_postponed=lambda fd: fd == 2, heard_ms=0)
+    timeouts = ClientTimeouts(timers, schedule, cast(Any, limits), hung_up.append, lambda connection, now_ms: None)
     read, postponed, silent = (
         SimpleNamespace(state=OPEN, fd=fd, active_ms=60_000 * (fd == 1), session=SimpleNamespace(address=""))
         for fd in (1, 2, 3)
     )
     for connection in (read, postponed, silent):
-        LoginTimeout(cast(Any, connection), hub, 0)
+        timeouts.start_login(cast(Any, connection), 0)
     timers.fire(60_000)
     assert not hung_up  # what was said in the last minute is unread
-    hub.heard_ms = 60_000
+    schedule.heard_ms = 60_000
     timers.fire(60_100)
     assert hung_up == [silent] and told == ["login_timeout"]
     for now_ms in (61_000 + LOGIN_MS, 62_000 + 2 * LOGIN_MS):
-        hub.heard_ms = now_ms - 100
+        schedule.heard_ms = now_ms - 100
         timers.fire(now_ms)
     assert hung_up == [silent, read]
-    hub.heard_ms = 63_000 + 3 * LOGIN_MS
+    schedule.heard_ms = 63_000 + 3 * LOGIN_MS
     timers.fire(63_000 + 3 * LOGIN_MS)
     assert hung_up == [silent, read, postponed]
 

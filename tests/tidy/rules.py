@@ -32,7 +32,10 @@ WORLDLY = {
     *("threading", "multiprocessing", "concurrent", "time", "random", "secrets", "uuid"),
     *("click", "pathlib", "shutil", "tempfile", "glob"),
 }
-HUB_MODULES = ("hub", "connection", "listener", "handshakes", "timeouts", "sync_latency", "interfaces", "addresses")
+HUB_MODULES = (
+    *("hub", "connection", "listener", "handshakes", "timeouts", "disk_work", "interfaces", "connection_limits"),
+    *("dispatcher", "latency_samples", "pending_bytes", "read_schedule"),
+)
 HUB = {f"staniel.server.{name}" for name in (*HUB_MODULES, "tls_socket")}  # OpenSSL over any socket
 ANYWHERE = tuple(f"server/{name}.py" for name in HUB_MODULES)  # what they need is handed to them
 ONLY_PLACE_FOR = {

@@ -168,8 +168,7 @@ def _fits(model: QueueModel, found: list[bytes], accident: Accident, may_have_ho
         # A failed sync in one thread can let the next one in the other succeed without the lost bytes.
         fits = reader_fits(model, found, since, may_have_holes=may_have_holes and accident is Accident.POWER)
     else:
-        states = model.states(since)
-        fits = [fit for count, state in states if (fit := matched(state, found, count, now_ms)) is not None]
+        fits = [fit for count, state in model.states(since) for fit in matches(state, found, count, now_ms)]
     if model.is_being_removed and not found:
         fits.append(Fit(len(model.facts), [], [], []))
     if not fits:
@@ -224,27 +223,37 @@ class Fit(Struct, eq=False):
     records: list[Record]
 
 
-def matched(state: State, found: list[bytes], count: int, now_ms: int = 0) -> Fit | None:
-    """Tell whether `found` is this state, except for items whose copy may have arrived elsewhere, and for those that
-    had expired: a rewrite may have kept their places alone, and an undo under way may have removed these.
+def matches(state: State, found: list[bytes], count: int, now_ms: int = 0) -> list[Fit]:
+    """Return the ways in which `found` is this state, except for items whose copy may have arrived elsewhere, and for
+    those that had expired: a rewrite may have kept their places alone, and an undo under way may have removed these.
+
+    There can be several ways: of equal items any may be the one that has left.
     """
     records = state.recovered()
-    if len(records) < len(found):
-        return None
-    at = 0
-    fit = Fit(count, [], [], [])
-    for record in records:
-        if at < len(found) and (record.data == found[at] or (found[at] == SWEPT and record.is_over(now_ms))):
-            is_swept = found[at] == SWEPT
-            fit.records.append(replace(record, expires_ms=REMNANT_MS, date_ms=0) if is_swept else record)
-            at += 1
-            if record.moved_to is not None:
-                fit.stayed.append((record, record.moved_to))
-        elif record.moved_to is not None:
-            fit.left.append((record, record.moved_to))
-        elif not record.is_over(now_ms):
-            return None
-    return fit if at == len(found) else None
+    # By how much of `found` is explained, and which items with a copy elsewhere are in that.
+    ways: dict[tuple[int, tuple[int, ...]], Fit] = {(0, ()): Fit(count, [], [], [])}
+    for number, record in enumerate(records):
+        fewest = len(found) - (len(records) - number - 1)
+        further: dict[tuple[int, tuple[int, ...]], Fit] = {}
+        for (at, stayed), fit in ways.items():
+            if at < len(found) and (record.data == found[at] or (found[at] == SWEPT and record.is_over(now_ms))):
+                here = stayed if record.moved_to is None else (*stayed, number)
+                further.setdefault((at + 1, here), _with_item(fit, record, is_swept=found[at] == SWEPT))
+            if at >= fewest and (record.moved_to is not None or record.is_over(now_ms)):
+                further.setdefault((at, stayed), _without_item(fit, record))
+        ways = further
+    return [fit for (at, _), fit in ways.items() if at == len(found)]
+
+
+def _with_item(fit: Fit, record: Record, *, is_swept: bool) -> Fit:
+    there = replace(record, expires_ms=REMNANT_MS, date_ms=0) if is_swept else record
+    stayed = fit.stayed if record.moved_to is None else [*fit.stayed, (record, record.moved_to)]
+    return Fit(fit.count, stayed, fit.left, [*fit.records, there])
+
+
+def _without_item(fit: Fit, record: Record) -> Fit:
+    left = fit.left if record.moved_to is None else [*fit.left, (record, record.moved_to)]
+    return Fit(fit.count, fit.stayed, left, fit.records)
 
 
 class Entry(Struct, eq=False):

@@ -186,3 +186,35 @@ def test_an_item_of_which_the_place_is_left_is_over_whatever_the_clock_says_then
     history.facts[0].record.expires_ms = 10  # type: ignore[union-attr]
     left, other = check({"q": history}, {"q": [SWEPT, b"b"]}, Accident.KILL, now_ms=11)["q"]
     assert left.is_over(9) and not other.is_over(11)
+
+
+def equal_items(found: str, target: str) -> Kind | None:
+    """Judge two equal items and a later one: the first has a copy in another queue, the removal of the second need
+    not have survived.
+    """
+    source, other = answered(model("+a", "+a", "+b", "(1", sync_ms=SYNC_OS)), answered(model("+a", name="t"))
+    source.promised_after_power_loss = len(source.facts)
+    source.now.open[1].moved_to = Move("t", 0)
+    source.take(Fact(Verb.REMOVE))
+    try:
+        check({"q": source, "t": other}, {"q": found.encode().split(), "t": target.encode().split()}, Accident.POWER)
+    except Violation as violation:
+        return violation.kind
+    return None
+
+
+def test_of_two_equal_items_either_may_be_the_one_that_has_left() -> None:
+    assert equal_items("b", "a") is None  # the removal is there, and recovery has removed the first
+    assert equal_items("a b", "a") is None  # the removal is lost, and recovery has removed the first
+    assert equal_items("a a b", "a") is Kind.DUPLICATED
+    assert equal_items("", "a") is Kind.LOST
+    assert equal_items("a", "a") is Kind.LOST
+
+
+def test_of_two_equal_items_the_one_that_has_expired_may_be_missing() -> None:
+    history = QueueModel("q", [Record(b"same", 1, 50), Record(b"same", 1, 500)])
+    history.begin(Queue("q", QueueConfig(sync_ms=0), NoJournal(), 1))
+    (left,) = check({"q": history}, {"q": [b"same"]}, Accident.POWER, now_ms=100)["q"]
+    assert left.expires_ms == 500
+    with pytest.raises(Violation):
+        check({"q": history}, {}, Accident.POWER, now_ms=100)

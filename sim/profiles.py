@@ -51,6 +51,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """
     fanout: bool = True
     redo_logs: tuple[str, ...] = ()  # sizes of the redo log, one for each seed; small ones are full often
+    few_files: tuple[int, ...] = ()  # how many journals may be open at once, one for each life
     streams: int = 0  # how many of a thousand queues are kept in libkestrel's format
     jobs: bool = False  # workq's, instead of queues
     forged: int = 0
@@ -313,6 +314,18 @@ PROFILES = {
             eio=5,
             clock_jump=10,
             operator=70,
+        ),
+        Profile(
+            name="few-files",
+            redo_logs=("checksums", "checksums", "32KB"),
+            few_files=(1, 2, 3, 5),
+            accidents=(Accident.POWER, Accident.POWER, Accident.KILL, Accident.STOP),
+            policies=("always", "50ms", "1s", "os", "os"),
+            operator=30,
+            reload=80,
+            streams=250,
+            busy=200,
+            large_items=20,
         ),
         Profile(name="jobs-checksums", jobs=True, redo_logs=("checksums",), large_items=150, clients=6),
         Profile(

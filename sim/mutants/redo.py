@@ -114,7 +114,7 @@ def numbers_of_64_bits() -> Any:
     return _numbers_of(64)
 
 
-@mutant("what was synced in a close is not told to the redo log before the answer", "checksums")
+@mutant("what was synced in a close is not told to the redo log before the answer", "few-files")
 def pending_is_late() -> Any:
     def make(right: Any) -> Any:
         def start_sync(self: GroupCommit, now_ms: int) -> Any:

@@ -59,6 +59,8 @@ class QueueRun(History):
 
     def watch(self, broker: Broker) -> None:
         watch(broker, self.checker)
+        if self.profile.few_files:
+            broker.group.open_files.allow(self.rng.choice(self.profile.few_files))
         for operation in broker.operations.running.values():
             self.checker.goes_on(operation.queue_name, operation.target)
         self.checker.aliases = Aliases(broker)

@@ -60,7 +60,7 @@ FROM = {
     "a file that is complete stays in the redo log as it was": 95,
     "the redo log is not told what was synced before it knew the file": 1024,
     "a start believes what the redo log has a wrong checksum of": 507,
-    "what was synced in a close is not told to the redo log before the answer": 922,
+    "what was synced in a close is not told to the redo log before the answer": 224,
     "items go back though their answer has left, when a later one cannot": 34,
     "what has arrived under TLS is decrypted a record at a time": 70,
     "an empty journal that is written anew forgets the number of the last transaction": 90,

@@ -44,10 +44,9 @@ FROM = {
     "a sync without room in a rotation counts as a full disk": 66,
     "a sync of intents without room is tried again": 26,
     "a child of a shared journal that keeps none gets no copies": 17,
-    "a transfer is finished with any equal item": 12,
     "a text put that is refused midway says that nothing is stored": 30,
-    "an intent is ended when the copy has landed": 18,
-    "the first equal item is a copy, wherever it lies": 32,
+    "an intent is ended when the copy has landed": 33,
+    "the first equal item is a copy, wherever it lies": 107,
     "a pack meets what an earlier one could not remove": 469,
     "a pack gets its last name though a file that it covers could not be removed": 38,
     "a pack forgets the files that the one before it could not remove": 1183,
@@ -86,6 +85,9 @@ FROM = {
     "a moved item leaves before the disk has its copy": 88,
     "a slice is settled before its removal is durable": 70,
     "a redriven item leaves before the disk has its copy": 121,
+    "a move goes on to what has become an alias": 55,
+    "a number behind the last one becomes the last one": 67,
+    "a copy has the past of the copy before it": 31,
 }
 """Where to look first, as mutants.md has it: a matter of time alone."""
 assert OF_JOBS is OF_HUBS is OF_STREAMS is OF_PACKS is OF_REDO is OF_SETTINGS is OF_SYNCS is OF_TRANSFERS

@@ -19,7 +19,7 @@ END = re.compile(r"the process ends(?: and [\w ]+)?: `([^`]+)`")
 VARIES = re.compile(r"…|<\w+>|\b[A-Z]{3,}\b|\d[\d,.]*")
 """What stands in a document for a name, a number or a reason."""
 FILES = re.compile(r".*\.(?:conf|html|js|json|lock|log|md|pack|pem|plan|py|pyx|room|rw|service|toml|txt|yaml|yml)")
-PYTHON = re.compile(r"(?:asyncio|opentelemetry|pipeline|sys)\.\w+")
+PYTHON = re.compile(r"(?:asyncio|opentelemetry|pipeline|staniel|sys)\.\w+")
 
 
 @cache

@@ -60,7 +60,7 @@ def test_every_key_has_a_meaning_on_one_line_and_stands_once(title: str) -> None
 
 def test_what_a_reload_takes_over_is_told() -> None:
     document = " ".join(DOCUMENT.split())
-    told = document.split(" A reload takes over ")[1].split(". But for the last, they hold for connected clients")[0]
+    told = document.split(" A reload applies ")[1].split(". The reply and a line")[0]
     of_server = re.sub(r"\([^)]*\)", "", told.split("and of `[server]`: ")[1])
     assert set(re.findall(r"`(\w+)`", of_server)) == {
         name for name, key in keys_of(ServerSettings).items() if key.is_reloaded

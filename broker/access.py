@@ -7,19 +7,35 @@ Ordinary requests do not come here: sessions and queues carry a flag each, `need
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from staniel.broker.rights import Rights, Role
+from staniel.broker.status import StatusControl
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
 
 if TYPE_CHECKING:
-    from staniel.broker.operations.running import Operation
     from staniel.broker.session import Session
     from staniel.journal.group_commit import GroupCommit
 
 DISK_FULL = "disk full, nothing can be stored until there is space"
 NO_INODES = "disk full, nothing can be stored: no inodes are left on it, remove files"
+
+
+class Actor(Protocol):
+    """Whoever puts or takes: a session, or an operation."""
+
+    @property
+    def status(self) -> StatusControl: ...
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def refuse_reads(self) -> bool: ...
+
+    @property
+    def refuse_writes(self) -> bool: ...
 
 
 def disk_full(group: GroupCommit) -> str:
@@ -34,14 +50,14 @@ def puts_are_refused(group: GroupCommit) -> str:
     return "puts are refused until there is space"
 
 
-def read_refusal(session: Session | Operation, queue: Queue | None) -> str:
-    """Return why this session may not take from `queue`; "" if it may. None: from any queue, or only look at it."""
-    status = session.broker.status
+def read_refusal(actor: Actor, queue: Queue | None) -> str:
+    """Return why this client may not take from `queue`; "" if it may. None: from any queue, or only look at it."""
+    status = actor.status
     if not status.enforced.reads:
         return f"the server is {status.enforced.value.lower()}, reads are refused"
-    if session.refuse_reads:
+    if actor.refuse_reads:
         return "too many connections, this one may not read"
-    return "" if queue is None else trouble(queue) or _white_list(session, queue)
+    return "" if queue is None else trouble(queue) or _white_list(actor, queue)
 
 
 def crowd_refusal(session: Session, queue: Queue, now_ms: int, *, opens: bool, waits: bool) -> str:
@@ -89,9 +105,9 @@ def flush_refusal(session: Session, queues: Iterable[Queue]) -> str:
     return next((why for queue in queues if queue.needs_check and (why := _white_list(session, queue))), "")
 
 
-def _white_list(session: Session | Operation, queue: Queue) -> str:
+def _white_list(actor: Actor, queue: Queue) -> str:
     wanted = queue.config.client_id_for_dequeue
-    return f"reads of {queue.name} are for {wanted} only" if wanted not in ("", session.client_id) else ""
+    return f"reads of {queue.name} are for {wanted} only" if wanted not in ("", actor.client_id) else ""
 
 
 def making_refusal(rights: Rights, queues: Queues, name: str) -> str:
@@ -111,18 +127,18 @@ def puts_paused(name: str) -> str:
     return f"puts to {name} are paused"
 
 
-def write_refusal(session: Session | Operation, queue: Queue | None) -> str:
-    """Return why this session may not write to `queue` (None: to any); "" if it may."""
-    status = session.broker.status
+def write_refusal(actor: Actor, queue: Queue | None) -> str:
+    """Return why this client may not write to `queue` (None: to any); "" if it may."""
+    status = actor.status
     if not status.enforced.writes:
         return f"the server is {status.enforced.value.lower()}, writes are refused"
-    if session.refuse_writes:
+    if actor.refuse_writes:
         return "too many connections, this one may not write"
     if queue is None:
         return ""
     if queue.puts_paused:
         return puts_paused(queue.name)
     wanted = queue.config.client_id_for_enqueue
-    if wanted not in ("", session.client_id) and "+" not in queue.name:
+    if wanted not in ("", actor.client_id) and "+" not in queue.name:
         return f"puts to {queue.name} are for {wanted} only"
     return ""

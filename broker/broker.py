@@ -21,7 +21,16 @@ from staniel.broker.admin.watch import Watch
 from staniel.broker.config.addresses import TcpAddress
 from staniel.broker.config.load import Config, ConfigError, ReloadError, check_admin
 from staniel.broker.counters import ServerCounters
-from staniel.broker.events import CLIENT_EVENTS_MAX, DamageWatch, EventSink, Level, RateLimitedSink, discard
+from staniel.broker.events import (
+    CLIENT_EVENTS_MAX,
+    LAST_TIME,
+    DamageWatch,
+    EventSink,
+    Level,
+    RateLimitedSink,
+    dead_letter,
+    discard,
+)
 from staniel.broker.latencies import Latencies
 from staniel.broker.leases import Lease, Leases
 from staniel.broker.limits_reached import LimitsReached
@@ -29,12 +38,19 @@ from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Audit
 from staniel.broker.operations.deletions import Deletions, Undeleted
 from staniel.broker.operations.pauses import Pauses
-from staniel.broker.operations.running import Operations
+from staniel.broker.operations.running import Operations, OperationTools
 from staniel.broker.operations.undo import Undos
-from staniel.broker.recovery import retry_unreadable
+from staniel.broker.recovery import (
+    KestrelQueues,
+    RecoveryProgress,
+    RecoverySummary,
+    SpoolRecovery,
+    no_progress,
+    set_aliases,
+)
 from staniel.broker.reloads import RunningReload
 from staniel.broker.rights import STRANGER, Rights
-from staniel.broker.session import LAST_TIME, ProtocolSpec, Session, dead_letter
+from staniel.broker.session import ProtocolSpec, Session
 from staniel.broker.share import Share, StepClock
 from staniel.broker.status import ServerStatus, StatusControl, by_name
 from staniel.broker.streams import StreamQueues
@@ -125,6 +141,7 @@ class Broker:
         "process",
         "queues",
         "rate_limited",
+        "recovery",
         "reloaded",
         "report",
         "serves_jobs",
@@ -175,14 +192,22 @@ class Broker:
         self.queues.on_adopt, self.queues.on_timed_out = self.maintenance.adopt, self._log_timed_out
         self.queues.on_read_error = self._report_unreadable
         self._limit_queues()
-        self.streams, self.deletions = StreamQueues(self), Deletions(self)
+        self.unreadable: set[str] = set()  # queues whose files recovery could not read
+        self.streams = StreamQueues(
+            self.spool, self.queues, self.maintenance, report, self.rate_limited, self.unreadable
+        )
+        self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
         self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report, self.calendar)
-        self.undos, self.operations = Undos(self), Operations(self)
+        self.deletions = Deletions(
+            transfers, self.maintenance, self.streams, self.pauses, self.audit, self.rate_limited, self.step_clock
+        )
         self.last_backup = LastBackup(fs, self.spool.own, report, self.calendar)
-        self.pauses, self.logins = Pauses(fs, f"{self.spool.own}/paused", report), known or Logins()
+        self.logins = known or Logins()
         self.status, self.admin = self._new_status(), admin_access(config, fs)
-        self.users = Users(config, fs, self.logins.own_uids)
+        self.undos = Undos(config.admin, self.spool, self.timers, self.calendar, report)
         self.counters, self.limits, self.latencies = ServerCounters(), LimitsReached(report), Latencies()
+        self.operations = Operations(self._operation_tools(), self.commit_all)
+        self.users = Users(config, fs, self.logins.own_uids)
         self.leases = Leases(self.timers)
         self.leases.timed_out = self._log_lease_timeout
         self.serves_jobs = bool(config.all_addresses("workq"))
@@ -191,11 +216,11 @@ class Broker:
 
             self.workq: JobService = JobService(config.workq, self.spool, report, self.calendar)
             self.workq.jobs.lease_over = self._log_job_timeout
+        self.recovery = self._new_recovery()
         self.sessions: dict[Session, int] = {}  # when each client connected, the oldest first
         self.expire_due_ms = self._ballast_due_ms = self._look_due_ms = 0
         self.woken: deque[Session] = deque()  # sessions whose wait has ended
         self.unsent = UnsentItems()
-        self.unreadable: set[str] = set()  # queues whose files recovery could not read
         self._to_expire: deque[Queue] = deque()  # queues still to be checked in this round
         self._starved: set[Queue] = set()  # queues that could not be read because descriptors or memory ran out
         self._sampler: Sampler | None = None
@@ -214,6 +239,45 @@ class Broker:
         self.health = HealthCheck(self.config, self.status, server, disk, of_queues)
         self.health_log = HealthLog(self.health, report)
         watch.after_round = self._end_round
+
+    def _operation_tools(self) -> OperationTools:
+        def rights_of(user: str) -> Rights | None:
+            found = self.users.by_name.get(user)
+            return None if found is None else found.rights
+
+        return OperationTools(
+            transfers=self.transfers,
+            deletions=self.deletions,
+            undos=self.undos,
+            audit=self.audit,
+            tasks=self.maintenance.tasks,
+            timers=self.timers,
+            clock=self.step_clock,
+            counters=self.counters,
+            report=self.client_events,
+            status=self.status,
+            rights_of=rights_of,
+        )
+
+    def _new_recovery(self) -> SpoolRecovery:
+        recovery, report, unreadable = self.transfers.recovery, self.report, self.unreadable
+        kestrel = KestrelQueues(self.spool, self.queues, self.maintenance, self.streams, recovery, report, unreadable)
+        jobs = self.workq if self.serves_jobs else None
+        return SpoolRecovery(kestrel, self.streams, self.operations, self.pauses, jobs, report, unreadable)
+
+    def recover(self, now_ms: int, on_progress: Callable[[RecoveryProgress], None] = no_progress) -> RecoverySummary:
+        """Recover the spool, before any client is served. `on_progress` is called after each piece of a file. Raises
+        SpoolError and JournalFailure.
+        """
+        self.expire_due_ms = now_ms
+        return self.recovery.recover(self.config, now_ms, on_progress)
+
+    def _retry_unreadable(self, now_ms: int) -> None:
+        """Try again to read the queues and jobs that could not be read."""
+        self.recovery.retry(now_ms, self.commit)
+        if self.serves_jobs and self.workq.trouble:
+            self.workq.retry(now_ms)
+            self.allow_jobs()
 
     def sampler(self, now_ms: int) -> Sampler:
         """Return the figures that operators see, of all queues and of the last day. Sampling begins at the
@@ -242,7 +306,9 @@ class Broker:
             self.authorize(session, user, rights)
         server, count = self.config.server, self.counters.curr_connections
         if self.serves_jobs and self.workq.trouble:
-            self.workq.block(session)
+            from staniel.broker.commands.workq import block  # needed only for jobs
+
+            block(session)
         session.refuse_writes = exceeds(count, server.connection_limit_refuse_writes)
         session.refuse_reads = exceeds(count, server.connection_limit_refuse_reads)
         self.sessions[session] = now_ms
@@ -254,8 +320,10 @@ class Broker:
     def allow_jobs(self) -> None:
         """Serve workq clients again, if the command log can be read now."""
         if not self.workq.trouble:
+            from staniel.broker.commands.workq import unblock  # needed only for jobs
+
             for session in self.sessions:
-                self.workq.unblock(session)
+                unblock(session)
 
     def forget(self, session: Session) -> None:
         """Remove `session` after its client has disconnected."""
@@ -556,29 +624,6 @@ class Broker:
         if self.deletions.postponed:
             self.deletions.carry_out(now_ms)
 
-    def delete(self, queue: Queue, now_ms: int) -> int:
-        """Delete a queue that need not stay (see Deletions.must_wait), and its files. Returns the batch that the reply
-        waits for. Raises Undeleted: the system refuses to remove a file, and nothing has changed; JournalFailure.
-        """
-        self.maintenance.forget(queue)
-        batch, left = 0, None
-        if isinstance(queue.journal, Log | ReaderLog):
-            try:
-                batch, left = self.spool.erase(queue.journal, now_ms)
-            except OSError as error:
-                self.maintenance.adopt(queue)
-                raise self.deletions.refused(queue.name, error, now_ms) from error
-        self.queues.remove(queue)
-        self.pauses.forget(queue.name)
-        self.transfers.recovery.deleted(queue)
-        if left is not None:
-            self.deletions.leave(queue.name, left, now_ms)
-        self.queues.erased = {name: until for name, until in self.queues.erased.items() if until > self.group.durable}
-        self.queues.erased[queue.name] = batch
-        # The close of a read that was open rests on it: if a power cut takes the deletion back, the item comes again.
-        queue.journal.batch = max(queue.journal.batch, batch)  # type: ignore[misc]
-        return batch
-
     def set_status(self, wanted: ServerStatus, now_ms: int) -> bool:
         """Change the server's status; False if another change has to come first. Raises OSError."""
         changed = self.status.change(wanted, now_ms)
@@ -593,7 +638,7 @@ class Broker:
         Raises ReloadError, and no setting has changed.
         """
         if self._load is None:
-            retry_unreadable(self, now_ms)
+            self._retry_unreadable(now_ms)
             raise ReloadError("the server runs without a configuration file")
         try:
             given = self._load()
@@ -624,10 +669,19 @@ class Broker:
                 self.queues.waiters_by_name.dismiss(name)
         self.expire_due_ms = min(self.expire_due_ms, now_ms + config.server.expiration_timer_ms)
         self.status.grace_ms = config.server.status_change_grace_ms
-        self.streams.configure()
-        self.set_aliases(config)
+        self.streams.configure(config)
+        set_aliases(self.queues, config.aliases, self.report)
         self.reloaded(now_ms)
-        running = RunningReload(self, later)
+        running = RunningReload(
+            self.queues,
+            self.maintenance.memory,
+            self.timers,
+            self.step_clock,
+            self.report,
+            lambda: self.config,
+            self._retry_unreadable,
+            later,
+        )
         running.on_timer(now_ms)
         return running
 
@@ -727,12 +781,6 @@ class Broker:
         name, id, attempts = job.terms.queue.name.decode("latin-1"), show_id(job.id).decode(), job.attempts
         self.client_events(Level.INFO, "job.timed_out", now_ms, client=job.holder, name=name, job=id, attempts=attempts)
 
-    def set_aliases(self, config: Config) -> None:
-        self.queues.set_aliases(config.aliases)
-        for name in self.queues.hidden_by_alias:
-            hint = "the alias hides the queue; its items stay where they are"
-            self.report(Level.WARNING, "alias.hides", queue=name, hint=hint)
-
     def _new_status(self) -> StatusControl:
         server = self.config.server
         default = by_name(server.default_status)
@@ -780,7 +828,7 @@ class Broker:
         if is_searched and JournalView(queue).is_bare and not self.deletions.must_wait(queue):
             took += CHANGED_COST
             with suppress(Undeleted):  # tried again in the next round
-                self.delete(queue, now_ms)
+                self.deletions.delete(queue, now_ms)
                 self.queues.expired += 1
         return took
 

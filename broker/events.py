@@ -7,6 +7,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from staniel.queues.item import Delivery
+from staniel.queues.queue import Ended, Queue
+
 SELDOM_MS = 10_000  # between two lines of the same kind
 CLIENT_EVENTS_MAX = 20  # lines of one kind that clients cause, in that time
 KINDS_MAX = 64  # of lines that are counted apart at a time; further kinds share one count, under OTHERS
@@ -131,3 +134,13 @@ class RateLimitedSink:
         to find.
         """
         return self._limit.admits((event, kind), now_ms)
+
+
+LAST_TIME = {Ended.DEAD: "item.dead", Ended.SPARED: "item.spared"}
+"""The events for an item that has been delivered for the last time."""
+
+
+def dead_letter(queue: Queue, taken: Delivery) -> dict[str, object]:
+    """Return the fields of those events."""
+    target = queue.config.dead_letter_queue
+    return {"queue": queue.name, "item": taken.id, "deliveries": taken.deliveries, "target": target}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from staniel.broker.access import why_unreadable
 from staniel.broker.config.schema import WorkqSettings
 from staniel.broker.events import EventSink, Level
-from staniel.broker.rights import STRANGER
-from staniel.broker.session import Session
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import Locked
 from staniel.journal.disk.refusals import described
@@ -125,6 +123,13 @@ class JobService:
         self.cleaner.begin_service(now_ms)
         return len(self.jobs.by_id)
 
+    def retry(self, now_ms: int) -> None:
+        """Try again to read the log, as `recover` does; `trouble` says why not, if it cannot be read."""
+        try:
+            self.recover(now_ms)
+        except SpoolError as error:
+            self.trouble = str(error)
+
     def _report_unreadable(self, error: OSError) -> None:
         self.trouble = f"the command log is not available: {why_unreadable(error)}"
         hint = (
@@ -214,22 +219,6 @@ class JobService:
         if ballast is not None and ballast.budget_bytes < 0:
             moment_ms = min(moment_ms, self._ballast_due_ms)
         return moment_ms
-
-    def block(self, session: Session) -> None:
-        """Refuse all requests of `session` if it speaks workq, because of `trouble`."""
-        from staniel.broker.commands.workq import BLOCKED  # it needs this class's fields
-
-        if session.protocol == "workq" and session.rights is not STRANGER:  # an unauthenticated client learns no more
-            session.handlers = BLOCKED
-
-    def unblock(self, session: Session) -> None:
-        """Serve `session` again."""
-        from staniel.broker.commands.workq import BLOCKED, HANDLERS
-
-        if session.handlers is BLOCKED:
-            session.handlers = HANDLERS
-            if session.rights is not None:
-                session.broker.authorize(session, session.user, session.rights)
 
     def close(self) -> None:
         """Close the log. Everything must have been written and synced."""

@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from staniel.broker.timers import Timers
 from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Ended, Queue
-
-if TYPE_CHECKING:
-    from staniel.broker.session import Session
 
 Owner = tuple[int, str]  # a session's number and a queue's name
 
@@ -72,13 +68,13 @@ class Leases:
         """Return the lease of an open read."""
         return self._by_read.get(taken)
 
-    def grant(self, session: Session, queue: Queue, taken: Delivery, until_ms: int) -> int:
-        """Grant a lease and return its number."""
+    def grant(self, session: int, address: str, queue: Queue, taken: Delivery, until_ms: int) -> int:
+        """Grant a lease to the session of this number, whose client is at `address`; return the lease's number."""
         self._last += 1
-        owner = (session.number, queue.name)
-        lease = Lease(self, self._last, owner, session.address, queue, taken)
+        owner = (session, queue.name)
+        lease = Lease(self, self._last, owner, address, queue, taken)
         self._leases[self._last] = self._by_read[taken] = lease
-        taken.client = session.address
+        taken.client = address
         self._held.setdefault(owner, {})[self._last] = lease
         self._deadlines.set(lease, until_ms)
         return self._last

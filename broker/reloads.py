@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from staniel.broker.config.load import Config
 from staniel.broker.config.toml import joined
-from staniel.broker.events import Level
-from staniel.broker.recovery import retry_unreadable
-from staniel.broker.session import SUSPENDED
-from staniel.broker.share import Share
+from staniel.broker.events import EventSink, Level
+from staniel.broker.maintenance.memory import MemoryBudget
+from staniel.broker.share import Share, StepClock
+from staniel.broker.timers import Timers
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.queues.config import QueueConfig
 from staniel.queues.queue import Queue
-
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
-    from staniel.broker.session import Session
+from staniel.queues.registry import Queues
 
 KEYS_SHOWN_MAX = 20
 STEP_WORK = 5_000  # the work of a share, as timers count it
@@ -28,66 +25,70 @@ STEP_WORK = 5_000  # the work of a share, as timers count it
 class RunningReload:
     """A running reload: it gives queues the settings of the newest configuration, even if another reload comes
     meanwhile. It goes on when its client has disconnected. `later`: once it `is_done`, the keys that only a restart
-    applies, as a text.
+    applies, as a text. `newest` returns the newest configuration; `retry_unreadable` is called when all queues have
+    their settings.
     """
 
-    def __init__(self, broker: Broker, later_keys: list[str]) -> None:
+    def __init__(
+        self,
+        queues: Queues,
+        memory: MemoryBudget,
+        timers: Timers,
+        clock: StepClock,
+        report: EventSink,
+        newest: Callable[[], Config],
+        retry_unreadable: Callable[[int], None],
+        later_keys: list[str],
+    ) -> None:
         self.is_done = False
         self.later = ""
-        self._broker = broker
+        self.on_end: Callable[[str], None] | None = None  # gives `later` to the client that waits
+        self._queues, self._memory, self._timers, self._clock, self._report = queues, memory, timers, clock, report
+        self._newest, self._retry_unreadable = newest, retry_unreadable
         self._later_keys = later_keys
-        self._waiting: list[Session] = []
         self._pieces = self._apply()
-
-    def wait(self, session: Session, answer: Callable[[str], None]) -> None:
-        """Reply to `session` with `later` at the end."""
-        self._waiting.append(session)
-        session.suspend(lambda later, now_ms: answer(later))
 
     def on_timer(self, now_ms: int) -> int:
         """Do a turn's share. Returns the work, as timers count it."""
-        share = Share(self._broker.step_clock)
+        share = Share(self._clock)
         for _ in self._pieces:
             if share.is_spent:
-                self._broker.timers.soon(self)
+                self._timers.soon(self)
                 return STEP_WORK
         self._end(now_ms)
         return STEP_WORK
 
     def _apply(self) -> Iterator[None]:
-        broker = self._broker
         for queue, config in self._reconfigured():
             if config is not None and not configure(queue, config):
                 self._later_keys.append(joined(joined("queues", queue.name), "keep_journal"))
             yield
-        yield from broker.maintenance.memory.bound_each()
+        yield from self._memory.bound_each()
 
     def _reconfigured(self) -> Iterator[tuple[Queue, QueueConfig | None]]:
         """Yield each queue, and its settings if they have changed. Most queues share theirs with thousands of others,
         which are compared once.
         """
-        broker = self._broker
         known: dict[tuple[int, int], tuple[QueueConfig, QueueConfig, bool]] = {}  # kept, so that no other gets its id
-        for queue in broker.queues.all():
-            if broker.queues.known(queue.name) is not queue:
+        for queue in self._queues.all():
+            if self._queues.known(queue.name) is not queue:
                 continue  # deleted since
-            before, after = queue.config, broker.config.queue(queue.name)
+            before, after = queue.config, self._newest().queue(queue.name)
             both = id(before), id(after)
             if both not in known:
                 known[both] = before, after, before == after
             yield queue, None if known[both][2] else after
 
     def _end(self, now_ms: int) -> None:
-        broker, config = self._broker, self._broker.config
-        retry_unreadable(broker, now_ms)
+        config = self._newest()
+        self._retry_unreadable(now_ms)
         self.later = shorten(self._later_keys)
         self.is_done = True
-        broker.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
+        self._report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
         if self.later:
-            broker.report(Level.WARNING, "config.later", keys=self.later, hint="only a restart takes these over")
-        for session in self._waiting:
-            if session.state is SUSPENDED:
-                session.deliver(self.later)
+            self._report(Level.WARNING, "config.later", keys=self.later, hint="only a restart takes these over")
+        if self.on_end is not None:
+            self.on_end(self.later)
 
 
 def configure(queue: Queue, config: QueueConfig) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from staniel.broker.events import Level
+from staniel.broker.events import LAST_TIME, Level, dead_letter
 from staniel.broker.share import Share
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.journals import removal_log
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from staniel.broker.broker import Broker
     from staniel.broker.jobs import JobService
     from staniel.broker.rights import Rights
+    from staniel.broker.status import StatusControl
 
 Answer = Callable[[Any, int], None]
 Reads = deque[tuple[Queue, Delivery]]
@@ -376,10 +377,27 @@ class Session:
         self.broker.timers.set(self, until_ms)
         queue.park(self)
 
+    @property
+    def status(self) -> StatusControl:
+        """The server's status, which may refuse reads or writes."""
+        return self.broker.status
+
     def suspend(self, answer: Answer) -> None:
         """Wait for `deliver`, which comes in any case; `answer` is called with its argument."""
         assert self._answer is None
         self.state, self._answer = ON_SUSPEND[self.state], answer
+
+    def suspend_until_told(self, answer: Answer) -> Callable[[object], None]:
+        """Wait for the end of work that goes on without this client. Return a function that tells the outcome, which
+        `answer` is called with unless the client has disconnected by then.
+        """
+        self.suspend(answer)
+
+        def tell(outcome: object) -> None:
+            if self.state is SUSPENDED:
+                self.deliver(outcome)
+
+        return tell
 
     def yield_turn(self, rest: Callable[[int], None] | None = None) -> None:
         """End this session's part of the turn, so that other clients go first. The next one begins with `rest`, before
@@ -625,13 +643,3 @@ def _by_queue(reads: Reads) -> dict[Queue, list[Delivery]]:
     for queue, taken in reads:
         found.setdefault(queue, []).append(taken)
     return found
-
-
-LAST_TIME = {Ended.DEAD: "item.dead", Ended.SPARED: "item.spared"}
-"""The events for an item that has been delivered for the last time."""
-
-
-def dead_letter(queue: Queue, taken: Delivery) -> dict[str, object]:
-    """Return the fields of those events."""
-    target = queue.config.dead_letter_queue
-    return {"queue": queue.name, "item": taken.id, "deliveries": taken.deliveries, "target": target}

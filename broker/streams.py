@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable
 
 from staniel.broker.access import why_unreadable
+from staniel.broker.config.load import Config
 from staniel.broker.config.queue_settings import stream_name_error
-from staniel.broker.events import Level
-from staniel.broker.recovery import report_damages, report_left, set_aside
+from staniel.broker.events import EventSink, Level, RateLimitedSink
+from staniel.broker.maintenance.damage_events import report_damages, report_left
+from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.journal.disk.refusals import described, remedy_in_service
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.group_commit import GroupMember
+from staniel.journal.kestrel.files import Files
 from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.files import StreamFiles, parse
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.records import ID_MAX
-from staniel.journal.spool import SpoolError
+from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.spool_listing import SpoolListing
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.interfaces import Journal
 from staniel.queues.names import parent_of
-from staniel.queues.registry import Refused
-
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
+from staniel.queues.registry import Queues, Refused
 
 RECLAIMED_BYTES_MIN = 4 << 10  # a block of the file system
 RECLAIMED_AT_ONCE = 64  # families in one turn
@@ -33,21 +32,32 @@ IDS_LEFT_MIN = 1 << 32  # a queue whose ids are nearly used up is blocked
 
 
 class StreamQueues:
-    """All queues of this format. A queue and its fan-out children share one set of files."""
+    """All queues of this format. A queue and its fan-out children share one set of files. `unreadable` gets the names
+    of queues whose files recovery cannot read.
+    """
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.store = broker.spool.streams
-        self.store.tasks = broker.maintenance.tasks
+    def __init__(
+        self,
+        spool: Spool,
+        queues: Queues,
+        maintenance: MaintenanceScheduler,
+        report: EventSink,
+        rate_limited: RateLimitedSink,
+        unreadable: set[str],
+    ) -> None:
+        self._spool, self._queues, self._memory = spool, queues, maintenance.memory
+        self._report, self._rate_limited, self._unreadable = report, rate_limited, unreadable
+        self.store = spool.streams
+        self.store.tasks = maintenance.tasks
         self.store.on_stuck = self._report_stuck
         self._stuck: dict[str, None] = {}  # families with segments that may be stuck
         self._blocked: dict[str, str] = {}  # by parent: why no queue may be made beside their files
 
-    def recover(self, found: SpoolListing, now_ms: int) -> None:
+    def recover(self, found: SpoolListing, config: Config, now_ms: int) -> None:
         """Bring every queue of this format into service. Damage is reported, never fatal to other queues. Raises
         SpoolError.
         """
-        self._prepare_archives()
+        self._prepare_archives(config)
         for name, why in sorted(found.mixed.items()):
             self.block_mixed(name, why)
         for name, files in sorted(found.streams.items()):
@@ -55,83 +65,87 @@ class StreamQueues:
 
     def block_mixed(self, name: str, why: str) -> None:
         """Block a queue with files of both formats, until a reload finds only one."""
-        broker = self.broker
         self._blocked[parent_of(name) or name] = why
-        broker.queues.block(name, why)
-        broker.unreadable.add(name)
-        broker.report(Level.ERROR, "journal.mixed", queue=name, hint=why)
+        self._queues.block(name, why)
+        self._unreadable.add(name)
+        self._report(Level.ERROR, "journal.mixed", queue=name, hint=why)
 
     def recover_one(self, name: str, files: StreamFiles, now_ms: int) -> None:
         """Bring a queue with its readers into service, or block their names."""
-        broker = self.broker
         try:
             self._set_aside(name, files, now_ms)
             if files.segments or files.readers:
                 self._recover(name, files, now_ms)
         except OSError as error:
             self._block(name, files, why_unreadable(error))
-            broker.unreadable.add(name)
+            self._unreadable.add(name)
             hint = "not served; make its files readable and writable for this user, then reload or restart"
-            broker.report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
+            self._report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
 
     def _set_aside(self, name: str, files: StreamFiles, now_ms: int) -> None:
         """Move away the files of readers that keep no journal; all files, if no reader keeps one.
         Raises OSError.
         """
-        broker = self.broker
         queues = {reader: name if reader in ("", name) else f"{name}+{reader}" for reader in files.readers}
-        lapsed = {each for each in queues.values() or [name] if not broker.config.queue(each).keep_journal}
+        lapsed = {each for each in queues.values() or [name] if not self._queues.config_of(each).keep_journal}
         if lapsed >= {*(queues.values() or [name])}:
-            set_aside(broker, name, StreamFiles(name, files.segments, files.readers, files.temps), now_ms)
+            set_aside(
+                self._spool, self._report, name, StreamFiles(name, files.segments, files.readers, files.temps), now_ms
+            )
             files.segments, files.readers, files.temps = {}, {}, []
             return
         for reader, each in queues.items():
             if each in lapsed:
-                set_aside(broker, each, StreamFiles(name, {}, {reader: files.readers.pop(reader)}, []), now_ms)
+                set_aside(
+                    self._spool,
+                    self._report,
+                    each,
+                    StreamFiles(name, {}, {reader: files.readers.pop(reader)}, []),
+                    now_ms,
+                )
 
     def _recover(self, name: str, files: StreamFiles, now_ms: int) -> None:
         """Bring a queue with its readers into service. Raises OSError."""
-        broker = self.broker
-        recovered, readers = self.store.recover(files, broker.config.queue, now_ms)
-        report_damages(broker, name, recovered.damages)
-        report_left(broker, name, recovered.refused)
+        recovered, readers = self.store.recover(files, self._queues.config_of, now_ms)
+        report_damages(self._report, name, recovered.damages)
+        report_left(self._report, name, recovered.refused)
         for file_name in recovered.ignored:
-            broker.report(Level.WARNING, "spool.foreign", file=file_name, hint="not a segment: left alone")
+            self._report(Level.WARNING, "spool.foreign", file=file_name, hint="not a segment: left alone")
         if recovered.segments.last_id > ID_MAX - IDS_LEFT_MIN:
             self._block(name, files, "its ids are nearly used up; convert it to the other format")
             return
         self.compare_format(name, Format.LIBKESTREL)
         for queue_name, journal in readers:
-            queue = broker.queues.adopt(queue_name, journal, now_ms)
-            broker.maintenance.memory.weigh(queue)
+            queue = self._queues.adopt(queue_name, journal, now_ms)
+            self._memory.weigh(queue)
             if not self._is_reachable(queue_name):
                 hint = "no client can name this reader, and its items stay; remove its file if they are not needed"
-                broker.report(Level.WARNING, "reader.unreachable", queue=queue_name, hint=hint)
+                self._report(Level.WARNING, "reader.unreachable", queue=queue_name, hint=hint)
 
     def _block(self, name: str, files: StreamFiles, why: str) -> None:
         self.store.families.pop(name, None)
         self._blocked[name] = why
         names = {name} | {f"{name}+{reader}" for reader in files.readers if reader not in ("", name)}
         for queue_name in names:
-            self.broker.queues.block(queue_name, why)
+            self._queues.block(queue_name, why)
 
     def block_deleted(self, name: str, why: str) -> None:
         """Block the name of a deleted queue with files that are still to be removed: no queue may be made
         beside them.
         """
         self._blocked[parent_of(name) or name] = why
-        self.broker.queues.block(name, why)
+        self._queues.block(name, why)
 
     def unblock_deleted(self, name: str, others: Iterable[str]) -> None:
         """Unblock the name after those files have been removed. `others`: the deleted queues that still have files."""
-        del self.broker.queues.blocked[name]
+        del self._queues.blocked[name]
         family = parent_of(name) or name
         if family not in {parent_of(other) or other for other in others}:
             self._blocked.pop(family, None)
 
     def unblock(self, name: str) -> None:
         """Unblock `name`, and its readers if it is in this format."""
-        blocked = self.broker.queues.blocked
+        blocked = self._queues.blocked
         is_family = self._blocked.pop(name, None) is not None
         for each in [each for each in blocked if each == name or (is_family and parent_of(each) == name)]:
             del blocked[each]
@@ -141,11 +155,11 @@ class StreamQueues:
 
     def compare_format(self, name: str, found: Format) -> None:
         """Warn if a queue's files are in another format than its settings ask for: they are served as they are."""
-        wanted = self.broker.config.queue(name).journal_format
+        wanted = self._queues.config_of(name).journal_format
         if wanted is not found:
             hint = f"served as {found.value}; stop the server and run: staniel journal convert SPOOL"
             hint = f"{hint} --queue {parent_of(name) or name} --to {wanted.value}"
-            self.broker.report(Level.WARNING, "journal.format", queue=name, found=found.value, hint=hint)
+            self._report(Level.WARNING, "journal.format", queue=name, found=found.value, hint=hint)
 
     def check(self, name: str) -> None:
         """Check that `name` may be used. Raises Refused if it belongs to a queue that cannot be served: its files must
@@ -159,7 +173,7 @@ class StreamQueues:
         """Create the journal of a new queue. Raises Refused or OSError."""
         if why := stream_name_error(name):
             raise Refused(why, client=True)
-        return self.store.create(name, config, self.broker.config.queue, now_ms)
+        return self.store.create(name, config, self._queues.config_of, now_ms)
 
     def look_after(self, member: GroupMember, now_ms: int) -> None:
         """Trim files after a batch of changes of this one has been written. Raises JournalFailure."""
@@ -171,8 +185,8 @@ class StreamQueues:
             family.trim()
         except OSError as error:
             raise self.store.group.failure(f"cannot tidy {member.path}", error) from error
-        memory = self.broker.maintenance.memory
-        queue = self.broker.queues.find(family.queue_name(member.name)) if isinstance(member, ReaderLog) else None
+        memory = self._memory
+        queue = self._queues.find(family.queue_name(member.name)) if isinstance(member, ReaderLog) else None
         if queue is not None:
             memory.weigh(queue)
         elif family.stream.members:
@@ -194,20 +208,20 @@ class StreamQueues:
                 room -= kept_bytes
                 self.store.families[name].reclaim(now_ms)
 
-    def configure(self) -> None:
+    def configure(self, config: Config) -> None:
         """Apply changed settings of whole queues; `RunningReload` applies those of readers."""
         try:
-            self._prepare_archives()
+            self._prepare_archives(config)
         except SpoolError as error:
             hint = "old segments stay in the spool until the next start"
-            self.broker.report(Level.ERROR, "archive.unusable", why=str(error), hint=hint)
+            self._report(Level.ERROR, "archive.unusable", why=str(error), hint=hint)
         for name, family in self.store.families.items():
-            family.configure(self.broker.config.queue(name))
+            family.configure(self._queues.config_of(name))
 
-    def _prepare_archives(self) -> None:
+    def _prepare_archives(self, config: Config) -> None:
         """Check that segments can be moved to their archive folders. Raises SpoolError."""
-        fs, own = self.broker.fs, self.broker.spool.own
-        for path in sorted({config.archive_path for config in self.broker.config.resolved.values()} - {""}):
+        fs, own = self._spool.fs, self._spool.own
+        for path in sorted({each.archive_path for each in config.resolved.values()} - {""}):
             try:
                 fs.make_folder(path)
                 replace_file(fs, f"{own}/trial", b"")
@@ -225,7 +239,7 @@ class StreamQueues:
         hint = f"nothing in it is needed, and it stays until it can be removed; {todo}; it is tried again each second"
         why = described(error, name)
         kind = parse(name).queue, error.errno  # `why` names the file, and there may be thousands of them
-        self.broker.rate_limited.of_kind(kind, Level.WARNING, "segment.stuck", now_ms, file=name, why=why, hint=hint)
+        self._rate_limited.of_kind(kind, Level.WARNING, "segment.stuck", now_ms, file=name, why=why, hint=hint)
 
     @property
     def stuck_segments(self) -> int:
@@ -242,15 +256,11 @@ class StreamQueues:
                 self._stuck[name] = None  # retried after the others
                 family.remove_stuck()
 
-    def trim(self) -> None:
+    def trim(self, searched: Container[str]) -> None:
         """Remove the segments that all readers had passed before the start: nothing else does until something is put or
-        read. Call it when transfers and undo operations have been recovered. Segments stay in which those that could
-        not be may still have to find a copy.
+        read. Call it when transfers and undo operations have been recovered. Segments of `searched` stay: those that
+        could not be recovered may still have to find a copy there.
         """
-        broker = self.broker
-        if broker.undos.unresolved is not None:
-            return
-        searched = {parent_of(intent.target) or intent.target for intent in broker.transfers.transfer_log.kept.values()}
         for name, family in self.store.families.items():
             if name not in searched:
                 family.trim()
@@ -259,3 +269,10 @@ class StreamQueues:
         """Close all files. Everything must have been written and synced."""
         for family in self.store.families.values():
             family.close()
+
+
+def set_aside(spool: Spool, report: EventSink, name: str, files: Files | StreamFiles, now_ms: int) -> None:
+    """Move away the files of a queue that keeps no journal. Raises OSError."""
+    folder = spool.set_aside(files, now_ms)
+    hint = "keep_journal is false: the queue starts empty, its old files are kept there"
+    report(Level.WARNING, "journal.set_aside", queue=name, folder=folder, hint=hint)

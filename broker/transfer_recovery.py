@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 from msgspec.structs import replace
 
 from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.quarantine import quarantine
-from staniel.journal.journals import removal_log
+from staniel.journal.journals import Pinned, removal_log
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.search import Search
 from staniel.journal.libkestrel.reader import ReaderLog
@@ -32,9 +31,6 @@ from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
 from staniel.queues.transfer_recovery import set_aside_found, set_aside_open
 from staniel.queues.xids import steps_past
-
-if TYPE_CHECKING:
-    from staniel.broker.transfers import Pinned
 
 
 def _has_zeros(added_ms: int) -> bool:

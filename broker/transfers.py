@@ -30,7 +30,7 @@ from staniel.broker.transfer_recovery import TransferRecovery
 from staniel.broker.wall_clock import WallClock
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.group_commit import NEVER_MS, GroupCommit
-from staniel.journal.journals import append_log, next_write_position, removal_log
+from staniel.journal.journals import Pinned, append_log, next_write_position, removal_log
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
@@ -46,7 +46,6 @@ from staniel.queues.registry import Queues, Refused
 ASIDE_BYTES_MAX = 1 << 20  # payload of one queue held in memory outside its line
 RETRY_MS = 1000
 NOTE_OVERHEAD_BYTES = 2 * PAST_BYTES_MAX  # the past of a copy, as records
-Pinned = list[Log | ReaderLog | StreamWriter]
 Times = tuple[int, int]  # added_ms, expires_ms
 
 

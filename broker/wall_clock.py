@@ -8,9 +8,10 @@ Across a reboot the wall clock is believed, unless it shows less than was seen b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.fs import Fs, is_missing
@@ -24,6 +25,8 @@ NOTE_MS = 600_000  # the file is at most this old: it shows that a reboot has se
 APART_MS = 60_000  # beyond it operators are told
 FILE_BYTES_MAX = 1 << 20
 MOMENT_MS_MAX = 2**53  # 285,000 years
+WALLS = frozenset(("added_at_ms", "expires_at_ms", "put_at_ms", "left_at_ms"))  # what items carry
+View = TypeVar("View", bound=Struct)
 
 
 class ClockReading(Struct, frozen=True):
@@ -245,3 +248,14 @@ def _after_step(eras: Sequence[Era], before_ms: int, step_ms: int) -> list[Era]:
     last = eras[-1]
     ended = msgspec.structs.replace(last, until_ms=max(before_ms, last.since_ms))
     return [*eras[:-1], ended, Era(next_mark(last.mark), last.ahead_ms + step_ms, before_ms + step_ms)]
+
+
+def by_the_wall(view: View, ahead_ms: int) -> View:
+    """Return the view with moments of server time converted to the wall clock, which is `ahead_ms` ahead. Moments that
+    items carry are the wall clock's already: see WALLS.
+    """
+    if not ahead_ms:
+        return view
+    moments = {name: getattr(view, name) for name in view.__struct_fields__ if name.endswith("at_ms")}
+    changes = {name: moment + ahead_ms for name, moment in moments.items() if moment and name not in WALLS}
+    return structs.replace(view, **changes)

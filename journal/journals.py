@@ -9,6 +9,9 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.interfaces import Journal
 
+Pinned = list[Log | ReaderLog | StreamWriter]
+"""Files of a queue that are kept as they are: neither rewritten nor deleted."""
+
 
 def removal_log(journal: Journal) -> Log | ReaderLog | None:
     """Return the file that says which items are gone; None for a queue in memory alone."""

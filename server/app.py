@@ -15,7 +15,7 @@ from staniel.broker.broker import Broker
 from staniel.broker.config.addresses import format_address
 from staniel.broker.config.load import Config, ConfigError
 from staniel.broker.events import EventSink, Level
-from staniel.broker.recovery import RecoveryProgress, RecoverySummary, recover
+from staniel.broker.recovery import RecoveryProgress, RecoverySummary
 from staniel.broker.status import ServerStatus
 from staniel.broker.users import Logins, is_unguarded, network_refusal, open_addresses
 from staniel.broker.version import VERSION
@@ -168,7 +168,7 @@ async def open_service(
         display(progress)
         notice(progress)
 
-    summary = recover(broker, clock.now_ms(), show)
+    summary = broker.recover(clock.now_ms(), show)
     gc_policy.enable()
     broker.watch.begin_rounds(clock.now_ms())
     if config.all_addresses("admin"):  # a page may be opened; without one a history begins when it is asked for

@@ -16,9 +16,8 @@ from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, parse
 from staniel.broker.events import Level
+from staniel.broker.operations.audit import Requester
 from staniel.broker.operations.resumption import begin_undo
-from staniel.broker.operations.running import Requester
-from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec, SessionState
 from staniel.broker.status import ServerStatus
 from staniel.broker.wall_clock import ClockReading
@@ -83,7 +82,7 @@ class World:
         disk.vouched = lambda: ()
         if read_clocks is not None:
             self.broker.wall.read_notes(read_clocks, now_ms)
-        self.summary = recover(self.broker, now_ms)
+        self.summary = self.broker.recover(now_ms)
         disk.vouched = partial(vouched_for, self.broker.group.redo)
         if ready is not None:
             ready(self.broker)
@@ -312,7 +311,7 @@ def _undo_all(world: World) -> None:
         operation.cancel()  # judge what the crash has left, not what recovery goes on to do
     end_operations(world)
     for record in [each for each in broker.undos.by_id.values() if each.content.began.is_kept]:
-        begin_undo(broker, by, record, world.now_ms)
+        begin_undo(broker.operations, by, record, world.now_ms)
         end_operations(world)
 
 

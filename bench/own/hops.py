@@ -31,7 +31,6 @@ from staniel.bench.own.layers import Crowd as Clients
 from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
-from staniel.broker.recovery import recover
 from staniel.protocol.memcache.requests import Dialect
 
 PACKAGE = protocols.__file__[: -len("broker/protocols.py")]
@@ -147,7 +146,7 @@ def recovery(folder: str) -> Hops:
 def recovered(folder: str) -> Hops:
     broker = Broker(parse(b'[server]\nspool = "spool"\n', folder), UnsyncedFs())
     with Hops() as hops:
-        assert recover(broker, NOW_MS).items == ITEMS
+        assert broker.recover(NOW_MS).items == ITEMS
     broker.shutdown(NOW_MS)
     return hops
 

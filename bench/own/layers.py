@@ -13,7 +13,6 @@ from typing import Protocol
 from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
-from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec, Session
 from staniel.journal.disk.fs import File, Region
 from staniel.journal.disk.os_fs import OsFile, OsFs, OsRegion
@@ -168,7 +167,7 @@ def served_broker(folder: str, sync: str, more: str = "") -> Broker:
     """Return a broker; `more` has lines of the configuration file."""
     config = parse(f'server.spool = "spool"\n{more}\n'.encode(), folder).overridden(sync=sync)
     broker = Broker(config, UnsyncedFs())
-    recover(broker, NOW_MS)
+    broker.recover(NOW_MS)
     return broker
 
 

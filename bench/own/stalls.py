@@ -11,7 +11,6 @@ from functools import partial
 from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import defaults
-from staniel.broker.recovery import recover
 from staniel.broker.session import Session
 from staniel.journal.disk.os_fs import OsFs
 from staniel.protocol.limits import Limits
@@ -31,7 +30,7 @@ class Inside:
         self.limits = Limits(config.server.max_line_bytes, config.item_bytes_max)
         self.broker = Broker(config, OsFs())
         self.now_ms = 1_000_000_000_000
-        recover(self.broker, self.now_ms)
+        self.broker.recover(self.now_ms)
 
     def fill(self, count: int) -> None:
         """Fill queue q with items that live for LIFETIME_MS."""

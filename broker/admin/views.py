@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from staniel.broker.counters import ServerCounters
 from staniel.broker.leases import Leases
 from staniel.broker.status import StatusControl
 from staniel.broker.version import VERSION
+from staniel.broker.wall_clock import by_the_wall
 from staniel.compiled import BUILD
 from staniel.queues.calendar import Calendar
 from staniel.queues.item import Delivery
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from staniel.queues.jobs.jobs import Jobs
 
 HOLDS_MAX = 20  # queues of one client
-WALLS = frozenset(("added_at_ms", "expires_at_ms", "put_at_ms", "left_at_ms"))
-View = TypeVar("View", bound=Struct)
 
 
 class OpenReadView(Struct, frozen=True):
@@ -112,17 +111,6 @@ class JobsView(Struct, frozen=True):
     leased: int
     finished: int
     waiters: int
-
-
-def by_the_wall(view: View, ahead_ms: int) -> View:
-    """Return the view with moments of server time converted to the wall clock, which is `ahead_ms` ahead. Moments that
-    items carry are the wall clock's already: see WALLS.
-    """
-    if not ahead_ms:
-        return view
-    moments = {name: getattr(view, name) for name in view.__struct_fields__ if name.endswith("at_ms")}
-    changes = {name: moment + ahead_ms for name, moment in moments.items() if moment and name not in WALLS}
-    return structs.replace(view, **changes)
 
 
 def open_reads(

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from staniel.broker import access, stats
+from staniel.broker.commands import changes
 from staniel.broker.commands.batches import BatchCommand, ChunkedReply, ExpireBatch, PieceCommand
 from staniel.broker.config.load import ReloadError
-from staniel.broker.operations import changes
 from staniel.broker.operations.move import RunningMove, move_error
-from staniel.broker.operations.running import Requester
 from staniel.broker.session import Session
 from staniel.broker.status import ServerStatus, by_name
 from staniel.protocol.memcache import requests as memcache
@@ -197,7 +196,7 @@ def reload_for(session: Session, now_ms: int, answer: Callable[[str], None]) -> 
         answer(running.later)
         session.yield_turn()  # a file was read and checked
     else:
-        running.wait(session, answer)
+        running.on_end = session.suspend_until_told(lambda later, now_ms: answer(later))
 
 
 def shutdown(session: Session, request: memcache.Shutdown, now_ms: int) -> None:
@@ -220,7 +219,8 @@ def move(session: Session, request: memcache.Move, now_ms: int) -> None:
         session.out.append(session.replies.not_found)
         return
 
-    running = RunningMove(session.broker, Requester.of(session), source, request.target, request.count, now_ms)
+    operations, by = session.broker.operations, session.broker.audit.requester(session)
+    running = RunningMove(operations, by, source, request.target, request.count, now_ms)
 
     def answer(now_ms: int) -> None:
         for queue in (source, queues.find(request.target)):
@@ -231,4 +231,4 @@ def move(session: Session, request: memcache.Move, now_ms: int) -> None:
         else:
             session.out.append(session.replies.moved(running.done))
 
-    running.wait(session, answer)
+    changes.answer_at_end(session, running, answer)

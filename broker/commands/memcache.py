@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from staniel.broker import access
-from staniel.broker.commands import admin, by_id, gets, rules
+from staniel.broker.commands import admin, by_id, changes, gets, rules
 from staniel.broker.commands.batches import BatchCommand, PieceCommand
 from staniel.broker.commands.gets import get
 from staniel.broker.commands.guarded import guarded
@@ -15,7 +15,6 @@ from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.commands.puts import STORED, PutResult, store
 from staniel.broker.commands.rules import Commands, handlers_of
 from staniel.broker.events import Level
-from staniel.broker.operations import changes
 from staniel.broker.operations.audit import Result
 from staniel.broker.rights import Role
 from staniel.broker.session import FrequentCommands, Session
@@ -99,7 +98,7 @@ def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
         elif not request.noreply:
             session.out.append(session.replies.deleted if found else session.replies.not_found)
 
-    session.broker.deletions.delete(session, request.queue, now_ms, then)
+    changes.delete(session, request.queue, now_ms, then)
 
 
 def flush(session: Session, request: memcache.Flush, now_ms: int) -> None:

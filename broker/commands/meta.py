@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import structs
 
 from staniel.broker import access
-from staniel.broker.commands import gets, puts, rules
+from staniel.broker.commands import changes, gets, puts, rules
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands.puts import PutResult
 from staniel.broker.commands.rules import Commands, handlers_of
@@ -133,7 +133,7 @@ def delete(session: Session, request: memcache.MetaDelete, now_ms: int) -> None:
         elif not request.meta.quiet:
             session.out.append(session.replies.meta(DONE, request.meta))
 
-    session.broker.deletions.delete(session, request.queue, now_ms, then)
+    changes.delete(session, request.queue, now_ms, then)
 
 
 def noop(session: Session, request: memcache.MetaNoop, now_ms: int) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from functools import partial
 
 from staniel.broker import access
-from staniel.broker.commands import gets, puts, rules
+from staniel.broker.commands import changes, gets, puts, rules
 from staniel.broker.commands.admin import change_status
 from staniel.broker.commands.guarded import guarded
 from staniel.broker.commands.memcache import invalid, more, quit_session
 from staniel.broker.commands.monitor import MonitorCommand, confirm
 from staniel.broker.commands.rules import Commands, handlers_of
-from staniel.broker.operations import changes
 from staniel.broker.session import Session
 from staniel.broker.status import by_name
 from staniel.broker.version import WIRE_VERSION
@@ -190,7 +189,7 @@ def delete(session: Session, request: memcache.Delete, now_ms: int) -> None:
     def then(found: bool, why: str) -> None:
         session.out.append(replies.error(why) if why else replies.done)
 
-    broker.deletions.delete(session, request.queue, now_ms, then)
+    changes.delete(session, request.queue, now_ms, then)
 
 
 def status(session: Session, request: memcache.Status, now_ms: int) -> None:

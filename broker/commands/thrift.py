@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from staniel.broker import access
-from staniel.broker.commands import gets, puts, rules
+from staniel.broker.commands import changes, gets, puts, rules
 from staniel.broker.commands.admin import change_status
 from staniel.broker.commands.guarded import guarded
 from staniel.broker.commands.memcache import flush_each, invalid, more
 from staniel.broker.commands.rules import Commands, handlers_of
 from staniel.broker.leases import Lease
-from staniel.broker.operations import changes
 from staniel.broker.session import ITEMS_AT_ONCE, OUT_BYTES_PER_TURN, Session
 from staniel.broker.status import ServerStatus
 from staniel.broker.version import WIRE_VERSION
@@ -115,7 +114,9 @@ class ItemCollector:
         number = 0
         if self.call.auto_abort_ms:
             until_ms = now_ms + self.call.auto_abort_ms
-            number = self.session.broker.leases.grant(self.session, self.queue, taken, until_ms)
+            number = self.session.broker.leases.grant(
+                self.session.number, self.session.address, self.queue, taken, until_ms
+            )
         elif self._keeps:
             gets.hold(self.session, self.queue, taken)
         else:
@@ -327,7 +328,7 @@ def delete(session: Session, call: thrift.ThriftDelete, now_ms: int) -> None:
     def then(found: bool, why: str) -> None:
         session.out.append(replies.failure(call, why) if why else replies.done(call))
 
-    session.broker.deletions.delete(session, call.queue, now_ms, then)
+    changes.delete(session, call.queue, now_ms, then)
 
 
 def current_status(session: Session, call: thrift.ThriftCurrentStatus, now_ms: int) -> None:

@@ -1,9 +1,11 @@
-"""Report items that cannot be read any more, and quarantine copies of their bytes."""
+"""Report damage of journals, and files that are left over; quarantine copies of bytes that cannot be read."""
 
 from __future__ import annotations
 
 from staniel.broker.events import EventSink, Level
 from staniel.journal.disk.quarantine import quarantine
+from staniel.journal.disk.refusals import described, remedy_in_service
+from staniel.journal.errors import Damage
 from staniel.journal.kestrel.files import damaged_folder
 from staniel.journal.kestrel.read_behind import UnreadableItems
 from staniel.journal.kestrel.segments import Segments
@@ -25,3 +27,28 @@ def report_and_quarantine(report: EventSink, queue: str, segments: Segments, unr
             saved_as = f"not saved: {error.strerror}"
         report_unreadable(report, queue, lost, saved_as)
     unreadable.clear()
+
+
+def report_damages(report: EventSink, name: str, damages: list[Damage]) -> None:
+    """Report damages of a queue's journal. A torn end of the file that was written to is left by a killed server, and
+    only a warning.
+    """
+    for damage in damages:
+        report(
+            Level.WARNING if damage.is_torn else Level.ERROR,
+            "journal.torn" if damage.is_torn else "journal.damaged",
+            queue=name,
+            file=damage.file,
+            at=damage.at,
+            unread_bytes=damage.lost_bytes,
+            why=damage.why,
+            saved_as=damage.saved_as,
+        )
+
+
+def report_left(report: EventSink, name: str, refused: list[OSError]) -> None:
+    """Report temporary files and empty packs that the system refuses to remove."""
+    for error in refused:
+        todo = remedy_in_service(error, "see to it that it can be removed")
+        hint = f"the file is left over, and nothing depends on it; {todo}; each start tries to remove it"
+        report(Level.WARNING, "journal.unremoved", queue=name, why=described(error), hint=hint)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -27,8 +27,6 @@ from staniel.journal.new_file import NewFile
 from staniel.queues.calendar import EVEN, Calendar
 
 if TYPE_CHECKING:
-    from staniel.broker.operations.running import Operation
-    from staniel.broker.session import Session
     from staniel.journal.disk.fs import File
     from staniel.journal.group_commit import GroupCommit
 
@@ -44,6 +42,31 @@ NAME_MAX = 255  # characters of a queue's name: a request can name a queue that 
 SYNC_MS = 1000
 UNIX_CLIENT = re.compile(r"unix:pid=(\d+),uid=(\d+)")
 NO_FILE = 0
+
+
+class Asker(Protocol):
+    """The client that asks for an operation: a session, or the operation that it has begun, which outlives it."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def protocol(self) -> str: ...
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def client_id(self) -> str: ...
+
+
+class Requester(Struct, frozen=True):
+    """The part of an asker that outlives its session."""
+
+    address: str
+    protocol: str
+    user: str = ""
+    client_id: str = ""
 
 
 class Result(Enum):
@@ -97,20 +120,20 @@ class Audit:
         self._file: File | None = None
         self._is_torn = False  # the file may end in half a line
         self._last_id = 0
-        self._askers: dict[
-            Session | Operation, str
-        ] = {}  # users of the admin listener: a token is one request's, not a session's
+        # Users of the admin listener: a token is one request's, not a session's.
+        self._users: dict[Asker, str] = {}
 
-    def asks(self, session: Session, user: str) -> None:
+    def asks(self, asker: Asker, user: str) -> None:
         """Note the user of the request that is served next."""
         if user:
-            self._askers[session] = user
+            self._users[asker] = user
         else:
-            self._askers.pop(session, None)
+            self._users.pop(asker, None)
 
-    def user_of(self, session: Session) -> str:
-        """Return the user that sent the request that is being served."""
-        return self._askers.get(session, session.user)
+    def requester(self, asker: Asker) -> Requester:
+        """Return who sent the request that is being served."""
+        user = self._users.get(asker, asker.user)
+        return Requester(asker.address, asker.protocol, user, asker.client_id)
 
     def next_id(self) -> int:
         """Return the number of a new operation. Numbers rise across restarts."""
@@ -140,7 +163,7 @@ class Audit:
 
     def record_operation(
         self,
-        session: Session | Operation,
+        asker: Asker,
         operation: str,
         now_ms: int,
         *,
@@ -155,13 +178,13 @@ class Audit:
         """Note an operation of a client; return its number, `number` if it has one already. `is_forbidden`: it was
         refused because the client's rights do not allow it.
         """
-        kind = ("forbidden" if is_forbidden else operation, session.protocol, result)
-        limit = self._limits[session.protocol == OPERATORS and not is_forbidden]
+        kind = ("forbidden" if is_forbidden else operation, asker.protocol, result)
+        limit = self._limits[asker.protocol == OPERATORS and not is_forbidden]
         number = number or self.next_id()
         if limit.admits(kind, now_ms):
             left_out = limit.count(kind)
-            address, protocol = session.address, session.protocol
-            user = self._askers.get(session, session.user)
+            address, protocol = asker.address, asker.protocol
+            user = self._users.get(asker, asker.user)
             self._add(number, now_ms, operation, queue, target, items, result, why, address, protocol, left_out, user)
         return number
 

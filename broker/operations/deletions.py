@@ -12,22 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from staniel.broker.events import Level
-from staniel.broker.operations.audit import Result
-from staniel.broker.session import SUSPENDED, Session
-from staniel.broker.share import Share
+from staniel.broker.events import Level, RateLimitedSink
+from staniel.broker.maintenance.scheduler import MaintenanceScheduler
+from staniel.broker.operations.audit import Asker, Audit, Result
+from staniel.broker.operations.pauses import Pauses
+from staniel.broker.share import Share, StepClock
+from staniel.broker.streams import StreamQueues
+from staniel.broker.transfers import Transfers
 from staniel.journal.disk.refusals import described, remedy_in_service
+from staniel.journal.kestrel.log import Log
+from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
     from staniel.journal.disk.removal import FileRemoval, Unremoved
-
-Then = Callable[[bool, str], None]
-"""The type of a callback that replies to the client. It gets whether the queue existed, and why it is still there: ""
-if it is not.
-"""
-
 
 REMOVAL_NS = 5_000_000  # each second, for files that could not be removed before
 
@@ -42,11 +40,13 @@ class Undeleted(Exception):
 
 class Postponed(NamedTuple):
     """A client that waits for a deletion, which must not remove more than `items_max` items; None: as many as there
-    are.
+    are. `tell` gets the batch that the reply waits for, whether the queue existed, and why it is still there: "" if it
+    is not.
     """
 
-    session: Session
+    asker: Asker
     items_max: int | None
+    tell: Callable[[int, bool, str], None]
 
 
 class Deletions:
@@ -54,64 +54,68 @@ class Deletions:
     deletion is carried out even if its client has disconnected meanwhile.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        transfers: Transfers,
+        maintenance: MaintenanceScheduler,
+        streams: StreamQueues,
+        pauses: Pauses,
+        audit: Audit,
+        report: RateLimitedSink,
+        clock: StepClock,
+    ) -> None:
+        self._transfers = transfers
+        self._spool, self._group, self._queues = transfers.spool, transfers.group, transfers.queues
+        self._maintenance, self._streams, self._pauses = maintenance, streams, pauses
+        self._audit, self._report, self._clock = audit, report, clock
         self.postponed: dict[Queue, list[Postponed]] = {}
         self.unremoved: dict[str, FileRemoval] = {}
         """Files of deleted queues that are left, by the queue's name."""
 
-    def delete(self, session: Session, name: str, now_ms: int, then: Then, items_max: int | None = None) -> None:
-        """Delete a queue for `session`, and call `then`: at once, or when a later turn lets the session go on. A queue
-        that has more than `items_max` items then stays. Raises JournalFailure.
+    def delete(self, queue: Queue, now_ms: int) -> int:
+        """Delete a queue that need not stay (see `must_wait`), and its files. Returns the batch that the reply waits
+        for. Raises Undeleted: the system refuses to remove a file, and nothing has changed; JournalFailure.
         """
-        broker = self._broker
-        queue = broker.queues.find(name)
-        if queue is None:
-            session.batch = max(session.batch, broker.queues.erased.get(name, 0))  # the deletion may not be durable yet
-            then(broker.queues.waiters_by_name.dismiss(name), "")  # readers may wait for it
-            return
-        self.search(queue, now_ms)
-        if why := too_many(queue, items_max):
-            self._audit_refusal(session, queue, why, now_ms)
-            then(True, why)
-            return
-        if self.must_wait(queue):
-            self._audit_deletion(session, name, queue.line.present, now_ms)
-            self.postponed.setdefault(queue, []).append(Postponed(session, items_max))
-            broker.group.after_sync = self.carry_out
-            broker.transfers.hold(queue)
-            session.suspend(lambda told, now_ms: then(*told))
-            return
-        items = queue.line.present
-        session.yield_turn()  # files are removed
-        try:
-            batch = broker.delete(queue, now_ms)
-        except Undeleted as refused:
-            self._audit_refusal(session, queue, refused.why, now_ms)
-            then(True, refused.why)
-        else:
-            self._audit_deletion(session, name, items, now_ms)
-            session.batch = max(session.batch, batch)
-            then(True, "")
+        queues, batch, left = self._queues, 0, None
+        self._maintenance.forget(queue)
+        if isinstance(queue.journal, Log | ReaderLog):
+            try:
+                batch, left = self._spool.erase(queue.journal, now_ms)
+            except OSError as error:
+                self._maintenance.adopt(queue)
+                raise self._refused(queue.name, error, now_ms) from error
+        queues.remove(queue)
+        self._pauses.forget(queue.name)
+        self._transfers.recovery.deleted(queue)
+        if left is not None:
+            self._leave(queue.name, left, now_ms)
+        queues.erased = {name: until for name, until in queues.erased.items() if until > self._group.durable}
+        queues.erased[queue.name] = batch
+        # The close of a read that was open rests on it: if a power cut takes the deletion back, the item comes again.
+        queue.journal.batch = max(queue.journal.batch, batch)  # type: ignore[misc]
+        return batch
 
-    def _audit_deletion(self, session: Session, name: str, items: int, now_ms: int) -> None:
-        session.log_event("queue.deleted", now_ms, queue=name, items=items)
-        self._broker.audit.record_operation(session, "delete", now_ms, queue=name, items=items)
+    def postpone(self, queue: Queue, waiting: Postponed) -> None:
+        """Delete `queue` for a client when it need not wait any more (see `must_wait`)."""
+        self.postponed.setdefault(queue, []).append(waiting)
+        self._group.after_sync = self.carry_out
+        self._transfers.hold(queue)
 
-    def _audit_refusal(self, session: Session, queue: Queue, why: str, now_ms: int) -> None:
-        self._broker.audit.record_operation(
-            session, "delete", now_ms, queue=queue.name, items=queue.line.present, result=Result.REFUSED, why=why
+    def audit_refusal(self, asker: Asker, queue: Queue, why: str, now_ms: int) -> None:
+        """Note in the audit log that a deletion is refused."""
+        self._audit.record_operation(
+            asker, "delete", now_ms, queue=queue.name, items=queue.line.present, result=Result.REFUSED, why=why
         )
 
     def must_wait(self, queue: Queue) -> bool:
         """Tell whether `queue` and its files must stay for now."""
-        return self._broker.maintenance.is_at_work(queue) or self._broker.transfers.has_under_way(queue)
+        return self._maintenance.is_at_work(queue) or self._transfers.has_under_way(queue)
 
     def search(self, queue: Queue, now_ms: int) -> None:
         """Search the files of `queue` for copies once more, before it is deleted, if a start could not: an item whose
         copy has come, and may be done by now, must not go back to the queue that it left. Call it before `must_wait`.
         """
-        recovery = self._broker.transfers.recovery
+        recovery = self._transfers.recovery
         if recovery.pinned(queue):
             recovery.retry(now_ms)
 
@@ -121,7 +125,6 @@ class Deletions:
 
     def carry_out(self, now_ms: int) -> None:
         """Carry out the deletions that need not wait any more. Raises JournalFailure."""
-        broker = self._broker
         due = [queue for queue in self.postponed if not self.must_wait(queue)]
         if not due:
             return
@@ -129,40 +132,37 @@ class Deletions:
             asked = self.postponed.pop(queue)
             refusals = [too_many(queue, each.items_max) for each in asked]
             # "" is the least: one client whose limit is kept is enough for the queue to go.
-            sessions, batch, why = [each.session for each in asked], 0, min(refusals, default="")
+            batch, why = 0, min(refusals, default="")
             try:
                 if not why:
-                    batch = broker.delete(queue, now_ms)
+                    batch = self.delete(queue, now_ms)
             except Undeleted as refused:
                 why = refused.why
             if why:
-                self._audit_refusal(sessions[0], queue, why, now_ms)
-            for number, session in enumerate(sessions):
-                session.batch = max(session.batch, batch)
-                if session.state is SUSPENDED:
-                    session.deliver((number == 0 or bool(why), why))  # the other clients find no queue
+                self.audit_refusal(asked[0].asker, queue, why, now_ms)
+            for number, each in enumerate(asked):
+                each.tell(batch, number == 0 or bool(why), why)  # the other clients find no queue
         if not self.postponed:
-            broker.group.after_sync = None
-        broker.transfers.resume(due, now_ms)
+            self._group.after_sync = None
+        self._transfers.resume(due, now_ms)
 
-    def refused(self, name: str, error: OSError, now_ms: int) -> Undeleted:
+    def _refused(self, name: str, error: OSError, now_ms: int) -> Undeleted:
         """Log that the system refuses to remove the first file of queue `name`, which stays in service. Returns the
         error for the client.
         """
         why = described(error)
         hint = f"nothing has changed; {_remedy(error)}, then delete it again"
-        self._broker.rate_limited(Level.WARNING, "queue.undeleted", now_ms, queue=name, why=why, hint=hint)
+        self._report(Level.WARNING, "queue.undeleted", now_ms, queue=name, why=why, hint=hint)
         return Undeleted(f"queue {name} is not deleted: {why}")
 
-    def leave(self, name: str, left: Unremoved, now_ms: int) -> None:
+    def _leave(self, name: str, left: Unremoved, now_ms: int) -> None:
         """Note that queue `name` is deleted, and `left` of its files could not be removed."""
         self.unremoved[name] = left.removal
         self._block(name, left.error, now_ms)
 
     def retry_removals(self, now_ms: int) -> None:
         """Try again to remove files of deleted queues, as many as a turn has time for. Raises JournalFailure."""
-        broker = self._broker
-        share = Share(broker.step_clock, REMOVAL_NS)
+        share = Share(self._clock, REMOVAL_NS)
         for name in list(self.unremoved):
             removal = self.unremoved.pop(name)
             try:
@@ -171,16 +171,16 @@ class Deletions:
                 self.unremoved[name] = removal  # behind those that wait for their turn
                 self._block(name, error, now_ms)
             else:
-                broker.streams.unblock_deleted(name, self.unremoved)
-                broker.queues.erased[name] = broker.group.change_folder(0, now_ms)
+                self._streams.unblock_deleted(name, self.unremoved)
+                self._queues.erased[name] = self._group.change_folder(0, now_ms)
             if share.is_spent:
                 return
 
     def _block(self, name: str, error: OSError, now_ms: int) -> None:
         why = described(error)
-        self._broker.streams.block_deleted(name, f"its files cannot be removed: {why}")
+        self._streams.block_deleted(name, f"its files cannot be removed: {why}")
         hint = f"its items are gone; {_remedy(error)}; it is tried again each second"
-        self._broker.rate_limited(Level.WARNING, "queue.unremoved", now_ms, queue=name, why=why, hint=hint)
+        self._report(Level.WARNING, "queue.unremoved", now_ms, queue=name, why=why, hint=hint)
 
 
 def too_many(queue: Queue, items_max: int | None) -> str:

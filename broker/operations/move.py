@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from staniel.broker import access
-from staniel.broker.operations.running import CANCELLED, CUT_OFF, Requester
+from staniel.broker.operations.audit import Requester
+from staniel.broker.operations.running import CANCELLED, CUT_OFF, Operations
 from staniel.broker.operations.transfer import (
     BYTES_PER_SLICE,
     ITEMS_PER_SLICE,
@@ -23,8 +24,7 @@ from staniel.broker.operations.transfer import (
     TransferOperation,
 )
 from staniel.broker.selection.chosen import PASSED_PER_TURN, RETURNED_PER_TURN, Chosen, Head
-from staniel.broker.transfers import Pinned
-from staniel.journal.journals import append_log, removal_log
+from staniel.journal.journals import Pinned, append_log, removal_log
 from staniel.journal.operation_file import OperationFile
 from staniel.journal.undo_file import FileNumber, Kept, Moving, MovingItem, Over, Settled, digest_of
 from staniel.journal.undo_file import Head as FrameHead
@@ -37,7 +37,6 @@ from staniel.queues.registry import Queues, Refused, TryNextTurn
 from staniel.queues.stream.line import StreamLine
 
 if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
     from staniel.broker.operations.undo import UndoRecord
 
 HELD_BACK_MAX = 20
@@ -60,7 +59,7 @@ class RunningMove(TransferOperation):
 
     def __init__(
         self,
-        broker: Broker,
+        operations: Operations,
         by: Requester,
         source: Queue,
         target: str,
@@ -84,33 +83,33 @@ class RunningMove(TransferOperation):
         self.takes_paused = undoably  # a pause is for clients, and for memcache's `move` (docs/protocol.md)
         there = source.line.present if chosen is None else chosen.count
         self.left = there if count is None else min(count, there)
-        number = broker.audit.next_id() if record is None else record.id
-        super().__init__(broker, by, name, source, target, self.left, now_ms, number)
+        number = operations.tools.audit.next_id() if record is None else record.id
+        super().__init__(operations, by, name, source, target, self.left, now_ms, number)
         self.sets_aside_of = source if chosen is not None else None
         self._bound = Bound(source)
-        self._is_kept = undoably and broker.undos.is_on
+        self._is_kept = undoably and self.tools.undos.is_on
         if record is not None:
-            self._file = OperationFile(broker.group, broker.undos.folder, record.path)
+            self._file = OperationFile(self.tools.group, self.tools.undos.folder, record.path)
             self.record, record.holder = record, self
             self.done = record.content.counts()[0]
             self.total = self.done + self.left
         elif self.left:
             self._open_file(now_ms)
         self.begin(now_ms, terms=chosen.terms if chosen is not None else "")
-        broker.timers.soon(self)
+        self.tools.timers.soon(self)
         if record is not None and record.content.began.is_chosen:
             self.stop_sending(CUT_OFF, now_ms)
 
     def _open_file(self, now_ms: int) -> None:
         """Open the file of the move. If it has no room, each item is sent by itself, and the move cannot be undone."""
-        undos = self.broker.undos
+        undos = self.tools.undos
         if not undos.can_note(self.left, self.target):
             return
         try:
             record = undos.make_for_move(
                 self, self.source, self.target, now_ms, is_kept=self._is_kept, is_chosen=self._chosen is not None
             )
-            self._file = OperationFile(self.broker.group, undos.folder, record.path)
+            self._file = OperationFile(self.tools.group, undos.folder, record.path)
         except OSError:
             return
         self.record = record
@@ -124,16 +123,16 @@ class RunningMove(TransferOperation):
         if chosen is None:
             return super().on_timer(now_ms)
         chosen.begin_turn()
-        if chosen.aside and not self._under_way and self.broker.transfers.is_held_back(self.source):
+        if chosen.aside and not self._under_way and self.tools.transfers.is_held_back(self.source):
             # A rewrite or deletion of this queue needs all of its items. Return them, and start over afterwards.
             if self._give_back(now_ms):
                 self._begin_again(now_ms)
-            self.broker.timers.soon(self)
+            self.tools.timers.soon(self)
             return RETURNED_PER_TURN * WORK_PER_ITEM
         work = super().on_timer(now_ms)
         if chosen.aside and not self._pinned:
             # A deletion must also remove the items set aside. Pin the queue: a deletion then waits until they are back.
-            self._pinned = self.broker.transfers.pin(self.source)
+            self._pinned = self.tools.transfers.pin(self.source)
         return work
 
     def _begin_again(self, now_ms: int) -> None:
@@ -141,16 +140,16 @@ class RunningMove(TransferOperation):
         if self._times_held_back > HELD_BACK_MAX:  # passing items makes the journal grow, which may rewrite it again
             self.stop_sending(f"the journal of {self.source.name} was rewritten {HELD_BACK_MAX} times", now_ms)
         if (log := removal_log(self.source.journal)) is not None:
-            self.broker.group.ask_for_sync(log)  # waiting transfers are retried after a sync
+            self.tools.group.ask_for_sync(log)  # waiting transfers are retried after a sync
 
     def _give_back(self, now_ms: int) -> bool:
         """Give back some of the items set aside, or all of them if the server stops; return True if all are back."""
         chosen = self._chosen
-        is_stopping = self.broker.operations.is_stopping
+        is_stopping = self.operations.is_stopping
         if chosen is None or chosen.give_back(
             self.source, now_ms, len(chosen.aside) if is_stopping else RETURNED_PER_TURN
         ):
-            self.broker.transfers.unpin(self._pinned)
+            self.tools.transfers.unpin(self._pinned)
             self._pinned = []
             return True
         return False
@@ -222,14 +221,14 @@ class RunningMove(TransferOperation):
         source = self.source
         if source.state is QueueState.CLOSED:
             raise Refused(f"{source.name} is deleted", client=False)
-        if source.name in self.broker.queues.aliases:
+        if source.name in self.tools.queues.aliases:
             raise Refused(f"{source.name} is an alias now", client=False)
         if why := access.write_refusal(self, None) or access.read_refusal(self, source):
             raise Refused(why, client=False)
 
     def _check_target(self, name: str, now_ms: int) -> Queue:
         """Return the target, made if need be. Raises Refused and TryNextTurn."""
-        queues = self.broker.queues
+        queues = self.tools.queues
         if name in queues.aliases:
             raise Refused(f"{name} is an alias now", client=False)
         target = queues.make_for_client(name, now_ms)
@@ -251,7 +250,7 @@ class RunningMove(TransferOperation):
         """
         source = self.source
         is_plain = self._chosen is None and not target.is_bounded and isinstance(source.line, PlainLine)
-        if not is_plain or not self.broker.group.admits(2 * BYTES_PER_SLICE + ITEMS_PER_SLICE * OVERHEAD_BYTES):
+        if not is_plain or not self.tools.group.admits(2 * BYTES_PER_SLICE + ITEMS_PER_SLICE * OVERHEAD_BYTES):
             return []
         item_bytes_max = min(target.config.max_item_bytes, BYTES_PER_SLICE)
         count_max, end_seq = min(self.left, ITEMS_PER_SLICE), self._bound.end_seq
@@ -261,7 +260,7 @@ class RunningMove(TransferOperation):
 
     def _set_aside_singly(self, now_ms: int) -> dict[Queue, list[Delivery]]:
         """Set the next items aside one by one, for each may have a target of its own, or find no room."""
-        source, group = self.source, self.broker.group
+        source, group = self.source, self.tools.group
         slices: dict[Queue, list[Delivery]] = {}
         count = size = 0
         items_max = min(self.left, ITEMS_PER_SLICE)
@@ -321,7 +320,7 @@ class RunningMove(TransferOperation):
             return
         # A client may put an equal item into the target before the copies are durable. Recovery tells it from a copy
         # by this time.
-        calendar = self.broker.calendar
+        calendar = self.tools.calendar
         added_ms = calendar.wall_ms(now_ms) - 1
         copies = [
             new_item(item.data, added_ms, 0, item.flags)
@@ -342,17 +341,17 @@ class RunningMove(TransferOperation):
 
     def _send_singly(self, taken: list[Delivery], target: Queue, now_ms: int) -> None:
         """Send each item by an intent of its own."""
-        transfers, log = self.broker.transfers, removal_log(self.source.journal)
+        transfers, log = self.tools.transfers, removal_log(self.source.journal)
         for each in taken:
             transfers.accept(self.source, each, Reason.MOVED, now_ms, target.name)
         self.advance(self.done + len(taken), now_ms)
         if log is not None and transfers.admits(self.source, 0) is not Admission.NOW:
             self._is_waiting = True
-            self.broker.group.after(log, self._resume)
+            self.tools.group.after(log, self._resume)
 
     def _resume(self, now_ms: int) -> None:
         self._is_waiting = False
-        self.broker.timers.soon(self)
+        self.tools.timers.soon(self)
 
     def note_kept(self, found: SliceUnderWay) -> None:
         self.write(Kept(found.number, list(range(found.sent, len(found.taken)))))
@@ -368,7 +367,7 @@ class RunningMove(TransferOperation):
         if self._give_back(now_ms):
             super()._close(now_ms)
         else:
-            self.broker.timers.soon(self)
+            self.tools.timers.soon(self)
 
     def stop(self, now_ms: int) -> bool:
         is_at_rest = super().stop(now_ms)
@@ -380,7 +379,7 @@ class RunningMove(TransferOperation):
         return [Over()]
 
     def close(self, now_ms: int) -> None:
-        undos, record = self.broker.undos, self.record
+        undos, record = self.tools.undos, self.record
         if record is not None:
             record.holder = None
             if not self._is_kept or not record.content.counts()[0]:

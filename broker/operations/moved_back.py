@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from msgspec import Struct
 
 from staniel.broker import access
-from staniel.broker.operations.running import CANCELLED, Requester
+from staniel.broker.operations.audit import Requester
+from staniel.broker.operations.running import CANCELLED, Operations
 from staniel.broker.operations.transfer import (
     BYTES_PER_SLICE,
     ITEMS_PER_SLICE,
@@ -48,9 +48,6 @@ from staniel.journal.undo_file import (
 from staniel.queues.item import Delivery, Item, Numbered, is_payload_gone, item_with, new_item, past_bytes
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
-
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
 
 READ_AHEAD_ITEMS = 4 * ITEMS_PER_SLICE  # items searched for at the same time
 SLICES_PER_STEP = 16  # in the undo of a redrive, whose slices are small
@@ -124,14 +121,14 @@ class RunningReturn(TransferOperation):
     obeys_limits = False
     slices_per_step = 1
 
-    def __init__(self, broker: Broker, by: Requester, source: Queue, record: UndoRecord, now_ms: int) -> None:
+    def __init__(self, operations: Operations, by: Requester, source: Queue, record: UndoRecord, now_ms: int) -> None:
         """Begin the undo. `source`: the queue that the items were moved to, or one of those. Raises OSError before any
         change.
         """
         undoing = record.content.undoing
-        number = undoing.id if undoing is not None else broker.audit.next_id()
+        number = undoing.id if undoing is not None else operations.tools.audit.next_id()
         total = record.content.counts()[0]
-        super().__init__(broker, by, "undo", source, record.queue, total, now_ms, number)
+        super().__init__(operations, by, "undo", source, record.queue, total, now_ms, number)
         self._is_homeward = record.content.began.is_homeward
         if self._is_homeward:
             self.queue_name, self.target = record.queue, ""
@@ -143,14 +140,14 @@ class RunningReturn(TransferOperation):
         self._lookup = Lookup()  # the items to find in `source`
         self._left_out = ""  # why one of several queues is left out
         self._sent: dict[int, list[Wanted]] = {}  # by the id of a slice's list
-        self._file = OperationFile(broker.group, broker.undos.folder, record.path)
+        self._file = OperationFile(self.tools.group, self.tools.undos.folder, record.path)
         record.holder = self
         if record.content.is_cut_off:
             self.write(Over())  # otherwise the next startup would continue the move that is being undone
         if undoing is None:
-            self.write(UndoBegan(number, broker.calendar.wall_ms(now_ms), total, by.address, by.protocol, by.user))
+            self.write(UndoBegan(number, self.tools.calendar.wall_ms(now_ms), total, by.address, by.protocol, by.user))
         self.begin(now_ms, str(record.id))
-        broker.timers.soon(self)
+        self.tools.timers.soon(self)
 
     # the undo file
 
@@ -160,14 +157,14 @@ class RunningReturn(TransferOperation):
         numbers = self._unread[: SLICES_PER_READ_HOMEWARD if self._is_homeward else SLICES_PER_READ]
         begin = places[numbers[0]].at
         numbers = [each for each in numbers if each == numbers[0] or places[each].end <= begin + READ_BYTES]
-        fs = self.broker.spool.fs
+        fs = self.tools.fs
 
         def read(error: OSError | None, now_ms: int) -> None:
             self._is_reading = False
             for each in numbers:
                 if not self._is_all_begun:
                     self._learn(error or piece.data[places[each].at - begin : places[each].end - begin], now_ms)
-            self.broker.timers.soon(self)
+            self.tools.timers.soon(self)
 
         try:
             piece = ReadPiece(fs, self.record.path, begin, places[numbers[-1]].end - begin, 0, read)
@@ -175,7 +172,7 @@ class RunningReturn(TransferOperation):
             self.stop_sending(f"the undo file cannot be read: {error.strerror}", now_ms)
             return
         self._is_reading = True
-        self.broker.maintenance.tasks.submit(piece, urgent=True)
+        self.tools.tasks.submit(piece, urgent=True)
 
     def _learn(self, found: OSError | bytes, now_ms: int) -> None:
         moved = None if isinstance(found, OSError) else read_moved(found)
@@ -224,7 +221,7 @@ class RunningReturn(TransferOperation):
                 return passed
             self._leave_rest(there, is_all)
             return passed
-        back = self.broker.queues.make(self.next_target, now_ms)
+        back = self.tools.queues.make(self.next_target, now_ms)
         self._send(taken, back, now_ms)
         return passed + len(taken)
 
@@ -236,7 +233,7 @@ class RunningReturn(TransferOperation):
 
     def _misuse(self, name: str) -> str:
         """Return why the name is not that of a queue in service; "" if it is."""
-        queues = self.broker.queues
+        queues = self.tools.queues
         return f"{name} is an alias now" if name in queues.aliases else queues.why_blocked(name)
 
     def _next_source(self) -> Queue | None:
@@ -245,7 +242,7 @@ class RunningReturn(TransferOperation):
         """
         name = next(name for name, lookup in self._lookups.items() if lookup.count)
         self._lookup = self._lookups[name]
-        there, why = self.broker.queues.find(name), self._misuse(name)
+        there, why = self.tools.queues.find(name), self._misuse(name)
         if there is not None and not why:
             self.source = there
             if self._is_held_back():
@@ -267,7 +264,7 @@ class RunningReturn(TransferOperation):
         """Set items aside that are to be returned; return (those items, how many were passed, True if no others are
         there). Raises Refused.
         """
-        lookup, group, line = self._lookup, self.broker.group, there.line
+        lookup, group, line = self._lookup, self.tools.group, there.line
         found: list[tuple[Delivery, Wanted]] = []
         size = 0
         admitted_bytes = 2 * BYTES_PER_SLICE + ITEMS_PER_SLICE * OVERHEAD_BYTES
@@ -315,7 +312,7 @@ class RunningReturn(TransferOperation):
         searched). Raises Refused.
         """
         found = found_bytes = passed = passed_bytes = 0
-        group = self.broker.group
+        group = self.tools.group
         try:
             for item, is_wanted in self._lookup.among(there.line.walk()):
                 size = len(item.data) + OVERHEAD_BYTES
@@ -337,7 +334,7 @@ class RunningReturn(TransferOperation):
 
     def _send(self, found: list[tuple[Delivery, Wanted]], back: Queue, now_ms: int) -> None:
         taken = [each for each, _ in found]
-        transfers = self.broker.transfers
+        transfers = self.tools.transfers
         latest_ms = transfers.latest_ms(now_ms)
         copies: list[Item] = []
         for each, wanted in found:
@@ -409,7 +406,7 @@ class RunningReturn(TransferOperation):
             why = f"{hidden.total()} may wait behind more than {PASSED_MAX} others in {where}"
         why = why or self._left_out
         if not why and not self.open:
-            self.broker.undos.drop(record, "")
+            self.tools.undos.drop(record, "")
         self.log_event("queue.restored", now_ms, queue=record.queue, items=self.done, undo=record.id)
         self.end(why, now_ms, str(record.id))
 

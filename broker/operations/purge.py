@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING
 
 from staniel.broker import access
 from staniel.broker.events import Level
+from staniel.broker.operations.audit import Requester
 from staniel.broker.operations.deletions import Undeleted
-from staniel.broker.operations.running import CANCELLED, CUT_OFF, LOOK_AGAIN_MS, Operation, Requester
+from staniel.broker.operations.running import CANCELLED, CUT_OFF, LOOK_AGAIN_MS, Operation, Operations
 from staniel.broker.operations.transfer import Bound, ClientsBeside, noted_position
 from staniel.broker.selection.chosen import RETURNED_PER_TURN, Chosen, Head
 from staniel.journal.background import CallbackTask, ReadPiece
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.journal.disk.fs import take_back
 from staniel.journal.group_commit import Deferrable
-from staniel.journal.journals import append_log, removal_log
+from staniel.journal.journals import Pinned, append_log, removal_log
 from staniel.journal.kestrel.log import Log
 from staniel.journal.undo_file import (
     DELETE,
@@ -47,9 +48,7 @@ from staniel.queues.item import Delivery, Item, is_payload_gone
 from staniel.queues.queue import Queue, QueueState
 
 if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
     from staniel.broker.operations.undo import UndoRecord
-    from staniel.broker.transfers import Pinned
     from staniel.journal.disk.fs import File
 
 ITEMS_PER_SLICE = 192  # taken in a turn, and released in another one: less than a millisecond each
@@ -64,14 +63,14 @@ class FileOperation(Operation):
     record: UndoRecord
 
     def __init__(
-        self, broker: Broker, by: Requester, name: str, queue: Queue, total: int, now_ms: int, number: int
+        self, operations: Operations, by: Requester, name: str, queue: Queue, total: int, now_ms: int, number: int
     ) -> None:
-        super().__init__(broker, by, name, queue.name, "", total, now_ms, number)
+        super().__init__(operations, by, name, queue.name, "", total, now_ms, number)
         self.queue = queue
-        self.undos = broker.undos
+        self.undos = self.tools.undos
         self.task: CallbackTask | None = None
         self._file: File | None = None
-        self._pinned: Pinned = broker.transfers.pin(queue)
+        self._pinned: Pinned = self.tools.transfers.pin(queue)
         self._why = ""
         self._retry: Callable[[int], None] | None = None  # what waits for its next try, or for the next turn
         self._is_told = False  # that what has happened cannot be noted
@@ -82,7 +81,7 @@ class FileOperation(Operation):
 
     def append(self, data: bytes, then: Callable[[OSError | None, int], None]) -> None:
         """Write frames and sync them, then call `then`. Raises OSError if the file cannot be opened."""
-        fs, path = self.broker.spool.fs, self.record.path
+        fs, path = self.tools.fs, self.record.path
         is_new = not self.record.content.end
         if self._file is None:
             self._file = fs.append(path)
@@ -101,7 +100,7 @@ class FileOperation(Operation):
                 then(now_ms)
                 return
             if self._file is not None:
-                take_back(self.broker.spool.fs, self.record.path, self._file, content.end)
+                take_back(self.tools.fs, self.record.path, self._file, content.end)
             failed(f"the undo file cannot be written: {error.strerror}", now_ms)
 
         try:
@@ -111,7 +110,7 @@ class FileOperation(Operation):
 
     def submit(self, task: CallbackTask) -> None:
         self.task = task
-        self.broker.maintenance.tasks.submit(task, urgent=True)
+        self.tools.tasks.submit(task, urgent=True)
 
     def after_sync(self, then: Callable[[int], None], now_ms: int, *, of_items: bool) -> None:
         """Call `then` when the changes of the queue's journal are durable: new items, or removals."""
@@ -120,7 +119,7 @@ class FileOperation(Operation):
         if log is None:
             then(now_ms)  # a queue in memory alone
         else:
-            self.broker.group.after(log, then)
+            self.tools.group.after(log, then)
 
     def release(self) -> None:
         """Close the file, and let the journal be rewritten: the operation has no step under way any more."""
@@ -128,7 +127,7 @@ class FileOperation(Operation):
         if self._file is not None:
             self._file.close()
             self._file = None
-        self.broker.transfers.unpin(self._pinned)
+        self.tools.transfers.unpin(self._pinned)
         self._pinned = []
 
     def note_or_retry(
@@ -144,9 +143,9 @@ class FileOperation(Operation):
                 self._is_told = True
                 hint = "make room on its disk: it is tried each second, and its journal is not written anew until then"
                 fields = {"queue": self.queue.name, "undo": self.record.id}
-                self.broker.report(Level.WARNING, "undo.unnoted", file=self.record.path, why=why, hint=hint, **fields)
+                self.undos.report(Level.WARNING, "undo.unnoted", file=self.record.path, why=why, hint=hint, **fields)
             self.task = None
-            if self.broker.operations.is_stopping:
+            if self.operations.is_stopping:
                 self.is_at_rest = True  # and the journal stays pinned
                 return
             self.try_again(again, now_ms + NOTE_AGAIN_MS)
@@ -156,11 +155,11 @@ class FileOperation(Operation):
 
     def try_again(self, then: Callable[[int], None], at_ms: int) -> None:
         self._retry = then
-        self.broker.timers.set(DelayedCall(partial(self._tried_again, then)), at_ms)
+        self.tools.timers.set(DelayedCall(partial(self._tried_again, then)), at_ms)
 
     def next_turn(self, then: Callable[[int], None]) -> None:
         self._retry = then
-        self.broker.timers.soon(DelayedCall(partial(self._tried_again, then)))
+        self.tools.timers.soon(DelayedCall(partial(self._tried_again, then)))
 
     def _tried_again(self, then: Callable[[int], None], now_ms: int) -> None:
         if self._retry is then:  # else a stop has called it
@@ -172,7 +171,7 @@ class FileOperation(Operation):
             then, self._retry = self._retry, None
             then(now_ms)  # comes to rest
         if self.task is not None:
-            self.broker.maintenance.tasks.complete(self.task, now_ms)
+            self.tools.tasks.complete(self.task, now_ms)
         return self.is_at_rest
 
     is_at_rest = False  # the server stops, and nothing is under way
@@ -185,7 +184,7 @@ class RunningPurge(FileOperation):
 
     def __init__(
         self,
-        broker: Broker,
+        operations: Operations,
         by: Requester,
         queue: Queue,
         count: int,
@@ -197,11 +196,11 @@ class RunningPurge(FileOperation):
         """Begin a purge. `record`: of a purge that continues after a restart. `chosen`: the items to remove, else the
         first ones. Raises OSError before any change.
         """
-        number = broker.audit.next_id() if record is None else record.id
-        super().__init__(broker, by, name, queue, count, now_ms, number)
+        number = operations.tools.audit.next_id() if record is None else record.id
+        super().__init__(operations, by, name, queue, count, now_ms, number)
         self.left = count
         self._bound = Bound(queue)
-        self._clients = ClientsBeside(broker)
+        self._clients = ClientsBeside(self.tools.counters)
         own = removal_log(queue.journal)
         self._defers: dict[Deferrable, None] = {own: None} if isinstance(own, Log) else {}
         self._began = b""
@@ -242,7 +241,7 @@ class RunningPurge(FileOperation):
         """Begin the next slice, or the end."""
         queue = self.queue
         self.task = None
-        if self.broker.operations.is_stopping:
+        if self.operations.is_stopping:
             self._rest(now_ms)
             return
         if self.is_cancelled and self._is_wanted():
@@ -285,7 +284,7 @@ class RunningPurge(FileOperation):
         """Let no client wait for the sync of what is recorded within, if clients put and get: recovery finds out from
         any beginning of the journal which items of the file are still in the queue.
         """
-        group = self.broker.group
+        group = self.tools.group
         group.defers = self._defers if self._clients.are_there(now_ms) else {}
         try:
             yield
@@ -340,7 +339,7 @@ class RunningPurge(FileOperation):
         self.queue.time_out(now_ms)  # a waiting reader gets it
         self._why = f"the undo file cannot be written: {error.strerror}"
         if self._file is not None:
-            take_back(self.broker.spool.fs, self.record.path, self._file, self.record.content.end)
+            take_back(self.tools.fs, self.record.path, self._file, self.record.content.end)
         self._remove_rest(now_ms)
 
     def _rest(self, now_ms: int) -> None:
@@ -363,7 +362,7 @@ class RunningPurge(FileOperation):
         """Finish the removals: give back items that stay, and complete the file when all removals are durable."""
         self._gives_back = True
         if self._chosen is not None:
-            count = len(self._chosen.aside) if self.broker.operations.is_stopping else RETURNED_PER_TURN
+            count = len(self._chosen.aside) if self.operations.is_stopping else RETURNED_PER_TURN
             if not self._chosen.give_back(self.queue, now_ms, count):
                 self.next_turn(self._remove_rest)
                 return
@@ -375,7 +374,7 @@ class RunningPurge(FileOperation):
             self._close(now_ms)
 
     def _removed(self, now_ms: int) -> None:
-        if self.broker.operations.is_stopping:
+        if self.operations.is_stopping:
             self._rest(now_ms)
         else:
             self.note_or_retry(Over(), self._over, self._removed, now_ms)
@@ -392,12 +391,12 @@ class RunningPurge(FileOperation):
 
     def _delete(self, now_ms: int) -> None:
         """Delete the queue in the step that finds it empty: items that have come meanwhile go into the file first."""
-        broker, queue = self.broker, self.queue
+        deletions, queue = self.tools.deletions, self.queue
         if queue.state is QueueState.CLOSED:
             self._deleted(now_ms)  # by another client
             return
         if self._is_wanted():
-            self._pinned = self._pinned or broker.transfers.pin(queue)
+            self._pinned = self._pinned or self.tools.transfers.pin(queue)
             self._next(now_ms)
             return
         if why := access.trouble(queue):
@@ -405,16 +404,16 @@ class RunningPurge(FileOperation):
             self._deleted(now_ms)
             return
         self.release()
-        if broker.deletions.is_postponed(queue):  # another client's deletion waits for this one
+        if deletions.is_postponed(queue):  # another client's deletion waits for this one
             self._deleted(now_ms)
             return
-        broker.deletions.search(queue, now_ms)
-        if broker.deletions.must_wait(queue):
+        deletions.search(queue, now_ms)
+        if deletions.must_wait(queue):
             self.is_at_rest = True  # and holds nothing that another delete of this queue could wait for
-            broker.timers.set(DelayedCall(self._delete_again), now_ms + LOOK_AGAIN_MS)
+            self.tools.timers.set(DelayedCall(self._delete_again), now_ms + LOOK_AGAIN_MS)
             return
         try:
-            self.batch = broker.delete(queue, now_ms)
+            self.batch = deletions.delete(queue, now_ms)
         except Undeleted as refused:
             self._why = refused.why
             self._deleted(now_ms)
@@ -432,7 +431,7 @@ class RunningPurge(FileOperation):
     batch = 0  # that the reply to a delete waits for
 
     def _delete_again(self, now_ms: int) -> None:
-        if not self.broker.operations.is_stopping:
+        if not self.operations.is_stopping:
             self.is_at_rest = False
             self._delete(now_ms)
 
@@ -454,16 +453,16 @@ class RunningUndo(FileOperation):
     had. Items that have expired meanwhile are dropped as any expired item is.
     """
 
-    def __init__(self, broker: Broker, by: Requester, queue: Queue, record: UndoRecord, now_ms: int) -> None:
+    def __init__(self, operations: Operations, by: Requester, queue: Queue, record: UndoRecord, now_ms: int) -> None:
         undoing = record.content.undoing
-        number = undoing.id if undoing is not None else broker.audit.next_id()
-        super().__init__(broker, by, "undo", queue, record.content.counts()[0], now_ms, number)
+        number = undoing.id if undoing is not None else operations.tools.audit.next_id()
+        super().__init__(operations, by, "undo", queue, record.content.counts()[0], now_ms, number)
         self.record = record
         record.holder = self
         self._items: list[Item] = []
         self.begin(now_ms, str(record.id))
         if undoing is None:
-            at_ms = broker.calendar.wall_ms(now_ms)
+            at_ms = self.tools.calendar.wall_ms(now_ms)
             began = UndoBegan(number, at_ms, self.total, by.address, by.protocol, by.user)
             self.append_head(began, self._read_next, self._stop_early)
         else:
@@ -471,13 +470,13 @@ class RunningUndo(FileOperation):
 
     def _read_next(self, now_ms: int) -> None:
         self.task = None
-        self.broker.transfers.end_announcing(self.queue.name, self)
+        self.tools.transfers.end_announcing(self.queue.name, self)
         content = self.record.content
         if not content.left:
             self.undos.drop(self.record, "")  # should a power cut bring it back, nothing is left in it
             self._close("", now_ms)
             return
-        if self.broker.operations.is_stopping:
+        if self.operations.is_stopping:
             self.is_at_rest = True
             self.release()
             return
@@ -486,7 +485,7 @@ class RunningUndo(FileOperation):
             return
         place = content.slices[content.left[0]]
         try:
-            fs = self.broker.spool.fs
+            fs = self.tools.fs
             piece = ReadPiece(fs, self.record.path, place.at, place.size, 0, lambda error, ms: self._read(error, ms))
         except OSError as error:
             self._stop_early(f"the undo file cannot be read: {error.strerror}", now_ms)
@@ -509,24 +508,24 @@ class RunningUndo(FileOperation):
 
     def _announce(self, now_ms: int) -> None:
         """Write where the copies will be. One operation at a time adds copies to a queue: the others wait."""
-        if self.broker.operations.is_stopping:
+        if self.operations.is_stopping:
             self.is_at_rest = True
             self.release()
             return
         if why := CANCELLED if self.is_cancelled else self._refusal():
             self._stop_early(why, now_ms)
             return
-        if not self.broker.transfers.may_announce(self.queue.name, self):
+        if not self.tools.transfers.may_announce(self.queue.name, self):
             self.try_again(self._announce, now_ms + LOOK_AGAIN_MS)
             return
-        self.broker.transfers.announce(self.queue.name, self)
-        self._items = [self.broker.transfers.earlier(item, now_ms) for item in self._items]
-        place, wall_ms = noted_position(append_log(self.queue.journal)), self.broker.calendar.wall_ms(now_ms)
+        self.tools.transfers.announce(self.queue.name, self)
+        self._items = [self.tools.transfers.earlier(item, now_ms) for item in self._items]
+        place, wall_ms = noted_position(append_log(self.queue.journal)), self.tools.calendar.wall_ms(now_ms)
         returning = Returning(self.record.content.left[0], *place, wall_ms)
         self.append_head(returning, self._announced, self._unannounced)
 
     def _unannounced(self, why: str, now_ms: int) -> None:
-        self.broker.transfers.came(now_ms)
+        self.tools.transfers.came(now_ms)
         self._stop_early(why, now_ms)
 
     def _refusal(self) -> str:
@@ -534,8 +533,8 @@ class RunningUndo(FileOperation):
         size = sum([len(item.data) + RECORD_OVERHEAD_BYTES for item in self._items])
         if self.queue.state is QueueState.CLOSED:
             return f"{self.queue.name} is deleted"
-        if self.broker.group.is_full or not self.broker.group.admits(size):
-            return access.disk_full(self.broker.group)
+        if self.tools.group.is_full or not self.tools.group.admits(size):
+            return access.disk_full(self.tools.group)
         return ""
 
     def _announced(self, now_ms: int) -> None:
@@ -543,7 +542,7 @@ class RunningUndo(FileOperation):
         self.task = None
         if why := self._refusal():
             # Nothing will come: a start must not look for it among the copies of others.
-            self.broker.transfers.came(now_ms)
+            self.tools.transfers.came(now_ms)
             stop = partial(self._stop_early, why)
             self.append_head(Kept(self.record.content.left[0], []), stop, lambda _, now_ms: stop(now_ms))
             return
@@ -554,7 +553,7 @@ class RunningUndo(FileOperation):
             counters.put_bytes -= len(item.data)
         self.advance(self.done + len(self._items), now_ms)
         self._items = []
-        self.broker.transfers.came(now_ms)
+        self.tools.transfers.came(now_ms)
         if (log := append_log(self.queue.journal)) is not None:
             log.transfers_in += 1  # what takes them further waits until the disk knows that they are here
         self.after_sync(self._copied, now_ms, of_items=True)
@@ -578,7 +577,7 @@ class RunningUndo(FileOperation):
         )
 
     def _close(self, why: str, now_ms: int) -> None:
-        self.broker.transfers.end_announcing(self.queue.name, self)
+        self.tools.transfers.end_announcing(self.queue.name, self)
         self.record.holder = None
         self.log_event("queue.restored", now_ms, queue=self.queue.name, items=self.done, undo=self.record.id)
         self.release()
@@ -590,11 +589,11 @@ class RunningDrop(Operation):
     shown stay.
     """
 
-    def __init__(self, broker: Broker, by: Requester, queue: Queue, count: int, now_ms: int) -> None:
-        super().__init__(broker, by, "purge", queue.name, "", count, now_ms, broker.audit.next_id())
+    def __init__(self, operations: Operations, by: Requester, queue: Queue, count: int, now_ms: int) -> None:
+        super().__init__(operations, by, "purge", queue.name, "", count, now_ms, operations.tools.audit.next_id())
         self.queue = queue
         self.begin(now_ms)
-        broker.timers.soon(self)
+        self.tools.timers.soon(self)
 
     def on_timer(self, now_ms: int) -> int:
         left = self.total - self.done
@@ -604,7 +603,7 @@ class RunningDrop(Operation):
         dropped = self.queue.drop_heads(min(left, DROPPED_PER_TURN))
         self.advance(self.done + dropped, now_ms)
         if dropped < left and dropped == DROPPED_PER_TURN:
-            self.broker.timers.soon(self)
+            self.tools.timers.soon(self)
         else:
             self.log_event("queue.flushed", now_ms, queue=self.queue.name, items=self.done)
             self.end("", now_ms)

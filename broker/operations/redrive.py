@@ -5,20 +5,16 @@ It is a move whose slices have targets of their own: what is set aside in a turn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from staniel.broker import access
+from staniel.broker.operations.audit import Requester
 from staniel.broker.operations.move import RunningMove, move_error
-from staniel.broker.operations.running import Requester
+from staniel.broker.operations.running import Operations
 from staniel.broker.operations.undo import UndoRecord
 from staniel.broker.selection.chosen import Chosen
 from staniel.queues.item import Item
 from staniel.queues.past import past_of
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused, TryNextTurn
-
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
 
 NO_HOME = "the next item does not say which queue it comes from: say where to move it (`to`, --to)"
 
@@ -36,7 +32,7 @@ class RunningRedrive(RunningMove):
 
     def __init__(
         self,
-        broker: Broker,
+        operations: Operations,
         by: Requester,
         source: Queue,
         count: int | None,
@@ -47,7 +43,7 @@ class RunningRedrive(RunningMove):
         chosen: Chosen | None = None,
     ) -> None:
         super().__init__(
-            broker, by, source, "", count, now_ms, "redrive", undoably=undoably, record=record, chosen=chosen
+            operations, by, source, "", count, now_ms, "redrive", undoably=undoably, record=record, chosen=chosen
         )
         self.takes_paused = True
 
@@ -68,10 +64,10 @@ class RunningRedrive(RunningMove):
 
     def _refusal(self, name: str) -> str:
         """Return why an item may not go home to `name`; "" if it may. A user has present rights."""
-        queues, users = self.broker.queues, self.broker.users.by_name
+        queues, rights = self.tools.queues, self.tools.rights_of(self.user) if self.user else None
         if not name:
             return NO_HOME
-        if self.user and self.user not in users:
+        if self.user and rights is None:
             return f"there is no user {self.user} any more, whose rights this needs"
-        why = access.target_refusal(users[self.user].rights, queues, name) if self.user else ""
+        why = access.target_refusal(rights, queues, name) if rights is not None else ""
         return why or move_error(queues, self.source.name, name)

@@ -2,56 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from staniel.broker.operations.audit import Requester
 from staniel.broker.operations.move import RunningMove
 from staniel.broker.operations.moved_back import RunningReturn
 from staniel.broker.operations.purge import RunningPurge, RunningUndo
 from staniel.broker.operations.redrive import RunningRedrive
-from staniel.broker.operations.running import Operation, Requester
+from staniel.broker.operations.running import Operation, Operations
 from staniel.broker.operations.undo import UndoRecord
 from staniel.journal.undo_file import Over, UndoEnded, frame
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
 
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
 
-
-def begin_undo(broker: Broker, by: Requester, record: UndoRecord, now_ms: int) -> Operation | None:
+def begin_undo(operations: Operations, by: Requester, record: UndoRecord, now_ms: int) -> Operation | None:
     """Begin the undo of an operation; return None if none of its items is left. Raises Refused and OSError before any
     change.
     """
-    queues, content = broker.queues, record.content
+    queues, content = operations.tools.queues, record.content
     if not content.began.carries_items:
-        return RunningUndo(broker, by, queues.make(record.queue, now_ms), record, now_ms)
+        return RunningUndo(operations, by, queues.make(record.queue, now_ms), record, now_ms)
     there = [queue for queue in map(queues.find, content.targets) if queue is not None]
     if there:
-        return RunningReturn(broker, by, there[0], record, now_ms)
+        return RunningReturn(operations, by, there[0], record, now_ms)
     if why := next(filter(None, map(queues.why_blocked, content.targets)), ""):
         raise Refused(why, client=False)
     return None
 
 
-def resume(broker: Broker, record: UndoRecord, now_ms: int) -> None:
+def resume(operations: Operations, record: UndoRecord, now_ms: int) -> None:
     """Continue the operation of `record`, or its undo. Raises Refused and OSError if it cannot continue now."""
     content, began = record.content, record.content.began
     if (undoing := content.undoing) is not None:
         by = Requester(undoing.client, undoing.protocol, undoing.user)
-        if begin_undo(broker, by, record, now_ms) is None:
-            broker.undos.drop(record, "")
+        if begin_undo(operations, by, record, now_ms) is None:
+            operations.tools.undos.drop(record, "")
         return
-    source = _source(broker, record)
+    source = _source(operations, record)
     by = Requester(began.client, began.protocol, began.user)
     if source is None:
-        _end(broker, record)
+        _end(operations, record)
         if not began.is_kept or not content.counts()[0]:
-            broker.undos.drop(record, "")
+            operations.tools.undos.drop(record, "")
     elif began.is_homeward:
-        RunningRedrive(broker, by, source, content.wanted, now_ms, undoably=began.is_kept, record=record)
+        RunningRedrive(operations, by, source, content.wanted, now_ms, undoably=began.is_kept, record=record)
     elif record.target:
         RunningMove(
-            broker,
+            operations,
             by,
             source,
             record.target,
@@ -62,22 +58,22 @@ def resume(broker: Broker, record: UndoRecord, now_ms: int) -> None:
             record=record,
         )
     else:
-        RunningPurge(broker, by, source, content.wanted, now_ms, began.operation, record)
+        RunningPurge(operations, by, source, content.wanted, now_ms, began.operation, record)
 
 
-def _source(broker: Broker, record: UndoRecord) -> Queue | None:
+def _source(operations: Operations, record: UndoRecord) -> Queue | None:
     """Return the queue that an operation takes items from; None if it is deleted. Raises Refused if it, or a target,
     cannot be read.
     """
     for name in record.content.queues:
-        if why := broker.queues.why_blocked(name):
+        if why := operations.tools.queues.why_blocked(name):
             raise Refused(why, client=False)
-    return broker.queues.find(record.queue)
+    return operations.tools.queues.find(record.queue)
 
 
-def _end(broker: Broker, record: UndoRecord) -> None:
+def _end(operations: Operations, record: UndoRecord) -> None:
     """End an operation whose queue is deleted, and with it the items that were still to be taken. Raises OSError."""
-    file = broker.spool.fs.append(record.path)
+    file = operations.tools.fs.append(record.path)
     try:
         for head in (Over(), UndoEnded()):
             data = frame(head)

@@ -6,18 +6,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from staniel.broker.admin.views import by_the_wall
-from staniel.broker.events import Level
-from staniel.broker.operations.audit import Result
-from staniel.broker.session import SUSPENDED, Session
+from staniel.broker.counters import ServerCounters
+from staniel.broker.events import Level, RateLimitedSink
+from staniel.broker.operations.audit import Audit, Requester, Result
+from staniel.broker.operations.deletions import Deletions
+from staniel.broker.operations.undo import Undos
+from staniel.broker.rights import Rights
+from staniel.broker.share import StepClock
+from staniel.broker.status import StatusControl
+from staniel.broker.timers import Timers
+from staniel.broker.transfers import Transfers
+from staniel.broker.wall_clock import by_the_wall
+from staniel.journal.background import TaskQueue
+from staniel.journal.disk.fs import Fs
+from staniel.journal.group_commit import GroupCommit
+from staniel.queues.calendar import Calendar
 from staniel.queues.queue import Queue
-
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
+from staniel.queues.registry import Queues
 
 ENDED_MAX = 100  # kept in memory, so that clients can read the result after the end
 RATE_MS = 2000  # a rate is measured over at least this time
@@ -61,18 +69,39 @@ class OperationView(Struct, frozen=True):
     returning: int = 0
 
 
-class Requester(Struct, frozen=True):
-    """The client that asked for an operation: the part of its session that outlives it."""
+class OperationTools(Struct, frozen=True, eq=False):
+    """The tools of operations: what carries items and removes queues, what keeps undo files and the audit log, and the
+    clocks. `rights_of` returns the present rights of a user; None: there is no such user any more. `report` is for what
+    clients cause, `counters` tell whether clients put and get.
+    """
 
-    address: str
-    protocol: str
-    user: str = ""
-    client_id: str = ""
+    transfers: Transfers
+    deletions: Deletions
+    undos: Undos
+    audit: Audit
+    tasks: TaskQueue
+    timers: Timers
+    clock: StepClock
+    counters: ServerCounters
+    report: RateLimitedSink
+    status: StatusControl
+    rights_of: Callable[[str], Rights | None]
 
-    @classmethod
-    def of(cls, session: Session) -> Requester:
-        user = session.broker.audit.user_of(session)
-        return cls(session.address, session.protocol, user, session.client_id)
+    @property
+    def queues(self) -> Queues:
+        return self.transfers.queues
+
+    @property
+    def group(self) -> GroupCommit:
+        return self.transfers.group
+
+    @property
+    def fs(self) -> Fs:
+        return self.transfers.spool.fs
+
+    @property
+    def calendar(self) -> Calendar:
+        return self.transfers.queues.calendar
 
 
 class Operation:
@@ -84,9 +113,18 @@ class Operation:
     refuse_reads = refuse_writes = False
 
     def __init__(
-        self, broker: Broker, by: Requester, name: str, queue: str, target: str, total: int, now_ms: int, number: int
+        self,
+        operations: Operations,
+        by: Requester,
+        name: str,
+        queue: str,
+        target: str,
+        total: int,
+        now_ms: int,
+        number: int,
     ) -> None:
-        self.broker = broker
+        self.operations = operations
+        self.tools = operations.tools
         self.by = by
         self.id = number
         self.name = name
@@ -101,7 +139,7 @@ class Operation:
         self.is_cancelled = False
         self.undo = self.undo_until_ms = 0
         self.open = self.gone = 0
-        self.on_end: Callable[[int], None] | None = None  # tells the client that waits
+        self.on_end: Callable[[], None] | None = None  # wakes the client that waits
         self._left_aside = ""  # the text of `Operations.left_aside` when it began
         self.sets_aside_of: Queue | None = None  # of items that stand ahead of the chosen ones
         self._marks = [(now_ms, 0), (now_ms, 0)]  # (time, done): the rate is measured from the older one
@@ -122,6 +160,10 @@ class Operation:
     def client_id(self) -> str:
         return self.by.client_id
 
+    @property
+    def status(self) -> StatusControl:
+        return self.tools.status
+
     def on_timer(self, now_ms: int) -> int | None:
         """Do a turn's piece of the work. Returns how much that was, as TimerOwner."""
         raise NotImplementedError
@@ -136,12 +178,12 @@ class Operation:
         """Show the operation to operators, and note its beginning. `about`: the target in the audit log. `terms`: those
         that choose its items.
         """
-        self.broker.operations.running[self.id] = self
-        self._left_aside = self.broker.operations.left_aside(self.queue_name, self)
+        self.operations.running[self.id] = self
+        self._left_aside = self.operations.left_aside(self.queue_name, self)
         self.audit_result(now_ms, Result.BEGUN, self.total, f"where {terms}" if terms else "", about)
 
     def audit_result(self, now_ms: int, result: Result, items: int, why: str, about: str = "") -> None:
-        self.broker.audit.record_operation(
+        self.tools.audit.record_operation(
             self,
             self.name,
             now_ms,
@@ -154,7 +196,7 @@ class Operation:
         )
 
     def log_event(self, event: str, now_ms: int, /, **fields: object) -> None:
-        self.broker.client_events(Level.INFO, event, now_ms, client=self.address, **fields)
+        self.tools.report(Level.INFO, event, now_ms, client=self.address, **fields)
 
     def advance(self, done: int, now_ms: int) -> None:
         """Note that `done` items are done."""
@@ -164,7 +206,7 @@ class Operation:
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        self.broker.timers.soon(self)
+        self.tools.timers.soon(self)
 
     def end(self, why: str, now_ms: int, about: str = "") -> None:
         """End the operation. `why`: the reason for an early end; "" if all is done."""
@@ -172,31 +214,16 @@ class Operation:
             self.state = OperationState.CANCELLED
         else:
             self.state = OperationState.FAILED if why else OperationState.DONE
-        left_aside = self.broker.operations.left_aside(self.queue_name, self) or self._left_aside
+        left_aside = self.operations.left_aside(self.queue_name, self) or self._left_aside
         self.why, self.ended_ms = why or left_aside, now_ms
-        record = self.broker.undos.by_id.get(self.id)
+        record = self.tools.undos.by_id.get(self.id)
         if record is not None:
-            self.undo, self.undo_until_ms = record.id, self.broker.undos.until_ms(record, now_ms)
+            self.undo, self.undo_until_ms = record.id, self.tools.undos.until_ms(record, now_ms)
         self.audit_result(now_ms, Result.REFUSED if why and not self.done else Result.DONE, self.done, why, about)
-        self.broker.timers.drop(self)
-        self.broker.operations.ended(self)
+        self.tools.timers.drop(self)
+        self.operations.ended(self)
         if self.on_end is not None:
-            self.on_end(now_ms)
-
-    def wait(self, session: Session, answer: Callable[[int], None]) -> None:
-        """Call `answer` when the operation has ended, as the reply of `session`, or never if the client has
-        disconnected by then.
-        """
-        if self.ended_ms:
-            answer(self.ended_ms)
-            return
-        session.suspend(lambda _, now_ms: answer(now_ms))
-
-        def wake(now_ms: int) -> None:
-            if session.state is SUSPENDED:
-                session.deliver(True)
-
-        self.on_end = wake
+            self.on_end()
 
     @property
     def returning(self) -> int:
@@ -206,7 +233,7 @@ class Operation:
     @property
     def undo_until_at_ms(self) -> int:
         """The end of the time for an undo, by the wall clock; 0: it cannot be undone."""
-        return self.broker.calendar.wall_ms(self.undo_until_ms) if self.undo_until_ms else 0
+        return self.tools.calendar.wall_ms(self.undo_until_ms) if self.undo_until_ms else 0
 
     def view(self, now_ms: int) -> OperationView:
         at_ms, before = (self.started_ms, 0) if self.ended_ms else self._marks[0]
@@ -214,7 +241,7 @@ class Operation:
         left = max(0, self.total - self.done)
         returning = 0 if self.ended_ms else self.returning
         remaining_ms = 0 if self.ended_ms else (left * 1000 // rate if rate > 0 and not returning else -1)
-        can_be_undone = self.undo in self.broker.undos.by_id
+        can_be_undone = self.undo in self.tools.undos.by_id
         view = OperationView(
             id=self.id,
             operation=self.name,
@@ -235,14 +262,15 @@ class Operation:
             gone=self.gone,
             returning=returning,
         )
-        return by_the_wall(view, self.broker.calendar.ahead_ms)
+        return by_the_wall(view, self.tools.calendar.ahead_ms)
 
 
 class Operations:
-    """All operations of a server, by id."""
+    """All operations of a server, by id. `commit_all` commits until nothing is under way between two queues."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, tools: OperationTools, commit_all: Callable[[int], None]) -> None:
+        self.tools = tools
+        self._commit_all = commit_all
         self.running: dict[int, Operation] = {}
         self.is_stopping = False
         self._ended: dict[int, Operation] = {}
@@ -261,7 +289,7 @@ class Operations:
         """Return what an operation about the whole queue leaves out because one by terms has it set aside; "" if
         nothing.
         """
-        queue = self._broker.queues.find(name)
+        queue = self.tools.queues.find(name)
         other = self.by_terms(queue) if queue is not None else None
         if queue is None or other is None or other is besides or not queue.in_transfer:
             return ""
@@ -281,5 +309,5 @@ class Operations:
         """
         self.is_stopping = True
         while [each for each in list(self.running.values()) if not each.stop(now_ms)]:
-            self._broker.commit_all(now_ms)
-        self._broker.commit_all(now_ms)
+            self._commit_all(now_ms)
+        self._commit_all(now_ms)

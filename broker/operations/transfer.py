@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from staniel.broker.operations.running import LOOK_AGAIN_MS, Operation, Requester
+from staniel.broker.counters import ServerCounters
+from staniel.broker.operations.audit import Requester
+from staniel.broker.operations.running import LOOK_AGAIN_MS, Operation, Operations
 from staniel.broker.share import Share
-from staniel.broker.transfers import ASIDE_BYTES_MAX, Pinned
+from staniel.broker.transfers import ASIDE_BYTES_MAX
 from staniel.journal.group_commit import Deferrable, GroupMember
-from staniel.journal.journals import append_log, next_write_position, removal_log
+from staniel.journal.journals import Pinned, append_log, next_write_position, removal_log
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
@@ -33,7 +35,6 @@ from staniel.queues.queue import Queue, QueueState
 from staniel.queues.stream.line import StreamLine
 
 if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
     from staniel.broker.operations.undo import UndoRecord
 
 ITEMS_PER_SLICE = 128  # each step of one takes less than a millisecond
@@ -51,8 +52,8 @@ WORK_PER_ITEM = 20  # of a step, as TimerOwner.on_timer counts
 class ClientsBeside:
     """The sight of clients that put and get beside an operation, as it looks each time it works."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._counters = broker.counters
+    def __init__(self, counters: ServerCounters) -> None:
+        self._counters = counters
         self._seen_requests = 0
         self._until_ms = 0
 
@@ -120,7 +121,7 @@ class TransferOperation(Operation):
 
     def __init__(
         self,
-        broker: Broker,
+        operations: Operations,
         by: Requester,
         name: str,
         source: Queue,
@@ -129,7 +130,7 @@ class TransferOperation(Operation):
         now_ms: int,
         number: int,
     ) -> None:
-        super().__init__(broker, by, name, source.name, target, total, now_ms, number)
+        super().__init__(operations, by, name, source.name, target, total, now_ms, number)
         self.source = source
         self.next_target = target
         self._announced: dict[str, None] = {}  # targets of slices
@@ -145,7 +146,7 @@ class TransferOperation(Operation):
         self._is_waiting = False  # until something under way is settled
         self._is_reading = False  # until a task has ended
         self._is_closing = False
-        self._clients = ClientsBeside(broker)
+        self._clients = ClientsBeside(self.tools.counters)
         self._is_patient = False  # beside clients, whose syncs come first
         self._defers: dict[Deferrable, None] = {}  # journals of the queues that it has sent items from or to
 
@@ -153,11 +154,11 @@ class TransferOperation(Operation):
 
     def on_timer(self, now_ms: int) -> int:
         is_beside_clients = self._is_patient = self._clients.are_there(now_ms)
-        group = self.broker.group
+        group = self.tools.group
         group.defers = self._defers if is_beside_clients else {}
         try:
             work = self._take_steps(
-                Share(self.broker.step_clock, TURN_NS_BESIDE_CLIENTS if is_beside_clients else TURN_NS), now_ms
+                Share(self.tools.clock, TURN_NS_BESIDE_CLIENTS if is_beside_clients else TURN_NS), now_ms
             )
         finally:
             group.defers = {}
@@ -168,9 +169,9 @@ class TransferOperation(Operation):
         elif self._ready or self._may_begin():
             if not work:
                 group.hurry()  # it waits for the end of something else, and for that without patience
-            self.broker.timers.soon(self)
+            self.tools.timers.soon(self)
         elif not self._under_way:
-            self.broker.timers.set(self, now_ms + LOOK_AGAIN_MS)
+            self.tools.timers.set(self, now_ms + LOOK_AGAIN_MS)
         return work
 
     def _take_steps(self, share: Share, now_ms: int) -> int:
@@ -207,7 +208,7 @@ class TransferOperation(Operation):
         return count
 
     def _may_begin(self) -> bool:
-        if self._is_all_begun or self._is_waiting or self._is_reading or self.broker.operations.is_stopping:
+        if self._is_all_begun or self._is_waiting or self._is_reading or self.operations.is_stopping:
             return False
         if len(self._under_way) >= UNDER_WAY_MAX or self._under_way_bytes >= UNDER_WAY_BYTES_MAX:
             return False
@@ -217,10 +218,10 @@ class TransferOperation(Operation):
         """Return True if slices under way must end first: a journal is about to be rewritten, or a queue to be deleted,
         or another operation has copies on their way to the same queue.
         """
-        return self.broker.transfers.is_held_back(self.source) or self._must_wait_for(self.next_target)
+        return self.tools.transfers.is_held_back(self.source) or self._must_wait_for(self.next_target)
 
     def _must_wait_for(self, name: str) -> bool:
-        target, transfers = self.broker.queues.find(name), self.broker.transfers
+        target, transfers = self.tools.queues.find(name), self.tools.transfers
         return not transfers.may_announce(name, self) or (target is not None and transfers.is_held_back(target))
 
     def _begin_slice(self, now_ms: int) -> int:
@@ -231,7 +232,7 @@ class TransferOperation(Operation):
         """Stop setting items aside because of `why`; the operation ends when the slices under way are settled."""
         self.ended_early = self.ended_early or why
         self._is_all_begun = True
-        self.broker.timers.soon(self)
+        self.tools.timers.soon(self)
 
     # a slice
 
@@ -250,13 +251,13 @@ class TransferOperation(Operation):
         if self._file is None:
             self._framed(found, now_ms)
             return
-        self.broker.transfers.announce(target.name, self)
+        self.tools.transfers.announce(target.name, self)
         self._announced[target.name] = None
         found.number = len(self.record.content.slices) if self.record is not None else 0
         self.write(describe(*noted_position(log)))
         came_by = append_log(self.source.journal)
         if came_by is not None and came_by.transfers_in:
-            self.broker.group.ask_for_sync(came_by)  # what has just come from another queue is still in that one, too
+            self.tools.group.ask_for_sync(came_by)  # what has just come from another queue is still in that one, too
         self.after_file(partial(self._framed, found), now_ms)
 
     def after_file(self, then: Callable[[int], None], now_ms: int) -> None:
@@ -265,7 +266,7 @@ class TransferOperation(Operation):
         self._after(self._file, then)
 
     def _after(self, member: GroupMember, then: Callable[[int], None]) -> None:
-        self.broker.group.after(member, then, patiently=self._is_patient)
+        self.tools.group.after(member, then, patiently=self._is_patient)
 
     def write(self, head: Head) -> None:
         """Add a frame to the file."""
@@ -277,17 +278,17 @@ class TransferOperation(Operation):
     def _framed(self, found: SliceUnderWay, now_ms: int) -> None:
         """Let the copies of a slice be added: its frame is durable."""
         self._ready.append((self._copy, found))
-        self.broker.timers.soon(self)
+        self.tools.timers.soon(self)
 
     def _copy(self, found: SliceUnderWay, now_ms: int) -> None:
-        target = self.broker.queues.find(found.target)
+        target = self.tools.queues.find(found.target)
         if target is None or found.source.state is QueueState.CLOSED:
             self.stop_sending(f"{found.source.name} or {found.target} is deleted", now_ms)
             target = None
         if target is not None:
             found.sent = self._add(found, target, now_ms)
         if self._file is not None:
-            self.broker.transfers.came(now_ms)
+            self.tools.transfers.came(now_ms)
         log = append_log(target.journal) if target is not None and found.sent else None
         if log is not None:
             found.behind = noted_position(log)
@@ -346,7 +347,7 @@ class TransferOperation(Operation):
     def _copied(self, found: SliceUnderWay, log: Log | StreamWriter, now_ms: int) -> None:
         log.transfers_in -= 1
         self._ready.append((self._remove, found))
-        self.broker.timers.soon(self)
+        self.tools.timers.soon(self)
 
     def _remove(self, found: SliceUnderWay, now_ms: int) -> None:
         """Remove the items of a slice from the source: their copies are durable."""
@@ -372,22 +373,22 @@ class TransferOperation(Operation):
             self.note_settled(each)
         ends = [end for each in settled for end in each.ends]
         if self._file is None:
-            self.broker.transfers.unpin(ends)
+            self.tools.transfers.unpin(ends)
         elif settled:
             self._unnoted += 1
             self.after_file(partial(self._noted, ends), now_ms)
-        self.broker.timers.soon(self)
+        self.tools.timers.soon(self)
 
     def _noted(self, ends: Pinned, now_ms: int) -> None:
         """Let the journals of settled slices be rewritten: the file's frames about them are durable."""
         self._unnoted -= 1
-        self.broker.transfers.unpin(ends)
+        self.tools.transfers.unpin(ends)
         if not self._under_way and not self._unnoted:
             self._end_announcing()
 
     def _end_announcing(self) -> None:
         for target in self._announced:
-            self.broker.transfers.end_announcing(target, self)
+            self.tools.transfers.end_announcing(target, self)
         self._announced.clear()
 
     def note_settled(self, found: SliceUnderWay) -> None:

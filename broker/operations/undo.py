@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from staniel.broker.events import Level
-from staniel.broker.operations.running import Operation
+from staniel.broker.config.schema import AdminSettings
+from staniel.broker.events import EventSink, Level
+from staniel.broker.timers import Timers
+from staniel.journal.spool import Spool
 from staniel.journal.undo_file import FOLDER, HOMEWARD_VERSION, RESUMED_VERSION, Began, UndoContent
+from staniel.queues.calendar import Calendar
 from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
-    from staniel.broker.operations.undo_recovery import UndoRecovery
+    from staniel.broker.operations.running import Operation
 
 FILES_MAX = 1000
 TARGETS_MAX = 20
@@ -74,14 +76,15 @@ class UndoRecord(Struct, eq=False):
 class Undos:
     """All operations of a spool that can be undone, the oldest first."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.folder = f"{broker.spool.own}/{FOLDER}"
+    def __init__(
+        self, settings: AdminSettings, spool: Spool, timers: Timers, calendar: Calendar, report: EventSink
+    ) -> None:
+        self._group, self._fs = spool.group, spool.fs
+        self._timers, self._calendar, self.report = timers, calendar, report
+        self.folder = f"{spool.own}/{FOLDER}"
         self.by_id: dict[int, UndoRecord] = {}
-        admin = broker.config.admin
-        self.keep_ms, self.bytes_max = admin.undo_ms, admin.undo_max_bytes
-        self.is_on = admin.undo_ms > 0
-        self.unresolved: UndoRecovery | None = None  # there while some queue with an undo file cannot be read
+        self.keep_ms, self.bytes_max = settings.undo_ms, settings.undo_max_bytes
+        self.is_on = settings.undo_ms > 0
 
     def views(self, now_ms: int) -> list[UndoView]:
         """Return the operations that can be undone, the newest first."""
@@ -90,7 +93,7 @@ class Undos:
     def _view(self, record: UndoRecord, now_ms: int) -> UndoView:
         began = record.content.began
         items, size = record.content.counts()
-        until_ms = self.broker.calendar.wall_ms(self.until_ms(record, now_ms))
+        until_ms = self._calendar.wall_ms(self.until_ms(record, now_ms))
         targets = record.content.targets[:TARGETS_MAX]
         return UndoView(
             began.id, began.operation, record.queue, began.at_ms, until_ms, items, size, record.target, targets
@@ -104,7 +107,7 @@ class Undos:
 
     def ends_ms(self, began: Began, now_ms: int) -> int:
         """Return until when the operation of `began` can be undone, in server time."""
-        return self.broker.calendar.ends_at_ms(began.at_ms, began.until_ms, now_ms)
+        return self._calendar.ends_at_ms(began.at_ms, began.until_ms, now_ms)
 
     def refusal(self, queue: Queue, count: int, chosen_bytes: int | None = None) -> str:
         """Return why a purge of `count` items of `queue` cannot be undone, and so is not begun; "" if it can."""
@@ -120,7 +123,7 @@ class Undos:
             return f"{why}, and this one {size}: wait for them, or {final}"
         if len(self._in_use()) >= FILES_MAX:
             return f"{FILES_MAX} operations are under way: wait for one of them, or {final}"
-        if self.broker.group.is_full or not self.broker.group.admits(size + promised):
+        if self._group.is_full or not self._group.admits(size + promised):
             return f"the disk has no room for an undo of {size} bytes: {final}"
         return ""
 
@@ -129,7 +132,7 @@ class Undos:
         be undone.
         """
         size = moved_bytes(items, target) + self._promised_bytes()
-        group = self.broker.group
+        group = self._group
         return size <= self.bytes_max and not group.is_full and group.admits(size)
 
     def make(self, operation: Operation, queue: Queue, now_ms: int, chosen_bytes: int | None = None) -> UndoRecord:
@@ -163,8 +166,8 @@ class Undos:
     ) -> UndoRecord:
         if is_kept:
             self._make_room(size)
-        self.broker.spool.fs.make_folder(self.folder)
-        calendar = self.broker.calendar
+        self._fs.make_folder(self.folder)
+        calendar = self._calendar
         name, sent_to = [each.encode("utf-8", "surrogateescape") for each in (queue.name, target)]
         until_ms, by = calendar.end_of_life(now_ms, self.keep_ms), operation.by
         began = Began(
@@ -188,7 +191,7 @@ class Undos:
     def add(self, record: UndoRecord, now_ms: int) -> None:
         """Add a record, whose operation can be undone when no operation holds it."""
         self.by_id[record.id] = record
-        self.broker.timers.set(self, min(self.until_ms(each, now_ms) for each in self.by_id.values()))
+        self._timers.set(self, min(self.until_ms(each, now_ms) for each in self.by_id.values()))
 
     def on_timer(self, now_ms: int) -> int:
         """Drop the records whose time to undo has passed. Returns the work done, in dropped items."""
@@ -198,7 +201,7 @@ class Undos:
             self.drop(record, "its time is over")
         later = [until_ms for until_ms in ends.values() if until_ms > now_ms]
         if later:
-            self.broker.timers.set(self, min(later))
+            self._timers.set(self, min(later))
         return 1000 * len(over)
 
     def drop(self, record: UndoRecord, why: str) -> None:
@@ -207,24 +210,22 @@ class Undos:
         """
         self.by_id.pop(record.id, None)
         with suppress(OSError):
-            self.broker.spool.fs.remove(record.path)
+            self._fs.remove(record.path)
         if why:
             items, size = record.content.counts()
-            self.broker.report(
-                Level.INFO, "undo.dropped", id=record.id, queue=record.queue, items=items, bytes=size, why=why
-            )
+            self.report(Level.INFO, "undo.dropped", id=record.id, queue=record.queue, items=items, bytes=size, why=why)
 
     def erase(self, path: str) -> None:
         """Erase an undo file, so that no later startup finds items in it. Raises JournalFailure if that cannot be
         ensured.
         """
-        fs = self.broker.spool.fs
+        fs = self._fs
         try:
             with suppress(FileNotFoundError):  # another program has removed it
                 fs.truncate(path, 0)
                 fs.remove(path)
         except OSError as error:
-            raise self.broker.group.failure(f"cannot remove {path}", error) from error
+            raise self._group.failure(f"cannot remove {path}", error) from error
 
     def drop_all(self, why: str) -> None:
         """Drop all records that no operation holds, to make room on the disk."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from staniel.broker.events import Level
+from staniel.broker.events import EventSink, Level
 from staniel.broker.operations.deletions import Undeleted
 from staniel.broker.operations.resumption import resume
-from staniel.broker.operations.undo import UndoRecord, Undos
+from staniel.broker.operations.running import Operations
+from staniel.broker.operations.undo import UndoRecord
 from staniel.journal.disk.fs import FULL_ERRNOS, remove_each
 from staniel.journal.disk.quarantine import quarantine, quarantine_entry
 from staniel.journal.journals import removal_log
@@ -47,9 +48,6 @@ from staniel.queues.registry import Refused
 from staniel.queues.stream.line import StreamLine
 from staniel.queues.xids import steps_past
 
-if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
-
 T = TypeVar("T")
 
 
@@ -77,10 +75,18 @@ class UndoRecovery:
     after the recovery of transfers, and before open reads are put back.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.undos: Undos = broker.undos
-        self.fs = broker.spool.fs
+    def __init__(self, operations: Operations, report: EventSink) -> None:
+        self._operations = operations
+        tools, spool = operations.tools, operations.tools.transfers.spool
+        self._audit, self._queues, self._deletions, self._transfers = (
+            tools.audit,
+            tools.queues,
+            tools.deletions,
+            tools.transfers,
+        )
+        self.undos, self.fs, self._report_event = tools.undos, spool.fs, report
+        self._damaged = f"{spool.own}/damaged"
+        self.has_unresolved = False  # some queue with an undo file cannot be read
         self._unresolved: list[UndoRecord] = []
         self._is_starting = True
         self._moves: list[UndoRecord] = []
@@ -92,13 +98,13 @@ class UndoRecovery:
         there = self._list()
         if there is None:
             return  # nothing was ever undone here
-        if not self.broker.audit.tells_numbers():
+        if not self._audit.tells_numbers():
             # Do not reuse numbers: an operator who noted one must not undo another operation with it.
-            self.broker.audit.know_id(now_ms // 1000)
+            self._audit.know_id(now_ms // 1000)
         names = [name for name in there if is_name(name)]
         for name in sorted(names, key=int):
             path = f"{self.undos.folder}/{name}"
-            self.broker.audit.know_id(int(name))  # no other operation gets the name of one that stays
+            self._audit.know_id(int(name))  # no other operation gets the name of one that stays
             try:
                 content = self._read_file(path)
             except OSError as error:
@@ -108,7 +114,7 @@ class UndoRecovery:
                 continue
             if content.undoing is not None:
                 # Continue under the same number. The audit log may have lost it in the crash.
-                self.broker.audit.know_id(content.undoing.id)
+                self._audit.know_id(content.undoing.id)
             is_unfinished = content.is_cut_off or content.undoing is not None
             is_kept = content.began.is_kept and self.undos.ends_ms(content.began, now_ms) > now_ms
             if not (is_kept or is_unfinished or content.has_queue_left):
@@ -159,14 +165,10 @@ class UndoRecovery:
             fs.truncate(path, content.end)
         return content
 
-    @property
-    def _damaged(self) -> str:
-        return f"{self.broker.spool.own}/damaged"
-
     def classify(self) -> None:
         """Find out which items of purges that were cut off were removed. Changes only the undo files."""
         for record in list(self._unresolved):
-            queue = self.broker.queues.known(record.queue)
+            queue = self._queues.known(record.queue)
             if record.content.is_over or (queue is None and self._is_blocked(record.queue)):
                 continue
             content = record.content
@@ -202,12 +204,12 @@ class UndoRecovery:
         further.
         """
         left, self._unresolved = self._unresolved, []
-        self.undos.unresolved = None
+        self.has_unresolved = False
         for record in left:
             content = record.content
-            if self.broker.queues.known(record.queue) is None and self._is_blocked(record.queue):
+            if self._queues.known(record.queue) is None and self._is_blocked(record.queue):
                 self._unresolved.append(record)
-                self.undos.unresolved = self
+                self.has_unresolved = True
                 continue
             try:
                 if content.returning is not None:
@@ -234,7 +236,7 @@ class UndoRecovery:
             if at not in kept
         ]
         position = int(returning.after), returning.at
-        recovery = self.broker.transfers.recovery
+        recovery = self._transfers.recovery
         landed = recovery.find_copies(record.queue, position, [item for _, item in items], now_ms)
         self._write(record, [Kept(returning.slice, [items[each][0] for each in sorted(landed)])])
         count, _ = content.counts()
@@ -315,7 +317,7 @@ class UndoRecovery:
         added_ms: int,
         item: MovingItem | BackItem,
     ) -> Intent:
-        number = self.broker.transfers.transfer_log.reserve()
+        number = self._transfers.transfer_log.reserve()
         self._intents[number] = record, is_undo, slice_number, at
         return Intent(number, source, was_added_ms, target, *place, added_ms, item.size, item.crc, item.xid, item.id)
 
@@ -348,20 +350,20 @@ class UndoRecovery:
     def resume(self, now_ms: int) -> None:
         """Continue the operations that were cut off. One whose queue cannot be read continues at a later startup."""
         for record in [each for each in self.undos.by_id.values() if each.content.has_queue_left]:
-            queue = self.broker.queues.find(record.queue)
+            queue = self._queues.find(record.queue)
             # Items that were in transfer or open are in the queue again. The next deletion deals with them.
             is_empty = queue is not None and not (
                 len(queue.line) or queue.open_reads or queue.in_transfer or queue.delayed
             )
-            if queue is not None and is_empty and not self.broker.deletions.must_wait(queue):
+            if queue is not None and is_empty and not self._deletions.must_wait(queue):
                 with suppress(Undeleted):  # the queue stays in service, empty
-                    self.broker.delete(queue, now_ms)
+                    self._deletions.delete(queue, now_ms)
             with suppress(OSError):
                 self._write(record, [DeleteEnded()])
         cut_off, self._cut_off = self._cut_off, []
         for record in sorted(cut_off, key=lambda record: record.id):
             try:
-                resume(self.broker, record, now_ms)
+                resume(self._operations, record, now_ms)
             except (OSError, Refused) as error:
                 why = error.why if isinstance(error, Refused) else str(error)
                 self._report("operation.waits", record.path, why, queue=record.queue)
@@ -399,7 +401,7 @@ class UndoRecovery:
         except OSError as error:
             if is_settled:
                 hint = "nothing in it comes back; the next start tries again"
-                self.broker.report(Level.ERROR, "undo.unremoved", file=path, why=str(error), hint=hint)
+                self._report_event(Level.ERROR, "undo.unremoved", file=path, why=str(error), hint=hint)
             else:
                 self._set_aside(path, str(error))
 
@@ -422,15 +424,15 @@ class UndoRecovery:
         try:
             saved_as = quarantine_entry(self.fs, folder, name, self._damaged)
         except OSError as error:
-            raise self.broker.group.failure(f"cannot move {path}", error) from error
+            raise self._transfers.group.failure(f"cannot move {path}", error) from error
         hint = "what was purged is in that file, and comes back no more by itself"
-        self.broker.report(Level.ERROR, "undo.kept", file=path, why=why, queue=queue, saved_as=saved_as, hint=hint)
+        self._report_event(Level.ERROR, "undo.kept", file=path, why=why, queue=queue, saved_as=saved_as, hint=hint)
 
     def _is_blocked(self, name: str) -> bool:
-        return self.broker.transfers.recovery.is_blocked(name)
+        return self._transfers.recovery.is_blocked(name)
 
     def _report(self, event: str, path: str, why: str, **fields: object) -> None:
-        self.broker.report(Level.WARNING, event, file=path, why=why, hint="staniel undo shows what is left", **fields)
+        self._report_event(Level.WARNING, event, file=path, why=why, hint="staniel undo shows what is left", **fields)
 
 
 class Present:

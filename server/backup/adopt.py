@@ -17,7 +17,6 @@ from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
 from staniel.broker.config.values import quoted
 from staniel.broker.events import Level
-from staniel.broker.recovery import recover
 from staniel.journal.copy_mark import VERSION, has_mark
 from staniel.journal.disk.fs import JournalFailure, Locked
 from staniel.journal.disk.os_fs import OsFs, is_folder, is_named
@@ -305,7 +304,7 @@ def _prove(found: Survey, target: str, now_ms: int) -> Adopted:
 
     try:
         broker = Broker(parse(config.encode("utf-8", "surrogateescape"), "/"), fs, report)
-        summary = recover(broker, now_ms)
+        summary = broker.recover(now_ms)
         has = {queue.name: len(queue.line) for queue in broker.queues}
         broker.shutdown(now_ms)
     except (OSError, SpoolError, JournalFailure, Locked) as error:

@@ -15,7 +15,6 @@ from random import Random
 
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import load
-from staniel.broker.recovery import recover
 from staniel.journal.disk.fs import File, JournalFailure, SyncFailed
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.spool import SpoolError
@@ -279,7 +278,7 @@ def failed_sync(folder: str) -> CheckResult:
     child, fs = Child(folder), Failing()
     now_ms = int(time.time() * 1000)
     broker = Broker(load(f"{folder}/staniel.toml"), fs)
-    recover(broker, now_ms)
+    broker.recover(now_ms)
     queue = broker.queues.make("kestrel", now_ms)
     queue.add(Item(item_for(1), now_ms), now_ms)
     broker.commit_all(now_ms)

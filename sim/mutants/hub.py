@@ -12,7 +12,6 @@ from staniel.broker.admin.http.exchange import Exchange
 from staniel.broker.admin.sampler import Sampler
 from staniel.broker.commands import batches
 from staniel.broker.operations.deletions import Deletions
-from staniel.broker.session import Session
 from staniel.broker.share import Share
 from staniel.journal.kestrel.log import Log
 from staniel.protocol.http.parser import HttpParser, HttpState
@@ -32,17 +31,16 @@ def delete_waits() -> Any:
     """Restore an old mistake: a client that handled the flag later in the same batch waited for ever."""
 
     def make(right: Any) -> Any:
-        def delete(self: Deletions, session: Session, name: str, now_ms: int, then: Any) -> None:
-            queue = self._broker.queues.find(name)
-            upkeep = self._broker.maintenance
-            if queue is not None and isinstance(queue.journal, Log) and upkeep.is_at_work(queue):
+        def search(self: Deletions, queue: Queue, now_ms: int) -> None:
+            upkeep = self._maintenance
+            if isinstance(queue.journal, Log) and upkeep.is_at_work(queue):
                 for task in list(upkeep.tasks._running):
                     upkeep.tasks.complete(task, now_ms)
-            right(self, session, name, now_ms, then)
+            right(self, queue, now_ms)
 
-        return delete
+        return search
 
-    return replaced(Deletions, "delete", make)
+    return replaced(Deletions, "search", make)
 
 
 @mutant("a flag's handler waits for the end of a background task", "hub")

@@ -32,7 +32,7 @@ def two_copies() -> Any:
 def alias_shadowed() -> Iterator[None]:
     def check(right: Any) -> Any:
         def call(self: RunningMove, *arguments: Any) -> Any:
-            queues = self.broker.queues
+            queues = self.tools.queues
             aliases, queues.aliases = queues.aliases, {}
             try:
                 return right(self, *arguments)

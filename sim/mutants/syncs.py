@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from staniel.broker.recovery import set_aside
-from staniel.broker.streams import StreamQueues
+from staniel.broker.streams import StreamQueues, set_aside
 from staniel.journal.disk.failed_sync import ROOM_SUFFIX, FailedSyncMarker, RenewalGroup
 from staniel.journal.disk.fs import FULL_ERRNOS, SyncFailed
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
@@ -189,8 +188,8 @@ def mark_lowered_early() -> Any:
 def family_set_aside() -> Any:
     def make(right: Any) -> Any:
         def set_family_aside(self: StreamQueues, name: str, files: Any, now_ms: int) -> None:
-            if not self.broker.config.queue(name).keep_journal:
-                set_aside(self.broker, name, files, now_ms)
+            if not self._queues.config_of(name).keep_journal:
+                set_aside(self._spool, self._report, name, files, now_ms)
                 files.segments, files.readers = {}, {}
 
         return set_family_aside

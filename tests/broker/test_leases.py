@@ -12,7 +12,7 @@ def open_one(world: World, queue: Queue) -> int:
     taken = queue.open(world.now_ms)
     assert taken is not None
     (session,) = world.broker.sessions
-    return world.broker.leases.grant(session, queue, taken, world.now_ms + 3_600_000)
+    return world.broker.leases.grant(session.number, session.address, queue, taken, world.now_ms + 3_600_000)
 
 
 def test_leases_tell_since_when_the_oldest_is_held() -> None:

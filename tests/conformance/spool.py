@@ -11,7 +11,6 @@ from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
 from staniel.broker.events import Level
-from staniel.broker.recovery import recover
 from staniel.journal.disk.os_fs import OsFs
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.requests import Dialect
@@ -45,7 +44,7 @@ class Recovered:
         self.foreign: list[str] = []
         self.disk = Disk()
         self.broker = Broker(parse(toml(config, str(spool)).encode(), "/"), self.disk, self._hear)
-        recover(self.broker, now_ms)
+        self.broker.recover(now_ms)
         wire = protocols.memcache(Dialect.KESTREL)
         self._session = self.broker.connect(wire)
         self._parser = wire.parser(Limits(1 << 14, 1 << 30))

@@ -44,7 +44,7 @@ sys.exit(main())
 PLACES = {
     "while the command line is read": AT_IMPORT.format(place="click"),
     "while the server is loaded": AT_IMPORT.format(place="staniel.server.app"),
-    "during the recovery": AT_CALL.format(module="staniel.broker.recovery", name="_recover_queues"),
+    "during the recovery": AT_CALL.format(module="staniel.broker.recovery", name="KestrelQueues.recover"),
 }
 ENDING = AT_CALL.format(module="staniel.server.hub", name="Hub.close")
 

@@ -16,7 +16,6 @@ import pytest
 from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import defaults
-from staniel.broker.recovery import recover
 from staniel.journal.background import CallbackTask
 from staniel.journal.disk.os_fs import OsFs
 from staniel.protocol.limits import Limits
@@ -151,7 +150,7 @@ def test_a_task_that_is_done_is_freed_with_what_it_has_read_although_its_end_kno
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
 def test_a_client_that_is_gone_leaves_nothing_for_the_collector(script: list[bytes], tmp_path: Path) -> None:
     broker = Broker(defaults(str(tmp_path / "spool")), OsFs())
-    recover(broker, 0)
+    broker.recover(0)
     machine = SystemMachine(ServerClock())
     hub = Hub(broker, machine, 100)
     with closing(hub):

@@ -20,7 +20,6 @@ from staniel.broker import protocols
 from staniel.broker.broker import SETTLE_NS, SETTLED_PER_TURN, Broker
 from staniel.broker.config.load import parse
 from staniel.broker.latencies import Histogram
-from staniel.broker.recovery import recover
 from staniel.broker.session import REQUESTS_PER_LOOK, REQUESTS_PER_TURN
 from staniel.broker.share import STEP_NS
 from staniel.journal.disk.os_fs import OsFs
@@ -61,7 +60,7 @@ class Served:
         self.step_ns = 0  # by each piece of work between two looks at the clock
         self._steps = itertools.count()  # its own: a look at one clock does not move the other
         self.machine.step_ns = lambda: next(self._steps) * self.step_ns  # type: ignore[method-assign]
-        recover(broker, self.machine.clock.now_ms())
+        broker.recover(self.machine.clock.now_ms())
         self.hub = Hub(broker, self.machine, 100)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.hub.listen(ListeningSocket(self.listener), protocols.memcache(Dialect.MEMCACHED))
@@ -281,7 +280,7 @@ def test_an_item_whose_answer_no_byte_has_left_of_goes_back_to_the_head(
         shutil.copytree(tmp_path / "spool", folder, ignore=shutil.ignore_patterns("*.new"))  # the log is being made
         (folder / ".staniel" / "lock").unlink(missing_ok=True)
         again = Broker(parse(f'server.spool = "{folder}"\n{FORMATS[journal]}'.encode(), ""), killed)
-        recover(again, hub.machine.clock.now_ms())
+        again.recover(hub.machine.clock.now_ms())
         found = [item.data for item in again.queues.by_name["q"].line.items()]
         if journal:  # there an id says where an item stands after a start
             assert found == ([b"2", b"0", b"1"] if "n=" in wait else [b"1", b"2", b"0"])

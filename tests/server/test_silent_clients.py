@@ -15,7 +15,6 @@ import pytest
 from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import Config, parse
-from staniel.broker.recovery import recover
 from staniel.broker.session import ProtocolSpec
 from staniel.journal.disk.os_fs import OsFs
 from staniel.protocol.limits import Limits
@@ -47,7 +46,7 @@ class Served:
     def start(self, text: str) -> Served:
         self.text = text
         self.broker = Broker(self.load(), OsFs(), load=self.load)
-        recover(self.broker, self.clock.ms)
+        self.broker.recover(self.clock.ms)
         self.hub = Hub(self.broker, SystemMachine(self.clock), 100)
         self.stack.callback(self.hub.close)
         return self

@@ -8,7 +8,6 @@ import pytest
 
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
-from staniel.broker.recovery import recover
 from staniel.journal.workq.encoder import encode_bare, encode_time
 from staniel.protocol.workq.requests import JobTerms
 from staniel.sim.disk.disk import Disk
@@ -247,10 +246,10 @@ def test_a_path_with_wildcards_is_found_again() -> None:
     disk = Disk()
     disk.make_folder("s")
     first = Broker(parse(text, ""), disk)
-    recover(first, START_MS)
+    first.recover(START_MS)
     first.workq.jobs.add(bytes(16), first.workq.intern(JobTerms(b"q", 1000, 60_000)), b"x", START_MS)
     first.shutdown(START_MS)
-    assert recover(Broker(parse(text, ""), disk.kill()), START_MS).jobs == 1
+    assert Broker(parse(text, ""), disk.kill()).recover(START_MS).jobs == 1
 
 
 def test_a_segment_is_on_the_disk_before_anything_in_it_is_answered() -> None:

@@ -19,18 +19,17 @@ from staniel.broker.admin.browse import as_text
 from staniel.broker.admin.http.choosing import choose, chosen_count, under_way
 from staniel.broker.admin.http.exchange import BadBody, Exchange
 from staniel.broker.admin.http.queries import find, find_operation
-from staniel.broker.commands import puts
+from staniel.broker.commands import changes, puts
 from staniel.broker.commands.admin import change_status, reload_for
 from staniel.broker.commands.gets import hold
 from staniel.broker.commands.monitor import confirm
 from staniel.broker.config.load import ReloadError
-from staniel.broker.operations import changes
 from staniel.broker.operations.deletions import too_many
 from staniel.broker.operations.move import RunningMove, move_error
 from staniel.broker.operations.purge import RunningDrop, RunningPurge
 from staniel.broker.operations.redrive import RunningRedrive
 from staniel.broker.operations.resumption import begin_undo
-from staniel.broker.operations.running import Operation, Requester
+from staniel.broker.operations.running import Operation
 from staniel.broker.operations.undo import UndoRecord
 from staniel.broker.selection.chosen import Chosen
 from staniel.broker.selection.search import ItemSearch
@@ -341,7 +340,9 @@ def purge(exchange: Exchange, now_ms: int) -> None:
         exchange.error(409, why)
         return
     try:
-        running = RunningPurge(exchange.broker, Requester.of(exchange.session), found, count, now_ms)
+        running = RunningPurge(
+            exchange.broker.operations, exchange.broker.audit.requester(exchange.session), found, count, now_ms
+        )
     except OSError as error:
         exchange.error(503, f"nothing was purged, the undo file cannot be made: {error.strerror}")
         return
@@ -365,8 +366,8 @@ def _purge_chosen(exchange: Exchange, body: PurgeBody, search: ItemSearch, now_m
         exchange.error(409, why)
         return
     try:
-        by = Requester.of(exchange.session)
-        running = RunningPurge(exchange.broker, by, found, count, now_ms, chosen=search.chosen)
+        by = exchange.broker.audit.requester(exchange.session)
+        running = RunningPurge(exchange.broker.operations, by, found, count, now_ms, chosen=search.chosen)
     except OSError as error:
         exchange.error(503, f"nothing was purged, the undo file cannot be made: {error.strerror}")
         return
@@ -402,7 +403,7 @@ def _answer_later(exchange: Exchange, running: Operation, answer: Callable[[int]
         exchange.operation = ""
         exchange.json(running.view(now_ms), 202)
     else:
-        running.wait(exchange.session, answer)
+        changes.answer_at_end(exchange.session, running, answer)
 
 
 def _purge_for_good(exchange: Exchange, found: Queue, count: int, now_ms: int) -> None:
@@ -411,7 +412,9 @@ def _purge_for_good(exchange: Exchange, found: Queue, count: int, now_ms: int) -
         exchange.error(404, f"{found.name} is deleted")
         return
     if count < line.present:
-        running = RunningDrop(exchange.broker, Requester.of(session), found, count, now_ms)
+        running = RunningDrop(
+            exchange.broker.operations, exchange.broker.audit.requester(session), found, count, now_ms
+        )
         _answer_later(exchange, running, partial(_purged, exchange, found, running), now_ms)
         return
     # Again from the beginning, if it takes another turn: other clients come in between, and what they put stays.
@@ -433,7 +436,7 @@ def undo(exchange: Exchange, now_ms: int) -> None:
         exchange.error(503, why)
         return
     try:
-        running = begin_undo(broker, Requester.of(session), record, now_ms)
+        running = begin_undo(broker.operations, exchange.broker.audit.requester(session), record, now_ms)
     except Refused as refused:
         exchange.error(503, refused.why)
         return
@@ -537,7 +540,14 @@ def _redrive_home(exchange: Exchange, source: Queue, body: RedriveBody, now_ms: 
 
 def _send_home(exchange: Exchange, source: Queue, body: RedriveBody, search: ItemSearch | None, now_ms: int) -> None:
     count, chosen = _meant(body, source, search)
-    running = RunningRedrive(exchange.broker, Requester.of(exchange.session), source, count, now_ms, chosen=chosen)
+    running = RunningRedrive(
+        exchange.broker.operations,
+        exchange.broker.audit.requester(exchange.session),
+        source,
+        count,
+        now_ms,
+        chosen=chosen,
+    )
 
     def answer(now_ms: int) -> None:
         exchange.operation = ""  # it is in the audit log already
@@ -595,8 +605,10 @@ def _begin_move(
 ) -> None:
     queues = exchange.broker.queues
     count, chosen = _meant(body, source, search)
-    by = Requester.of(exchange.session)
-    running = RunningMove(exchange.broker, by, source, target, count, now_ms, operation, undoably=True, chosen=chosen)
+    by = exchange.broker.audit.requester(exchange.session)
+    running = RunningMove(
+        exchange.broker.operations, by, source, target, count, now_ms, operation, undoably=True, chosen=chosen
+    )
 
     def answer(now_ms: int) -> None:
         exchange.operation = ""  # it is in the audit log already
@@ -708,7 +720,9 @@ def delete(exchange: Exchange, now_ms: int) -> None:
         exchange.error(409, why)
         return
     try:
-        running = RunningPurge(exchange.broker, Requester.of(session), found, items, now_ms, DELETE)
+        running = RunningPurge(
+            exchange.broker.operations, exchange.broker.audit.requester(session), found, items, now_ms, DELETE
+        )
     except OSError as error:
         exchange.error(503, f"nothing was deleted, the undo file cannot be made: {error.strerror}")
         return
@@ -736,7 +750,7 @@ def _delete(exchange: Exchange, queue: Queue, told: Deleted, items_max: int | No
         else:
             exchange.json(told)
 
-    exchange.broker.deletions.delete(exchange.session, exchange.names[0], now_ms, then, items_max)
+    changes.delete(exchange.session, exchange.names[0], now_ms, then, items_max)
 
 
 def status(exchange: Exchange, now_ms: int) -> None:

@@ -19,6 +19,7 @@ from staniel.broker.admin.reasons import Health
 from staniel.broker.admin.sampler import DiskView, LoadView, QueueSums, Sampler, Seen
 from staniel.broker.figures import QueueRow
 from staniel.broker.session import PULSE
+from staniel.broker.wall_clock import by_the_wall
 from staniel.protocol.http import replies
 
 CONTENT_TYPE = "text/event-stream"
@@ -157,7 +158,7 @@ class PageEvents:
         told = (("health", state.health), ("totals", state.totals), ("disk", state.disk), ("load", state.load))
         ahead_ms = self._broker.calendar.ahead_ms
         for name, value in told:
-            data = replies.encode(views.by_the_wall(value, ahead_ms))
+            data = replies.encode(by_the_wall(value, ahead_ms))
             if self._told.get(name) != data:
                 self._told[name] = data
                 found.append(b'"%b":%b' % (name.encode(), data))
@@ -168,5 +169,5 @@ def _encoded(row: Seen, ahead_ms: int) -> bytes:
     """Return a row's JSON, which is made once for all pages."""
     if not row.encoded:
         shown = row.shown
-        row.encoded = replies.encode([row.queue.name] if shown is None else views.by_the_wall(shown, ahead_ms))
+        row.encoded = replies.encode([row.queue.name] if shown is None else by_the_wall(shown, ahead_ms))
     return row.encoded

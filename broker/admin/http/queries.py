@@ -19,6 +19,7 @@ from staniel.broker.figures import QueueLook, snapshot
 from staniel.broker.operations.audit import KEPT
 from staniel.broker.operations.running import Operation
 from staniel.broker.rights import Role
+from staniel.broker.wall_clock import by_the_wall
 from staniel.protocol.http import replies
 from staniel.queues.queue import Queue
 
@@ -151,7 +152,7 @@ def history(exchange: Exchange, now_ms: int) -> None:
         broker = exchange.broker
         row = broker.sampler(now_ms).rows.get(found.name)
         view = history_view(found.name, row.ring if row is not None else None, span)
-        exchange.json(views.by_the_wall(view, broker.calendar.ahead_ms))
+        exchange.json(by_the_wall(view, broker.calendar.ahead_ms))
 
 
 def history_of_all(exchange: Exchange, now_ms: int) -> None:
@@ -160,7 +161,7 @@ def history_of_all(exchange: Exchange, now_ms: int) -> None:
     if span not in SPANS:
         raise BadBody(f"span is one of {', '.join(SPANS)}")
     broker = exchange.broker
-    exchange.json(views.by_the_wall(history_view("", broker.sampler(now_ms).ring, span), broker.calendar.ahead_ms))
+    exchange.json(by_the_wall(history_view("", broker.sampler(now_ms).ring, span), broker.calendar.ahead_ms))
 
 
 def journal(exchange: Exchange, now_ms: int) -> None:

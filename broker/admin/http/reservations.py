@@ -190,8 +190,8 @@ class _Reservation:
         exchange.add_each(self._pieces())
 
     def _grant(self, queue: Queue, taken: Delivery, now_ms: int) -> None:
-        ends_ms, broker = now_ms + self._timeout_ms, self._exchange.broker
-        number = broker.leases.grant(self._exchange.session, queue, taken, ends_ms)
+        ends_ms, broker, session = now_ms + self._timeout_ms, self._exchange.broker, self._exchange.session
+        number = broker.leases.grant(session.number, session.address, queue, taken, ends_ms)
         self._found.append((f"{number}-{broker.status.started_ms}", broker.calendar.wall_ms(ends_ms), taken))
         self._bytes += len(taken.item.data)
 

@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from staniel.broker.recovery import retry_unreadable
 from staniel.journal.libkestrel.position import Position, encode_reader_file
 from staniel.journal.libkestrel.records import (
     READER_MAGIC,
@@ -318,10 +317,10 @@ def test_a_reload_serves_a_queue_whose_files_are_of_one_format_again(away: str, 
     put_file(disk, "q.7", SEGMENT_MAGIC + encode_put(Item(b"x", START_MS), 1))
     put_file(disk, "q", b"")
     world = World(LIB, disk)
-    retry_unreadable(world.broker, world.now_ms)
+    world.broker.recovery.retry(world.now_ms, world.broker.commit)
     assert world.events == ["journal.mixed"] * 2 and "both journal formats" in asks(world, "set q+a 0 0 1", "x")
     disk.remove(f"s/{away}")
-    retry_unreadable(world.broker, world.now_ms)
+    world.broker.recovery.retry(world.now_ms, world.broker.commit)
     assert world.broker.queues.blocked == {} and all_of(world, "q") == [is_there] * bool(is_there)
     assert asks(world, "set q 0 0 1", "y") == "STORED"
     again = World(LIB, world.disk.kill())

@@ -184,7 +184,7 @@ def test_a_queue_that_is_deleted_takes_its_sidecars_along() -> None:
     history = History("documents", "")
     history.run([("burst", 9), ("seal",)])
     assert sidecars_on(history.world.disk)
-    history.world.broker.delete(history.queue, history.world.now_ms)
+    history.world.broker.deletions.delete(history.queue, history.world.now_ms)
     assert sidecars_on(history.world.disk) == []
 
 

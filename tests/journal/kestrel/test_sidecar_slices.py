@@ -84,7 +84,7 @@ def test_other_tasks_come_between_two_slices(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_queue_is_deleted_between_two_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     world, queue = sealed_with_open_reads(monkeypatch)
     do_task(world)
-    world.broker.delete(queue, world.now_ms)
+    world.broker.deletions.delete(queue, world.now_ms)
     world.do_tasks()
     assert not sidecars_on(world.disk)
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import click
 
+from staniel.broker.operations.audit import Requester
 from staniel.broker.operations.resumption import begin_undo
-from staniel.broker.operations.running import Requester
 from staniel.journal.group_commit import JournalFailure
 from staniel.journal.spool import SpoolError
 from staniel.journal.tools.repair import CannotRepair, Repair, Repaired
@@ -110,7 +110,7 @@ def serve(disk: Disk, config: str, now_ms: int) -> Told:
     end_operations(world)
     _list(world, served)
     for record in [each for each in broker.undos.by_id.values() if each.content.began.is_kept]:
-        begin_undo(broker, Requester("", "admin"), record, world.now_ms)
+        begin_undo(broker.operations, Requester("", "admin"), record, world.now_ms)
         end_operations(world)
     _list(world, served)
     return Told({name: found for name, found in served.items() if any(found)}, "", events)

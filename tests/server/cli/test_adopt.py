@@ -8,11 +8,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from staniel.broker.broker import Broker
-from staniel.broker.recovery import RecoverySummary, recover
+from staniel.broker.recovery import RecoverySummary, SpoolRecovery
 from staniel.journal import transfer_log
 from staniel.journal.spool import SpoolError
 from staniel.server.backup.adopt import adopt, survey
@@ -157,7 +157,7 @@ def test_a_copy_on_which_no_server_has_started_is_no_spool(
         raise wrong
 
     found = survey(str(old), 0, lambda size: None)
-    monkeypatch.setattr("staniel.server.backup.adopt.recover", refuse)
+    monkeypatch.setattr(SpoolRecovery, "recover", refuse)
     with pytest.raises((BackupError, KeyboardInterrupt)):
         adopt(found, str(tmp_path / "new"), 0, lambda size: None)
     monkeypatch.undo()
@@ -168,14 +168,14 @@ def test_no_server_starts_on_a_copy_that_is_not_proved_yet(
     old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the adoption was killed at that moment."""
-    right = recover
+    right = SpoolRecovery.recover
 
-    def recover_copy(broker: Broker, now_ms: int) -> RecoverySummary:
-        found = right(broker, now_ms)
+    def recover_copy(*given: Any) -> RecoverySummary:
+        found = right(*given)
         shutil.copytree(tmp_path / "new", tmp_path / "killed")
         return found
 
-    monkeypatch.setattr("staniel.server.backup.adopt.recover", recover_copy)
+    monkeypatch.setattr(SpoolRecovery, "recover", recover_copy)
     assert not adopt(survey(str(old), 0, lambda size: None), str(tmp_path / "new"), 0, lambda size: None).differences
     started = run_staniel("serve", "--port", "0", "--spool", str(tmp_path / "killed"))
     assert started.returncode == 1 and "is not complete" in started.stderr

@@ -6,7 +6,7 @@ import io
 
 from staniel.broker.broker import Broker
 from staniel.broker.events import Level
-from staniel.broker.recovery import RecoveryProgress, recover
+from staniel.broker.recovery import RecoveryProgress
 from staniel.server.cli.progress import CLEAR, Display
 from staniel.sim.world import config_of
 from tests.support.world import World
@@ -74,7 +74,7 @@ def test_recovery_tells_how_far_it_is_small_queues_first() -> None:
         world.sync()
     told: list[tuple[int, int]] = []
     broker = Broker(config_of(""), world.disk.kill())
-    summary = recover(broker, world.now_ms, lambda progress: told.append((progress.queues, progress.bytes)))
+    summary = broker.recover(world.now_ms, lambda progress: told.append((progress.queues, progress.bytes)))
     assert [queue.name for queue in broker.queues] == ["a", "large", "middle"]
     assert dict(reversed(told)) | dict(told) == {0: 31, 1: 31 + 1021, 2: 31 + 1021 + 300_021, 3: summary.read_bytes}
     assert told == sorted(told) and told[-1] == (3, summary.read_bytes)

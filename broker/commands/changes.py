@@ -1,4 +1,4 @@
-"""Changes of a queue in place by an operator: emptying it, pausing it, giving back open reads.
+"""Changes of a queue for a client, whatever its protocol: emptying it, deleting it, pausing it, giving back open reads.
 
 Each is logged with the client that asked, and the reply depends on it. The caller checks whether the client may do it.
 """
@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from staniel.broker.figures import pause_name
+from staniel.broker.operations.deletions import Postponed, Undeleted, too_many
 from staniel.broker.operations.pauses import QueuePause
+from staniel.broker.operations.running import Operation
 from staniel.broker.session import ITEMS_AT_ONCE, Session
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
@@ -33,6 +36,55 @@ def empty(
     session.log_event("queue.flushed", now_ms, queue=queue.name, items=items)
     session.broker.audit.record_operation(session, operation, now_ms, queue=queue.name, items=items)
     return items
+
+
+Then = Callable[[bool, str], None]
+"""The type of a callback that replies to the client. It gets whether the queue existed, and why it is still there: ""
+if it is not.
+"""
+
+
+def delete(session: Session, name: str, now_ms: int, then: Then, items_max: int | None = None) -> None:
+    """Delete a queue for `session`, and call `then`: at once, or when a later turn lets the session go on. A queue that
+    has more than `items_max` items then stays. Raises JournalFailure.
+    """
+    queues, deletions = session.broker.queues, session.broker.deletions
+    queue = queues.find(name)
+    if queue is None:
+        session.batch = max(session.batch, queues.erased.get(name, 0))  # the deletion may not be durable yet
+        then(queues.waiters_by_name.dismiss(name), "")  # readers may wait for it
+        return
+    deletions.search(queue, now_ms)
+    if why := too_many(queue, items_max):
+        deletions.audit_refusal(session, queue, why, now_ms)
+        then(True, why)
+        return
+    if deletions.must_wait(queue):
+        _log_deletion(session, name, queue.line.present, now_ms)
+
+        def depend_and_tell(batch: int, existed: bool, why: str) -> None:
+            session.batch = max(session.batch, batch)
+            tell((existed, why))
+
+        deletions.postpone(queue, Postponed(session, items_max, depend_and_tell))
+        tell = session.suspend_until_told(lambda told, now_ms: then(*told))
+        return
+    items = queue.line.present
+    session.yield_turn()  # files are removed
+    try:
+        batch = deletions.delete(queue, now_ms)
+    except Undeleted as refused:
+        deletions.audit_refusal(session, queue, refused.why, now_ms)
+        then(True, refused.why)
+    else:
+        _log_deletion(session, name, items, now_ms)
+        session.batch = max(session.batch, batch)
+        then(True, "")
+
+
+def _log_deletion(session: Session, name: str, items: int, now_ms: int) -> None:
+    session.log_event("queue.deleted", now_ms, queue=name, items=items)
+    session.broker.audit.record_operation(session, "delete", now_ms, queue=name, items=items)
 
 
 def pause(session: Session, queue: Queue, now_ms: int, *, gets: bool, puts: bool, is_paused: bool) -> None:
@@ -90,3 +142,13 @@ class RunningAbort:
         name, client = self._about
         session.broker.audit.record_operation(session, "abort", now_ms, queue=name, target=client, items=self._aborted)
         self._finish(self._aborted)
+
+
+def answer_at_end(session: Session, running: Operation, answer: Callable[[int], None]) -> None:
+    """Call `answer` when the operation has ended, as the reply of `session`, or never if the client has disconnected
+    by then.
+    """
+    if running.ended_ms:
+        answer(running.ended_ms)
+    else:
+        running.on_end = partial(session.suspend_until_told(lambda _, now_ms: answer(now_ms)), True)

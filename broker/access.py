@@ -23,7 +23,7 @@ NO_INODES = "disk full, nothing can be stored: no inodes are left on it, remove 
 
 
 class Actor(Protocol):
-    """Whoever puts or takes: a session, or an operation."""
+    """A client that puts or takes: a session, or an operation."""
 
     @property
     def status(self) -> StatusControl: ...

@@ -393,11 +393,11 @@ class Session:
         """
         self.suspend(answer)
 
-        def tell(outcome: object) -> None:
+        def deliver_outcome(outcome: object) -> None:
             if self.state is SUSPENDED:
                 self.deliver(outcome)
 
-        return tell
+        return deliver_outcome
 
     def yield_turn(self, rest: Callable[[int], None] | None = None) -> None:
         """End this session's part of the turn, so that other clients go first. The next one begins with `rest`, before

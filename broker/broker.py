@@ -198,15 +198,11 @@ class Broker:
         )
         self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
         self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report, self.calendar)
-        self.deletions = Deletions(
-            transfers, self.maintenance, self.streams, self.pauses, self.audit, self.rate_limited, self.step_clock
-        )
         self.last_backup = LastBackup(fs, self.spool.own, report, self.calendar)
         self.logins = known or Logins()
         self.status, self.admin = self._new_status(), admin_access(config, fs)
-        self.undos = Undos(config.admin, self.spool, self.timers, self.calendar, report)
         self.counters, self.limits, self.latencies = ServerCounters(), LimitsReached(report), Latencies()
-        self.operations = Operations(self._operation_tools(), self.commit_all)
+        self._join_operations()
         self.users = Users(config, fs, self.logins.own_uids)
         self.leases = Leases(self.timers)
         self.leases.timed_out = self._log_lease_timeout
@@ -240,24 +236,31 @@ class Broker:
         self.health_log = HealthLog(self.health, report)
         watch.after_round = self._end_round
 
-    def _operation_tools(self) -> OperationTools:
+    def _join_operations(self) -> None:
+        """Make what deletes queues and moves, removes and restores many items."""
+        transfers, maintenance, audit, clock = self.transfers, self.maintenance, self.audit, self.step_clock
+        streams, pauses = self.streams, self.pauses
+        self.deletions = Deletions(transfers, maintenance, streams, pauses, audit, self.rate_limited, clock)
+        self.undos = Undos(self.config.admin, self.spool, self.timers, self.calendar, self.report)
+
         def rights_of(user: str) -> Rights | None:
             found = self.users.by_name.get(user)
             return None if found is None else found.rights
 
-        return OperationTools(
-            transfers=self.transfers,
+        tools = OperationTools(
+            transfers=transfers,
             deletions=self.deletions,
             undos=self.undos,
-            audit=self.audit,
-            tasks=self.maintenance.tasks,
+            audit=audit,
+            tasks=maintenance.tasks,
             timers=self.timers,
-            clock=self.step_clock,
+            clock=clock,
             counters=self.counters,
             report=self.client_events,
             status=self.status,
             rights_of=rights_of,
         )
+        self.operations = Operations(tools, self.commit_all)
 
     def _new_recovery(self) -> SpoolRecovery:
         recovery, report, unreadable = self.transfers.recovery, self.report, self.unreadable

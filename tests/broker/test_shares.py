@@ -231,7 +231,7 @@ def test_the_lease_of_a_read_is_found_without_a_look_at_the_others() -> None:
         one = queue.open(1)
         assert one is not None
         taken.append(one)
-    numbers = [leases.grant(session, queue, one, 1000) for one in taken]
+    numbers = [leases.grant(session.number, session.address, queue, one, 1000) for one in taken]
     meter = WorkMeter()
     with meter:
         found = leases.find(taken[2])

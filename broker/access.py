@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from staniel.broker.limits_reached import LimitsReached
 from staniel.broker.rights import Rights, Role
 from staniel.broker.status import StatusControl
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
 
 if TYPE_CHECKING:
-    from staniel.broker.session import Session
     from staniel.journal.group_commit import GroupCommit
 
 DISK_FULL = "disk full, nothing can be stored until there is space"
@@ -60,16 +60,15 @@ def read_refusal(actor: Actor, queue: Queue | None) -> str:
     return "" if queue is None else trouble(queue) or _white_list(actor, queue)
 
 
-def crowd_refusal(session: Session, queue: Queue, now_ms: int, *, opens: bool, waits: bool) -> str:
-    """Return why this session may not open another item of `queue`, or not wait for one, because a limit of open reads
-    or waiters is reached; "" if it may. A refusal is counted and logged.
+def crowd_refusal(limits: LimitsReached, client: str, queue: Queue, now_ms: int, *, opens: bool, waits: bool) -> str:
+    """Return why the client at this address may not open another item of `queue`, or not wait for one, because a limit
+    of open reads or waiters is reached; "" if it may. A refusal is counted and logged.
     """
-    limits = session.broker.limits
     if opens and len(queue.open_reads) >= queue.max_open_reads:
-        limits.log_limit("max_open_reads", now_ms, client=session.address, queue=queue.name)
+        limits.log_limit("max_open_reads", now_ms, client=client, queue=queue.name)
         return f"{len(queue.open_reads)} items of {queue.name} are open, no more can be (max_open_reads)"
     if waits and not len(queue.line) and queue.count_waiters() >= queue.config.max_waiters:
-        limits.log_limit("max_waiters", now_ms, client=session.address, queue=queue.name)
+        limits.log_limit("max_waiters", now_ms, client=client, queue=queue.name)
         return f"{queue.count_waiters()} clients wait for {queue.name}, no more can (max_waiters)"
     return ""
 
@@ -80,9 +79,8 @@ def trouble(queue: Queue) -> str:
     return "" if error is None else f"queue {queue.name} is not available: {why_unreadable(error)}"
 
 
-def blocked_queues(session: Session) -> str:
+def blocked_queues(queues: Queues) -> str:
     """Return which queues `flush_all` has not emptied, because they cannot be read; "" if there are none."""
-    queues = session.broker.queues
     if not queues.blocked:
         return ""
     name = min(queues.blocked)
@@ -96,13 +94,13 @@ def why_unreadable(error: OSError) -> str:
     return f"{name}: {error.strerror}" if name else str(error.strerror)
 
 
-def flush_refusal(session: Session, queues: Iterable[Queue]) -> str:
-    """Return why this session may not empty all of `queues`; "" if it may. A flush needs the right to write, and to
+def flush_refusal(actor: Actor, queues: Iterable[Queue]) -> str:
+    """Return why this client may not empty all of `queues`; "" if it may. A flush needs the right to write, and to
     take from each of them.
     """
-    if why := write_refusal(session, None):
+    if why := write_refusal(actor, None):
         return why
-    return next((why for queue in queues if queue.needs_check and (why := _white_list(session, queue))), "")
+    return next((why for queue in queues if queue.needs_check and (why := _white_list(actor, queue))), "")
 
 
 def _white_list(actor: Actor, queue: Queue) -> str:

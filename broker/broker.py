@@ -328,11 +328,19 @@ class Broker:
             for session in self.sessions:
                 unblock(session)
 
+    def new_backup(self, session: Session) -> BackupHold:
+        """Return what holds the files of a backup until `session` ends."""
+        from staniel.broker.operations.backup import BackupHold  # few servers are asked for a backup
+
+        spool, queues, tasks, status = self.spool, self.queues, self.maintenance.tasks, self.status
+        jobs = self.workq if self.serves_jobs else None
+        return BackupHold(session, self.holds, spool, queues, tasks, status, jobs, self.commit)
+
     def forget(self, session: Session) -> None:
         """Remove `session` after its client has disconnected."""
         self.sessions.pop(session, None)
         self.audit.asks(session, "")
-        for hold in [hold for hold in self.holds if hold.session is session]:
+        for hold in [hold for hold in self.holds if hold.owner is session]:
             hold.release()
         if self.config.server.enable_session_trace:
             self.report(Level.INFO, "session.end", session=session.number)

@@ -340,7 +340,7 @@ def approach(session: Session, request: Get, now_ms: int, nothing: Callable[[], 
 
 def is_crowded(session: Session, queue: Queue, now_ms: int, *, opens: bool = False, waits: bool = False) -> bool:
     """Tell whether no more items may be open, or no more clients may wait; the client has got an error then."""
-    why = access.crowd_refusal(session, queue, now_ms, opens=opens, waits=waits)
+    why = access.crowd_refusal(session.broker.limits, session.address, queue, now_ms, opens=opens, waits=waits)
     if why:
         session.refuse(why)
     return bool(why)

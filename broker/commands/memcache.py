@@ -120,7 +120,7 @@ def flush_all(session: Session, request: memcache.FlushAll, now_ms: int) -> None
         return
 
     def finish() -> None:
-        if why := access.blocked_queues(session):
+        if why := access.blocked_queues(session.broker.queues):
             session.refuse(why, request.noreply)
         elif not request.noreply:
             session.out.append(session.replies.flushed_all)

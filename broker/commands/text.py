@@ -67,7 +67,9 @@ def read(session: Session, name: str, wait_ms: int, now_ms: int, *, opens: bool)
     queue = queue_to_read(session, name, "getItem", now_ms, peeks=not opens)
     if queue is None:
         return
-    if why := access.crowd_refusal(session, queue, now_ms, opens=opens, waits=wait_ms > 0):
+    if why := access.crowd_refusal(
+        session.broker.limits, session.address, queue, now_ms, opens=opens, waits=wait_ms > 0
+    ):
         session.out.append(replies.error(why))
         return
     kind = memcache.Get(b"", name, open=opens, peek=not opens)
@@ -116,7 +118,7 @@ def monitor(session: Session, request: text.TextMonitor, now_ms: int) -> None:
     queue = queue_to_read(session, request.queue, "monitorUntil", now_ms)
     if queue is None:
         return
-    if why := access.crowd_refusal(session, queue, now_ms, opens=True, waits=True):
+    if why := access.crowd_refusal(session.broker.limits, session.address, queue, now_ms, opens=True, waits=True):
         session.out.append(replies.error(why))
         return
     limit = session.max_open_reads

@@ -160,7 +160,9 @@ def get(session: Session, call: thrift.ThriftGet, now_ms: int) -> None:
     queue = queue_for(session, call, call.queue, now_ms)
     if queue is None:
         return
-    if why := access.crowd_refusal(session, queue, now_ms, opens=call.auto_abort_ms != 0, waits=call.wait_ms > 0):
+    if why := access.crowd_refusal(
+        session.broker.limits, session.address, queue, now_ms, opens=call.auto_abort_ms != 0, waits=call.wait_ms > 0
+    ):
         session.out.append(replies.failure(call, why))
     else:
         ItemCollector(session, call, queue, now_ms).collect_some(now_ms)
@@ -314,7 +316,7 @@ def flush_all(session: Session, call: thrift.ThriftFlushAll, now_ms: int) -> Non
         return
 
     def finish() -> None:
-        why = access.blocked_queues(session)
+        why = access.blocked_queues(session.broker.queues)
         session.out.append(replies.failure(call, why) if why else replies.done(call))
 
     flush_each(session, now_ms, finish).visit_some(now_ms)

@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from staniel.broker.figures import SYNC_NAMES
-from staniel.broker.session import SessionState
+from staniel.broker.status import StatusControl
 from staniel.broker.version import VERSION
-from staniel.journal.background import CallbackTask
+from staniel.journal.background import CallbackTask, TaskQueue
 from staniel.journal.disk.fs import Fs, remove_each
 from staniel.journal.journals import primary_log
+from staniel.journal.spool import Spool
 from staniel.journal.spool_listing import HELD, JOBS_HELD, SpoolFile, spool_files
 from staniel.queues.config import QueueConfig
+from staniel.queues.registry import Queues
 
 if TYPE_CHECKING:
-    from staniel.broker.broker import Broker
-    from staniel.broker.session import Session
+    from staniel.broker.jobs import JobService
 
 HOLDS_MAX = 4
 FILES_PER_PIECE = 500
@@ -61,12 +62,26 @@ class HeldFile(Struct, frozen=True):
 
 
 class BackupHold:
-    """The files of one backup, from `prepare` on until `session` ends (see Broker.forget)."""
+    """The files of one backup, from `prepare` on until `release`, when the session of `owner` has ended. It stands in
+    `holds` meanwhile. `commit` is the broker's; `jobs` None: the server serves none.
+    """
 
-    def __init__(self, broker: Broker, session: Session) -> None:
-        self._broker = broker
-        self.session = session
-        self._fs: Fs = broker.spool.fs.beneath
+    def __init__(
+        self,
+        owner: object,
+        holds: list[BackupHold],
+        spool: Spool,
+        queues: Queues,
+        tasks: TaskQueue,
+        status: StatusControl,
+        jobs: JobService | None,
+        commit: Callable[[int], None],
+    ) -> None:
+        self.owner = owner
+        self._holds = holds
+        self._spool, self._queues, self._tasks, self._status = spool, queues, tasks, status
+        self._jobs, self._commit = jobs, commit
+        self._fs: Fs = spool.fs.beneath
         self._names: dict[str, list[str]] = {}  # by folder
         self.files: list[HeldFile] = []
         self.summary: HeldFiles | None = None
@@ -75,14 +90,13 @@ class BackupHold:
 
     def prepare(self, then: Callable[[int], None]) -> None:
         """Call `then(now_ms)` once the files are held, or `why` says why they are not."""
-        broker = self._broker
-        broker.holds.append(self)
-        folders = [f"{broker.spool.own}/{HELD}"]
+        self._holds.append(self)
+        folders = [f"{self._spool.own}/{HELD}"]
         if self._outside:
             folders.append(f"{self._outside}/{JOBS_HELD}")
 
         def begin(error: OSError | None, now_ms: int) -> None:
-            if self.session.state is SessionState.CLOSED:
+            if self not in self._holds:
                 return
             try:
                 if error is not None:
@@ -94,34 +108,31 @@ class BackupHold:
             then(now_ms)
 
         # It runs alone, urgent or not: no other task has begun, and none is in the middle of renaming files.
-        broker.maintenance.tasks.submit(MakeFolders(broker.spool.fs.make_folder, folders, begin), urgent=True)
+        self._tasks.submit(MakeFolders(self._spool.fs.make_folder, folders, begin), urgent=True)
 
     def release(self) -> None:
         """Remove the second names: the files are not needed any more."""
-        broker = self._broker
-        if self in broker.holds:
-            broker.holds.remove(self)
+        if self in self._holds:
+            self._holds.remove(self)
             task = RemoveNames(self._fs, self._names)
-            if broker.status.is_stopping:
+            if self._status.is_stopping:
                 task.run()
             else:
-                broker.maintenance.tasks.submit(task)
+                self._tasks.submit(task)
 
     @property
     def _outside(self) -> str:
         """The folder of a command log that does not lie within the spool; empty if there is none."""
-        broker = self._broker
-        if not broker.serves_jobs or broker.workq.folder.startswith(f"{broker.spool.own}/"):
-            return ""
-        return broker.workq.folder
+        jobs = self._jobs
+        return "" if jobs is None or jobs.folder.startswith(f"{self._spool.own}/") else jobs.folder
 
     def _hold(self, folders: list[str], now_ms: int) -> None:
         """Commit, and hold the files. Raises OSError, JournalFailure."""
-        broker, fs, outside = self._broker, self._fs, self._outside
-        broker.commit(now_ms)
+        fs, outside = self._fs, self._outside
+        self._commit(now_ms)
         there = [name.partition("-")[0] for folder in folders for name, _ in fs.list(folder)]
         number = max((int(each) for each in there if each.isdecimal()), default=0) + 1
-        for at, file in enumerate(spool_files(fs, broker.spool.folder, outside)):
+        for at, file in enumerate(spool_files(fs, self._spool.folder, outside)):
             folder = folders[bool(outside) and file.path.startswith(f"{outside}/")]
             self.files.append(self._hold_file(file, folder, f"{number}-{at}"))
         self.summary = self._summarize(now_ms)
@@ -141,17 +152,16 @@ class BackupHold:
         return HeldFile(file.name, len(data), path)
 
     def _summarize(self, now_ms: int) -> HeldFiles:
-        broker = self._broker
-        kept = [queue for queue in broker.queues if primary_log(queue.journal) is not None]
-        usual = shown_sync(broker.config.queue(""))
+        kept = [queue for queue in self._queues if primary_log(queue.journal) is not None]
+        usual = shown_sync(self._queues.config_of(""))
         syncs = {queue.name: shown_sync(queue.config) for queue in kept}
         return HeldFiles(
-            made_at_ms=broker.calendar.wall_ms(now_ms),
+            made_at_ms=self._queues.calendar.wall_ms(now_ms),
             version=VERSION,
-            spool=broker.spool.folder,
+            spool=self._spool.folder,
             queues=len(kept),
             items=sum([each.line.present + len(each.open_reads) + len(each.delayed) for each in kept]),
-            jobs=len(broker.workq.jobs.by_id) if broker.serves_jobs else 0,
+            jobs=0 if self._jobs is None else len(self._jobs.jobs.by_id),
             sync=usual,
             other_syncs={name: sync for name, sync in syncs.items() if sync != usual},
             files=len(self.files),

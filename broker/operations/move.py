@@ -107,12 +107,12 @@ class RunningMove(TransferOperation):
             return
         try:
             record = undos.make_for_move(
-                self, self.source, self.target, now_ms, is_kept=self._is_kept, is_chosen=self._chosen is not None
+                self.head, self.source, self.target, now_ms, is_kept=self._is_kept, is_chosen=self._chosen is not None
             )
             self._file = OperationFile(self.tools.group, undos.folder, record.path)
         except OSError:
             return
-        self.record = record
+        self.record, record.holder = record, self
         undos.add(record, now_ms)
         self.write(record.content.began)
 

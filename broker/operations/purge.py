@@ -209,14 +209,14 @@ class RunningPurge(FileOperation):
         self._gives_back = False
         self.sets_aside_of = queue if chosen is not None else None
         try:
-            self.record = record or self.undos.make(self, queue, now_ms, None if chosen is None else chosen.bytes)
+            self.record = record or self.undos.make(self.head, queue, now_ms, None if chosen is None else chosen.bytes)
         except OSError:
             self.release()
             raise
+        self.record.holder = self
         if record is None:
             self._began = frame(self.record.content.began)
         else:
-            record.holder = self
             self._why = CUT_OFF if record.content.began.is_chosen else ""
             self.done = record.content.counts()[0]
             self.total = self.done + count

@@ -13,7 +13,7 @@ from staniel.broker.counters import ServerCounters
 from staniel.broker.events import Level, RateLimitedSink
 from staniel.broker.operations.audit import Audit, Requester, Result
 from staniel.broker.operations.deletions import Deletions
-from staniel.broker.operations.undo import Undos
+from staniel.broker.operations.undo import OperationHead, Undos
 from staniel.broker.rights import Rights
 from staniel.broker.share import StepClock
 from staniel.broker.status import StatusControl
@@ -159,6 +159,10 @@ class Operation:
     @property
     def client_id(self) -> str:
         return self.by.client_id
+
+    @property
+    def head(self) -> OperationHead:
+        return OperationHead(self.id, self.name, self.total, self.by)
 
     @property
     def status(self) -> StatusControl:

@@ -6,20 +6,17 @@ moved_back.py).
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from staniel.broker.config.schema import AdminSettings
 from staniel.broker.events import EventSink, Level
+from staniel.broker.operations.audit import Requester
 from staniel.broker.timers import Timers
 from staniel.journal.spool import Spool
 from staniel.journal.undo_file import FOLDER, HOMEWARD_VERSION, RESUMED_VERSION, Began, UndoContent
 from staniel.queues.calendar import Calendar
 from staniel.queues.queue import Queue
-
-if TYPE_CHECKING:
-    from staniel.broker.operations.running import Operation
 
 FILES_MAX = 1000
 TARGETS_MAX = 20
@@ -45,6 +42,15 @@ class UndoView(Struct, frozen=True):
     targets: list[str] = []
 
 
+class OperationHead(Struct, frozen=True):
+    """The facts of an operation that its undo file begins with. `total`: how many items it is about."""
+
+    id: int
+    name: str
+    total: int
+    by: Requester
+
+
 class UndoRecord(Struct, eq=False):
     """An undo file: its path and its content. `holder`: the operation that writes to it or returns its items. `wanted`:
     the bytes that it is going to have.
@@ -53,7 +59,7 @@ class UndoRecord(Struct, eq=False):
     path: str
     content: UndoContent
     wanted: int = 0
-    holder: Operation | None = None
+    holder: object | None = None
 
     @property
     def is_in_use(self) -> bool:
@@ -135,7 +141,7 @@ class Undos:
         group = self._group
         return size <= self.bytes_max and not group.is_full and group.admits(size)
 
-    def make(self, operation: Operation, queue: Queue, now_ms: int, chosen_bytes: int | None = None) -> UndoRecord:
+    def make(self, operation: OperationHead, queue: Queue, now_ms: int, chosen_bytes: int | None = None) -> UndoRecord:
         """Return the record of an operation that takes items from `queue`, the first ones or chosen ones of
         `chosen_bytes`. Older files are dropped to make room for its file. Raises OSError.
         """
@@ -144,7 +150,14 @@ class Undos:
         return self._make(operation, queue, "", size, now_ms, is_kept=True, is_chosen=is_chosen)
 
     def make_for_move(
-        self, operation: Operation, queue: Queue, target: str, now_ms: int, *, is_kept: bool, is_chosen: bool = False
+        self,
+        operation: OperationHead,
+        queue: Queue,
+        target: str,
+        now_ms: int,
+        *,
+        is_kept: bool,
+        is_chosen: bool = False,
     ) -> UndoRecord:
         """Return the record of a move to `target`; "": each item goes home."""
         size = moved_bytes(operation.total, target)
@@ -154,7 +167,7 @@ class Undos:
 
     def _make(
         self,
-        operation: Operation,
+        operation: OperationHead,
         queue: Queue,
         target: str,
         size: int,
@@ -186,7 +199,7 @@ class Undos:
             is_chosen,
             is_homeward,
         )
-        return UndoRecord(f"{self.folder}/{operation.id}", UndoContent(began), size, operation)
+        return UndoRecord(f"{self.folder}/{operation.id}", UndoContent(began), size)
 
     def add(self, record: UndoRecord, now_ms: int) -> None:
         """Add a record, whose operation can be undone when no operation holds it."""

@@ -21,7 +21,7 @@ def hold(exchange: Exchange, now_ms: int) -> None:
     if len(broker.holds) >= HOLDS_MAX:
         exchange.error(409, f"{len(broker.holds)} backups are being copied: wait for one of them")
         return
-    held = BackupHold(broker, session)
+    held = broker.new_backup(session)
     held.prepare(lambda now_ms: session.deliver(True))
     session.suspend(exchange.guarded(lambda _, now_ms: _answer(exchange, held, now_ms)))
 

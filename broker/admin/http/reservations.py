@@ -154,7 +154,9 @@ class _Reservation:
             return None
         if why := access.read_refusal(session, queue):
             exchange.error(503, why)
-        elif why := access.crowd_refusal(session, queue, now_ms, opens=True, waits=now_ms < self._until_ms):
+        elif why := access.crowd_refusal(
+            session.broker.limits, session.address, queue, now_ms, opens=True, waits=now_ms < self._until_ms
+        ):
             exchange.error(409, why)
         else:
             return queue

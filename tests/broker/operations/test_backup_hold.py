@@ -37,7 +37,7 @@ State = dict[str, list[bytes]]
 def hold(world: SlowWorld) -> tuple[BackupHold, Client]:
     """Of a client that stays; held once tasks have been done."""
     client = world.client()
-    found = BackupHold(world.broker, client.session)
+    found = world.broker.new_backup(client.session)
     found.prepare(lambda now_ms: None)
     return found, client
 

@@ -23,6 +23,7 @@ class Clocks:
         self._server_ms = start_ms
         self._boot, self._boot_ms = 1, start_ms - 1_000_000
         self.on_passed: Callable[[], None] = lambda: None  # called after time has passed, before the wall is set
+        self.on_step: Callable[[], None] = lambda: None  # called before the wall is set
         self.is_noted = True  # the server has written down the last step; false if an accident came first
         self._stepped_ms = 0
         self.doubt_ms: int | None = None
@@ -56,6 +57,7 @@ class Clocks:
         if self._stepped_ms == self.passed_ms:
             return
         self._stepped_ms = self.passed_ms
+        self.on_step()
         by_ms = rng.choice(SIZES_MS) * rng.choice((1, -1))
         self.wall_ms += by_ms
         self._unnoted_ms += by_ms

@@ -56,6 +56,7 @@ class Life(Struct):
     created_ns: int
     date_ns: int
     comes_ms: int | None = None
+    is_tied: bool = False  # the wall was set in the very millisecond of the date: it has come, or comes by the new wall
 
 
 class WallJobTimes(JobTimes):
@@ -67,7 +68,7 @@ class WallJobTimes(JobTimes):
         self._clocks = clocks
         self._lives: dict[bytes, Life] = {}  # by payload, which no two jobs share
         self._watched_ms = clocks.passed_ms
-        clocks.on_passed = self.watch
+        clocks.on_passed, clocks.on_step = self.watch, self.note_ties
 
     def watch(self) -> None:
         """Note that time has passed. A date that the wall was set past comes when time goes on, at the moment of the
@@ -81,6 +82,12 @@ class WallJobTimes(JobTimes):
                 if comes_ms <= clocks.passed_ms:
                     life.comes_ms = max(comes_ms, self._watched_ms)
         self._watched_ms = clocks.passed_ms
+
+    def note_ties(self) -> None:
+        """Note the dates of this millisecond, in which the wall is about to be set."""
+        clocks = self._clocks
+        for life in self._lives.values():
+            life.is_tied |= bool(life.date_ns) and -(-life.date_ns // NS_A_MS) == clocks.noted_wall_ms
 
     def added(self, job: Job, ahead_ns: int) -> Standing:
         date_ns = job.time_ns and job.time_ns + ahead_ns
@@ -100,10 +107,11 @@ class WallJobTimes(JobTimes):
             return found
         found = structs.replace(found, created_ns=before.created_ns, time_ns=before.time_ns)
         life, since_ms = self._lives[found.payload], self._clocks.since_start_ms
-        if life.date_ns and self._clocks.doubt_ms is not None:
+        if life.is_tied or (life.date_ns and self._clocks.doubt_ms is not None):
             comes_ms = -(-job.time_ns // NS_A_MS) + since_ms
-            if self._clocks.doubt_ms <= comes_ms:
+            if life.is_tied or (self._clocks.doubt_ms or 0) <= comes_ms:
                 life.comes_ms = comes_ms if comes_ms <= self._clocks.passed_ms else None
+            life.is_tied = False
         if life.date_ns and life.comes_ms is None:
             apart_ms, what = job.time_ns // NS_A_MS + since_ms - self._expected_ms(life), "comes"
         else:

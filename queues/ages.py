@@ -36,14 +36,14 @@ def oldest_ms(queue: Queue, now_ms: int) -> int:
     to another queue; 0 if there is none.
     """
     aside = (queue.open_reads.values(), queue.delayed.values(), queue.in_transfer.values())
-    items = [taken.item for reads in aside for taken in islice(reads, LOOK_MAX)]
+    items = [delivery.item for reads in aside for delivery in islice(reads, LOOK_MAX)]
     if queue.transferring_head is not None:
         items.append(queue.transferring_head.item)
     return _age_ms(queue, chain(items, _returned(queue), islice(queue.line.in_memory, 1)), now_ms)
 
 
 def _returned(queue: Queue) -> Iterable[Item]:
-    return (taken.item for taken in islice(reversed(queue.line.returned), LOOK_MAX))
+    return (delivery.item for delivery in islice(reversed(queue.line.returned), LOOK_MAX))
 
 
 def _age_ms(queue: Queue, items: Iterable[Item], now_ms: int) -> int:

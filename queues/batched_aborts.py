@@ -58,9 +58,9 @@ class BatchedAborts:
         queue = self.queue
         if not queue.config.max_deliveries or queue.config.retry_delays_ms:
             return reads
-        dying = {taken.xid for taken in reads if queue.dies(taken)}
-        last = [taken for taken in reversed(reads) if taken.xid in dying]
-        return [*(taken for taken in reads if taken.xid not in dying), *last]
+        dying = {delivery.xid for delivery in reads if queue.dies(delivery)}
+        last = [delivery for delivery in reversed(reads) if delivery.xid in dying]
+        return [*(delivery for delivery in reads if delivery.xid not in dying), *last]
 
     def on_timer(self, now_ms: int) -> int:
         """Take another step. Returns as how many dropped items the step took."""
@@ -76,14 +76,14 @@ class BatchedAborts:
         # What is put back becomes the head; what rests is handed out in the order in which it has begun to.
         is_oldest_next = queue.config.retry_delays_ms and on_ended is not _ignore
         while reads and count < READS_PER_STEP:
-            taken = reads.popleft() if is_oldest_next else reads.pop()
+            delivery = reads.popleft() if is_oldest_next else reads.pop()
             count += 1
-            if queue.open_reads.get(taken.xid) is taken:
-                if taken.opened_ms > opened_until_ms:
+            if queue.open_reads.get(delivery.xid) is delivery:
+                if delivery.opened_ms > opened_until_ms:
                     continue  # its client has asked for more time
-                ended.append((taken, queue.end_read(taken, now_ms)))
-            elif queue.delayed.get(taken.xid) is taken:
-                queue.end_delay(taken)
+                ended.append((delivery, queue.end_read(delivery, now_ms)))
+            elif queue.delayed.get(delivery.xid) is delivery:
+                queue.end_delay(delivery)
         on_ended(ended, now_ms)
         if not reads:
             self.groups.popleft()

@@ -110,7 +110,7 @@ class JournalView:
 
     def alive(self) -> dict[int, Item]:
         """Return every item that has left the fresh ones and is not gone for good, by seq."""
-        return {taken.seq: taken.item for taken in [*self.under_way.values(), *self.heads]}
+        return {delivery.seq: delivery.item for delivery in [*self.under_way.values(), *self.heads]}
 
     def unread(self) -> int:
         """Return the seq of the first item that is not in memory."""

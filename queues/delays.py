@@ -9,15 +9,15 @@ from staniel.queues.config import QueueConfig
 from staniel.queues.item import Delivery
 
 
-def rest_ms(config: QueueConfig, taken: Delivery) -> int:
-    """Return how long `taken` rests after this delivery, in ms. The jitter is derived from the item and the try, so
+def rest_ms(config: QueueConfig, delivery: Delivery) -> int:
+    """Return how long `delivery` rests after this delivery, in ms. The jitter is derived from the item and the try, so
     that it is the same in every run; it never makes a delay shorter.
     """
     delays_ms = config.retry_delays_ms
-    delay_ms = delays_ms[min(max(taken.deliveries, 1), len(delays_ms)) - 1]
+    delay_ms = delays_ms[min(max(delivery.deliveries, 1), len(delays_ms)) - 1]
     if not config.retry_jitter_percent:
         return delay_ms
-    chance = crc32(b"%d %d" % (taken.id, taken.deliveries))
+    chance = crc32(b"%d %d" % (delivery.id, delivery.deliveries))
     return delay_ms + (delay_ms * config.retry_jitter_percent * chance) // (100 << 32)
 
 
@@ -38,32 +38,32 @@ class RestOrder:
         self._delayed = delayed
         self._heap: list[tuple[int, int]] = []  # moment, xid
 
-    def add(self, taken: Delivery) -> None:
-        """Note the item `taken`, which has just been put into `delayed`."""
-        heappush(self._heap, (taken.opened_ms, taken.xid))
+    def add(self, delivery: Delivery) -> None:
+        """Note the item `delivery`, which has just been put into `delayed`."""
+        heappush(self._heap, (delivery.opened_ms, delivery.xid))
 
     def first(self) -> Delivery | None:
         """Return the item that is due first."""
         heap, delayed = self._heap, self._delayed
         while heap:
             moment_ms, xid = heap[0]
-            taken = delayed.get(xid)
-            if taken is not None and taken.opened_ms == moment_ms:
-                return taken
+            delivery = delayed.get(xid)
+            if delivery is not None and delivery.opened_ms == moment_ms:
+                return delivery
             heappop(heap)
         return None
 
     def take_due(self, now_ms: int) -> list[Delivery]:
         """Return the items that are due, the first one first; the caller ends their rest."""
         found = []
-        while (taken := self.first()) is not None and taken.opened_ms <= now_ms:
+        while (delivery := self.first()) is not None and delivery.opened_ms <= now_ms:
             heappop(self._heap)
-            found.append(taken)
+            found.append(delivery)
         return found
 
     def shorten(self, latest_ms: int) -> None:
         """Let no item rest beyond `latest_ms`: a reload has made the delays shorter."""
-        for taken in self._delayed.values():
-            taken.opened_ms = min(taken.opened_ms, latest_ms)
-        self._heap = [(taken.opened_ms, taken.xid) for taken in self._delayed.values()]
+        for delivery in self._delayed.values():
+            delivery.opened_ms = min(delivery.opened_ms, latest_ms)
+        self._heap = [(delivery.opened_ms, delivery.xid) for delivery in self._delayed.values()]
         heapify(self._heap)

@@ -3,5 +3,5 @@ cimport cython
 from staniel.queues.item cimport Delivery
 
 
-@cython.locals(taken=Delivery, seqs=list, ids=list, deliveries=list)
+@cython.locals(delivery=Delivery, seqs=list, ids=list, deliveries=list)
 cpdef tuple numbers_of(list those)

@@ -10,8 +10,8 @@ def numbers_of(those: list[Delivery]) -> tuple[list[int], list[int], list[int]]:
     seqs: list[int] = []
     ids: list[int] = []
     deliveries: list[int] = []
-    for taken in those:
-        seqs.append(taken.seq)
-        ids.append(taken.id)
-        deliveries.append(taken.deliveries)
+    for delivery in those:
+        seqs.append(delivery.seq)
+        ids.append(delivery.id)
+        deliveries.append(delivery.deliveries)
     return seqs, ids, deliveries

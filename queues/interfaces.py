@@ -88,7 +88,7 @@ class Waiter(Protocol):
     opens: bool
     peeks: bool
 
-    def deliver(self, taken: Delivery) -> None: ...
+    def deliver(self, delivery: Delivery) -> None: ...
 
     def moved(self, queue: Queue) -> None:
         """Go on waiting in `queue`: what was waited for exists now."""
@@ -131,4 +131,4 @@ class TransferSink(Protocol):
     def admits(self, source: Queue, size: int) -> Admission:
         """Tell whether an item of `size` bytes may be sent. A dying item that may not be sent goes back to the line."""
 
-    def accept(self, source: Queue, taken: Delivery, reason: Reason, now_ms: int, target: str = "") -> None: ...
+    def accept(self, source: Queue, delivery: Delivery, reason: Reason, now_ms: int, target: str = "") -> None: ...

@@ -14,11 +14,11 @@ cdef class Line:
     cdef public long long expiring, remnants, added_bytes, added_expiring, left, full_bytes, look_items
 
     cpdef Item head(self)
-    cpdef give_back(self, Delivery taken)
+    cpdef give_back(self, Delivery delivery)
     cpdef _gone(self, Item item)
-    @cython.locals(taken=Delivery)
+    @cython.locals(delivery=Delivery)
     cpdef Delivery _pop_returned(self)
-    @cython.locals(taken=Delivery)
+    @cython.locals(delivery=Delivery)
     cpdef _drop_returned(self)
     cpdef bint reaches(self, long long items, long long size_bytes) except -1
     cpdef long long weight_bytes(self) except? -1

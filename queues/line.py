@@ -140,8 +140,8 @@ class Line:
 
     def head(self) -> Item | None:
         if self.returned:
-            taken = self.returned[-1]
-            return taken.item
+            delivery = self.returned[-1]
+            return delivery.item
         if not self.in_memory and self.on_disk:
             self.load()
         return self.in_memory[0] if self.in_memory else None
@@ -150,8 +150,10 @@ class Line:
         """Return the head as `pop` would give it, and leave it where it is."""
         head = self.head()
         if self.returned:
-            taken = self.returned[-1]
-            return Delivery(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq, client=taken.client)
+            delivery = self.returned[-1]
+            return Delivery(
+                delivery.item, delivery.id, delivery.deliveries + 1, seq=delivery.seq, client=delivery.client
+            )
         return Delivery(head, self._id_after(head), seq=self.left) if head is not None else None
 
     def abandon(self) -> None:
@@ -162,10 +164,10 @@ class Line:
             self.deferred_free.add(in_memory, size)
             self.deferred_free.add(returned, size)
 
-    def give_back(self, taken: Delivery) -> None:
-        """Make `taken` the head."""
-        item = taken.item
-        self.returned.append(taken)
+    def give_back(self, delivery: Delivery) -> None:
+        """Make `delivery` the head."""
+        item = delivery.item
+        self.returned.append(delivery)
         self.bytes += len(item.data)  # type: ignore[misc]  # a slot or a property, as below
         if item.expires_ms:
             self.expiring += 1
@@ -182,14 +184,14 @@ class Line:
             self.remnants -= is_remnant(item)
 
     def _pop_returned(self) -> Delivery:
-        taken = self.returned.pop()
-        self._gone(taken.item)
-        return Delivery(taken.item, taken.id, taken.deliveries + 1, seq=taken.seq, client=taken.client)
+        delivery = self.returned.pop()
+        self._gone(delivery.item)
+        return Delivery(delivery.item, delivery.id, delivery.deliveries + 1, seq=delivery.seq, client=delivery.client)
 
     def _drop_returned(self) -> int:
-        taken = self.returned.pop()
-        self._gone(taken.item)
-        return taken.id
+        delivery = self.returned.pop()
+        self._gone(delivery.item)
+        return delivery.id
 
     def sweep(self, is_over: IsOver, seq: int, look_max: int, count_max: int) -> tuple[int, int]:
         """Make remnants of items in memory that have expired by their own expiry, `count_max` at most, from the fresh
@@ -197,9 +199,9 @@ class Line:
         """
         count = 0
         if not seq:
-            for taken in self.returned[-look_max:]:
-                if count < count_max and _is_sweepable(taken.item, is_over):
-                    taken.item = self._swept(taken.item)
+            for delivery in self.returned[-look_max:]:
+                if count < count_max and _is_sweepable(delivery.item, is_over):
+                    delivery.item = self._swept(delivery.item)
                     count += 1
         in_memory, first = self.in_memory, max(0, seq - self.left)
         in_memory.rotate(-first)  # a thousandth of the time that it takes to walk there
@@ -434,7 +436,7 @@ class PlainLine(Line):
         return known + count == len(in_memory)
 
     def walk(self) -> Iterator[Item]:
-        yield from [taken.item for taken in reversed(self.returned)]
+        yield from [delivery.item for delivery in reversed(self.returned)]
         yield from list(self.in_memory)
         seq = self.left + len(self.in_memory)
         while self.tail is not None and seq < self.end:
@@ -458,9 +460,9 @@ class PlainLine(Line):
             checkpoint.added_expiring,
         )
         self.on_disk_bytes = tail_bytes
-        self.bytes = tail_bytes + sum([len(taken.item.data) for taken in heads])
-        self.expiring = tail_expiring + sum([taken.item.expires_ms != 0 for taken in heads])
-        self.remnants = sum([is_remnant(taken.item) for taken in heads])
+        self.bytes = tail_bytes + sum([len(delivery.item.data) for delivery in heads])
+        self.expiring = tail_expiring + sum([delivery.item.expires_ms != 0 for delivery in heads])
+        self.remnants = sum([is_remnant(delivery.item) for delivery in heads])
 
     def append_on_disk(self, count: int, size: int, expiring: int) -> None:
         """Add so many items more, of `size` bytes together, to the end; only the journal holds them."""

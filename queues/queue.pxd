@@ -29,25 +29,25 @@ cdef class Queue:
     cpdef bint add(self, Item item, long long now_ms, bint forced=*) except -1
     @cython.locals(item=Item)
     cpdef add_all(self, list items, long long now_ms)
-    @cython.locals(taken=Delivery)
+    @cython.locals(delivery=Delivery)
     cpdef Delivery remove_head(self, long long now_ms)
-    @cython.locals(taken=Delivery)
+    @cython.locals(delivery=Delivery)
     cpdef Delivery open(self, long long now_ms)
-    cpdef bint confirm(self, Delivery taken) except -1
+    cpdef bint confirm(self, Delivery delivery) except -1
     cpdef bint has_live_head(self, long long now_ms, bint despite_pause=*) except -1
     @cython.locals(run=list, head=Item, size="long long", last=Delivery)
     cpdef list open_run_for_transfer(self, Py_ssize_t count_max, long long bytes_max, long long item_bytes_max, end_seq, long long now_ms, bint despite_pause)
-    @cython.locals(taken=Delivery)
+    @cython.locals(delivery=Delivery)
     cpdef Delivery open_head_for_transfer(self)
-    cpdef set_aside(self, Delivery taken)
-    cpdef bint release(self, Delivery taken) except -1
-    @cython.locals(taken=Delivery)
+    cpdef set_aside(self, Delivery delivery)
+    cpdef bint release(self, Delivery delivery) except -1
+    @cython.locals(delivery=Delivery)
     cpdef release_all(self, list those)
-    cpdef bint _forget_in_transfer(self, Delivery taken) except -1
+    cpdef bint _forget_in_transfer(self, Delivery delivery) except -1
     cpdef bint _is_full(self) except -1
     cpdef bint _may_read_head(self, long long now_ms) except -1
     cpdef _record(self, change)
     # One Python number is made, for the delivery, the key of its read and the record.
     @cython.locals(last="long long", xid=object)
-    cpdef _record_opened(self, Delivery taken)
+    cpdef _record_opened(self, Delivery delivery)
     cpdef _serve(self, long long now_ms)

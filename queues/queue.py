@@ -327,27 +327,27 @@ class Queue:
         line = self.line
         if not (self._head_is_free and line.in_memory and not line.expiring) and not self._may_read_head(now_ms):
             return None
-        taken = line.pop()
-        self.last_removed_added_ms = taken.item.added_ms
+        delivery = line.pop()
+        self.last_removed_added_ms = delivery.item.added_ms
         if self.transferring_head is not None:
             self._record_transferring_head()
-        self.journal.record_removed(taken.id)  # as `_record` would, without a change object
-        return taken
+        self.journal.record_removed(delivery.id)  # as `_record` would, without a change object
+        return delivery
 
     def open(self, now_ms: int) -> Delivery | None:
         """Take the head under a transaction: confirming removes it for good, aborting makes it the head again."""
         line = self.line
         if not (self._head_is_free and line.in_memory and not line.expiring) and not self._may_read_head(now_ms):
             return None
-        taken = line.pop()
-        self.last_removed_added_ms = taken.item.added_ms
-        taken.opened_ms = now_ms
-        self._record_opened(taken)
-        self.open_reads[taken.xid] = taken
+        delivery = line.pop()
+        self.last_removed_added_ms = delivery.item.added_ms
+        delivery.opened_ms = now_ms
+        self._record_opened(delivery)
+        self.open_reads[delivery.xid] = delivery
         self.counters.transactions += 1
         if not self._head_is_free:
             self._arm()
-        return taken
+        return delivery
 
     def has_live_head(self, now_ms: int, despite_pause: bool = False) -> bool:
         """Return True if an item could be handed out now; `despite_pause`: or could if gets were not paused."""
@@ -371,25 +371,25 @@ class Queue:
             return None
         return self.line.peek()
 
-    def confirm(self, taken: Delivery) -> bool:
+    def confirm(self, delivery: Delivery) -> bool:
         """End an open read for good; False if it is no longer open (timed out, or the queue was deleted)."""
-        reads, xid = self.open_reads, taken.xid
+        reads, xid = self.open_reads, delivery.xid
         try:
-            if reads[xid] is not taken:
+            if reads[xid] is not delivery:
                 return False
         except KeyError:
             return False
         del reads[xid]
-        self.journal.record_confirmed(taken.id, xid)
+        self.journal.record_confirmed(delivery.id, xid)
         return True
 
-    def abort(self, taken: Delivery, now_ms: int) -> Ended:
+    def abort(self, delivery: Delivery, now_ms: int) -> Ended:
         """Put an open read's item back at the head, or give it to the next waiter, unless it goes to
         dead_letter_queue.
         """
-        if self.open_reads.get(taken.xid) is not taken:
+        if self.open_reads.get(delivery.xid) is not delivery:
             return Ended.NOT_OPEN
-        ended = self.end_read(taken, now_ms)
+        ended = self.end_read(delivery, now_ms)
         self._serve(now_ms)
         return ended
 
@@ -397,7 +397,7 @@ class Queue:
         """Abort these reads, given the oldest first; return those that were open, in the order in which they ended. All
         items are back before a waiter gets one, so it gets the oldest.
         """
-        opened = [taken for taken in reads if self.open_reads.get(taken.xid) is taken]
+        opened = [delivery for delivery in reads if self.open_reads.get(delivery.xid) is delivery]
         ended = self._end_reads(opened, now_ms)
         self._serve(now_ms)
         return ended
@@ -423,16 +423,16 @@ class Queue:
         """Move the last `count` items of the line ahead of the first `ahead` ones."""
         passed: list[Delivery] = []
         while len(passed) < ahead + count and self.line.head() is not None:
-            taken = self.line.pop()
-            self._record_opened(taken)
-            taken.deliveries -= 1  # no client has seen it
-            passed.append(taken)
-        for taken in reversed(passed[ahead:] + passed[:ahead]):
-            self.give_back(taken)
+            delivery = self.line.pop()
+            self._record_opened(delivery)
+            delivery.deliveries -= 1  # no client has seen it
+            passed.append(delivery)
+        for delivery in reversed(passed[ahead:] + passed[:ahead]):
+            self.give_back(delivery)
 
-    def is_last(self, taken: Delivery) -> bool:
+    def is_last(self, delivery: Delivery) -> bool:
         """Return True if the item is not handed out again if this read of it is not confirmed."""
-        return 0 < self.config.max_deliveries <= taken.deliveries
+        return 0 < self.config.max_deliveries <= delivery.deliveries
 
     def prepare_flush(self) -> bool:
         """Do a piece of the work that a flush is for a long line; return True if nothing is left of it, and `flush`
@@ -551,11 +551,11 @@ class Queue:
                         self.ring_at(now_ms + LATER_MS)
                         break
                 if self._is_all_there_is(head):
-                    taken = self.transferring_head = line.pop()
+                    delivery = self.transferring_head = line.pop()
                     self.in_transfer_bytes += len(head.data)
                 else:
-                    taken = self.open_head_for_transfer()
-                sink.accept(self, taken, Reason.EXPIRED, now_ms)
+                    delivery = self.open_head_for_transfer()
+                sink.accept(self, delivery, Reason.EXPIRED, now_ms)
                 size += len(head.data)
             count += 1
         return count
@@ -575,10 +575,10 @@ class Queue:
 
     def open_head_for_transfer(self) -> Delivery:
         """Remove the head from the line and put it in transfer, under a transaction of its own."""
-        taken = self.line.pop()
-        self._record_opened(taken)
-        self.set_aside(taken)
-        return taken
+        delivery = self.line.pop()
+        self._record_opened(delivery)
+        self.set_aside(delivery)
+        return delivery
 
     def open_run_for_transfer(
         self, count_max: int, bytes_max: int, item_bytes_max: int, end_seq: int, now_ms: int, despite_pause: bool
@@ -599,48 +599,48 @@ class Queue:
             run.append(self.open_head_for_transfer())
         return run
 
-    def set_aside(self, taken: Delivery) -> None:
+    def set_aside(self, delivery: Delivery) -> None:
         """Mark an item under a transaction as on its way to another queue."""
-        assert taken.xid and taken.xid not in self.open_reads
-        self.in_transfer[taken.xid] = taken
-        self.in_transfer_bytes += len(taken.item.data)
+        assert delivery.xid and delivery.xid not in self.open_reads
+        self.in_transfer[delivery.xid] = delivery
+        self.in_transfer_bytes += len(delivery.item.data)
 
-    def release(self, taken: Delivery) -> bool:
+    def release(self, delivery: Delivery) -> bool:
         """Remove an item that has arrived at the other queue for good. False if the queue was closed: nothing is
         recorded.
         """
-        if self.transferring_head is taken:
+        if self.transferring_head is delivery:
             self.transferring_head = None
-            self.in_transfer_bytes -= len(taken.item.data)
-            self.journal.record(Removed(taken.id))
+            self.in_transfer_bytes -= len(delivery.item.data)
+            self.journal.record(Removed(delivery.id))
             return True
-        is_known = self._forget_in_transfer(taken)
+        is_known = self._forget_in_transfer(delivery)
         if is_known:
-            self.journal.record_confirmed(taken.id, taken.xid)
+            self.journal.record_confirmed(delivery.id, delivery.xid)
         return is_known
 
     def release_all(self, those: list[Delivery]) -> None:
         """Release each of these items."""
-        for taken in those:
-            self.release(taken)
+        for delivery in those:
+            self.release(delivery)
 
-    def take_back(self, taken: Delivery) -> None:
+    def take_back(self, delivery: Delivery) -> None:
         """Make an item that does not go to another queue the head of the line again."""
-        if self.transferring_head is taken:
+        if self.transferring_head is delivery:
             self._record_transferring_head()
-        if self._forget_in_transfer(taken):
-            self.give_back(taken)
+        if self._forget_in_transfer(delivery):
+            self.give_back(delivery)
 
-    def take_back_unseen(self, taken: Delivery) -> None:
+    def take_back_unseen(self, delivery: Delivery) -> None:
         """Take back an item that no client has seen: it does not count as delivered."""
-        taken.deliveries -= 1
-        self.take_back(taken)
+        delivery.deliveries -= 1
+        self.take_back(delivery)
 
-    def _forget_in_transfer(self, taken: Delivery) -> bool:
-        if self.in_transfer.get(taken.xid) is not taken:
+    def _forget_in_transfer(self, delivery: Delivery) -> bool:
+        if self.in_transfer.get(delivery.xid) is not delivery:
             return False
-        del self.in_transfer[taken.xid]
-        self.in_transfer_bytes -= len(taken.item.data)
+        del self.in_transfer[delivery.xid]
+        self.in_transfer_bytes -= len(delivery.item.data)
         return True
 
     def record_cleared(self, count: int) -> None:
@@ -689,12 +689,12 @@ class Queue:
         self._arm()
         return count * (SENT_AS_MANY if self.config.expire_to_queue else 1) + ended * ENDED_AS_MANY
 
-    def extend(self, taken: Delivery, now_ms: int) -> bool:
+    def extend(self, delivery: Delivery, now_ms: int) -> bool:
         """Restart the time-out of an open read at `now_ms`; False if it is no longer open."""
-        if self.open_reads.get(taken.xid) is not taken:
+        if self.open_reads.get(delivery.xid) is not delivery:
             return False
-        taken.opened_ms = now_ms
-        self.open_reads[taken.xid] = self.open_reads.pop(taken.xid)  # as the newest
+        delivery.opened_ms = now_ms
+        self.open_reads[delivery.xid] = self.open_reads.pop(delivery.xid)  # as the newest
         return True
 
     def age_ms(self, now_ms: int) -> int:
@@ -774,16 +774,16 @@ class Queue:
         line = self.line
         assert line.bytes == sum(len(item.data) for item in line.items())
         assert line.expiring == sum(item.expires_ms != 0 for item in line.items())
-        assert line.remnants == sum(map(is_remnant, [*line.in_memory, *(taken.item for taken in line.returned)]))
+        assert line.remnants == sum(map(is_remnant, [*line.in_memory, *(delivery.item for delivery in line.returned)]))
         under_way = [*self.open_reads.items(), *self.delayed.items(), *self.in_transfer.items()]
-        assert all(xid == taken.xid != 0 for xid, taken in under_way)
+        assert all(xid == delivery.xid != 0 for xid, delivery in under_way)
         assert len({xid for xid, _ in under_way}) == len(under_way), "an item is under one transaction"
-        assert self.delayed_bytes == sum(len(taken.item.data) for taken in self.delayed.values())
+        assert self.delayed_bytes == sum(len(delivery.item.data) for delivery in self.delayed.values())
         in_transfer = [
             *self.in_transfer.values(),
             *([] if self.transferring_head is None else [self.transferring_head]),
         ]
-        assert self.in_transfer_bytes == sum(len(taken.item.data) for taken in in_transfer)
+        assert self.in_transfer_bytes == sum(len(delivery.item.data) for delivery in in_transfer)
         assert self.transferring_head is None or self.transferring_head.xid == 0
         can_wait = self.state is QueueState.SERVING and not self.hidden and line.read_error is None
         assert can_wait or not self.waiters
@@ -842,8 +842,8 @@ class Queue:
         if len(rested) > READS_PER_STEP:
             self.batched_aborts.end_delays(rested, now_ms)
             return len(over)
-        for taken in reversed(rested):
-            self.end_delay(taken)
+        for delivery in reversed(rested):
+            self.end_delay(delivery)
         return len(over) + len(rested)
 
     def _tell_timed_out(self, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
@@ -868,55 +868,55 @@ class Queue:
         rest.
         """
         if not self.config.max_deliveries:
-            return [(taken, self.end_read(taken, now_ms)) for taken in reversed(reads)]
+            return [(delivery, self.end_read(delivery, now_ms)) for delivery in reversed(reads)]
         ended: list[tuple[Delivery, Ended]] = []
         left: list[Delivery] = []
-        for taken in reads:
-            if self.dies(taken):
-                ended.append((taken, self.end_read(taken, now_ms)))
+        for delivery in reads:
+            if self.dies(delivery):
+                ended.append((delivery, self.end_read(delivery, now_ms)))
             else:
-                left.append(taken)
-        ended += [(taken, self.end_read(taken, now_ms)) for taken in reversed(left)]
+                left.append(delivery)
+        ended += [(delivery, self.end_read(delivery, now_ms)) for delivery in reversed(left)]
         return ended
 
-    def dies(self, taken: Delivery) -> bool:
+    def dies(self, delivery: Delivery) -> bool:
         """Return True if the item goes to dead_letter_queue if its read ends now without a confirmation."""
         sink = self.transfer_sink
-        return sink is not None and self.is_last(taken) and self._can_die(sink, taken)
+        return sink is not None and self.is_last(delivery) and self._can_die(sink, delivery)
 
-    def end_read(self, taken: Delivery, now_ms: int) -> Ended:
+    def end_read(self, delivery: Delivery, now_ms: int) -> Ended:
         """End an open read that was not confirmed: its item goes back, now or after a delay, or to
         dead_letter_queue.
         """
         config = self.config
-        del self.open_reads[taken.xid]
+        del self.open_reads[delivery.xid]
         self.counters.canceled_transactions += 1
-        is_last = self.transfer_sink is not None and self.is_last(taken)
-        if self.transfer_sink is not None and is_last and self._can_die(self.transfer_sink, taken):
+        is_last = self.transfer_sink is not None and self.is_last(delivery)
+        if self.transfer_sink is not None and is_last and self._can_die(self.transfer_sink, delivery):
             self.counters.dead_letters += 1
-            self.set_aside(taken)
-            self.transfer_sink.accept(self, taken, Reason.DEAD, now_ms)
+            self.set_aside(delivery)
+            self.transfer_sink.accept(self, delivery, Reason.DEAD, now_ms)
             return Ended.DEAD
         if config.retry_delays_ms:
-            self._delay(taken, now_ms)
+            self._delay(delivery, now_ms)
         else:
-            self.give_back(taken)
+            self.give_back(delivery)
         return Ended.SPARED if is_last else Ended.RETURNED
 
-    def _can_die(self, transfer_sink: TransferSink, taken: Delivery) -> bool:
+    def _can_die(self, transfer_sink: TransferSink, delivery: Delivery) -> bool:
         """Return True if the transfer sink accepts one more. While dead_letter_queue cannot be used, or the disk is
         slow, as many as allowed are in memory already: the others stay in the line and are handed out again.
         """
-        return transfer_sink.admits(self, len(taken.item.data)) is Admission.NOW
+        return transfer_sink.admits(self, len(delivery.item.data)) is Admission.NOW
 
-    def _delay(self, taken: Delivery, now_ms: int) -> None:
+    def _delay(self, delivery: Delivery, now_ms: int) -> None:
         if self._may_rest_too_long:
             self._rests.shorten(now_ms + longest_ms(self.config))
             self._may_rest_too_long = False
-        taken.opened_ms = now_ms + rest_ms(self.config, taken)
-        self.delayed[taken.xid] = taken
-        self._rests.add(taken)
-        self.delayed_bytes += len(taken.item.data)
+        delivery.opened_ms = now_ms + rest_ms(self.config, delivery)
+        self.delayed[delivery.xid] = delivery
+        self._rests.add(delivery)
+        self.delayed_bytes += len(delivery.item.data)
         if self.config.keep_journal:  # else every item is in memory, whether it rests or not
             while self.delayed_bytes > self.config.max_memory_bytes and len(self.delayed) > 1:
                 rested = self._rests.first()
@@ -924,11 +924,11 @@ class Queue:
                 self.end_delay(rested)
         self._arm()
 
-    def end_delay(self, taken: Delivery) -> None:
+    def end_delay(self, delivery: Delivery) -> None:
         """Make an item the head again whose delay is over, or for which memory has no room any more."""
-        del self.delayed[taken.xid]
-        self.delayed_bytes -= len(taken.item.data)
-        self.give_back(taken)
+        del self.delayed[delivery.xid]
+        self.delayed_bytes -= len(delivery.item.data)
+        self.give_back(delivery)
 
     def _make_room(self, now_ms: int) -> bool:
         if not self._is_full() or self._sweep_for_room(now_ms):
@@ -962,12 +962,12 @@ class Queue:
         self.line.head()
         self._record(Removed(self.line.drop()))
 
-    def give_back(self, taken: Delivery) -> None:
+    def give_back(self, delivery: Delivery) -> None:
         """Make an item that is under a transaction and in no dictionary of them the head again."""
-        self._record(Aborted(taken.id, taken.xid))
-        self.line.give_back(taken)
+        self._record(Aborted(delivery.id, delivery.xid))
+        self.line.give_back(delivery)
 
-    def _record_opened(self, taken: Delivery) -> None:
+    def _record_opened(self, delivery: Delivery) -> None:
         """Put the item that has just left the line under a transaction."""
         if self.transferring_head is not None:
             self._record_transferring_head()  # takes the number before
@@ -975,8 +975,8 @@ class Queue:
         xid = last + 1
         if not 0 <= last < _XID_MAX or xid in self.open_reads or self.delayed or self.in_transfer:
             xid = next_xid(last, self.open_reads, self.delayed, self.in_transfer)
-        self.last_xid = taken.xid = xid
-        self.journal.record_opened(taken.id, xid)
+        self.last_xid = delivery.xid = xid
+        self.journal.record_opened(delivery.id, xid)
 
     def _record(self, change: Change) -> None:
         """Record a change of the line's head, or of the item that becomes the head."""
@@ -986,10 +986,10 @@ class Queue:
 
     def _record_transferring_head(self) -> None:
         """Put `transferring_head` under a transaction, because the next record means another head."""
-        taken, self.transferring_head = self.transferring_head, None
-        assert taken is not None
-        self._record_opened(taken)
-        self.in_transfer[taken.xid] = taken
+        delivery, self.transferring_head = self.transferring_head, None
+        assert delivery is not None
+        self._record_opened(delivery)
+        self.in_transfer[delivery.xid] = delivery
 
     def _serve(self, now_ms: int) -> None:
         """Hand available items to the waiters, in their order. A waiter that only peeks does not use the item up."""
@@ -997,13 +997,13 @@ class Queue:
         while waiters:
             waiter = next(iter(waiters))
             if waiter.peeks:
-                taken = self.peek(now_ms)
+                delivery = self.peek(now_ms)
             else:
-                taken = self.open(now_ms) if waiter.opens else self.remove_head(now_ms)
-            if taken is None:
+                delivery = self.open(now_ms) if waiter.opens else self.remove_head(now_ms)
+            if delivery is None:
                 return
             del waiters[waiter]
-            waiter.deliver(taken)
+            waiter.deliver(delivery)
 
 
 OnTimedOut = Callable[[Queue, list[tuple[Delivery, Ended]], int], None]
@@ -1012,8 +1012,8 @@ OnTimedOut = Callable[[Queue, list[tuple[Delivery, Ended]], int], None]
 def _until(reads: dict[int, Delivery], moment_ms: int) -> list[Delivery]:
     """Return those of `reads`, which are ordered by their moments, whose moment is `moment_ms` or earlier."""
     found = []
-    for taken in reads.values():
-        if taken.opened_ms > moment_ms:
+    for delivery in reads.values():
+        if delivery.opened_ms > moment_ms:
             break
-        found.append(taken)
+        found.append(delivery)
     return found

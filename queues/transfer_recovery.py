@@ -16,12 +16,12 @@ from staniel.queues.xids import previous_xid
 
 def set_aside_open(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
     """Set aside the item that the journal says is open under `xid`; None if none is, or another item."""
-    taken = queue.open_reads.get(xid)
-    if taken is None or not means(taken.item, taken.id):
+    delivery = queue.open_reads.get(xid)
+    if delivery is None or not means(delivery.item, delivery.id):
         return None
     del queue.open_reads[xid]
-    queue.set_aside(taken)
-    return taken
+    queue.set_aside(delivery)
+    return delivery
 
 
 def set_aside_found(queue: Queue, xid: int, means: Callable[[Item, int], bool]) -> Delivery | None:
@@ -34,7 +34,7 @@ def set_aside_found(queue: Queue, xid: int, means: Callable[[Item, int], bool]) 
     opened: records of such a number restore the last one (Encoder.opened).
     """
     assert queue.transferring_head is None, "an opened item is the head of the journal's line, too"
-    is_open = next((taken for taken in queue.open_reads.values() if means(taken.item, taken.id)), None)
+    is_open = next((delivery for delivery in queue.open_reads.values() if means(delivery.item, delivery.id)), None)
     if is_open is not None:
         del queue.open_reads[is_open.xid]
         queue.give_back(is_open)
@@ -48,11 +48,11 @@ def set_aside_found(queue: Queue, xid: int, means: Callable[[Item, int], bool]) 
         passed.append(_open_head_as(queue, spare))
     if xid:
         queue.last_xid = xid
-    taken = _open_head_as(queue, xid or _previous(queue, spare, 0))
-    queue.set_aside(taken)
+    delivery = _open_head_as(queue, xid or _previous(queue, spare, 0))
+    queue.set_aside(delivery)
     for each in reversed(passed):
         queue.give_back(each)
-    return taken
+    return delivery
 
 
 def _previous(queue: Queue, spare: int, xid: int) -> int:
@@ -61,7 +61,7 @@ def _previous(queue: Queue, spare: int, xid: int) -> int:
 
 def _open_head_as(queue: Queue, xid: int) -> Delivery:
     queue.line.head()
-    taken = queue.line.pop()
-    taken.xid = xid
-    queue.journal.record(Opened(taken.id, xid))
-    return taken
+    delivery = queue.line.pop()
+    delivery.xid = xid
+    queue.journal.record(Opened(delivery.id, xid))
+    return delivery

@@ -228,7 +228,7 @@ class StreamLine(Line):
 
     def clear(self) -> int:
         count = len(self)
-        self.dropped += [(taken.id, taken.id) for taken in self.returned]
+        self.dropped += [(delivery.id, delivery.id) for delivery in self.returned]
         first_id = self._id_after(self.in_memory[0]) if self.in_memory else self.next_id
         if first_id <= self.stream.last_id:
             self.dropped.append((first_id, self.stream.last_id))
@@ -244,7 +244,7 @@ class StreamLine(Line):
         return True
 
     def walk(self) -> Iterator[Item]:
-        yield from [taken.item for taken in reversed(self.returned)]
+        yield from [delivery.item for delivery in reversed(self.returned)]
         yield from list(self.in_memory)
         left, next_id = self.on_disk, self.next_id
         while left > 0 and (more := self.stream.read(next_id)):

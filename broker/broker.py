@@ -67,12 +67,13 @@ from staniel.journal.libkestrel.appender import Appender
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.spool import Spool
 from staniel.queues.calendar import Calendar
-from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import Format, QueueConfig
 from staniel.queues.interfaces import Journal, NoJournal
 from staniel.queues.item import Delivery, Item
-from staniel.queues.queue import Ended, Queue
+from staniel.queues.journal_view import JournalView
+from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues, Refused
+from staniel.queues.time_outs import Ended
 
 if TYPE_CHECKING:
     from staniel.broker.admin.access import AdminAccess

@@ -8,7 +8,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from staniel.queues.item import Delivery
-from staniel.queues.queue import Ended, Queue
+from staniel.queues.queue import Queue
+from staniel.queues.time_outs import Ended
 
 SELDOM_MS = 10_000  # between two lines of the same kind
 CLIENT_EVENTS_MAX = 20  # lines of one kind that clients cause, in that time

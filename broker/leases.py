@@ -11,9 +11,9 @@ from functools import partial
 from operator import attrgetter
 
 from staniel.broker.timers import Timers
-from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP
 from staniel.queues.item import Delivery
-from staniel.queues.queue import Ended, Queue
+from staniel.queues.queue import Queue
+from staniel.queues.time_outs import ENDED_AS_MANY, READS_PER_STEP, Ended
 
 Owner = tuple[int, str]  # a session's number and a queue's name
 
@@ -98,7 +98,7 @@ class Leases:
             reads = [lease.taken for lease in leases]
             tell = partial(self._report_ended, queue, {lease.taken.xid: lease for lease in leases})
             if len(reads) > READS_PER_STEP:
-                queue.batched_aborts.end(reads, tell, now_ms)
+                queue.abort_later(reads, tell, now_ms)
             else:
                 tell(queue.abort_together(reads, now_ms), now_ms)
         return sum(map(len, over.values())) * ENDED_AS_MANY

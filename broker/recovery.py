@@ -34,8 +34,9 @@ from staniel.journal.spool_listing import SpoolListing
 from staniel.queues.config import Format
 from staniel.queues.item import Delivery
 from staniel.queues.names import parent_of
-from staniel.queues.queue import Ended, Queue
+from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues
+from staniel.queues.time_outs import Ended
 
 if TYPE_CHECKING:
     from staniel.broker.jobs import JobService

@@ -23,12 +23,12 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.item_requests import Get
 from staniel.protocol.memcache.replies import replies_for
 from staniel.protocol.memcache.requests import Dialect
-from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP
 from staniel.queues.calendar import NS_A_MS
 from staniel.queues.item import Delivery
 from staniel.queues.placeholder import PlaceholderQueue
-from staniel.queues.queue import Ended, Queue
+from staniel.queues.queue import Queue
 from staniel.queues.registry import TryNextTurn
+from staniel.queues.time_outs import ENDED_AS_MANY, READS_PER_STEP, Ended
 
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
@@ -623,7 +623,7 @@ class OpenReadReturn:
             together = left.popleft()
             by_queue = _by_queue(together)
             for queue, reads in by_queue.items():
-                queue.batched_aborts.end(reads, partial(self._report_ended, queue), now_ms)
+                queue.abort_later(reads, partial(self._report_ended, queue), now_ms)
             work += len(by_queue) * QUEUE_COST + len(together)
         if left:
             self._session.broker.timers.soon(self)

@@ -8,7 +8,8 @@ they outnumber the owners, so that memory follows the number of owners.
 from __future__ import annotations
 
 import heapq
-from typing import Protocol
+
+from staniel.queues.interfaces import TimerOwner
 
 SLOT_MS = 8  # moments within one slot come due together, at its end
 NEVER_MS = 2**63 - 1
@@ -16,13 +17,6 @@ WORK_PER_TURN = 20_000  # in dropped items, 0.2 us each; owners that are due aft
 SOON_WORK_PER_TURN = WORK_PER_TURN // 2  # owners that ask for every turn leave the others their share
 TIMER_COST = 5  # dropped entries cost as much as an owner that does little and returns no figure
 SLOTS_SPARE = 64  # beside two an owner; beyond that the slots without an owner are removed
-
-
-class TimerOwner(Protocol):
-    """An object with a moment at which `on_timer` is called."""
-
-    def on_timer(self, now_ms: int) -> int | None:
-        """Do the work that is due. Returns the work, in units of WORK_PER_TURN, if it may be much."""
 
 
 class Timers:

@@ -1,20 +1,10 @@
-"""The contents of a queue, as its journal sees them: `JournalView` looks at the queue, and a `Checkpoint` is its
-contents at the end of a journal file, in numbers: enough to replace everything up to there by a pack, and to say what
-the next file does. Source: the checkpoints of the packing strategy in the Kestrel journal format.
+"""The contents of a queue at the end of a journal file, in numbers: enough to replace everything up to there by a pack,
+and to say what the next file does. Source: the checkpoints of the packing strategy in the Kestrel journal format.
 """
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
-
-from staniel.queues.delivery_numbers import numbers_of
-from staniel.queues.item import Delivery, Item
-
-if TYPE_CHECKING:
-    from staniel.queues.queue import Queue
 
 Known = tuple[int, int]
 """An item that has left the line before: (its id, the number of its deliveries)."""
@@ -52,73 +42,3 @@ class Checkpoint(Struct, frozen=True, gc=False):
     def open(self) -> dict[int, int]:
         """A new dictionary: the seq of every item under a transaction, by xid."""
         return dict(zip(self.xids, self.open_seqs, strict=True))
-
-
-class JournalView:
-    """The queue as its journal sees it. For the journal, `transferring_head` is still the head of the line,
-    and a delayed item and one in transfer are still open.
-    """
-
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
-
-    @property
-    def under_way(self) -> dict[int, Delivery]:
-        """The items under a transaction, by xid."""
-        queue = self.queue
-        return {**queue.open_reads, **queue.delayed, **queue.in_transfer}
-
-    @property
-    def heads(self) -> list[Delivery]:
-        """Items before the fresh ones, the head first."""
-        head = self.queue.transferring_head
-        return ([] if head is None else [head]) + self.queue.line.returned[::-1]
-
-    def snapshot(self) -> tuple[dict[int, Delivery], list[Item]]:
-        """Return the contents of a rewritten journal: everything under a transaction, and the whole line."""
-        head = self.queue.transferring_head
-        return self.under_way, ([] if head is None else [head.item]) + self.queue.line.items()
-
-    def checkpoint(self) -> Checkpoint:
-        """Return the sum of the journal's records so far, in numbers."""
-        queue, line = self.queue, self.queue.line
-        parts = queue.open_reads, queue.delayed, queue.in_transfer
-        xids = tuple(chain.from_iterable(parts))
-        seqs, ids, deliveries = numbers_of([*chain.from_iterable([part.values() for part in parts]), *self.heads])
-        if queue.transferring_head is not None:
-            deliveries[len(xids)] -= 1  # it was not handed out, though it has left the line
-        count = len(xids)
-        return Checkpoint(
-            line.left,
-            line.end,
-            xids,
-            tuple(seqs[:count]),
-            tuple(seqs[count:]),
-            line.last_id,
-            line.added_bytes,
-            line.added_expiring,
-            tuple(ids),
-            tuple(deliveries),
-        )
-
-    def tip(self) -> tuple[int, int, int]:
-        """Return (seq of the item that comes next, payload bytes, number of items with an expiry) of all that
-        ever came.
-        """
-        line = self.queue.line
-        return line.end, line.added_bytes, line.added_expiring
-
-    def alive(self) -> dict[int, Item]:
-        """Return every item that has left the fresh ones and is not gone for good, by seq."""
-        return {delivery.seq: delivery.item for delivery in [*self.under_way.values(), *self.heads]}
-
-    def unread(self) -> int:
-        """Return the seq of the first item that is not in memory."""
-        line = self.queue.line
-        line.measure_dropped()  # what was dropped unread is read for its size
-        return line.left + len(line.in_memory)
-
-    @property
-    def is_bare(self) -> bool:
-        """True if the queue holds nothing at all."""
-        return not (len(self.queue.line) or self.under_way or self.queue.transferring_head)

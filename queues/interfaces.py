@@ -1,19 +1,13 @@
-"""Interfaces that a queue calls: its journal, the clients that wait for an item, its timer, and the sink that takes
-items to another queue.
-"""
+"""Interfaces that a queue calls: its journal, its timer, and the sink that moves items to another queue."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from staniel.queues.changes import Change, added, confirmed, opened, removed
 from staniel.queues.item import Delivery, Item
-
-if TYPE_CHECKING:
-    from staniel.queues.batched_aborts import BatchedAborts
-    from staniel.queues.queue import Queue
 
 
 class Journal:
@@ -82,21 +76,6 @@ class NoJournal(Journal):
             self._changed[self._queue] = None
 
 
-class Waiter(Protocol):
-    """A reader that waits for an item. Queues call `deliver` inside the step that made the item available."""
-
-    opens: bool
-    peeks: bool
-
-    def deliver(self, delivery: Delivery) -> None: ...
-
-    def moved(self, queue: Queue) -> None:
-        """Go on waiting in `queue`: what was waited for exists now."""
-
-    def dismiss(self) -> None:
-        """End the wait: the queue is closing, and nothing will come."""
-
-
 class Reason(Enum):
     EXPIRED = "expired"  # to expire_to_queue
     DEAD = "dead"  # delivered max_deliveries times and never confirmed: to dead_letter_queue
@@ -111,24 +90,36 @@ class Admission(Enum):
     LATER = "later"  # they have nowhere to go for now; it is asked again in a while
 
 
+class TimerOwner(Protocol):
+    """An object with a moment at which `on_timer` is called."""
+
+    def on_timer(self, now_ms: int) -> int | None:
+        """Do the work that is due. Returns the work, in dropped items, if it may be much."""
+
+
 class Timer(Protocol):
-    """Calls a queue's `on_timer` once `at_ms` has come; one moment a queue."""
+    """Calls `on_timer` of its owners; one moment an owner."""
 
-    def set(self, owner: Queue, at_ms: int) -> None: ...
+    def set(self, owner: TimerOwner, at_ms: int) -> None:
+        """Call `owner.on_timer` at `at_ms`, instead of any moment set before."""
 
-    def drop(self, owner: Queue) -> None: ...
+    def drop(self, owner: TimerOwner) -> None:
+        """Cancel the timer of `owner`, if it has one."""
 
-    def soon(self, owner: BatchedAborts) -> None:
-        """Call its `on_timer` once, in this turn or the next."""
+    def soon(self, owner: TimerOwner) -> None:
+        """Call `owner.on_timer` once, in this turn or the next, in addition to any moment set."""
 
 
-class TransferSink(Protocol):
-    """Takes charge of an item until it is safe elsewhere, then calls `Queue.release`.
+SourceT = TypeVar("SourceT", contravariant=True)
 
-    `target` names the queue that a moved item goes to; where the others go, their queue's settings say.
+
+class TransferSink(Protocol[SourceT]):
+    """Takes charge of an item until it is safe in another queue, then calls `release` of its source, a Queue.
+
+    `target` names the queue that a moved item goes to; for other reasons the settings of the source name it.
     """
 
-    def admits(self, source: Queue, size: int) -> Admission:
+    def admits(self, source: SourceT, size: int) -> Admission:
         """Tell whether an item of `size` bytes may be sent. A dying item that may not be sent goes back to the line."""
 
-    def accept(self, source: Queue, delivery: Delivery, reason: Reason, now_ms: int, target: str = "") -> None: ...
+    def accept(self, source: SourceT, delivery: Delivery, reason: Reason, now_ms: int, target: str = "") -> None: ...

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from staniel.queues.config import QueueConfig
-from staniel.queues.interfaces import NoJournal, Waiter
-from staniel.queues.queue import Queue
+from staniel.queues.interfaces import NoJournal
+from staniel.queues.queue import Queue, Waiter
 
 
 class WaitersByName:

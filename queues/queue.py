@@ -1,15 +1,18 @@
-"""A queue in memory: a line of items, the reads open on it, and its waiters. The data model:
+"""A queue in memory: the data model, and who puts an item in and who gets one.
 
-                    add                take
+`Queue` adds settings, limits, expiry and waiters to `QueueReads` (time_outs.py: how reads and delays end), which adds
+them to `QueueContents` (contents.py: the items, where they are, and what is recorded of their moves).
+
+                    add              remove_head
     client ──────────────────▶ ready ──────────▶ gone
                                │  ▲ ▲
-                          open │  │ └── delay over ── delayed
+                          open │  │ └── delay ends ─── delayed
                                ▼  │ abort, time-out      ▲
                                open ─────────────────────┘ abort with retry_delay
-                               │  └── abort of the last of max_deliveries ──▶ leaving
+                               │  └── abort of the last of max_deliveries ──▶ in transfer
                       confirm  ▼
-                              gone          leaving ── arrived ──▶ gone
-                                            leaving ── refused ──▶ ready, as the head
+                              gone          in transfer ── arrived ──▶ gone
+                                            in transfer ── refused ──▶ ready, as the head
 
 Items (item.py). An `Item` is what a client put. An item that has left the line is in a `Delivery`: `id` (the same at
 every delivery), `xid` (number of the open read), `deliveries`, `opened_ms`, and `seq`, its running number in the line.
@@ -17,18 +20,18 @@ every delivery), `xid` (number of the open read), `deliveries`, `opened_ms`, and
 Ready: `line` (line.py). In delivery order: `returned` (handed back; the last one is the head), `in_memory` (in the
 order they were put), and `on_disk` items that only the journal holds. `line.left` is the seq of the next fresh item and
 `line.end` the one that the next put gets. `line.bytes`, `line.expiring`: payload and items with an expiry, of all of
-these; `on_disk_bytes` of those on disk; `added_bytes`, `added_expiring` of all that ever came. Each kind of item is
-head of the line, and only the head leaves.
+these; `on_disk_bytes` of those on disk; `added_bytes`, `added_expiring` of all that ever came. Each kind of item can be
+the head of the line, and only the head leaves.
 
 Under a transaction, each in one dictionary by xid, and open for the journal:
 
     open_reads   held by a client, in the order of opening
-    delayed      aborted and resting until `opened_ms`; `delayed_bytes` of payload
+    delayed      aborted, and delayed until `opened_ms`; `delayed_bytes` of payload
     in_transfer  given to `transfer_sink`, for expire_to_queue, dead_letter_queue or an operator, until `release` or
                  `take_back`; `in_transfer_bytes` of payload, `transferring_head` included
 
-In addition `transferring_head`: at most one item that leaves without a transaction, and is the journal's head until it
-has arrived. `last_xid` is the number of the latest transaction.
+In addition `transferring_head`: at most one item that is in transfer without a transaction, and is the journal's head
+until it has arrived. `last_xid` is the number of the latest transaction.
 
 Waiting: `waiters`, first come, first served. The queue has no waiters while an item can be handed out, while it is
 closed or hidden by an alias, or while its journal cannot be read.
@@ -39,8 +42,12 @@ request is tried again in the next turn.
 
 Changes. Every move of an item is first recorded in `journal`, as one of the six changes of changes.py:
 
-    put Added · take, drop, release of `transferring_head` Removed · flush, expiry Cleared · open, leave Opened ·
-    confirm, release Confirmed · abort, time-out, delay over, take back Aborted
+    Added      put
+    Removed    remove_head, drop_head, release of `transferring_head`
+    Cleared    flush, expiry
+    Opened     open, begin of a transfer
+    Confirmed  confirm, release
+    Aborted    abort, time-out, end of a delay, take_back
 
 Counters (`QueueCounters`) are for statistics alone; nothing is decided by them. All times are milliseconds of server
 time, `now_ms`, except `added_ms` and `expires_ms` of an item, which are wall-clock times of that moment (calendar.py).
@@ -51,22 +58,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
-from operator import attrgetter
+from typing import Protocol
 
-from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP, BatchedAborts, OnEnded, tell_nobody
 from staniel.queues.calendar import EVEN, Calendar
-from staniel.queues.changes import Aborted, Change, Cleared, Removed
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS, QueueConfig
-from staniel.queues.counters import QueueCounters
-from staniel.queues.delays import RestOrder, longest_ms, rest_ms
-from staniel.queues.interfaces import Admission, Journal, Reason, Timer, TransferSink, Waiter
-from staniel.queues.item import Delivery, Item, Numbered, copy_of, is_payload_gone, is_remnant
-from staniel.queues.line import Line, PlainLine
+from staniel.queues.interfaces import Admission, Journal, Reason, TransferSink
+from staniel.queues.item import Delivery, Item, copy_of, is_payload_gone, is_remnant
+from staniel.queues.line import Line
 from staniel.queues.names import shared_name
 from staniel.queues.sweeping import Sweep
-from staniel.queues.xids import XID_MAX, next_xid
+from staniel.queues.time_outs import Ended, EndedReads, QueueReads
 
-CLEARED_MAX = 1 << 20
 SENT_AS_MANY = 100  # dropped items take as long as one that is sent to another queue
 COUNTED_PER_TURN = 4096  # items before a flush, 0.1 us each,
 SINCE_MAX = 1 << 16  # and what has been put in a turn, else a crowd could put more than is counted, without an end
@@ -75,122 +77,85 @@ SEND_MAX = 256  # expired items sent to another queue at once: each costs an int
 SEND_BYTES_MAX = 1 << 20
 LATER_MS = 1000  # before a sink that has no room is asked again
 FOREVER_AGO_MS = -(2**63)
-_XID_MAX = XID_MAX  # compiled, a C number
 PASSED_MAX = 16  # items that stand before those that are put back: each costs two records
 
 
 class QueueState(Enum):
     SERVING = "serving"
-    CLOSED = "closed"  # deleted, or the server stops: nothing comes in, nothing goes out
+    CLOSED = "closed"  # deleted, or the server stops: no item comes in, none goes out
 
 
 CLOSED = QueueState.CLOSED  # a global is found ten times as fast as a member of an Enum
 
 
-class Ended(Enum):
-    """The outcome for an item whose read was to end without a confirmation. True if the read was open."""
+class Waiter(Protocol):
+    """A reader that waits for an item. Queues call `deliver` inside the step that made the item available."""
 
-    NOT_OPEN = "not open"
-    RETURNED = "returned"  # or will be, when retry_delay is over
-    DEAD = "dead"  # it is on its way to dead_letter_queue
-    SPARED = "spared"  # that is where it should go, but there is too much under way: returned
+    opens: bool
+    peeks: bool
 
-    def __bool__(self) -> bool:
-        return self is not Ended.NOT_OPEN
+    def deliver(self, delivery: Delivery) -> None: ...
+
+    def moved(self, queue: Queue) -> None:
+        """Go on waiting in `queue`, which has been created."""
+
+    def dismiss(self) -> None:
+        """End the wait without an item: the queue is closing."""
 
 
-class Queue:
+class Queue(QueueReads):
     """A FIFO with reliable reads; the data model is at the top of this file."""
 
     __slots__ = (  # without, Python finds no more than thirty fast
-        "_armed_ms",
         "_bounded",
-        "_head_is_free",
         "_max_age_ms",
         "_max_bytes",
         "_max_item_bytes",
         "_max_items",
-        "_may_rest_too_long",
-        "_rests",
         "_weighed",
         "_weight_limit_bytes",
-        "batched_aborts",
         "calendar",
         "children",
-        "config",
         "copies",
-        "counters",
         "created_ms",
-        "delayed",
-        "delayed_bytes",
         "expiry_is_ahead",
         "fanout_only",
-        "gets_paused",
         "had_children",
         "has_more_expired",
         "hidden",
-        "in_transfer",
-        "in_transfer_bytes",
-        "journal",
         "last_removed_added_ms",
-        "last_xid",
-        "line",
         "max_open_reads",
         "name",
         "needs_check",
         "on_read_error",
-        "on_timed_out",
-        "open_reads",
         "puts_once",
         "puts_paused",
         "state",
         "sweeping",
-        "timer",
         "traces",
-        "transfer_sink",
-        "transferring_head",
         "waiters",
     )
 
     def __init__(self, name: str, config: QueueConfig, journal: Journal, created_ms: int) -> None:
+        super().__init__(config, journal)
         self.name = shared_name(name)
-        self.open_reads: dict[int, Delivery] = {}  # by xid, in the order of opening; see _order_reads
-        # By xid: aborted, and at rest until retry_delay is over: `opened_ms` is when they are handed out again.
-        self.delayed: dict[int, Delivery] = {}
-        self._rests = RestOrder(self.delayed)
-        self._may_rest_too_long = False  # a reload has changed the delays
-        self.delayed_bytes = 0  # payload
-        self.batched_aborts = BatchedAborts(self)
-        self.timer: Timer | None = None
-        self.calendar: Calendar = EVEN
-        self._armed_ms = 0  # when the timer rings, 0: it is not set
-        self.gets_paused = False
-        self.puts_paused = False
-        self.hidden = False  # by an alias
-        self.line: Line = PlainLine()
-        self.line.on_read_error = self._on_line_error
-        self.on_read_error: Callable[[Queue], None] = lambda queue: None  # called when the journal cannot be read
-        # Called with open reads that have timed out.
-        self.on_timed_out: OnTimedOut = lambda queue, reads, now_ms: None
-        self._weight_limit_bytes = UNLIMITED_BYTES
-        self.puts_once, self.copies = False, 1  # see StreamQueue
-        self.configure(config)
-        self.journal = journal
         self.created_ms = created_ms
         self.state = QueueState.SERVING
+        self.calendar: Calendar = EVEN
+        self.line.on_read_error = self._on_line_error
+        self.on_read_error: Callable[[Queue], None] = lambda queue: None  # called when the journal cannot be read
+        self.puts_paused = False
+        self.hidden = False  # by an alias
+        self.puts_once, self.copies = False, 1  # see StreamQueue
         self.has_more_expired = False  # expired items are still at the head; the rest goes when the timer rings,
         self.expiry_is_ahead = False  # or after the next sync: as much as may be is on its way to another queue
-        self.in_transfer: dict[int, Delivery] = {}  # by xid: on their way to another queue
         self.sweeping = Sweep()
-        self.transferring_head: Delivery | None = None  # in transfer too, see _send_expired
-        self.in_transfer_bytes = 0  # payload of both
-        self.transfer_sink: TransferSink | None = None
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
-        self.counters = QueueCounters()
-        self.last_xid = 0
         self.last_removed_added_ms = 0
         self.children: dict[str, Queue] = {}  # fan-out: they get a copy of every item
         self.had_children = False
+        self._weight_limit_bytes = UNLIMITED_BYTES
+        self.configure(config)
 
     def count_waiters(self) -> int:
         """Return the number of clients that wait for an item."""
@@ -200,7 +165,7 @@ class Queue:
         """Take over changed settings; they apply from the next operation on. This may recompute what depends on them
         and set timers. It is given no time, so it records no change and serves no waiter: a timer does.
         """
-        self._may_rest_too_long = bool(self.delayed)
+        self._delay_order.may_be_too_long = bool(self.delayed)
         self.config = config
         self.max_open_reads = config.max_open_reads
         self._max_item_bytes, self._max_age_ms = config.max_item_bytes, config.max_age_ms
@@ -209,16 +174,8 @@ class Queue:
         self._order_reads()
         self.line.bound(config.max_memory_bytes)
         self._update_needs_check()
-        self._arm()
-
-    def _order_reads(self) -> None:
-        """Keep `open_reads` in the kind of dictionary that suits the settings. Time-outs need the oldest read, which a
-        plain dictionary is slow to find once many before it were removed; an entry of an ordered one costs three times
-        as much.
-        """
-        kind = OrderedDict if self.config.open_timeout_ms else dict
-        if type(self.open_reads) is not kind:
-            self.open_reads = kind(self.open_reads)
+        if self.timer is not None:
+            self._arm()
 
     def limit_weight(self, weight_bytes: int | None) -> None:
         """Accept no items beyond this weight in memory, in addition to all other limits; None: no limit by weight."""
@@ -253,14 +210,6 @@ class Queue:
         self.needs_check = self.needs_check or self.line.read_error is not None
         self._update_head_is_free()
 
-    def _update_head_is_free(self) -> None:
-        config = self.config
-        # Nothing but an item's own expiry can keep the head from being handed out.
-        self._head_is_free = not (
-            self.gets_paused or config.max_age_ms or config.open_timeout_ms or config.retry_delays_ms
-        )
-        self._head_is_free = self._head_is_free and not self.batched_aborts.groups
-
     def sync_counters(self) -> None:
         """Bring `counters` up to date. A plain queue's always are; a StreamQueue counts its puts here."""
 
@@ -284,7 +233,7 @@ class Queue:
             return config.max_items <= 0 or config.max_bytes <= 0
         if not self._is_full():
             return False
-        if self.sweeping.was_vain(now_ms) or not self.sweeping.may_help(self, now_ms):
+        if self.sweeping.was_vain(now_ms) or not self._may_sweep(now_ms):
             return True
         self.sweeping.is_asked = True
         self.ring_at(now_ms)
@@ -393,7 +342,7 @@ class Queue:
         self._serve(now_ms)
         return ended
 
-    def abort_together(self, reads: list[Delivery], now_ms: int) -> list[tuple[Delivery, Ended]]:
+    def abort_together(self, reads: list[Delivery], now_ms: int) -> EndedReads:
         """Abort these reads, given the oldest first; return those that were open, in the order in which they ended. All
         items are back before a waiter gets one, so it gets the oldest.
         """
@@ -418,21 +367,6 @@ class Queue:
         is_whole = len(self.line) == ahead + len(items)
         if 0 < ahead <= PASSED_MAX and is_whole and not self.config.max_deliveries:
             self._bring_forward(ahead, len(items))
-
-    def _bring_forward(self, ahead: int, count: int) -> None:
-        """Move the last `count` items of the line ahead of the first `ahead` ones."""
-        passed: list[Delivery] = []
-        while len(passed) < ahead + count and self.line.head() is not None:
-            delivery = self.line.pop()
-            self._record_opened(delivery)
-            delivery.deliveries -= 1  # no client has seen it
-            passed.append(delivery)
-        for delivery in reversed(passed[ahead:] + passed[:ahead]):
-            self.give_back(delivery)
-
-    def is_last(self, delivery: Delivery) -> bool:
-        """Return True if the item is not handed out again if this read of it is not confirmed."""
-        return 0 < self.config.max_deliveries <= delivery.deliveries
 
     def prepare_flush(self) -> bool:
         """Do a piece of the work that a flush is for a long line; return True if nothing is left of it, and `flush`
@@ -491,19 +425,30 @@ class Queue:
         sweeping = self.sweeping
         if self.config.expire_to_queue or not count_max:
             return 0, True
-        return sweeping.sweep_some(self, now_ms, count_max), not sweeping.is_under_way
+        return self._sweep_some(now_ms, count_max), not sweeping.is_under_way
 
     def _sweep_for_room(self, now_ms: int) -> bool:
         """Sweep expired items behind the head, which cost no room then; return True if the queue has room now. A long
         line takes several turns.
         """
         sweeping = self.sweeping
-        if not sweeping.may_help(self, now_ms):
+        if not self._may_sweep(now_ms):
             return False
-        sweeping.sweep_some(self, now_ms, self.config.max_expire_sweep)
+        self._sweep_some(now_ms, self.config.max_expire_sweep)
         if sweeping.is_under_way:
             self.ring_at(now_ms)
         return not self._is_full()
+
+    def _may_sweep(self, now_ms: int) -> bool:
+        """Return True if a sweep may find something. An item that goes to expire_to_queue stays whole until it is the
+        head: it is still to be sent.
+        """
+        return not self.config.expire_to_queue and self.sweeping.may_help(self.line, now_ms)
+
+    def _sweep_some(self, now_ms: int, count_max: int) -> int:
+        count = self.sweeping.sweep_some(self.line, self.calendar.judge(now_ms), now_ms, count_max)
+        self.counters.expired_items += count
+        return count
 
     @property
     def is_unsettled(self) -> bool:
@@ -524,7 +469,7 @@ class Queue:
             self._expire_more_soon(now_ms)
         return count
 
-    def _send_expired(self, sink: TransferSink, now_ms: int, count_max: int) -> int:
+    def _send_expired(self, sink: TransferSink[Queue], now_ms: int, count_max: int) -> int:
         """Give expired heads to `sink`, for expire_to_queue. If it has no room they stay at the head, and no client
         gets them.
 
@@ -550,12 +495,7 @@ class Queue:
                     case Admission.LATER:
                         self.ring_at(now_ms + LATER_MS)
                         break
-                if self._is_all_there_is(head):
-                    delivery = self.transferring_head = line.pop()
-                    self.in_transfer_bytes += len(head.data)
-                else:
-                    delivery = self.open_head_for_transfer()
-                sink.accept(self, delivery, Reason.EXPIRED, now_ms)
+                self._hand_over(sink, self.pop_head_for_transfer(head), Reason.EXPIRED, now_ms)
                 size += len(head.data)
             count += 1
         return count
@@ -563,22 +503,6 @@ class Queue:
     def _expire_more_soon(self, now_ms: int) -> None:
         self.has_more_expired = True
         self.ring_at(now_ms)
-
-    def _is_all_there_is(self, head: Item) -> bool:
-        """Return True if `head` is the only item of the queue, reads and leaving items included, and has no id. An item
-        with an id can always be told from others.
-        """
-        under_way = self.open_reads or self.delayed or self.in_transfer or self.transferring_head is not None
-        return len(self.line) == 1 and not under_way and not isinstance(head, Numbered)
-
-    # items that leave for another queue
-
-    def open_head_for_transfer(self) -> Delivery:
-        """Remove the head from the line and put it in transfer, under a transaction of its own."""
-        delivery = self.line.pop()
-        self._record_opened(delivery)
-        self.set_aside(delivery)
-        return delivery
 
     def open_run_for_transfer(
         self, count_max: int, bytes_max: int, item_bytes_max: int, end_seq: int, now_ms: int, despite_pause: bool
@@ -599,57 +523,6 @@ class Queue:
             run.append(self.open_head_for_transfer())
         return run
 
-    def set_aside(self, delivery: Delivery) -> None:
-        """Mark an item under a transaction as on its way to another queue."""
-        assert delivery.xid and delivery.xid not in self.open_reads
-        self.in_transfer[delivery.xid] = delivery
-        self.in_transfer_bytes += len(delivery.item.data)
-
-    def release(self, delivery: Delivery) -> bool:
-        """Remove an item that has arrived at the other queue for good. False if the queue was closed: nothing is
-        recorded.
-        """
-        if self.transferring_head is delivery:
-            self.transferring_head = None
-            self.in_transfer_bytes -= len(delivery.item.data)
-            self.journal.record(Removed(delivery.id))
-            return True
-        is_known = self._forget_in_transfer(delivery)
-        if is_known:
-            self.journal.record_confirmed(delivery.id, delivery.xid)
-        return is_known
-
-    def release_all(self, those: list[Delivery]) -> None:
-        """Release each of these items."""
-        for delivery in those:
-            self.release(delivery)
-
-    def take_back(self, delivery: Delivery) -> None:
-        """Make an item that does not go to another queue the head of the line again."""
-        if self.transferring_head is delivery:
-            self._record_transferring_head()
-        if self._forget_in_transfer(delivery):
-            self.give_back(delivery)
-
-    def take_back_unseen(self, delivery: Delivery) -> None:
-        """Take back an item that no client has seen: it does not count as delivered."""
-        delivery.deliveries -= 1
-        self.take_back(delivery)
-
-    def _forget_in_transfer(self, delivery: Delivery) -> bool:
-        if self.in_transfer.get(delivery.xid) is not delivery:
-            return False
-        del self.in_transfer[delivery.xid]
-        self.in_transfer_bytes -= len(delivery.item.data)
-        return True
-
-    def record_cleared(self, count: int) -> None:
-        """Record the removal of the first `count` items of the line."""
-        while count:
-            some = min(count, CLEARED_MAX)
-            self._record(Cleared(some))
-            count -= some
-
     def is_expired(self, item: Item, now_ms: int) -> bool:
         """Return True if the item has passed its own expiry or the queue's present max_age, whichever is first."""
         if item.expires_ms and self.calendar.is_over(item, now_ms):
@@ -658,44 +531,18 @@ class Queue:
         return max_age_ms > 0 and self.calendar.added_ms(item, now_ms) + max_age_ms < now_ms
 
     def time_out(self, now_ms: int) -> int:
-        """End the open reads that have timed out, and the delays of aborted ones that are over. Returns how many there
-        were.
-        """
-        count = self._time_out(now_ms)
+        """End the reads and delays that are due, and serve the waiters. Returns how many ended."""
+        count = self._end_due(now_ms)
         self._serve(now_ms)
         return count
 
-    def next_due_ms(self) -> int:
-        """Return when the oldest open read times out or the next delay is over; 0 if none will, or while those that are
-        due are ending.
-        """
-        moments: list[int] = []
-        if self.batched_aborts.groups:
-            return 0
-        if self.config.open_timeout_ms and self.open_reads:
-            moments.append(next(iter(self.open_reads.values())).opened_ms + self.config.open_timeout_ms)
-        if self.delayed and (rested := self._rests.first()) is not None:
-            moments.append(rested.opened_ms)
-        return min(moments, default=0)
-
-    def on_timer(self, now_ms: int) -> int:
-        """Expire items and end reads when the timer rings. Returns the work done, in dropped items."""
-        self._armed_ms = 0
+    def _expire_due(self, now_ms: int) -> int:
+        """Expire items at the head, and sweep those behind it if that was begun or asked for. Returns the work done."""
         count = self.expire(now_ms, self.config.max_expire_sweep)
         if self.sweeping.is_under_way or self.sweeping.is_asked:
             self.sweeping.is_asked = False
             self._sweep_for_room(now_ms)
-        ended = self.time_out(now_ms)
-        self._arm()
-        return count * (SENT_AS_MANY if self.config.expire_to_queue else 1) + ended * ENDED_AS_MANY
-
-    def extend(self, delivery: Delivery, now_ms: int) -> bool:
-        """Restart the time-out of an open read at `now_ms`; False if it is no longer open."""
-        if self.open_reads.get(delivery.xid) is not delivery:
-            return False
-        delivery.opened_ms = now_ms
-        self.open_reads[delivery.xid] = self.open_reads.pop(delivery.xid)  # as the newest
-        return True
+        return count * (SENT_AS_MANY if self.config.expire_to_queue else 1)
 
     def age_ms(self, now_ms: int) -> int:
         """Return how long the last removed item had waited; 0 while the queue is empty or before the first removal.
@@ -709,28 +556,13 @@ class Queue:
 
     def load(self, line: Line, open_reads: dict[int, Delivery], last_xid: int) -> None:
         """Take over a replayed state, with the reads that were open."""
-        assert not len(self.line) and not self.open_reads
+        assert not len(self.line) and not self.open_reads and not self.waiters, "before the queue is served"
         line.deferred_free = self.line.deferred_free
         self.line = line
         line.on_read_error = self._on_line_error
         self.open_reads = dict(open_reads)
         self._order_reads()
         self.last_xid = last_xid
-
-    def return_open_reads(self, now_ms: int, on_ended: OnEnded = tell_nobody) -> None:
-        """End every open read after a recovery: the clients are gone. With max_deliveries or retry_delay the reads end
-        like those of a client that disconnects, in the turns that follow, and no client gets an item before that.
-        `on_ended` is then called with the outcome of each.
-        """
-        assert not self.waiters, "before the queue is served"
-        oldest_first = sorted(self.open_reads)
-        if not oldest_first:
-            return
-        if self.config.max_deliveries or self.config.retry_delays_ms:
-            self.batched_aborts.end([self.open_reads[xid] for xid in oldest_first], on_ended, now_ms)
-            return
-        for xid in reversed(oldest_first):
-            self.give_back(self.open_reads.pop(xid))
 
     def _on_line_error(self) -> None:
         """Stop handing out items, because the next ones cannot be read, until `read_again`."""
@@ -751,41 +583,15 @@ class Queue:
     def close(self) -> None:
         """Stop serving: no item enters or leaves any more, and all waiters are dismissed."""
         self.state = QueueState.CLOSED
-        line, self.line = self.line, PlainLine()
-        line.abandon()
-        if self.timer is not None:
-            self.timer.drop(self)
-        reads, self.open_reads = self.open_reads, {}
-        delayed, self.delayed = self.delayed, {}
-        self._rests = RestOrder(self.delayed)
-        if line.deferred_free is not None:
-            line.deferred_free.add(reads, 0)
-            line.deferred_free.add(delayed, self.delayed_bytes)
-        self.delayed_bytes = 0
-        self.batched_aborts.groups.clear()
-        self.in_transfer.clear()
-        self.transferring_head = None
-        self.in_transfer_bytes = 0
+        self._discard_all()
         self.has_more_expired = False  # no timer rings for it any more, and a waiter for its end would wait for ever
         self.dismiss_waiters()
+        assert not self.waiters, "a client that waits for a closed queue would wait for ever"
 
     def check(self) -> None:
         """Assert every invariant."""
-        line = self.line
-        assert line.bytes == sum(len(item.data) for item in line.items())
-        assert line.expiring == sum(item.expires_ms != 0 for item in line.items())
-        assert line.remnants == sum(map(is_remnant, [*line.in_memory, *(delivery.item for delivery in line.returned)]))
-        under_way = [*self.open_reads.items(), *self.delayed.items(), *self.in_transfer.items()]
-        assert all(xid == delivery.xid != 0 for xid, delivery in under_way)
-        assert len({xid for xid, _ in under_way}) == len(under_way), "an item is under one transaction"
-        assert self.delayed_bytes == sum(len(delivery.item.data) for delivery in self.delayed.values())
-        in_transfer = [
-            *self.in_transfer.values(),
-            *([] if self.transferring_head is None else [self.transferring_head]),
-        ]
-        assert self.in_transfer_bytes == sum(len(delivery.item.data) for delivery in in_transfer)
-        assert self.transferring_head is None or self.transferring_head.xid == 0
-        can_wait = self.state is QueueState.SERVING and not self.hidden and line.read_error is None
+        super().check()
+        can_wait = self.state is QueueState.SERVING and not self.hidden and self.line.read_error is None
         assert can_wait or not self.waiters
 
     # inside
@@ -800,7 +606,7 @@ class Queue:
                 return False
         if self.gets_paused or self.batched_aborts.groups:
             return False
-        self._time_out(now_ms)
+        self._end_due(now_ms)
         if self.batched_aborts.groups:
             return False
         head = line.head()
@@ -809,126 +615,6 @@ class Queue:
         self.expire(now_ms, len(line))
         head = line.head()
         return head is not None and not self.is_expired(head, now_ms)
-
-    def _arm(self) -> None:
-        """Have the timer ring when the next read times out or the next delay is over."""
-        moment_ms = self.next_due_ms()
-        if moment_ms:
-            self.ring_at(moment_ms)
-
-    def ring_at(self, moment_ms: int) -> None:
-        """Have `on_timer` called at `moment_ms`, or earlier."""
-        if self.timer is not None and not 0 < self._armed_ms <= moment_ms:
-            self._armed_ms = moment_ms
-            self.timer.set(self, moment_ms)
-
-    def _time_out(self, now_ms: int) -> int:
-        """End the reads and delays that are due. Returns how many ended; if there are many they end in the turns that
-        follow and are not counted.
-        """
-        if self.batched_aborts.groups:
-            return 0
-        timeout_ms = self.config.open_timeout_ms
-        over = _until(self.open_reads, now_ms - timeout_ms) if timeout_ms else []
-        if len(over) > READS_PER_STEP:
-            self.batched_aborts.end(over, self._tell_timed_out, now_ms, now_ms - timeout_ms)
-            return 0
-        if over:
-            self._tell_timed_out(self._end_reads(over, now_ms), now_ms)
-        rested = self._rests.take_due(now_ms) if self.delayed else []
-        # Those of one moment were held by one client, which is gone: in the order that they had in the line.
-        rested.sort(key=attrgetter("seq"))
-        rested.sort(key=attrgetter("opened_ms"))  # twice by a number takes a quarter of the time of once by a pair
-        if len(rested) > READS_PER_STEP:
-            self.batched_aborts.end_delays(rested, now_ms)
-            return len(over)
-        for delivery in reversed(rested):
-            self.end_delay(delivery)
-        return len(over) + len(rested)
-
-    def _tell_timed_out(self, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:
-        self.counters.timed_out_transactions += len(ended)
-        self.on_timed_out(self, ended[::-1], now_ms)
-
-    def begin_batched_aborts(self) -> None:
-        """Hold gets back while reads end that are too many for one turn."""
-        self._update_head_is_free()
-
-    def end_batched_aborts(self, now_ms: int) -> None:
-        """Hand out items again when the batch has ended. Reads and delays that have become due meanwhile end now, and
-        waiters are served.
-        """
-        self._update_head_is_free()
-        self.time_out(now_ms)
-        self._arm()
-
-    def _end_reads(self, reads: list[Delivery], now_ms: int) -> list[tuple[Delivery, Ended]]:
-        """End these open reads, given the oldest first; return them in the order in which they ended. Items that go to
-        dead_letter_queue arrive there in their order; of the others the newest goes back first, to stand behind the
-        rest.
-        """
-        if not self.config.max_deliveries:
-            return [(delivery, self.end_read(delivery, now_ms)) for delivery in reversed(reads)]
-        ended: list[tuple[Delivery, Ended]] = []
-        left: list[Delivery] = []
-        for delivery in reads:
-            if self.dies(delivery):
-                ended.append((delivery, self.end_read(delivery, now_ms)))
-            else:
-                left.append(delivery)
-        ended += [(delivery, self.end_read(delivery, now_ms)) for delivery in reversed(left)]
-        return ended
-
-    def dies(self, delivery: Delivery) -> bool:
-        """Return True if the item goes to dead_letter_queue if its read ends now without a confirmation."""
-        sink = self.transfer_sink
-        return sink is not None and self.is_last(delivery) and self._can_die(sink, delivery)
-
-    def end_read(self, delivery: Delivery, now_ms: int) -> Ended:
-        """End an open read that was not confirmed: its item goes back, now or after a delay, or to
-        dead_letter_queue.
-        """
-        config = self.config
-        del self.open_reads[delivery.xid]
-        self.counters.canceled_transactions += 1
-        is_last = self.transfer_sink is not None and self.is_last(delivery)
-        if self.transfer_sink is not None and is_last and self._can_die(self.transfer_sink, delivery):
-            self.counters.dead_letters += 1
-            self.set_aside(delivery)
-            self.transfer_sink.accept(self, delivery, Reason.DEAD, now_ms)
-            return Ended.DEAD
-        if config.retry_delays_ms:
-            self._delay(delivery, now_ms)
-        else:
-            self.give_back(delivery)
-        return Ended.SPARED if is_last else Ended.RETURNED
-
-    def _can_die(self, transfer_sink: TransferSink, delivery: Delivery) -> bool:
-        """Return True if the transfer sink accepts one more. While dead_letter_queue cannot be used, or the disk is
-        slow, as many as allowed are in memory already: the others stay in the line and are handed out again.
-        """
-        return transfer_sink.admits(self, len(delivery.item.data)) is Admission.NOW
-
-    def _delay(self, delivery: Delivery, now_ms: int) -> None:
-        if self._may_rest_too_long:
-            self._rests.shorten(now_ms + longest_ms(self.config))
-            self._may_rest_too_long = False
-        delivery.opened_ms = now_ms + rest_ms(self.config, delivery)
-        self.delayed[delivery.xid] = delivery
-        self._rests.add(delivery)
-        self.delayed_bytes += len(delivery.item.data)
-        if self.config.keep_journal:  # else every item is in memory, whether it rests or not
-            while self.delayed_bytes > self.config.max_memory_bytes and len(self.delayed) > 1:
-                rested = self._rests.first()
-                assert rested is not None
-                self.end_delay(rested)
-        self._arm()
-
-    def end_delay(self, delivery: Delivery) -> None:
-        """Make an item the head again whose delay is over, or for which memory has no room any more."""
-        del self.delayed[delivery.xid]
-        self.delayed_bytes -= len(delivery.item.data)
-        self.give_back(delivery)
 
     def _make_room(self, now_ms: int) -> bool:
         if not self._is_full() or self._sweep_for_room(now_ms):
@@ -947,50 +633,6 @@ class Queue:
             return True
         return self._weighed and line.weight_bytes() >= self._weight_limit_bytes
 
-    def drop_heads(self, count: int) -> int:
-        """Remove up to `count` heads for good, and the remnants between them. Returns how many there were."""
-        line, places = self.line, 0
-        there = line.present
-        while len(line) and there - line.present < count:
-            line.drop()
-            places += 1
-        self.record_cleared(places)
-        return there - line.present
-
-    def drop_head(self) -> None:
-        """Remove the head for good."""
-        self.line.head()
-        self._record(Removed(self.line.drop()))
-
-    def give_back(self, delivery: Delivery) -> None:
-        """Make an item that is under a transaction and in no dictionary of them the head again."""
-        self._record(Aborted(delivery.id, delivery.xid))
-        self.line.give_back(delivery)
-
-    def _record_opened(self, delivery: Delivery) -> None:
-        """Put the item that has just left the line under a transaction."""
-        if self.transferring_head is not None:
-            self._record_transferring_head()  # takes the number before
-        last = self.last_xid
-        xid = last + 1
-        if not 0 <= last < _XID_MAX or xid in self.open_reads or self.delayed or self.in_transfer:
-            xid = next_xid(last, self.open_reads, self.delayed, self.in_transfer)
-        self.last_xid = delivery.xid = xid
-        self.journal.record_opened(delivery.id, xid)
-
-    def _record(self, change: Change) -> None:
-        """Record a change of the line's head, or of the item that becomes the head."""
-        if self.transferring_head is not None:
-            self._record_transferring_head()
-        self.journal.record(change)
-
-    def _record_transferring_head(self) -> None:
-        """Put `transferring_head` under a transaction, because the next record means another head."""
-        delivery, self.transferring_head = self.transferring_head, None
-        assert delivery is not None
-        self._record_opened(delivery)
-        self.in_transfer[delivery.xid] = delivery
-
     def _serve(self, now_ms: int) -> None:
         """Hand available items to the waiters, in their order. A waiter that only peeks does not use the item up."""
         waiters = self.waiters
@@ -1004,16 +646,3 @@ class Queue:
                 return
             del waiters[waiter]
             waiter.deliver(delivery)
-
-
-OnTimedOut = Callable[[Queue, list[tuple[Delivery, Ended]], int], None]
-
-
-def _until(reads: dict[int, Delivery], moment_ms: int) -> list[Delivery]:
-    """Return those of `reads`, which are ordered by their moments, whose moment is `moment_ms` or earlier."""
-    found = []
-    for delivery in reads.values():
-        if delivery.opened_ms > moment_ms:
-            break
-        found.append(delivery)
-    return found

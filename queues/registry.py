@@ -18,8 +18,9 @@ from staniel.queues.config import UNLIMITED_ITEMS, QueueConfig
 from staniel.queues.interfaces import Journal, NoJournal, Timer, TransferSink
 from staniel.queues.names import name_error, parent_of
 from staniel.queues.placeholder import PlaceholderQueue, WaitersByName
-from staniel.queues.queue import OnTimedOut, Queue
+from staniel.queues.queue import Queue
 from staniel.queues.stream.queue import StreamQueue, queue_of
+from staniel.queues.time_outs import EndedReads
 
 ABSENT_MAX = 1000
 
@@ -72,12 +73,12 @@ class Queues:
         self.by_name: dict[str, Queue] = {}
         self.aliases: dict[str, Alias] = {}
         self.blocked: dict[str, str] = {}
-        self.transfer_sink: TransferSink | None = None  # of every queue made from now on
+        self.transfer_sink: TransferSink[Queue] | None = None  # of every queue made from now on
         self.timer: Timer | None = None
         self.calendar: Calendar = EVEN  # of every queue, too
         self.on_adopt: Callable[[Queue], None] = lambda queue: None  # called for every queue, before it holds anything
         self.on_read_error: Callable[[Queue], None] = lambda queue: None  # called for one whose journal cannot be read
-        self.on_timed_out: OnTimedOut = lambda queue, reads, now_ms: None
+        self.on_timed_out: Callable[[Queue, EndedReads, int], None] = lambda queue, reads, now_ms: None
         # Called with a limit's name, and that of the queue that was not made for it.
         self.on_limit: Callable[[str, str, int], None] = lambda limit, name, now_ms: None
         self.created = 0

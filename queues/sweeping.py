@@ -8,10 +8,7 @@ and that it has expired.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from staniel.queues.queue import Queue
+from staniel.queues.line import IsOver, Line
 
 LOOKED_AT_ONCE = 20_000  # items, 0.1 us each
 FRESH_MS = 10_000  # what a pass has found holds for so long, for those who only want to know
@@ -19,8 +16,8 @@ LOOKED_PER_MS = 200  # over time, where puts to a full queue ask for more and mo
 
 
 class Sweep:
-    """Looks through one queue's line, a piece at a time, and makes remnants of what has expired. An item that goes to
-    expire_to_queue stays whole until it is the head: it is still to be sent.
+    """Looks through one queue's line, a piece at a time, and makes remnants of what has expired.
+
     `is_asked`: the queue's timer begins a pass.
     """
 
@@ -35,22 +32,19 @@ class Sweep:
     def is_under_way(self) -> bool:
         return self._next_seq > 0
 
-    def may_help(self, queue: Queue, now_ms: int) -> bool:
-        """Tell whether a piece of a pass may find something. Costs nothing if no item can expire."""
-        line, config = queue.line, queue.config
-        if config.expire_to_queue or line.expiring <= line.remnants or line.read_error is not None:
+    def may_help(self, line: Line, now_ms: int) -> bool:
+        """Return True if a piece of a pass may find something. Costs nothing if no item can expire."""
+        if line.expiring <= line.remnants or line.read_error is not None:
             return False
         return self.is_under_way or now_ms >= self._again_ms
 
     def was_vain(self, now_ms: int) -> bool:
-        """Tell whether a pass has just looked at the whole line and found nothing."""
+        """Return True if a pass has just looked at the whole line and found nothing."""
         return self._vain_ms is not None and now_ms < self._vain_ms + FRESH_MS
 
-    def sweep_some(self, queue: Queue, now_ms: int, count_max: int) -> int:
+    def sweep_some(self, line: Line, is_over: IsOver, now_ms: int, count_max: int) -> int:
         """Do a piece of a pass; begin a pass if none is under way. Returns how many items became remnants."""
-        line = queue.line
-        count, self._next_seq = line.sweep(queue.calendar.judge(now_ms), self._next_seq, LOOKED_AT_ONCE, count_max)
-        queue.counters.expired_items += count
+        count, self._next_seq = line.sweep(is_over, self._next_seq, LOOKED_AT_ONCE, count_max)
         self._found += count
         if not self.is_under_way:
             self._vain_ms = None if self._found else now_ms

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from enum import Enum
 
 from staniel.broker.session import PARKED, READY, RequestParser, Session, SessionState
-from staniel.broker.timers import TimerOwner
 from staniel.protocol.limits import Limits
+from staniel.queues.interfaces import TimerOwner
 from staniel.server.client_socket import channel_of, send_pieces
 from staniel.server.interfaces import Sock
 

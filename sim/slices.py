@@ -24,9 +24,9 @@ import staniel.broker.timers
 import staniel.journal.group_commit
 import staniel.journal.redo.records
 import staniel.protocol.memcache.parser
-import staniel.queues.batched_aborts
 import staniel.queues.deferred_free
 import staniel.queues.queue
+import staniel.queues.time_outs
 import staniel.server.connection
 import staniel.sim.hub.net
 from staniel.protocol.memcache.line_cache import line_cache_for
@@ -46,8 +46,8 @@ CHOICES: Choices = (
     (staniel.broker.timers, "SOON_WORK_PER_TURN", (1, 10_000)),
     (staniel.queues.queue, "COUNTED_PER_TURN", (1, 2, 4096)),
     (staniel.queues.queue, "SINCE_MAX", (1, 1 << 16)),
-    (staniel.queues.queue, "READS_PER_STEP", (1, 2, 256)),
-    (staniel.queues.batched_aborts, "READS_PER_STEP", (1, 2, 256)),
+    (staniel.queues.time_outs, "READS_AT_ONCE", (1, 2, 256)),
+    (staniel.queues.time_outs, "READS_PER_STEP", (1, 2, 256)),
     (staniel.broker.session, "READS_PER_STEP", (1, 2, 256)),
     (staniel.broker.session, "WORK_PER_STEP", (1, 50_000)),
     (staniel.queues.deferred_free, "LEAST_ITEMS", (0, 256)),

@@ -25,8 +25,9 @@ from staniel.protocol.thrift import requests as thrift
 from staniel.protocol.thrift.replies import ThriftReplies
 from staniel.protocol.thrift.requests import ThriftStatus
 from staniel.queues.item import Delivery
-from staniel.queues.queue import Ended, Queue
+from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
+from staniel.queues.time_outs import Ended
 
 replies = ThriftReplies
 LEASES_PER_TURN = 256  # ended, 3 us each
@@ -253,7 +254,7 @@ def abort(session: Session, call: thrift.ThriftAbort, now_ms: int) -> None:
     def hand_over(leases: list[Lease], now_ms: int) -> int:
         by_queue = opened(leases)
         for queue, reads in by_queue.items():
-            queue.batched_aborts.end(reads, partial(tell, queue), now_ms)
+            queue.abort_later(reads, partial(tell, queue), now_ms)
         return sum(map(len, by_queue.values()))
 
     def tell(queue: Queue, ended: list[tuple[Delivery, Ended]], now_ms: int) -> None:

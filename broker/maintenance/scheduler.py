@@ -23,8 +23,8 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.policy import JournalStep, is_worth_packing, next_step, saves_half, starts_delay
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.segments import LogSegment
-from staniel.queues.checkpoint import JournalView
 from staniel.queues.deferred_free import DeferredFree
+from staniel.queues.journal_view import JournalView
 from staniel.queues.line import PlainLine
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Queues

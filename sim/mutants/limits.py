@@ -42,7 +42,7 @@ def never_forgotten() -> Any:
 
 @mutant("expired items behind a live head cost room", "full-queues")
 def expired_cost_room() -> Any:
-    return replaced(Sweep, "may_help", lambda right: lambda self, queue, now_ms: False)
+    return replaced(Sweep, "may_help", lambda right: lambda self, line, now_ms: False)
 
 
 @mutant("a sweep takes items whose life has not ended", "full-queues")

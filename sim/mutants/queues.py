@@ -21,8 +21,10 @@ from staniel.journal.kestrel.pack import Pack, Stage
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.spool import Spool
 from staniel.journal.transfer_log import TransferLog
+from staniel.queues.contents import QueueContents
 from staniel.queues.line import Line
 from staniel.queues.queue import Queue
+from staniel.queues.time_outs import QueueReads
 from staniel.sim.disk.disk import Disk
 
 Mutant = Callable[[], Any]
@@ -285,7 +287,7 @@ def timeout_loses() -> Any:
 
         return end
 
-    return replaced(Queue, "end_read", make)
+    return replaced(QueueReads, "end_read", make)
 
 
 @mutant("items are counted twice", "calm")
@@ -305,7 +307,9 @@ def counted_twice() -> Any:
 
 @mutant("recovery forgets what was open", "kill")
 def open_reads_forgotten() -> Any:
-    return replaced(Queue, "return_open_reads", lambda right: lambda self, now_ms, on_ended: self.open_reads.clear())
+    return replaced(
+        QueueReads, "return_open_reads", lambda right: lambda self, now_ms, on_ended: self.open_reads.clear()
+    )
 
 
 @mutant("recovery hands open reads back whatever max_deliveries says", "deliveries")
@@ -317,7 +321,7 @@ def deliveries_uncounted() -> Any:
 
         return returns
 
-    return replaced(Queue, "return_open_reads", make)
+    return replaced(QueueReads, "return_open_reads", make)
 
 
 @mutant("recovery leaves a torn end where it is", "power")
@@ -360,7 +364,7 @@ def intents_ignored() -> Any:
 
 @mutant("a transfer is never removed from its source", "transfers")
 def never_released() -> Any:
-    return replaced(Queue, "release", lambda right: lambda self, taken: None)
+    return replaced(QueueContents, "release", lambda right: lambda self, taken: None)
 
 
 __all__ = ["MUTANTS", "replaced", "silent_during"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staniel.queues.batched_aborts import READS_PER_STEP
+from staniel.queues.time_outs import READS_PER_STEP
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.support.world import World

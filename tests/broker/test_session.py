@@ -7,8 +7,8 @@ import pytest
 from staniel.broker import protocols
 from staniel.broker.session import OUT_BYTES_PER_TURN, REQUESTS_PER_TURN, SessionState
 from staniel.protocol.memcache.requests import Dialect
-from staniel.queues.batched_aborts import READS_PER_STEP
 from staniel.queues.calendar import MARKS
+from staniel.queues.time_outs import READS_PER_STEP
 from tests.support.world import Client, World
 
 MEMORY = "default.keep_journal = false"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from staniel.queues.checkpoint import JournalView
+from staniel.queues.journal_view import JournalView
 from staniel.sim.disk.disk import Disk, PowerCut
 from staniel.sim.disk.durable import Choose, Crash
 from staniel.sim.world import end_operations

@@ -23,8 +23,8 @@ from staniel.pipeline.formats.kestrel.queue import Stretch, survey
 from staniel.pipeline.formats.kestrel.state import summarise_file
 from staniel.pipeline.lake.folders import Folder, LocalFolder, OpenFile, RemoteFolder
 from staniel.pipeline.sources.planning import since, upto
-from staniel.queues.checkpoint import JournalView
 from staniel.queues.item import Delivery
+from staniel.queues.journal_view import JournalView
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.journal.kestrel.test_derived_effect import DIALECTS, MORE, STEPS, History, Steps

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 
-from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Item
+from staniel.queues.journal_view import JournalView
 from staniel.queues.queue import Queue
 from tests.queues.model import Recorder
 

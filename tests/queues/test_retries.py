@@ -6,10 +6,10 @@ import pytest
 
 from staniel.broker.config.load import ConfigError
 from staniel.queues.changes import Aborted
-from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import QueueConfig
-from staniel.queues.delays import rest_ms
+from staniel.queues.delays import delay_ms as delay_of
 from staniel.queues.item import Delivery, Item
+from staniel.queues.journal_view import JournalView
 from staniel.queues.queue import Queue
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import config_of
@@ -114,7 +114,7 @@ def test_jitter_spreads_delays_and_is_the_same_in_every_run() -> None:
     config = QueueConfig(retry_delays_ms=(1000,), retry_jitter_percent=50)
 
     def all_rests(tries: int) -> list[int]:
-        return [rest_ms(config, Delivery(Item(b"", 0), number, tries)) for number in range(200)]
+        return [delay_of(config, Delivery(Item(b"", 0), number, tries)) for number in range(200)]
 
     rests = [all_rests(1), all_rests(2)]
     assert rests == [all_rests(1), all_rests(2)]

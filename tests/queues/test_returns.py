@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from staniel.broker.timers import SOON_WORK_PER_TURN
-from staniel.queues.batched_aborts import ENDED_AS_MANY, READS_PER_STEP
 from staniel.queues.queue import Queue
+from staniel.queues.time_outs import ENDED_AS_MANY, READS_PER_STEP
 from tests.support.world import Client, World
 
 MANY = 4 * READS_PER_STEP + 1

@@ -105,7 +105,7 @@ def test_puts_to_a_queue_that_stays_full_do_not_look_through_it_each_time(monkey
     queue = filled(1, LOOKED_PER_MS * 10)
     looked: list[int] = []
     step = queue.sweeping.sweep_some
-    monkeypatch.setattr(queue.sweeping, "sweep_some", lambda *args: looked.append(args[1]) or step(*args))
+    monkeypatch.setattr(queue.sweeping, "sweep_some", lambda *args: looked.append(args[2]) or step(*args))
     for ms in range(30):
         assert not queue.add(Item(b"new", START_MS), START_MS + ms)
     assert looked == [START_MS, START_MS + 10, START_MS + 20]

@@ -15,9 +15,9 @@ from staniel.journal.kestrel.log import Log
 from staniel.journal.spool import Spool
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.thrift.requests import ThriftAbort, ThriftConfirm, ThriftGet
-from staniel.queues.batched_aborts import READS_PER_STEP
-from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import QueueConfig
+from staniel.queues.journal_view import JournalView
+from staniel.queues.time_outs import READS_PER_STEP
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.support.records import NOW_MS, addx, with_xid

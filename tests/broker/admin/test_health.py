@@ -12,7 +12,7 @@ from staniel.broker.admin.reasons import HealthReason, ReasonName, Severity
 from staniel.broker.admin.watch import AT_ONCE_MAX, HELD_MS, MARK_MS, ROUND_MS, UNREAD_MS, Watch
 from staniel.broker.figures import METRICS, QueueLook, snapshot
 from staniel.protocol.http.requests import HttpRequest
-from staniel.queues.queue import Queue
+from staniel.queues.line import IsOver, Line
 from staniel.queues.sweeping import FRESH_MS, Sweep
 from tests.broker.operations.test_undo import asked
 from tests.support.world import World
@@ -325,9 +325,9 @@ def test_a_look_sweeps_no_queue_and_learns_from_the_sweep_that_it_asked_for(monk
     sweeps: list[int] = []
     right = type(queue.sweeping).sweep_some
 
-    def step(self: Sweep, queue: Queue, now_ms: int, count_max: int) -> int:
+    def step(self: Sweep, line: Line, is_over: IsOver, now_ms: int, count_max: int) -> int:
         sweeps.append(now_ms)
-        return right(self, queue, now_ms, count_max)
+        return right(self, line, is_over, now_ms, count_max)
 
     monkeypatch.setattr(Sweep, "sweep_some", step)
     for _ in range(3):

@@ -15,9 +15,9 @@ from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.recovery import Recovered
 from staniel.journal.spool import Spool
-from staniel.queues.checkpoint import JournalView
 from staniel.queues.config import QueueConfig
 from staniel.queues.item import Item
+from staniel.queues.journal_view import JournalView
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.journal.kestrel.test_derived_effect import DIALECTS, MORE, STEPS, History, Steps

@@ -1,0 +1,376 @@
+"""The ends of reads without a confirmation: aborts, time-outs, dead letters, and delays before another delivery.
+
+    open read ── abort, time-out ──▶ ready, as the head           without retry_delay
+                                 ──▶ delayed ── delay ends ──▶ ready, as the head
+                                 ──▶ in transfer to dead_letter_queue, after the last of max_deliveries
+
+At most READS_PER_STEP reads end in one step. More end in `BatchedAborts`, some in each turn, and until the last of them
+has ended the queue hands out no item: a client would get a younger item before older ones that are still to come back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from staniel.queues.config import QueueConfig
+from staniel.queues.contents import QueueContents
+from staniel.queues.counters import QueueCounters
+from staniel.queues.delays import DelayOrder, delay_ms, longest_delay_ms
+from staniel.queues.interfaces import Admission, Journal, Reason, Timer, TransferSink
+from staniel.queues.item import Delivery
+
+READS_AT_ONCE = 256  # no more than these end in the step in which they are due: 3 us each
+READS_PER_STEP = 256  # of a batch
+ENDED_AS_MANY = 20  # dropped items take as long as one open read that ends
+FOREVER_MS = 2**63
+
+
+class Ended(Enum):
+    """The outcome for an item whose read was to end without a confirmation. True if the read was open."""
+
+    NOT_OPEN = "not open"
+    RETURNED = "returned"  # or will be, when retry_delay is over
+    DEAD = "dead"  # it is on its way to dead_letter_queue
+    SPARED = "spared"  # it should go to dead_letter_queue, but the transfer sink accepts no more: returned
+
+    def __bool__(self) -> bool:
+        return self is not Ended.NOT_OPEN
+
+
+EndedReads = list[tuple[Delivery, Ended]]
+"""Reads with the outcome for the item of each, in the order in which they ended."""
+
+OnEnded = Callable[[EndedReads, int], None]
+"""Called with some of the reads that were to end, and the time."""
+
+
+def tell_nobody(ended: EndedReads, now_ms: int) -> None:
+    """Do nothing: no client is left that these reads belonged to."""
+
+
+class QueueReads(QueueContents):
+    """The contents of a queue, with the rules by which open reads and delays end."""
+
+    __slots__ = (
+        "_armed_ms",
+        "_delay_order",
+        "_head_is_free",
+        "batched_aborts",
+        "config",
+        "counters",
+        "gets_paused",
+        "on_timed_out",
+        "timer",
+        "transfer_sink",
+    )
+
+    def __init__(self, config: QueueConfig, journal: Journal) -> None:
+        super().__init__(journal)
+        self.config = config
+        self.counters = QueueCounters()
+        self.gets_paused = False
+        self.batched_aborts = BatchedAborts(self)
+        self._delay_order = DelayOrder(self.delayed)
+        self.timer: Timer | None = None
+        self._armed_ms = 0  # when the timer calls `on_timer`; 0: it is not set
+        # Of and for a Queue, which this module does not know.
+        self.transfer_sink: TransferSink[Any] | None = None
+        self.on_timed_out: Callable[[Any, EndedReads, int], None] = lambda queue, reads, now_ms: None
+
+    def _order_reads(self) -> None:
+        """Keep `open_reads` in the kind of dictionary that suits the settings. Time-outs need the oldest read, which a
+        plain dictionary is slow to find once many before it were removed; an entry of an ordered one costs three times
+        as much.
+        """
+        kind = OrderedDict if self.config.open_timeout_ms else dict
+        if type(self.open_reads) is not kind:
+            self.open_reads = kind(self.open_reads)
+
+    def _update_head_is_free(self) -> None:
+        """Compute the flag that nothing but an item's own expiry can keep the head from being handed out."""
+        config = self.config
+        self._head_is_free = not (
+            self.gets_paused or config.max_age_ms or config.open_timeout_ms or config.retry_delays_ms
+        )
+        self._head_is_free = self._head_is_free and not self.batched_aborts.groups
+
+    # the end of a read
+
+    def end_read(self, delivery: Delivery, now_ms: int) -> Ended:
+        """End an open read that was not confirmed: its item goes back to the line, now or after a delay, or to
+        dead_letter_queue.
+        """
+        config, sink = self.config, self.transfer_sink
+        del self.open_reads[delivery.xid]
+        self.counters.canceled_transactions += 1
+        is_last = sink is not None and self.is_last(delivery)
+        if sink is not None and is_last and self._can_die(sink, delivery):
+            self.counters.dead_letters += 1
+            self.set_aside(delivery)
+            self._hand_over(sink, delivery, Reason.DEAD, now_ms)
+            return Ended.DEAD
+        if config.retry_delays_ms:
+            self._delay(delivery, now_ms)
+        else:
+            self.give_back(delivery)
+        return Ended.SPARED if is_last else Ended.RETURNED
+
+    def _end_reads(self, reads: list[Delivery], now_ms: int) -> EndedReads:
+        """End these open reads, given the oldest first. Items that go to dead_letter_queue arrive there in their order;
+        of the others the newest goes back first, so that the oldest is the head.
+        """
+        if not self.config.max_deliveries:
+            return [(delivery, self.end_read(delivery, now_ms)) for delivery in reversed(reads)]
+        ended: EndedReads = []
+        returning: list[Delivery] = []
+        for delivery in reads:
+            if self.dies(delivery):
+                ended.append((delivery, self.end_read(delivery, now_ms)))
+            else:
+                returning.append(delivery)
+        ended += [(delivery, self.end_read(delivery, now_ms)) for delivery in reversed(returning)]
+        return ended
+
+    def is_last(self, delivery: Delivery) -> bool:
+        """Return True if the item is not handed out again unless this read of it is confirmed."""
+        return 0 < self.config.max_deliveries <= delivery.deliveries
+
+    def dies(self, delivery: Delivery) -> bool:
+        """Return True if the item goes to dead_letter_queue if its read ends now without a confirmation."""
+        sink = self.transfer_sink
+        return sink is not None and self.is_last(delivery) and self._can_die(sink, delivery)
+
+    def _can_die(self, sink: TransferSink[Any], delivery: Delivery) -> bool:
+        """Return True if `sink` accepts one more. While dead_letter_queue cannot be used, or the disk is slow, as many
+        as allowed are in memory already: the others stay in the line and are handed out again.
+        """
+        return sink.admits(self, len(delivery.item.data)) is Admission.NOW
+
+    def _hand_over(self, sink: TransferSink[Any], delivery: Delivery, reason: Reason, now_ms: int) -> None:
+        """Hand an item in transfer to the sink, which releases it or takes it back later."""
+        assert self.is_in_transfer(delivery), "a sink gets only items that left the line and the open reads"
+        sink.accept(self, delivery, reason, now_ms)
+
+    def abort_later(
+        self, reads: list[Delivery], on_ended: OnEnded, now_ms: int, opened_until_ms: int = FOREVER_MS
+    ) -> None:
+        """End `reads`, given the oldest first, in steps from now on; call `on_ended` with those that each step ended. A
+        read that has ended otherwise when its step comes is skipped, and so is one whose client has asked for more
+        time: that counts as opened after `opened_until_ms`.
+        """
+        self.batched_aborts.add(reads, on_ended, now_ms, opened_until_ms)
+
+    def return_open_reads(self, now_ms: int, on_ended: OnEnded = tell_nobody) -> None:
+        """End every open read after a recovery: the clients are gone. With max_deliveries or retry_delay the reads end
+        like those of a client that disconnects, in the turns that follow, and no client gets an item before that.
+        `on_ended` is then called with the outcome of each.
+        """
+        oldest_first = sorted(self.open_reads)
+        if not oldest_first:
+            return
+        if self.config.max_deliveries or self.config.retry_delays_ms:
+            self.abort_later([self.open_reads[xid] for xid in oldest_first], on_ended, now_ms)
+            return
+        for xid in reversed(oldest_first):
+            self.give_back(self.open_reads.pop(xid))
+
+    # delays
+
+    def _delay(self, delivery: Delivery, now_ms: int) -> None:
+        """Keep an item, still under its transaction, until its retry_delay ends."""
+        order = self._delay_order
+        if order.may_be_too_long:
+            order.shorten(now_ms + longest_delay_ms(self.config))
+        delivery.opened_ms = now_ms + delay_ms(self.config, delivery)
+        self.delayed[delivery.xid] = delivery
+        order.add(delivery)
+        self.delayed_bytes += len(delivery.item.data)
+        if self.config.keep_journal:  # else every item is in memory, delayed or not
+            while self.delayed_bytes > self.config.max_memory_bytes and len(self.delayed) > 1:
+                first = order.first()
+                assert first is not None
+                self.end_delay(first)
+        self._arm()
+
+    def end_delay(self, delivery: Delivery) -> None:
+        """Make an item the head again whose delay is over, or for which memory has no room any more."""
+        del self.delayed[delivery.xid]
+        self.delayed_bytes -= len(delivery.item.data)
+        self.give_back(delivery)
+
+    # time
+
+    def extend(self, delivery: Delivery, now_ms: int) -> bool:
+        """Restart the time-out of an open read at `now_ms`. Returns False if it is no longer open."""
+        if self.open_reads.get(delivery.xid) is not delivery:
+            return False
+        delivery.opened_ms = now_ms
+        self.open_reads[delivery.xid] = self.open_reads.pop(delivery.xid)  # as the newest
+        return True
+
+    def time_out(self, now_ms: int) -> int:
+        """End the open reads that have timed out, and the delays that are over. Returns how many ended."""
+        return self._end_due(now_ms)
+
+    def _end_due(self, now_ms: int) -> int:
+        """End the reads and delays that are due. Returns how many ended; if there are more than READS_AT_ONCE they end
+        in the turns that follow and are not counted.
+        """
+        if self.batched_aborts.groups:
+            return 0
+        timeout_ms = self.config.open_timeout_ms
+        timed_out = _opened_until(self.open_reads, now_ms - timeout_ms) if timeout_ms else []
+        if len(timed_out) > READS_AT_ONCE:
+            self.abort_later(timed_out, self._report_timed_out, now_ms, now_ms - timeout_ms)
+            return 0
+        if timed_out:
+            self._report_timed_out(self._end_reads(timed_out, now_ms), now_ms)
+        due = self._delay_order.pop_due(now_ms) if self.delayed else []
+        if len(due) > READS_AT_ONCE:
+            self.batched_aborts.add_delays(due, now_ms)
+            return len(timed_out)
+        for delivery in reversed(due):
+            self.end_delay(delivery)
+        return len(timed_out) + len(due)
+
+    def _report_timed_out(self, ended: EndedReads, now_ms: int) -> None:
+        self.counters.timed_out_transactions += len(ended)
+        self.on_timed_out(self, ended[::-1], now_ms)
+
+    def next_due_ms(self) -> int:
+        """Return when the oldest open read times out or the next delay ends; 0 if none will, or while a batch ends."""
+        moments: list[int] = []
+        if self.batched_aborts.groups:
+            return 0
+        if self.config.open_timeout_ms and self.open_reads:
+            moments.append(next(iter(self.open_reads.values())).opened_ms + self.config.open_timeout_ms)
+        if self.delayed and (first := self._delay_order.first()) is not None:
+            moments.append(first.opened_ms)
+        return min(moments, default=0)
+
+    def _arm(self) -> None:
+        """Set the timer to the moment at which the next read times out or the next delay ends."""
+        moment_ms = self.next_due_ms()
+        if moment_ms:
+            self.ring_at(moment_ms)
+
+    def ring_at(self, moment_ms: int) -> None:
+        """Have the timer call `on_timer` at `moment_ms`, or earlier."""
+        if self.timer is not None and not 0 < self._armed_ms <= moment_ms:
+            self._armed_ms = moment_ms
+            self.timer.set(self, moment_ms)
+
+    def on_timer(self, now_ms: int) -> int:
+        """Do what is due. Returns the work done, in dropped items."""
+        self._armed_ms = 0
+        work = self._expire_due(now_ms)
+        ended = self.time_out(now_ms)
+        self._arm()
+        return work + ended * ENDED_AS_MANY
+
+    def _expire_due(self, now_ms: int) -> int:
+        """Expire items for the timer, where items expire (see Queue). Returns the work done, in dropped items."""
+        return 0
+
+    def on_batch_begun(self) -> None:
+        """Hand out no item until the batch has ended."""
+        self._update_head_is_free()
+
+    def on_batch_ended(self, now_ms: int) -> None:
+        """Hand out items again. Reads and delays that have become due meanwhile end now."""
+        self._update_head_is_free()
+        self.time_out(now_ms)
+        self._arm()
+
+    def _discard_all(self) -> None:
+        super()._discard_all()
+        if self.timer is not None:
+            self.timer.drop(self)
+        self._delay_order = DelayOrder(self.delayed)
+        self.batched_aborts.groups.clear()
+
+
+class BatchedAborts:
+    """Reads and delays of one queue that end in steps, because they are too many for one turn.
+
+    While there are `groups`, (reads, callback, opened until) each, the timer is asked for another step.
+    """
+
+    __slots__ = ("groups", "queue")
+
+    def __init__(self, queue: QueueReads) -> None:
+        self.queue = queue
+        self.groups: deque[tuple[deque[Delivery], OnEnded, int]] = deque()
+
+    def add(self, reads: list[Delivery], on_ended: OnEnded, now_ms: int, opened_until_ms: int) -> None:
+        """Add a group of reads; see `QueueReads.abort_later`."""
+        self.groups.append((deque(self._dying_last(reads)), on_ended, opened_until_ms))
+        self.queue.on_batch_begun()
+        if self.queue.timer is not None:
+            self.queue.timer.soon(self)
+            return
+        while self.groups:
+            self._abort_some(now_ms)
+
+    def add_delays(self, delayed: list[Delivery], now_ms: int) -> None:
+        """Add a group of delays that are over, given the oldest first."""
+        self.add(delayed, _ignore_delays, now_ms, FOREVER_MS)
+
+    def _dying_last(self, reads: list[Delivery]) -> list[Delivery]:
+        """Return `reads` with those that go to dead_letter_queue at the end, the oldest of them last. Steps begin at
+        the end, so dead letters leave first, in their order.
+        """
+        queue = self.queue
+        if not queue.config.max_deliveries or queue.config.retry_delays_ms:
+            return reads
+        dying = {delivery.xid for delivery in reads if queue.dies(delivery)}
+        last = [delivery for delivery in reversed(reads) if delivery.xid in dying]
+        return [*(delivery for delivery in reads if delivery.xid not in dying), *last]
+
+    def on_timer(self, now_ms: int) -> int:
+        """Take a step. Returns the work done, in dropped items."""
+        count = self._abort_some(now_ms) if self.groups else 0
+        if self.groups and self.queue.timer is not None:
+            self.queue.timer.soon(self)
+        return count * ENDED_AS_MANY
+
+    def _abort_some(self, now_ms: int) -> int:
+        """End READS_PER_STEP reads of the first group at most. Returns how many were looked at."""
+        queue, (reads, on_ended, opened_until_ms) = self.queue, self.groups[0]
+        ended: EndedReads = []
+        count = 0
+        # An item that is given back becomes the head, so the newest read ends first. Delayed items are handed out in
+        # the order in which their delays began, so the oldest does.
+        is_oldest_first = queue.config.retry_delays_ms and on_ended is not _ignore_delays
+        while reads and count < READS_PER_STEP:
+            delivery = reads.popleft() if is_oldest_first else reads.pop()
+            count += 1
+            if queue.open_reads.get(delivery.xid) is delivery:
+                if delivery.opened_ms > opened_until_ms:
+                    continue  # its client has asked for more time
+                ended.append((delivery, queue.end_read(delivery, now_ms)))
+            elif queue.delayed.get(delivery.xid) is delivery:
+                queue.end_delay(delivery)
+        on_ended(ended, now_ms)
+        if not reads:
+            self.groups.popleft()
+            if not self.groups:
+                queue.on_batch_ended(now_ms)
+        return count
+
+
+def _ignore_delays(ended: EndedReads, now_ms: int) -> None:
+    """Do nothing: no client is told of the end of a delay."""
+
+
+def _opened_until(reads: dict[int, Delivery], moment_ms: int) -> list[Delivery]:
+    """Return those of `reads`, which has the oldest first, that were opened at `moment_ms` or earlier."""
+    opened = []
+    for delivery in reads.values():
+        if delivery.opened_ms > moment_ms:
+            break
+        opened.append(delivery)
+    return opened

@@ -11,21 +11,18 @@ import sys
 import click
 from msgspec import structs
 
-from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.tools.source import JOBS
 from staniel.server.backup.adopt import OldJournal, Survey, adopt, survey
 from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.restore import refuse_used
-from staniel.server.cli.backup import json_option, now_ms, steady_ms
+from staniel.server.cli.backup import errors_in_a_line, json_option
+from staniel.server.cli.parameters import CommandFailed
 from staniel.server.cli.progress import Ticker
 from staniel.server.cli.text import counted, human_size, printable, tolerate
+from staniel.server.clock import steady_ms, wall_ms
 
-LOSSES, REFUSED = 1, 2  # exit codes, as those of `journal repair`
+LOSSES = 1  # exit code, as that of `journal repair`
 SHOWN_NAMES_MAX = 20
-
-
-class CannotAdopt(click.ClickException):
-    exit_code = REFUSED
 
 
 @click.command("adopt")
@@ -45,22 +42,16 @@ def adopt_folder(old: str, new: str | None, dry_run: bool, as_json: bool) -> Non
     if new is None and not dry_run:
         raise click.UsageError("expected OLD_SPOOL NEW_SPOOL, or OLD_SPOOL --dry-run")
     old = old.rstrip("/") or "/"
-    try:
+    with errors_in_a_line(CommandFailed):
         if new is not None:
             refuse_used(new)
         has_losses = _run(old, None if dry_run else new, as_json)
-    except BrokenPipeError:
-        raise  # click ends quietly
-    except OSError as error:
-        raise CannotAdopt(printable(refused_tool(error))) from error
-    except BackupError as error:
-        raise CannotAdopt(printable(str(error))) from error
     sys.exit(LOSSES if has_losses else 0)
 
 
 def _run(old: str, new: str | None, as_json: bool) -> bool:
     """Run the command. Return True if something is lost. Raises BackupError."""
-    moment_ms = now_ms()
+    moment_ms = wall_ms()
     ticker = Ticker("read", steady_ms, sys.stderr)
     try:
         found = survey(old, moment_ms, ticker)

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic_ns, time
 from typing import Any
 
 import click
@@ -25,17 +24,15 @@ from staniel.server.backup.take import make_backup
 from staniel.server.backup.tidy import remove
 from staniel.server.cli.admin_address import AdminError, Unreachable
 from staniel.server.cli.live_command import Live, LiveCommand, confirm
+from staniel.server.cli.parameters import YES, CommandFailed
 from staniel.server.cli.progress import Ticker
 from staniel.server.cli.text import counted, human_size, printable, table, tolerate
+from staniel.server.clock import steady_ms, wall_ms
 
 DAMAGED, NOT_CHECKED = 1, 2  # exit codes of verify, as those of `journal verify`
 TAKE = "take"
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 which_option = click.option("--backup", "backup_id", metavar="ID", help="The backup to restore.  [default: the newest]")
-
-
-class NotChecked(click.ClickException):
-    exit_code = NOT_CHECKED
 
 
 class BackupGroup(click.Group):
@@ -62,15 +59,16 @@ def backup() -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def errors_in_a_line(kind: type[click.ClickException] = click.ClickException) -> Iterator[None]:
+    """Turn the errors of a backup into one line and the exit code of `kind`."""
     try:
         yield
     except BackupError as error:
-        raise click.ClickException(printable(str(error))) from error
+        raise kind(printable(str(error))) from error
     except BrokenPipeError:
         raise  # click ends quietly
     except OSError as error:
-        raise click.ClickException(printable(refused_tool(error))) from error
+        raise kind(printable(refused_tool(error))) from error
 
 
 @contextmanager
@@ -86,14 +84,6 @@ def _store(text: str, *, writes: bool = False) -> Iterator[Store]:
         store.close()
 
 
-def steady_ms() -> int:
-    return monotonic_ns() // 1_000_000
-
-
-def now_ms() -> int:
-    return int(time() * 1000)
-
-
 # making
 
 
@@ -107,7 +97,7 @@ def take_one(live: Live, dest: str) -> None:
     acknowledged before is included. Files that DEST has from earlier backups of the spool are not copied again. Run it
     on the spool's machine, as a user that may read the spool. It may be interrupted at any time.
     """
-    with _told(), _store(_checked(dest, live), writes=True) as store:
+    with errors_in_a_line(), _store(_checked(dest, live), writes=True) as store:
         source = _source(live)
         ticker = Ticker("backed up", steady_ms, sys.stderr, sum(each.local.bytes for each in source.files))
         try:
@@ -159,7 +149,7 @@ def _source(live: Live) -> BackupSource:
     except Unreachable:
         if not live.spool or not is_spool(live.spool):
             raise
-        return RestingSource(live.spool, now_ms(), live.jobs)
+        return RestingSource(live.spool, wall_ms(), live.jobs)
 
 
 def _summary(manifest: Manifest) -> dict[str, Any]:
@@ -193,7 +183,7 @@ def list_all(source: str, as_json: bool) -> None:
     Exit code 1: some of them cannot be used, and a line says why; the others are listed.
     """
     found, faults = list[Manifest](), list[str]()
-    with _told(), _store(source) as store:
+    with errors_in_a_line(), _store(source) as store:
         for each in stores.ids(store):
             try:
                 found.append(stores.load(store, each))
@@ -253,7 +243,7 @@ def verify(source: str, backup_id: str | None, as_json: bool) -> None:
         if faults:
             click.echo(printable(f"Error: not all was verified: {error}"), err=True)
             sys.exit(DAMAGED)
-        raise NotChecked(printable(str(error))) from error
+        raise CommandFailed(printable(str(error))) from error
     except KeyboardInterrupt:
         click.echo("Error: interrupted: not all was verified", err=True)
         sys.exit(DAMAGED if faults else NOT_CHECKED)
@@ -270,14 +260,14 @@ def verify(source: str, backup_id: str | None, as_json: bool) -> None:
 @backup.command("prune")
 @click.argument("source")
 @click.option("--keep", required=True, type=click.IntRange(1), metavar="N", help="Keep this many of the newest.")
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
+@YES
 def prune(source: str, keep: int, is_sure: bool) -> None:
     """Remove all backups in SOURCE except the newest ones, and data that no backup needs."""
-    with _told(), _store(source, writes=True) as store:
+    with errors_in_a_line(), _store(source, writes=True) as store:
         gone = stores.ids(store)[:-keep]
         if gone:
             confirm(f"remove {counted(len(gone), 'backup')} from {printable(store.where)}", is_sure)
-        freed = remove(store, gone, now_ms())
+        freed = remove(store, gone, wall_ms())
     click.echo(f"removed {counted(len(gone), 'backup')}; {human_size(freed)} freed")
 
 
@@ -297,7 +287,7 @@ def restore(source: str, spool: str, backup_id: str | None, as_json: bool) -> No
     again.
     """
     tolerate()
-    with _told(), _store(source) as store:
+    with errors_in_a_line(), _store(source) as store:
         found = stores.ids(store)
         if not found:
             raise BackupError(f"there is no backup in {store.where}")

@@ -16,9 +16,10 @@ from staniel.broker.operations.undo import UndoView
 from staniel.server.cli.admin_address import AdminError, Unreachable
 from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.following import carried_out, deleted, moved, purged, returned
-from staniel.server.cli.live import COMMANDS, COUNT, YES, Callback, a_queue, check_queue, echo_table, live, moment
+from staniel.server.cli.live import COMMANDS, COUNT, Callback, a_queue, check_queue, echo_table, live
 from staniel.server.cli.live_command import Live, complete_queue, confirm, convert
-from staniel.server.cli.text import counted, human_size, printable
+from staniel.server.cli.parameters import YES
+from staniel.server.cli.text import counted, human_size, printable, utc_text
 
 CONFLICT = 409  # the reply's status if there are more items than were shown
 NOT_FOUND = 404
@@ -231,7 +232,7 @@ def purge(live: Live, queues: tuple[str, ...], no_undo: bool, where: tuple[str, 
 
 def _tell_undo(live: Live, found: Answer) -> None:
     if found.get("undo") and not live.as_json:
-        click.echo(f"until {moment(found['undo_until_at_ms'])}, to take it back: staniel undo {found['undo']}")
+        click.echo(f"until {utc_text(found['undo_until_at_ms'])}, to take it back: staniel undo {found['undo']}")
 
 
 @live("undo")
@@ -279,8 +280,8 @@ def _list_undos(live: Live) -> None:
             printable(each.target) or _targets(each.targets),
             f"{each.items:,}",
             human_size(each.bytes),
-            moment(each.at_ms),
-            moment(each.until_at_ms),
+            utc_text(each.at_ms),
+            utc_text(each.until_at_ms),
         ]
         for each in convert(found, list[UndoView])
     ]

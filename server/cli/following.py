@@ -15,7 +15,7 @@ from staniel.broker.operations.running import OperationState, OperationView
 from staniel.server.cli.admin_address import AdminError, Unreachable
 from staniel.server.cli.admin_client import Answer
 from staniel.server.cli.live_command import Live, convert
-from staniel.server.cli.progress import CLEAR
+from staniel.server.cli.progress import TerminalLine
 from staniel.server.cli.text import counted, human_duration, printable
 
 FIRST_LOOK_S, LOOK_S = 0.02, 0.25  # the first and the usual interval of polls
@@ -143,15 +143,14 @@ def progress_text(view: OperationView) -> str:
 class PlainBar:
     """A progress line that changes in place."""
 
+    def __init__(self) -> None:
+        self._line = TerminalLine(sys.stderr)
+
     def show(self, view: OperationView) -> None:
-        self._print(f"{CLEAR}{progress_text(view)}")
+        self._line.show(progress_text(view))
 
     def close(self) -> None:
-        self._print(CLEAR)
-
-    def _print(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        self._line.clear()
 
 
 class RichBar:

@@ -31,10 +31,11 @@ from staniel.server.cli.kestrel_config import (
     Word,
     read_config,
 )
+from staniel.server.cli.parameters import CommandFailed
 from staniel.server.cli.text import counted, printable
 
 SPOOL = "/var/lib/staniel"  # as in docs/ and packaging/staniel.service
-LEFT_OUT, UNREADABLE = 1, 2  # exit codes
+LEFT_OUT = 1  # exit code
 OVERFLOW_DEFAULT = 10  # of maxJournalOverflow
 LEVELS = {
     "TRACE": "debug", "DEBUG": "debug", "ALL": "debug", "INFO": "info", "WARNING": "warning", "WARN": "warning",
@@ -348,11 +349,11 @@ def import_kestrel(path: str, spool: str, open_network: bool) -> None:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             assignments = read_config(file.read())
     except OSError as error:
-        raise _Unreadable(printable(f"cannot read {path}: {error.strerror}")) from error
+        raise CommandFailed(printable(f"cannot read {path}: {error.strerror}")) from error
     except ScalaError as error:
-        raise _Unreadable(printable(f"{path}: {error}")) from error
+        raise CommandFailed(printable(f"{path}: {error}")) from error
     except RecursionError:
-        raise _Unreadable(printable(f"{path}: its brackets are nested too deeply")) from None
+        raise CommandFailed(printable(f"{path}: its brackets are nested too deeply")) from None
     spool = os.path.abspath(spool)
     found = Import(lambda line, what, why: notes.append((line, what, why)), spool, is_open=open_network)
     try:
@@ -373,7 +374,3 @@ def import_kestrel(path: str, spool: str, open_network: bool) -> None:
     if notes:
         click.echo(f"{counted(len(notes), 'thing')} not carried over", err=True)
     sys.exit(LEFT_OUT if notes else 0)
-
-
-class _Unreadable(click.ClickException):
-    exit_code = UNREADABLE

@@ -4,12 +4,9 @@ for the latter. Options and the output of rows; each format has a dumper.
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from time import time
 
 import click
 from msgspec import Struct, structs
@@ -31,14 +28,15 @@ from staniel.journal.workq import dump as workq_dump
 from staniel.journal.workq import files as workq_files
 from staniel.queues.config import Format
 from staniel.server.cli.journal_damaged import damaged
-from staniel.server.cli.journal_reading import CannotRead, at, history, stats
+from staniel.server.cli.journal_reading import at, history, stats
 from staniel.server.cli.journal_repair import repair
-from staniel.server.cli.paths import ExistingPath
-from staniel.server.cli.text import printable, printable_bytes, tolerate
+from staniel.server.cli.parameters import CommandFailed, ExistingPath
+from staniel.server.cli.text import PAYLOADS, payload_text, printable, tolerate, utc_text
 from staniel.server.cli.verify import verify
+from staniel.server.clock import wall_ms
 
 LOCKS = (workq_files.APPEND_LOCK, workq_files.READ_LOCK)  # beside a command log's segments
-PAYLOADS = ("none", "text", "hex", "base64")
+WITH_ZONE = "%Y-%m-%d %H:%M:%S +0000"
 
 # The formats: a test of a file's first bytes, and the dumper. The last format accepts every other file.
 FORMATS: list[tuple[Callable[[bytes], bool], Callable[[bytes], Dumper]]] = [
@@ -157,12 +155,12 @@ def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
         for queue in queues:
             whole.append(_convert(spool, queue, Format(wanted), watch))
     except (Refusal, SpoolError, NotInPlace) as refused:
-        raise CannotRead(printable(str(refused))) from refused
+        raise CommandFailed(printable(str(refused))) from refused
     except Locked as locked:
-        raise CannotRead(f"{printable(locked.holder)} has this spool; stop the server first") from locked
+        raise CommandFailed(f"{printable(locked.holder)} has this spool; stop the server first") from locked
     except (OSError, JournalFailure) as error:
         what = f"nothing of {queue} has been replaced" if queue else "nothing has been replaced"
-        raise CannotRead(printable(f"{what}: {told(error, path)}")) from error
+        raise CommandFailed(printable(f"{what}: {told(error, path)}")) from error
     finally:
         disk.close()
     sys.exit(0 if all(whole) else 1)
@@ -176,7 +174,7 @@ def _convert(spool: Spool, queue: str, wanted: Format, watch: RefusedCalls) -> b
     def tell(what: str, done: int, total: int) -> None:
         click.echo(printable(f"{queue}: {what}, {done:,} of {total:,} items"), err=True)
 
-    now_ms = int(time() * 1000)
+    now_ms = wall_ms()
     conversion = Conversion(spool, queue, now_ms, tell, watch)
     count = conversion.run(wanted)
     if count < 0:
@@ -308,17 +306,15 @@ def _as_text(row: Row, options: DumpOptions) -> str:
     if row.data is not None:
         line += f" {len(row.data):<6}"
         if row.added_ms is not None:
-            line += f" @ {_moment(row.added_ms)}"
+            line += f" @ {utc_text(row.added_ms, WITH_ZONE)}"
         line += f" id={row.number}" if row.number is not None else ""
-        line += f" expires={_moment(row.expires_ms)}" if row.expires_ms is not None else ""
+        line += f" expires={utc_text(row.expires_ms, WITH_ZONE)}" if row.expires_ms is not None else ""
     elif row.number is not None:
         line += f" {row.number}"
     for name, value in row.more.items():
         line += f" ({', '.join(map(str, value))})" if isinstance(value, list) else f" {name}={value}"
     if row.data is not None and options.payload != "none":
-        line += (
-            f"\n    {printable_bytes(row.data) if options.payload == 'text' else _payload(row.data, options.payload)}"
-        )
+        line += f"\n    {payload_text(row.data, options.payload)}"
     return line
 
 
@@ -330,21 +326,6 @@ def _as_json(path: str, row: Row, options: DumpOptions) -> str:
     if row.data is not None:
         fields["size"] = len(row.data)
         if options.payload != "none":
-            fields["data"] = _payload(row.data, options.payload)
+            is_text = options.payload == "text"
+            fields["data"] = row.data.decode("latin-1") if is_text else payload_text(row.data, options.payload)
     return json.dumps(fields | row.more)
-
-
-def _payload(data: bytes, form: str, *, is_shown: bool = False) -> str:
-    """Encode a payload. `is_shown`: for a terminal, which would execute control sequences in it."""
-    if form == "text" and is_shown:
-        return printable_bytes(data)
-    if form == "hex":
-        return data.hex(" ")
-    return base64.b64encode(data).decode() if form == "base64" else data.decode("latin-1")
-
-
-def _moment(time_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S +0000")
-    except (OverflowError, ValueError, OSError):
-        return f"{time_ms} ms"

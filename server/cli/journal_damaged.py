@@ -9,36 +9,29 @@ import sys
 
 import click
 
-from staniel.broker.config.values import parse_duration
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.kestrel.files import damaged_folder
-from staniel.server.cli.journal_reading import CannotRead, json_option, now_ms
+from staniel.server.cli.journal_reading import json_option
 from staniel.server.cli.live_command import confirm
-from staniel.server.cli.paths import ExistingPath
+from staniel.server.cli.parameters import YES, CommandFailed, Duration, ExistingPath
 from staniel.server.cli.text import counted, human_duration, human_size, printable, table
-
-
-class CopyAge(click.ParamType[int]):
-    """A parameter type: a duration, in ms."""
-
-    name = "age"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return parse_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+from staniel.server.clock import wall_ms
 
 
 @click.command()
 @click.argument("spool", type=ExistingPath(file_okay=False))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
-    "--older-than", "age_ms", type=CopyAge(), default="0ms", help="Only copies of at least this age: 7d, 12h."
+    "--older-than",
+    "age_ms",
+    type=Duration(),
+    metavar="AGE",
+    default="0ms",
+    help="Only copies of at least this age: 7d, 12h.",
 )
 @click.option("--remove", "is_removal", is_flag=True, help="Remove the listed copies.")
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
+@YES
 @json_option
 def damaged(spool: str, names: tuple[str, ...], age_ms: int, is_removal: bool, is_sure: bool, as_json: bool) -> None:
     """List the copies in SPOOL of parts that starts could not read, and remove those you no longer need.
@@ -50,7 +43,7 @@ def damaged(spool: str, names: tuple[str, ...], age_ms: int, is_removal: bool, i
     fs, folder = OsFs(), damaged_folder(spool.rstrip("/") or "/")
     found = [each for each in _copies(fs, folder) if each[2] >= age_ms and (not names or each[0] in names)]
     if missing := sorted(set(names) - {name for name, _, _ in found}):
-        raise CannotRead(printable(f"no such copy in {folder}: {', '.join(missing)}"))
+        raise CommandFailed(printable(f"no such copy in {folder}: {', '.join(missing)}"))
     if as_json:
         for name, size, age in found:
             click.echo(json.dumps({"name": name, "bytes": size, "age_ms": age}))
@@ -71,11 +64,11 @@ def _copies(fs: OsFs, folder: str) -> list[tuple[str, int, int]]:
     try:
         for name, is_file in fs.list(folder):
             path = f"{folder}/{name}"
-            found.append((name, fs.size(path) if is_file else 0, max(0, now_ms() - fs.modified_ms(path))))
+            found.append((name, fs.size(path) if is_file else 0, max(0, wall_ms() - fs.modified_ms(path))))
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise CannotRead(printable(refused_tool(error, folder))) from error
+        raise CommandFailed(printable(refused_tool(error, folder))) from error
     return sorted(found, key=lambda each: -each[2])
 
 

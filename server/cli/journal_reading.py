@@ -5,7 +5,6 @@ Nothing is changed. Options, times and output; journal/tools reads the files.
 
 from __future__ import annotations
 
-import base64
 import errno
 import json
 import re
@@ -13,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from time import monotonic_ns, time
 
 import click
 
@@ -30,9 +28,10 @@ from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource
 from staniel.journal.tools.stats import LineStats, QueueStats
 from staniel.journal.tools.unfinished import Work
 from staniel.journal.trace import Event
-from staniel.server.cli.paths import ExistingPath
+from staniel.server.cli.parameters import CommandFailed, ExistingPath
 from staniel.server.cli.progress import Ticker
-from staniel.server.cli.text import counted, human_size, printable, printable_bytes, table
+from staniel.server.cli.text import PAYLOADS, counted, human_size, payload_text, printable, table, utc_text
+from staniel.server.clock import steady_ms, wall_ms
 
 NOW = -1
 MS_FROM = 100_000_000_000  # a number from here on is milliseconds since 1970, a smaller one seconds
@@ -40,7 +39,6 @@ UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 AGO = re.compile(r"-?([0-9]+)(ms|s|m|h|d)")
 LIMIT_DEFAULT = 1000
 PREVIEW_BYTES = 60
-PAYLOADS = ("none", "text", "hex", "base64")
 
 spool_option = click.option(
     "--spool",
@@ -56,12 +54,6 @@ spool_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 
 
-class CannotRead(click.ClickException):
-    """An error for having nothing to show; its exit code differs from that for damage."""
-
-    exit_code = 2
-
-
 class Moment(click.ParamType[int]):
     """A parameter type: a time in ms since 1970, or NOW, the time of the reading."""
 
@@ -72,7 +64,7 @@ class Moment(click.ParamType[int]):
         if text == "now":
             return NOW
         if ago := AGO.fullmatch(text):
-            return now_ms() - int(ago[1]) * UNITS_MS[ago[2]]
+            return wall_ms() - int(ago[1]) * UNITS_MS[ago[2]]
         if text.isascii() and text.isdigit() and len(text) <= 17:
             return int(text) if int(text) >= MS_FROM else int(text) * 1000
         try:
@@ -82,28 +74,24 @@ class Moment(click.ParamType[int]):
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def now_ms() -> int:
-    return int(time() * 1000)
-
-
 @contextmanager
 def reading(folder: str, what: str) -> Iterator[tuple[ReadSource, Ticker]]:
     """Yield a source, and its progress; errors become one line."""
     disk, watch, folder = OsFs(), RefusedCalls(), folder.rstrip("/") or "/"
-    ticker = Ticker(what, lambda: monotonic_ns() // 1_000_000, sys.stderr)
+    ticker = Ticker(what, steady_ms, sys.stderr)
     try:
         if has_mark(disk, f"{folder}/{OWN_FOLDER}"):
-            raise CannotRead(printable(f"{folder} is not complete: {Work.COPY.value}; remove it and copy it again"))
+            raise CommandFailed(printable(f"{folder} is not complete: {Work.COPY.value}; remove it and copy it again"))
         yield ReadSource(watch.on(disk), folder, ticker), ticker
         watch.check()  # without a file that was refused, such as a sidecar, the output may lack something
     except NotFound as nothing:
         ticker.clear()
-        raise CannotRead(printable(str(nothing))) from nothing
+        raise CommandFailed(printable(str(nothing))) from nothing
     except OSError as error:
         ticker.clear()
         if error.errno == errno.EPIPE:
             raise  # click ends quietly
-        raise CannotRead(printable(refused_tool(error, folder))) from error
+        raise CommandFailed(printable(refused_tool(error, folder))) from error
     finally:
         disk.close()
 
@@ -134,10 +122,7 @@ def moment_text(at_ms: int | None) -> str:
     """Return a time in UTC, to the millisecond."""
     if at_ms is None:
         return "-"
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.") + f"{at_ms % 1000:03}"
-    except (OverflowError, ValueError, OSError):
-        return f"{at_ms} ms"
+    return utc_text(at_ms, f"%Y-%m-%d %H:%M:%S.{at_ms % 1000:03}")
 
 
 # stats
@@ -156,7 +141,7 @@ def stats(folder: str, queues: tuple[str, ...], as_json: bool) -> None:
     """
     is_damaged, count = False, 0
     with reading(folder, "read") as (source, ticker):
-        for found in stats_tool.stats(source, now_ms(), frozenset(queues)):
+        for found in stats_tool.stats(source, wall_ms(), frozenset(queues)):
             ticker.clear()
             count += 1
             is_damaged = tell_flaws(source.folder, found.flaws) or is_damaged
@@ -167,7 +152,7 @@ def stats(folder: str, queues: tuple[str, ...], as_json: bool) -> None:
                 is_damaged = True
         ticker.clear()
     if not count and not is_damaged:
-        raise CannotRead(f"no journal file {'of such a queue ' if queues else ''}in {printable(folder)}")
+        raise CommandFailed(f"no journal file {'of such a queue ' if queues else ''}in {printable(folder)}")
     sys.exit(1 if is_damaged else 0)
 
 
@@ -299,7 +284,7 @@ def at(moment: int, queue: str, folder: str, jobs: bool, limit: int, payload: st
     the spool. Exit code 0; 1: a file is damaged; 2: no such queue.
     """
     with reading(folder, "read") as (source, ticker):
-        read_ms = now_ms()
+        read_ms = wall_ms()
         moment = read_ms if moment == NOW else moment
         found = contents_tool.contents(source, queue, moment, read_ms, jobs=jobs)
         ticker.clear()
@@ -341,7 +326,7 @@ def _held_json(held: Held, read: Read, payload: str) -> dict[str, object]:
     if held.xid is not None:
         fields["xid"] = held.xid
     if payload != "none":
-        fields["data"] = _encoded(read(held, held.data_bytes), payload)
+        fields["data"] = payload_text(read(held, held.data_bytes), payload)
     return fields
 
 
@@ -349,13 +334,7 @@ def _held_row(held: Held, read: Read, payload: str, at_ms: int) -> tuple[str, ..
     state = held.state if held.is_certain else f"perhaps {held.state}"
     if 0 < held.expires_ms <= at_ms:
         state += ", expired"
-    data = "" if payload == "none" else printable(_encoded(read(held, PREVIEW_BYTES), payload))
+    data = "" if payload == "none" else printable(payload_text(read(held, PREVIEW_BYTES), payload))
     if payload != "none" and held.data_bytes > PREVIEW_BYTES:
         data += "+"
     return printable(held.id), state, moment_text(held.added_ms or None), f"{held.data_bytes:,}", data
-
-
-def _encoded(data: bytes, payload: str) -> str:
-    if payload == "text":
-        return printable_bytes(data)
-    return data.hex(" ") if payload == "hex" else base64.b64encode(data).decode("ascii")

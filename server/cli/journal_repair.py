@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 from contextlib import suppress
-from time import monotonic_ns
 
 import click
 
@@ -20,11 +19,12 @@ from staniel.journal.disk.os_fs import OsFs, is_folder, is_named
 from staniel.journal.disk.refusals import refused_tool, told
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.tools.repair import CannotRepair, Repair, Repaired
-from staniel.server.cli.journal_reading import CannotRead, flaws_as_json, json_option, now_ms
-from staniel.server.cli.paths import ExistingPath
+from staniel.server.cli.journal_reading import flaws_as_json, json_option
+from staniel.server.cli.parameters import CommandFailed, ExistingPath
 from staniel.server.cli.progress import Ticker
 from staniel.server.cli.text import counted, printable
 from staniel.server.cli.verify import lock
+from staniel.server.clock import steady_ms, wall_ms
 
 
 @click.command()
@@ -43,32 +43,32 @@ def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
     try:
         folder, names = _named(paths)
         if is_named(target) and not (is_folder(target) and not os.listdir(target)):
-            raise CannotRead(f"{printable(target)} is not empty: give a new folder with --to")
+            raise CommandFailed(f"{printable(target)} is not empty: give a new folder with --to")
     except OSError as error:
-        raise CannotRead(printable(refused_tool(error, target))) from error
-    ticker = Ticker("copied", lambda: monotonic_ns() // 1_000_000, sys.stderr)
+        raise CommandFailed(printable(refused_tool(error, target))) from error
+    ticker = Ticker("copied", steady_ms, sys.stderr)
     total = has_losses = 0
     try:
         lock(fs, folder, "repair")
-        for found in Repair(fs, folder, names, target, now_ms(), ticker).run():
+        for found in Repair(fs, folder, names, target, wall_ms(), ticker).run():
             ticker.clear()
             total += 1
             has_losses += found.has_losses
             _print_repaired(folder, found, as_json)
     except CannotRepair as refused:
-        raise CannotRead(printable(str(refused))) from refused
+        raise CommandFailed(printable(str(refused))) from refused
     except BrokenPipeError:
         raise  # click ends quietly
     except (OSError, JournalFailure) as error:
         ticker.clear()
         why = told(error, folder)
-        raise CannotRead(printable(f"the copy is not finished: {why}{_left(fs, target)}")) from error
+        raise CommandFailed(printable(f"the copy is not finished: {why}{_left(fs, target)}")) from error
     finally:
         fs.close()
     with suppress(OSError):  # the copy is complete
         _clear(target)
     if not total:
-        raise CannotRead(f"no journal file in {printable(folder)}")
+        raise CommandFailed(f"no journal file in {printable(folder)}")
     if not as_json:
         lost = f"; {has_losses} of them lost something" if has_losses else ""
         click.echo(f"{counted(total, 'journal')} in {printable(target)}{lost}")

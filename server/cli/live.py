@@ -8,7 +8,6 @@ import os
 import sys
 from base64 import b64decode
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -16,16 +15,27 @@ import click
 from staniel.broker.admin.browse import BYTES_MAX, ItemView, Page, PastView
 from staniel.broker.admin.reasons import Health
 from staniel.broker.admin.views import ClientView, OpenReadView, ServerView
-from staniel.broker.config.values import DURATION_MS_MAX, parse_duration
+from staniel.broker.config.values import DURATION_MS_MAX
 from staniel.broker.figures import QueueSnapshot
 from staniel.broker.operations.audit import KEPT, AuditEntry
 from staniel.queues.names import file_error
 from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.live_command import NOT_READY, Live, LiveCommand, complete_queue, confirm, convert
-from staniel.server.cli.text import PipeReader, counted, human_duration, human_size, printable, printable_bytes, table
+from staniel.server.cli.parameters import YES, Duration
+from staniel.server.cli.text import (
+    PipeReader,
+    counted,
+    human_duration,
+    human_size,
+    printable,
+    printable_bytes,
+    table,
+    utc_text,
+)
 
 COMMANDS: dict[str, click.Command] = {}
 PAGE_ITEMS = 1000  # entries in a page of the listener's lists
+DAY_MS = 86_400_000
 TAKEN_AT_ONCE = 16
 SHOWN_BYTES = 200
 TEXT, HEX, RAW = "text", "hex", "raw"
@@ -53,16 +63,10 @@ def check_queue(ctx: click.Context, param: click.Parameter, value: str | None) -
     return value
 
 
-def _check_duration(ctx: click.Context, param: click.Parameter, value: str | None) -> int:
-    if value is None:
-        return 0
-    try:
-        duration_ms = parse_duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-    if not 0 < duration_ms <= DURATION_MS_MAX:
-        raise click.BadParameter(f"{value} is no time in which an item can expire")
-    return duration_ms
+def _check_expiry(ctx: click.Context, param: click.Parameter, value: int | None) -> int:
+    if value is not None and not 0 < value <= DURATION_MS_MAX:
+        raise click.BadParameter(f"expected a time from 1ms to {DURATION_MS_MAX // DAY_MS}d")
+    return value or 0
 
 
 def a_queue(name: str = "queue", metavar: str = "QUEUE", *, required: bool = True) -> Callable[[Callback], Callback]:
@@ -70,7 +74,6 @@ def a_queue(name: str = "queue", metavar: str = "QUEUE", *, required: bool = Tru
 
 
 COUNT = click.option("--count", "-n", type=click.IntRange(1), help="How many items of each queue.  [default: all]")
-YES = click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
 
 
 # looking
@@ -175,11 +178,11 @@ def item_row(item: ItemView, form: str) -> list[str]:
 def past_line(past: PastView) -> str:
     """Return the past of an item, in a line."""
     said = (
-        f"{past.reason} in {printable(past.origin)} at {moment(past.left_at_ms)}, "
+        f"{past.reason} in {printable(past.origin)} at {utc_text(past.left_at_ms)}, "
         f"delivered {counted(past.deliveries, 'time')}"
     )
     said += f", last to {printable(past.client)}" if past.client else ""
-    said += f", put at {moment(past.put_at_ms)}"
+    said += f", put at {utc_text(past.put_at_ms)}"
     return said + (f", the {past.times}. time" if past.times > 1 else "")
 
 
@@ -199,7 +202,7 @@ def open_reads(live: Live, queue: str) -> None:
         [
             str(each.xid),
             printable(each.client) or "-",
-            moment(each.opened_at_ms),
+            utc_text(each.opened_at_ms),
             human_duration(each.held_ms),
             f"{each.deliveries:,}",
             human_duration(each.age_ms),
@@ -208,14 +211,6 @@ def open_reads(live: Live, queue: str) -> None:
         for each in convert(found, list[OpenReadView])
     ]
     echo_table(heads, rows, "CLIENT")
-
-
-def moment(at_ms: int) -> str:
-    """Return a time in UTC, as in the log and in the commands that read files; `journal at` accepts it."""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):
-        return f"{at_ms} ms"
 
 
 def _pages(live: Live, path: str) -> list[Any]:
@@ -290,7 +285,7 @@ def status(live: Live, wanted: str | None) -> None:
         "version": f"{server.version} ({server.build})",
         "spool": server.spool,
         "status": server.status + ", stopping" * server.is_stopping,
-        "running since": f"{moment(server.started_at_ms)}, for {human_duration(server.uptime_ms)}",
+        "running since": f"{utc_text(server.started_at_ms)}, for {human_duration(server.uptime_ms)}",
         "connections": f"{server.connections:,}",
         "queues": f"{server.queues:,}",
         "jobs": f"{server.jobs:,}",
@@ -335,7 +330,7 @@ def _about(entry: AuditEntry) -> str:
 def _audit_row(entry: AuditEntry) -> list[str]:
     return [
         str(entry.id),
-        moment(entry.at_ms),
+        utc_text(entry.at_ms),
         entry.operation,
         _about(entry),
         f"{entry.items:,}",
@@ -352,7 +347,9 @@ def _audit_row(entry: AuditEntry) -> list[str]:
 @live("put")
 @a_queue()
 @click.argument("data", required=False, metavar="[DATA|-]")
-@click.option("--expires", metavar="30s|5m|2h", callback=_check_duration, help="The time until the item expires.")
+@click.option(
+    "--expires", metavar="30s|5m|2h", type=Duration(), callback=_check_expiry, help="The time until the item expires."
+)
 def put(live: Live, queue: str, data: str | None, expires: int) -> None:
     """Store one item in QUEUE: DATA, or all of standard input, byte by byte.
 

@@ -18,23 +18,18 @@ from staniel.broker.config.addresses import Address, TcpAddress
 from staniel.journal.disk.os_fs import OsFs
 from staniel.server.cli.admin_address import AdminAddress, AdminError, SpoolAddress, TlsAddress, TlsFiles
 from staniel.server.cli.admin_client import OTHER_VERSION, AdminClient
+from staniel.server.cli.parameters import CommandFailed, check_seconds
 from staniel.server.cli.text import printable, tolerate
 
 if TYPE_CHECKING:
     from staniel.broker.config.load import Config
 
 WRONG_USE, NOT_READY = 2, 3  # exit codes
-TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX = 60.0, 86_400.0
+TIMEOUT_S_DEFAULT = 60.0
 COMPLETION_S_MAX = 1.0  # a prompt that hangs is worse than one that does not help
 SPOOL_DEFAULT = "spool"  # as serve's
 SHARED = {"spool", "config", "url", "token_file", "ca", "certificate", "key", "timeout", "as_json"}
 T = TypeVar("T")
-
-
-class Unsure(click.ClickException):
-    """The command needs a terminal for its question, or --yes."""
-
-    exit_code = WRONG_USE
 
 
 class Live:
@@ -73,7 +68,7 @@ def confirm(what: str, is_sure: bool) -> None:
     if is_sure:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise Unsure(f"this would {what}: say --yes, because there is no terminal to ask on")
+        raise CommandFailed(f"this would {what}: say --yes, because there is no terminal to ask on")
     if not click.confirm(f"This will {what}. Go on?", err=True):
         click.echo("Nothing was done.", err=True)
         sys.exit(1)
@@ -138,16 +133,10 @@ def _shared() -> list[click.Parameter]:
             show_default=True,
             metavar="SECONDS",
             help="The longest wait for a reply.",
-            callback=_check_timeout,
+            callback=check_seconds,
         ),
         click.Option(["--json", "as_json"], is_flag=True, help="Print the server's reply as JSON."),
     ]
-
-
-def _check_timeout(ctx: click.Context, param: click.Parameter, value: float) -> float:
-    if not 0 < value <= TIMEOUT_S_MAX:
-        raise click.BadParameter(f"{value} is not a number of seconds from 0 to {TIMEOUT_S_MAX:g}")
-    return value
 
 
 def _live(ctx: click.Context) -> Live:

@@ -5,11 +5,13 @@ imported when it runs.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from staniel.broker.version import VERSION_LINE
+from staniel.server.cli.parameters import check_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from staniel.broker.config.load import Config
     from staniel.server.cli.ping import PingAnswer
 
-DAY_S = 86_400
 HELD_BACK, SILENT = 3, 4  # exit codes; click's are 1 and 2
 CHANGING = "Queues: what moves or removes items"
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -26,6 +27,18 @@ GROUPS: dict[str, tuple[str, ...]] = {
     CHANGING: (),  # those of changing.py
     "Programs": ("work",),
     "Files": ("selftest", "backup", "restore", "adopt", "config", "user", "journal", "pipeline"),
+}
+COMMANDS = {  # by name: the module of this folder that is loaded for it, and its function there
+    "adopt": ("adopt", "adopt_folder"),
+    "backup": ("backup", "backup"),
+    "config": ("config", "config"),
+    "find": ("finding", "find"),
+    "journal": ("journal", "journal"),
+    "operations": ("operations", "operations"),
+    "restore": ("backup", "restore"),
+    "selftest": ("selftest", "selftest"),
+    "top": ("top.command", "top"),
+    "user": ("user", "user"),
 }
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -50,10 +63,6 @@ class Commands(click.Group):
         return with_examples(found, cmd_name) if found is not None else None
 
     def _load(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name == "journal":
-            from staniel.server.cli.journal import journal
-
-            return journal
         if cmd_name == "pipeline":
             from staniel.pipeline.cli import pipeline
 
@@ -62,38 +71,10 @@ class Commands(click.Group):
             from staniel.worker.command import work
 
             return work
-        if cmd_name == "top":
-            from staniel.server.cli.top.command import top
-
-            return top
-        if cmd_name == "user":
-            from staniel.server.cli.user import user
-
-            return user
-        if cmd_name == "config":
-            from staniel.server.cli.config import config
-
-            return config
-        if cmd_name == "adopt":
-            from staniel.server.cli.adopt import adopt_folder
-
-            return adopt_folder
-        if cmd_name == "selftest":
-            from staniel.server.cli.selftest import selftest
-
-            return selftest
-        if cmd_name == "operations":
-            from staniel.server.cli.operations import operations
-
-            return operations
-        if cmd_name == "find":
-            from staniel.server.cli.finding import find
-
-            return find
-        if cmd_name in ("backup", "restore"):
-            from staniel.server.cli import backup
-
-            return backup.backup if cmd_name == "backup" else backup.restore
+        if cmd_name in COMMANDS:
+            module, name = COMMANDS[cmd_name]
+            command: click.Command = getattr(import_module(f"staniel.server.cli.{module}"), name)
+            return command
         if (found := super().get_command(ctx, cmd_name)) is None:
             from staniel.server.cli.changing import QUEUE_COMMANDS
 
@@ -115,13 +96,6 @@ class Commands(click.Group):
             rows = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(title):
                 formatter.write_dl([(name, each.get_short_help_str(60)) for name, each in rows if each is not None])
-
-
-def seconds(value: float) -> float:
-    """Return a valid time-out. Raises BadParameter, also for "nan", which click's ranges accept."""
-    if not 0 < value <= DAY_S:
-        raise click.BadParameter(f"{value} is not a number of seconds from 0 to {DAY_S}")
-    return value
 
 
 @click.group(cls=Commands, context_settings=HELP)
@@ -233,7 +207,7 @@ def _ping_target(ctx: click.Context) -> tuple[str, Callable[[float], PingAnswer]
     show_default=True,
     type=float,
     help="The time for the whole check, in seconds.",
-    callback=lambda ctx, param, value: seconds(value),
+    callback=check_seconds,
 )
 @click.option("--alive", is_flag=True, help="Exit code 0 for every server that replies or starts, whatever it refuses.")
 @click.pass_context

@@ -8,9 +8,9 @@ import msgspec
 from staniel.broker.operations.running import OperationState, OperationView
 from staniel.server.cli.admin_client import Answer
 from staniel.server.cli.following import ended
-from staniel.server.cli.live import echo_table, live, moment
+from staniel.server.cli.live import echo_table, live
 from staniel.server.cli.live_command import Live, convert
-from staniel.server.cli.text import human_duration, printable
+from staniel.server.cli.text import human_duration, printable, utc_text
 
 HOME = "home"  # each item goes to the queue that it left
 HEADS = ("ID", "OPERATION", "QUEUE", "TO", "STATE", "DONE", "TOTAL", "PER S", "LEFT", "BEGAN", "ENDED", "BY", "WHY")
@@ -56,8 +56,8 @@ def _row(each: OperationView) -> list[str]:
         f"{each.total:,}",
         f"{each.rate_per_second:,}",
         "" if is_over else left,
-        moment(each.started_at_ms),
-        moment(each.ended_at_ms) if is_over else "",
+        utc_text(each.started_at_ms),
+        utc_text(each.ended_at_ms) if is_over else "",
         printable(each.by),
         printable(each.why),
     ]

@@ -14,6 +14,36 @@ TOOL_QUIET_MS = 1000  # a tool that ends within this time shows nothing
 CLEAR = "\r\x1b[K"
 
 
+class TerminalLine:
+    """A changing line on a terminal; nothing is shown on other streams. `out` None: closed."""
+
+    def __init__(self, out: TextIO | None) -> None:
+        self._out = out if out is not None and out.isatty() else None
+        self._has_text = False
+
+    @property
+    def is_terminal(self) -> bool:
+        return self._out is not None
+
+    def show(self, text: str) -> None:
+        self._write(f"{CLEAR}{text}")
+        self._has_text = True
+
+    def clear(self) -> None:
+        """Clear the line, before other output."""
+        if self._has_text:
+            self._write(CLEAR)
+            self._has_text = False
+
+    def _write(self, text: str) -> None:
+        if self._out is not None:
+            try:
+                self._out.write(text)
+                self._out.flush()
+            except OSError:
+                self._out = None  # the terminal is gone
+
+
 def megabytes(size: int) -> int:
     return round(size / 1e6)
 
@@ -24,29 +54,24 @@ class Display:
     def __init__(self, report: EventSink, steady_ms: Callable[[], int], out: TextIO | None) -> None:
         self._report = report
         self._steady_ms = steady_ms
-        self._out = out
-        self._is_terminal = out is not None and out.isatty()
+        self._line = TerminalLine(out)
         self._began_ms = steady_ms()
         self._line_ms = self._began_ms + LINE_EVERY_MS
         self._log_ms = self._began_ms + LOG_EVERY_MS
-        self._is_dirty = False
 
     def __call__(self, progress: RecoveryProgress) -> None:
         now_ms = self._steady_ms()
         if now_ms >= self._log_ms:
             self._log_ms = now_ms + LOG_EVERY_MS
             self._log(progress, now_ms)
-        if self._is_terminal and now_ms >= self._line_ms:
+        if self._line.is_terminal and now_ms >= self._line_ms:
             self._line_ms = now_ms + LINE_EVERY_MS
-            self._show(f"{CLEAR}{self._text(progress, now_ms)}")
-            self._is_dirty = True
-        if self._is_dirty and progress.queues == progress.all_queues:
-            self._show(CLEAR)
-            self._is_dirty = False
+            self._line.show(self._text(progress, now_ms))
+        if progress.queues == progress.all_queues:
+            self._line.clear()
 
     def _log(self, progress: RecoveryProgress, now_ms: int) -> None:
-        if self._is_dirty:
-            self._show(CLEAR)
+        self._line.clear()
         self._report(
             Level.INFO,
             "recovery.progress",
@@ -66,15 +91,6 @@ class Display:
     def _speed(self, progress: RecoveryProgress, now_ms: int) -> int:
         return megabytes(progress.bytes * 1000 // max(1, now_ms - self._began_ms))
 
-    def _show(self, text: str) -> None:
-        if self._out is None:
-            return
-        try:
-            self._out.write(text)
-            self._out.flush()
-        except OSError:
-            self._is_terminal = False  # the terminal is gone
-
 
 class Ticker:
     """The progress of a tool, only on a terminal's standard error: a changing line, from the first second on. `out`
@@ -85,29 +101,17 @@ class Ticker:
         self._what = what
         self._of = f" of {megabytes(all_bytes)}" if all_bytes else ""
         self._steady_ms = steady_ms
-        self._out = out if out is not None and out.isatty() else None
+        self._line = TerminalLine(out)
         self._next_ms = steady_ms() + TOOL_QUIET_MS
         self._bytes = 0
-        self._is_dirty = False
 
     def __call__(self, more_bytes: int) -> None:
         self._bytes += more_bytes
-        if self._out is None or (now_ms := self._steady_ms()) < self._next_ms:
+        if not self._line.is_terminal or (now_ms := self._steady_ms()) < self._next_ms:
             return
         self._next_ms = now_ms + LINE_EVERY_MS
-        self._is_dirty = True
-        self._show(f"{CLEAR}{self._what}: {megabytes(self._bytes)}{self._of} MB")
+        self._line.show(f"{self._what}: {megabytes(self._bytes)}{self._of} MB")
 
     def clear(self) -> None:
         """Clear the line, before other output."""
-        if self._is_dirty:
-            self._show(CLEAR)
-            self._is_dirty = False
-
-    def _show(self, text: str) -> None:
-        if self._out is not None:
-            try:
-                self._out.write(text)
-                self._out.flush()
-            except OSError:
-                self._out = None  # the terminal is gone
+        self._line.clear()

@@ -15,19 +15,14 @@ from types import FrameType
 
 import click
 
-from staniel.server.cli.paths import ExistingPath
+from staniel.server.cli.parameters import CommandFailed, ExistingPath
 from staniel.server.cli.text import printable
 from staniel.server.selftest import crashes, machine, power_cut
 from staniel.server.selftest.child import ChildFailed
 from staniel.server.selftest.findings import CheckResult, Verdict, conclusion
 
-NOT_TESTED = 2  # exit code
 SECONDS_DEFAULT = 10.0
 UNSEEN = "A disk that lies about its cache cannot be seen from here, only in a power cut: see --write."
-
-
-class NotTested(click.ClickException):
-    exit_code = NOT_TESTED
 
 
 @click.command()
@@ -67,7 +62,7 @@ def selftest(folder: str, seconds: float, as_json: bool, write: bool, verify: bo
         else:
             sys.exit(_conclude([*_shown(_all(folder, seconds), as_json)], as_json, True))
     except (ChildFailed, OSError) as error:
-        raise NotTested(printable(f"nothing is known of {folder}: {error}")) from error
+        raise CommandFailed(printable(f"nothing is known of {folder}: {error}")) from error
 
 
 def _all(folder: str, seconds: float) -> Iterator[CheckResult]:

@@ -10,13 +10,16 @@ import select
 import stat
 import sys
 import termios
+from base64 import b64encode
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from time import monotonic
 from typing import TextIO
 
 SIZE_UNITS = ("B", "KB", "MB", "GB", "TB")
 DURATION_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 READ_WAIT_S = 2.0
+PAYLOADS = ("none", "text", "hex", "base64")
 ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -101,6 +104,21 @@ def human_duration(duration_ms: int) -> str:
         return f"{whole} {unit}"
     smaller, smaller_factor = DURATION_UNITS[at + 1]
     return f"{whole} {unit} {rest // smaller_factor} {smaller}"
+
+
+def utc_text(at_ms: int, form: str = "%Y-%m-%d %H:%M:%SZ") -> str:
+    """Return a time in UTC; `journal at` accepts the default form. A time outside the calendar is a number."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"
+
+
+def payload_text(data: bytes, form: str) -> str:
+    """Return a payload in a form of PAYLOADS other than "none"."""
+    if form == "text":
+        return printable_bytes(data)
+    return data.hex(" ") if form == "hex" else b64encode(data).decode()
 
 
 def counted(count: int, one: str, several: str = "") -> str:

@@ -22,16 +22,10 @@ from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.redo.dump import changed_by_start, log_in_use
 from staniel.journal.tools.verify import Inspection, inspect
 from staniel.journal.workq import files as workq_files
-from staniel.server.cli.paths import ExistingPath
+from staniel.server.cli.parameters import CommandFailed, ExistingPath
 from staniel.server.cli.text import printable
 
 NO_PROOF = ": written so, or left by a power loss; no damage for certain"
-
-
-class CannotVerify(click.ClickException):
-    """The files were not verified; the exit code differs from that for damage."""
-
-    exit_code = 2
 
 
 class Total(Struct):
@@ -98,17 +92,17 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
     except BrokenPipeError:
         raise  # click ends quietly
     except OSError as error:
-        raise CannotVerify(printable(refused_tool(error, folder))) from error
+        raise CommandFailed(printable(refused_tool(error, folder))) from error
     finally:
         disk.close()
     if not total.files:
-        raise CannotVerify(f"no journal file {'of such a queue ' if queues else ''}in {printable(folder)}")
+        raise CommandFailed(f"no journal file {'of such a queue ' if queues else ''}in {printable(folder)}")
     click.echo(json.dumps(structs.asdict(total)) if as_json else _summary(total))
     sys.exit(1 if total.damaged else 2 if total.refused else 0)
 
 
 def lock(fs: Fs, folder: str, what: str) -> None:
-    """Keep servers away from the folder until this process ends. Raises CannotVerify if a server has it open, with the
+    """Keep servers away from the folder until this process ends. Raises CommandFailed if a server has it open, with the
     advice to do `what` with a copy. A folder that no server has used has no lock, and needs none.
     """
     for path in (f"{folder}/{kestrel_files.OWN_FOLDER}/lock", f"{folder}/{workq_files.APPEND_LOCK}"):
@@ -117,10 +111,10 @@ def lock(fs: Fs, folder: str, what: str) -> None:
             fs.lock(path)
         except Locked as locked:
             holder = locked.holder or "another process"
-            raise CannotVerify(printable(f"{holder} has {folder} open; stop it first, or {what} a copy")) from None
+            raise CommandFailed(printable(f"{holder} has {folder} open; stop it first, or {what} a copy")) from None
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EROFS):
-                raise CannotVerify(printable(refused_tool(error, path))) from error
+                raise CommandFailed(printable(refused_tool(error, path))) from error
 
 
 def _as_json(found: Inspection, flaw: Flaw, is_hint: bool = False) -> str:

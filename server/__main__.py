@@ -22,7 +22,7 @@ def main() -> None:
     if sys.argv[1:2] == ["serve"]:
         from staniel.server import signals  # the others need no handlers
 
-        signals.hold()
+        signals.hold_signals()
     try:
         from staniel.server.cli.main import main as commands
 

@@ -61,20 +61,20 @@ def greeting(bound: BoundSockets, config: Config, summary: RecoverySummary, took
     """Return the line that a start prints."""
     where = ", ".join(("tls:" if sock in bound.secure else "") + own_name(sock) for sock, _ in bound.sockets)
     jobs = f", {summary.jobs} job{'s' * (summary.jobs != 1)}" if config.all_addresses("workq") else ""
-    found = f"{summary.queues} queue{'s' * (summary.queues != 1)}, {summary.items} item{'s' * (summary.items != 1)}"
-    found += f"{jobs} recovered in {took_ms} ms"
-    found += f", {megabytes(summary.read_bytes)} MB read"
+    recovered = f"{summary.queues} queue{'s' * (summary.queues != 1)}, {summary.items} item{'s' * (summary.items != 1)}"
+    recovered += f"{jobs} recovered in {took_ms} ms"
+    recovered += f", {megabytes(summary.read_bytes)} MB read"
     if summary.spared_bytes:
-        found += f", {megabytes(summary.spared_bytes)} MB spared by summaries"
+        recovered += f", {megabytes(summary.spared_bytes)} MB spared by summaries"
     if summary.status is not ServerStatus.UP:
-        found += f", status {summary.status.value.lower()}"
+        recovered += f", status {summary.status.value.lower()}"
     if summary.paused:
-        found += f", {summary.paused} paused queue{'s' * (summary.paused > 1)}"
+        recovered += f", {summary.paused} paused queue{'s' * (summary.paused > 1)}"
     if summary.unreadable:
-        found += f", {summary.unreadable} unreadable queue{'s' * (summary.unreadable > 1)}"
+        recovered += f", {summary.unreadable} unreadable queue{'s' * (summary.unreadable > 1)}"
     if summary.jobs_unreadable:
-        found += ", an unreadable command log"
-    return f"staniel {VERSION} listens on {where}, spool {os.path.abspath(config.server.spool)}: {found} ({BUILD})"
+        recovered += ", an unreadable command log"
+    return f"staniel {VERSION} listens on {where}, spool {os.path.abspath(config.server.spool)}: {recovered} ({BUILD})"
 
 
 async def serve(load: Callable[[], Config], log: ServerLog) -> None:
@@ -87,8 +87,8 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
         raise StartError(f"only {4 * clients} files may be open, at least {4 * CLIENTS_MIN} are needed (ulimit -n)")
     is_limited = check_file_size(config)
     check_network(config, report)
-    found = flaws(config, OsFs(), os.environ)
-    check_file_systems(config, found)
+    fs_flaws = flaws(config, OsFs(), os.environ)
+    check_file_systems(config, fs_flaws)
     supervisor = Supervisor(os.environ, os.getpid())
     notice = StartNotice(steady_ms, lambda text: supervisor.notify(f"STATUS={text}"))
     fs = StartFs(close_apart, notice, f"/{OWN_FOLDER}/{LOCK}")
@@ -96,10 +96,10 @@ async def serve(load: Callable[[], Config], log: ServerLog) -> None:
     broker.spool.is_file_size_limited = is_limited
     broker.group.open_files.allow(journals)
     broker.group.open_files.wait = ReopenWait(report, time.sleep)
-    report_flaws(found, report)
-    broker.health.disk.file_systems = found
+    report_flaws(fs_flaws, report)
+    broker.health.disk.file_systems = fs_flaws
     broker.process = ProcessReader()
-    broker.check_reload = partial(check_again, found)
+    broker.check_reload = partial(check_again, fs_flaws)
     with BoundSockets(config) as bound:
         if config.admin.socket and (error := bound.open_for_spool(broker.spool.own)) is not None:
             hint = "staniel's commands cannot reach this server over the spool; use [admin] listen"
@@ -113,7 +113,7 @@ def check_file_size(config: Config) -> bool:
     Returns whether there is a limit. Raises StartError.
     """
     most = file_bytes_max()
-    sizes = [max(each.max_memory_bytes, each.default_journal_bytes) for each in config.resolved.values()]
+    sizes = [max(queue.max_memory_bytes, queue.default_journal_bytes) for queue in config.resolved.values()]
     if config.all_addresses("workq"):
         sizes.append(config.workq.cmdlog_seg_bytes or SEGMENT_BYTES)
     needed = max(sizes) + BALLAST_BYTES_MAX
@@ -137,9 +137,9 @@ def check_network(config: Config, report: EventSink) -> None:
     report(Level.WARNING, "network.open", address=where, hint=hint)
 
 
-def check_again(found: dict[str, FileSystemFlaw], config: Config) -> None:
+def check_again(known_flaws: dict[str, FileSystemFlaw], config: Config) -> None:
     """Refuse a reload of settings with which a server would not start. Raises ConfigError."""
-    check_reload(found, config)
+    check_reload(known_flaws, config)
     if why := network_refusal(config):
         raise ConfigError("", why)
 

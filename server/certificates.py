@@ -130,8 +130,8 @@ def end_of(path: str) -> int | None:
     """
     try:
         with open(path, encoding="latin-1") as file:
-            found = PEM.search(file.read())
-        der = a2b_base64(found[1]) if found is not None else b""
+            first = PEM.search(file.read())
+        der = a2b_base64(first[1]) if first is not None else b""
         _, at, _ = _element(der, 0)  # Certificate
         _, at, _ = _element(der, at)  # TBSCertificate; RFC 5280, 4.1
         tag, _, end = _element(der, at)

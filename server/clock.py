@@ -43,7 +43,7 @@ class ServerClock:
         the two.
         """
         tries = [self._read_once() for _ in range(READINGS_MAX)]
-        return min(tries, key=lambda found: found[0])[1]
+        return min(tries, key=lambda timed: timed[0])[1]
 
     def _read_once(self) -> tuple[int, ClockReading]:
         """Return (nanoseconds that the reading took, the reading)."""

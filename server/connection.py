@@ -384,15 +384,15 @@ def gathered(pieces: list[bytes]) -> list[bytes]:
         return [pieces[0]]
     if sum(map(len, pieces)) <= SEND_BYTES_MAX:
         return [b"".join(pieces)]
-    found, short = [], list[bytes]()
+    joined, short = [], list[bytes]()
     for piece in pieces:
         if len(piece) <= LONG_BYTES:
             short.append(piece)
             continue
         if short:
-            found.append(b"".join(short))
+            joined.append(b"".join(short))
             short = []
-        found.append(piece)
+        joined.append(piece)
     if short:
-        found.append(b"".join(short))
-    return found
+        joined.append(b"".join(short))
+    return joined

@@ -24,12 +24,12 @@ def flaws(config: Config, fs: OsFs, environment: Mapping[str, str]) -> dict[str,
     if "eatmydata" in environment.get("LD_PRELOAD", ""):
         why = FileSystemFlaw(True, "libeatmydata is loaded (LD_PRELOAD), which makes syncs do nothing")
         return {f"the {kind} {folder}": why for folder, kind in folders.items()}
-    found = {}
+    by_folder = {}
     for folder, kind in folders.items():
         mount = fs.mount_of(folder)
         if mount is not None and (flaw := flaw_of(mount)) is not None:
-            found[f"the {kind} {folder}"] = flaw
-    return found
+            by_folder[f"the {kind} {folder}"] = flaw
+    return by_folder
 
 
 def promises_syncs(config: Config) -> bool:
@@ -39,27 +39,29 @@ def promises_syncs(config: Config) -> bool:
     return any(queue.keep_journal and queue.sync_ms != SYNC_OS for queue in config.resolved.values())
 
 
-def why_not(config: Config, found: dict[str, FileSystemFlaw]) -> str:
+def why_not(config: Config, known_flaws: dict[str, FileSystemFlaw]) -> str:
     """Return why the promises of `config` cannot be kept; empty if no flaw is known, or the settings accept it."""
     if config.server.trust_file_system or not promises_syncs(config):
         return ""
-    wrong = [f"{folder} cannot keep what is promised: {flaw.text}" for folder, flaw in found.items() if flaw.breaks]
+    wrong = [
+        f"{folder} cannot keep what is promised: {flaw.text}" for folder, flaw in known_flaws.items() if flaw.breaks
+    ]
     return f"{wrong[0]}; give a folder on a local disk, or {INSIST}" if wrong else ""
 
 
-def check_file_systems(config: Config, found: dict[str, FileSystemFlaw]) -> None:
+def check_file_systems(config: Config, known_flaws: dict[str, FileSystemFlaw]) -> None:
     """Check the file systems at a start. Raises StartError."""
-    if why := why_not(config, found):
+    if why := why_not(config, known_flaws):
         raise StartError(why)
 
 
-def check_reload(found: dict[str, FileSystemFlaw], config: Config) -> None:
+def check_reload(known_flaws: dict[str, FileSystemFlaw], config: Config) -> None:
     """Check the file systems at a reload. Raises ConfigError."""
-    if why := why_not(config, found):
+    if why := why_not(config, known_flaws):
         raise ConfigError("sync_journal", why)
 
 
-def report_flaws(found: dict[str, FileSystemFlaw], report: EventSink) -> None:
-    for folder, flaw in found.items():
+def report_flaws(known_flaws: dict[str, FileSystemFlaw], report: EventSink) -> None:
+    for folder, flaw in known_flaws.items():
         hint = "what was answered may be gone after a power cut" if flaw.breaks else "see docs/durability.md"
         report(Level.WARNING, "spool.file_system", folder=folder, why=flaw.text, hint=hint)

@@ -472,7 +472,7 @@ class Hub:
                 self.drop(connection, now_ms)
         self._counters.bytes_written += written
         if tracked := self._tracked:
-            self._pending.changed.update(dict.fromkeys([each for each in active if each in tracked]))
+            self._pending.changed.update(dict.fromkeys([answered for answered in active if answered in tracked]))
 
     def _answer_with_items(self, now_ms: int) -> None:
         """Send replies like `_answer_all`, some with items that return to their queues if the reply cannot leave."""
@@ -483,8 +483,8 @@ class Hub:
             handed.place(session, connection.unsent_bytes + connection.held_bytes)
         self._answer_all(now_ms)
         for session in new:  # a reply that leaves whole and at once is not counted
-            found = self._of_session.get(session)
-            if found is None or not found.owes_answers:
+            left = self._of_session.get(session)
+            if left is None or not left.owes_answers:
                 handed.pop(session)
 
     def _serve_rare(self, events: list[Event], now_ms: int) -> list[Event]:

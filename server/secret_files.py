@@ -42,9 +42,9 @@ def exposed_files(config: Config) -> list[str]:
         named.append(config.tls.key or config.tls.certificate)
     if any(user.password_hash for user in users):
         named.append(config.file)
-    found = []
-    for path in dict.fromkeys(each for each in named if each):
+    exposed = []
+    for path in dict.fromkeys(path for path in named if path):
         with suppress(OSError):
             if os.stat(path).st_mode & stat.S_IROTH:
-                found.append(path)
-    return found
+                exposed.append(path)
+    return exposed

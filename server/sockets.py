@@ -170,9 +170,9 @@ def _bind_all(address: TcpAddress, config: Config) -> list[socket.socket]:
 
 def _has_pair(address: TcpAddress, config: Config) -> bool:
     """Return True if another listener has an IPv4 address with the same port, so that this one must be IPv6 only."""
-    everything = [each for name in LISTENERS for each in config.all_addresses(name)]
-    others = [each for each in everything if isinstance(each, TcpAddress) and ":" not in each.host]
-    return address.port != 0 and any(each.port == address.port for each in others)
+    addresses = [other for name in LISTENERS for other in config.all_addresses(name)]
+    others = [other for other in addresses if isinstance(other, TcpAddress) and ":" not in other.host]
+    return address.port != 0 and any(other.port == address.port for other in others)
 
 
 def _bind(address: TcpAddress, config: Config) -> socket.socket:
@@ -212,8 +212,8 @@ def _remove_left_socket(path: str) -> None:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    found = os.lstat(path)
-    return found.st_dev, found.st_ino
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
 
 
 def _unable(address: Address, why: str, hint: str) -> StartError:

@@ -24,8 +24,8 @@ def socket_address(folder: str) -> bytes:
     """
     if sys.platform != "linux":
         raise OSError(errno.EOPNOTSUPP, "abstract Unix sockets are Linux's alone")
-    found = os.stat(folder)
-    return f"\0staniel-admin-{found.st_dev}-{found.st_ino}".encode()
+    status = os.stat(folder)
+    return f"\0staniel-admin-{status.st_dev}-{status.st_ino}".encode()
 
 
 def credentials(sock: socket.socket) -> tuple[int, int, int]:

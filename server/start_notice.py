@@ -49,11 +49,11 @@ class StartState(Struct, frozen=True):
 
 
 class StartNotice:
-    """A progress callback for recovery. `tell` gets each text."""
+    """A progress callback for recovery. `notify` gets each text."""
 
-    def __init__(self, steady_ms: Callable[[], int], tell: Callable[[str], None]) -> None:
+    def __init__(self, steady_ms: Callable[[], int], notify: Callable[[str], None]) -> None:
         self._steady_ms = steady_ms
-        self._tell = tell
+        self._notify = notify
         self._began_ms = self._next_ms = 0
         self._fd = -1
         self._at = 0
@@ -81,7 +81,7 @@ class StartNotice:
         self._show(StartState(progress.bytes, progress.all_bytes, progress.queues, progress.all_queues, elapsed_ms))
 
     def _show(self, state: StartState) -> None:
-        self._tell(f"starting: {state.text}" if state.text else "starting")
+        self._notify(f"starting: {state.text}" if state.text else "starting")
         line = str([state.bytes, state.all_bytes, state.queues, state.all_queues, state.elapsed_ms])
         self._write(line.encode().ljust(LINE_BYTES) + b"\n")
 

@@ -153,11 +153,11 @@ class TlsSocket:
         `client_ca` has signed it, or the handshake would have failed. Raises HandshakeError.
         """
         try:
-            found: Any = self._tls.getpeercert() or {}
+            certificate: Any = self._tls.getpeercert() or {}
         except (ssl.SSLError, ValueError) as error:  # an authority may sign names that are no UTF-8
             raise HandshakeError(UNREADABLE) from error
-        names = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
-        names += [value for kind, value in found.get("subjectAltName", ()) if kind in NAME_KINDS]
+        names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+        names += [value for kind, value in certificate.get("subjectAltName", ()) if kind in NAME_KINDS]
         return tuple(dict.fromkeys(names))
 
     # the stream
@@ -197,12 +197,12 @@ class TlsSocket:
             some = ends[first : first + EMPTY_RECORDS_MAX]
             end = some[-1] if len(some) == EMPTY_RECORDS_MAX else len(data)
             self._arrived.write(view[begin:end])
-            begin, found = end, len(pieces)
+            begin, count_before = end, len(pieces)
             self._decrypt(pieces)
             if self._heard_all:
                 break
-            found = len(pieces) - found
-            empty = RECORDS_PER_EMPTY * (len(some) - found) - found
+            count_before = len(pieces) - count_before
+            empty = RECORDS_PER_EMPTY * (len(some) - count_before) - count_before
             self._empty_records = max(0, self._empty_records + empty)
             if self._empty_records > RECORDS_PER_EMPTY * EMPTY_RECORDS_MAX:
                 raise ConnectionResetError(errno.ECONNRESET, "it sends records that carry nothing")

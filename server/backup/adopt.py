@@ -74,11 +74,11 @@ class OldJournal(Struct, frozen=True):
 
     @property
     def items(self) -> int:
-        return sum(each.items for each in self.queues)
+        return sum(queue.items for queue in self.queues)
 
     @property
     def has_losses(self) -> bool:
-        return bool(self.why_not) or not all(each.flaw.is_torn for each in self.flaws)
+        return bool(self.why_not) or not all(one_flaw.flaw.is_torn for one_flaw in self.flaws)
 
 
 class Survey(Struct):
@@ -95,7 +95,7 @@ class Survey(Struct):
 
     @property
     def has_losses(self) -> bool:
-        return any(each.has_losses for each in self.journals)
+        return any(journal.has_losses for journal in self.journals)
 
 
 def survey(folder: str, now_ms: int, progress: Progress) -> Survey:
@@ -110,46 +110,47 @@ def survey(folder: str, now_ms: int, progress: Progress) -> Survey:
             raise BackupError(f"{folder} is a spool of Staniel already: copy it with `staniel backup` and `restore`")
         _refuse_unfinished(fs, folder)
         _refuse_used(fs, folder)
-        found = Survey(folder)
+        result = Survey(folder)
         for name, is_file in fs.list(folder):
             is_segment = bool(workq_files.segment_numbers([(name, is_file)]))
             if is_file and (is_segment or is_journal_file(name)):
-                found.files[name] = f"{CMDLOG}/{name}" if is_segment else name
+                result.files[name] = f"{CMDLOG}/{name}" if is_segment else name
             elif not (is_file and (_is_temporary(name) or name in (workq_files.APPEND_LOCK, workq_files.READ_LOCK))):
-                found.left_alone.append(name)
-        found.marks = _marks(folder, found.files)
-        found.bytes = sum(size for size, _ in found.marks.values())
+                result.left_alone.append(name)
+        result.marks = _stat_files(folder, result.files)
+        result.bytes = sum(size for size, _ in result.marks.values())
         source = ReadSource(fs, folder, progress)
-        found.journals = list(_journals(source, now_ms))
+        result.journals = list(_journals(source, now_ms))
     except OSError as error:
         raise failure(error, folder) from error
     finally:
         fs.close()
-    if not found.journals:
+    if not result.journals:
         raise BackupError(f"{folder} has no journals of Kestrel's, libkestrel's or workq's")
-    return found
+    return result
 
 
 def _journals(source: ReadSource, now_ms: int) -> Iterator[OldJournal]:
     listing = source.listing
     for name, why in sorted(listing.mixed.items()):
         yield OldJournal(name, "mixed", why_not=why)
-    for each in stats(source, now_ms):
+    for line_stats in stats(source, now_ms):
         queues = [
-            OldQueue(name, sum(line.states.values()), line.states.get("open", 0)) for name, line in each.lines.items()
+            OldQueue(name, sum(line.states.values()), line.states.get("open", 0))
+            for name, line in line_stats.lines.items()
         ]
-        flaws = [OldFlaw(flaw.file, flaw.flaw) for flaw in each.flaws]
+        flaws = [OldFlaw(flaw.file, flaw.flaw) for flaw in line_stats.flaws]
         notes = list[str]()
-        if each.name in listing.kestrel:
-            notes = _oddities(listing.kestrel[each.name])
-        elif each.name in listing.streams:
-            notes = [f"{name} is unfinished, and left out" for name in listing.streams[each.name].temps]
-        yield OldJournal(each.name, each.format, each.files, each.bytes, queues, flaws, notes)
+        if line_stats.name in listing.kestrel:
+            notes = _notes_on_files(listing.kestrel[line_stats.name])
+        elif line_stats.name in listing.streams:
+            notes = [f"{name} is unfinished, and left out" for name in listing.streams[line_stats.name].temps]
+        yield OldJournal(line_stats.name, line_stats.format, line_stats.files, line_stats.bytes, queues, flaws, notes)
 
 
-def _oddities(files: kestrel_files.Files) -> list[str]:
-    found = [f"{name} is a pack that was not put in its place: the start does that" for name in sorted(files.packs)]
-    return found + [f"{name} is unfinished, and left out" for name in files.temps]
+def _notes_on_files(files: kestrel_files.Files) -> list[str]:
+    notes = [f"{name} is a pack that was not put in its place: the start does that" for name in sorted(files.packs)]
+    return notes + [f"{name} is unfinished, and left out" for name in files.temps]
 
 
 def _is_temporary(name: str) -> bool:
@@ -157,10 +158,10 @@ def _is_temporary(name: str) -> bool:
     return is_stream or kestrel_files.parse(name).kind is kestrel_files.Kind.TEMP
 
 
-def _marks(folder: str, names: dict[str, str]) -> dict[str, tuple[int, int]]:
+def _stat_files(folder: str, names: dict[str, str]) -> dict[str, tuple[int, int]]:
     """Return size and time of change of each file. Raises OSError."""
-    found = {name: os.stat(f"{folder}/{name}") for name in names}
-    return {name: (status.st_size, status.st_mtime_ns) for name, status in found.items()}
+    statuses = {name: os.stat(f"{folder}/{name}") for name in names}
+    return {name: (status.st_size, status.st_mtime_ns) for name, status in statuses.items()}
 
 
 def _refuse_unfinished(fs: OsFs, folder: str) -> None:
@@ -186,14 +187,14 @@ def _refuse_used(fs: OsFs, folder: str) -> None:
                 raise
     inside = f"{os.path.realpath(folder)}/"
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        numbers: list[str] = _seen(lambda path: os.listdir(path), f"/proc/{pid}/fd", [])
+        numbers: list[str] = _look_if_allowed(lambda path: os.listdir(path), f"/proc/{pid}/fd", [])
         for number in numbers:
-            opened = _seen(os.readlink, f"/proc/{pid}/fd/{number}", "")
+            opened = _look_if_allowed(os.readlink, f"/proc/{pid}/fd/{number}", "")
             if opened.startswith(inside) and int(pid) != os.getpid():
-                raise BackupError(f"process {pid} ({_command(pid)}) has {opened} open: stop it first")
+                raise BackupError(f"process {pid} ({_command_of(pid)}) has {opened} open: stop it first")
 
 
-def _seen(look: Callable[[str], T], path: str, otherwise: T) -> T:
+def _look_if_allowed(look: Callable[[str], T], path: str, otherwise: T) -> T:
     """Return what `look` returns; `otherwise` if this user may not see it, or the process has ended. Raises OSError."""
     try:
         return look(path)
@@ -203,7 +204,7 @@ def _seen(look: Callable[[str], T], path: str, otherwise: T) -> T:
         return otherwise
 
 
-def _command(pid: str) -> str:
+def _command_of(pid: str) -> str:
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()
@@ -220,22 +221,24 @@ class Adopted(Struct, frozen=True):
     differences: list[str]
 
 
-def adopt(found: Survey, target: str, now_ms: int, progress: Progress) -> Adopted:
+def adopt(old_files: Survey, target: str, now_ms: int, progress: Progress) -> Adopted:
     """Copy the surveyed files into a new spool, and verify it. Raises BackupError: then there is no spool at
     `target`.
     """
-    old, new = os.path.realpath(found.folder), os.path.realpath(target)
+    old, new = os.path.realpath(old_files.folder), os.path.realpath(target)
     if f"{new}/".startswith(f"{old}/") or f"{old}/".startswith(f"{new}/"):
-        raise BackupError(f"{target} and {found.folder} lie within each other: give a folder elsewhere")
-    spool = NewSpool(target, found.bytes)
+        raise BackupError(f"{target} and {old_files.folder} lie within each other: give a folder elsewhere")
+    spool = NewSpool(target, old_files.bytes)
     try:
         with removed_if_refused(spool):
-            for name, new_name in found.files.items():
-                _copy(found, name, f"{target}/{new_name}", spool, progress)
-            _refuse_changed(found)
+            for name, new_name in old_files.files.items():
+                _copy(old_files, name, f"{target}/{new_name}", spool, progress)
+            _refuse_changed(old_files)
     finally:
         spool.close()
-    proved = _prove(found, target, now_ms)  # with the mark that keeps servers off still there, whatever ends it
+    proved = _recover_copy(
+        old_files, target, now_ms
+    )  # with the mark that keeps servers off still there, whatever ends it
     if not proved.differences:
         spool.open_again()
         try:
@@ -246,10 +249,10 @@ def adopt(found: Survey, target: str, now_ms: int, progress: Progress) -> Adopte
     return proved
 
 
-def _copy(found: Survey, name: str, path: str, spool: NewSpool, progress: Progress) -> None:
-    size, at = found.marks[name][0], 0
+def _copy(old_files: Survey, name: str, path: str, spool: NewSpool, progress: Progress) -> None:
+    size, at = old_files.marks[name][0], 0
     try:
-        reader = spool.fs.reader(f"{found.folder}/{name}")
+        reader = spool.fs.reader(f"{old_files.folder}/{name}")
         try:
             made = spool.fs.append(path)
             try:
@@ -265,17 +268,17 @@ def _copy(found: Survey, name: str, path: str, spool: NewSpool, progress: Progre
         raise failure(error, spool.folder) from error
 
 
-def _refuse_changed(found: Survey) -> None:
+def _refuse_changed(old_files: Survey) -> None:
     """Check that no file has changed since the survey. Raises BackupError."""
     try:
-        now = _marks(found.folder, found.files)
+        now = _stat_files(old_files.folder, old_files.files)
     except FileNotFoundError as error:
         raise BackupError(f"{error.filename} was removed while it was copied: stop the old server first") from error
     except OSError as error:
-        raise failure(error, found.folder) from error
-    changed = [name for name, mark in now.items() if found.marks[name] != mark]
+        raise failure(error, old_files.folder) from error
+    changed = [name for name, mark in now.items() if old_files.marks[name] != mark]
     if changed:
-        raise BackupError(f"{found.folder}/{changed[0]} has changed while it was copied: stop the old server first")
+        raise BackupError(f"{old_files.folder}/{changed[0]} has changed while it was copied: stop the old server first")
 
 
 class ProvingFs(OsFs):
@@ -289,11 +292,13 @@ class ProvingFs(OsFs):
         return f"{FORMAT_VERSION}\n".encode() if path == self._version else super().read(path, at, size)
 
 
-def _prove(found: Survey, target: str, now_ms: int) -> Adopted:
+def _recover_copy(old_files: Survey, target: str, now_ms: int) -> Adopted:
     """Start on the copy like a server without sockets, and count. Raises BackupError."""
-    wanted = {each.name: each.items for one in found.journals if one.name != JOBS for each in one.queues}
-    jobs = sum(each.items for each in found.journals if each.name == JOBS)
-    has_jobs = any(each.name == JOBS for each in found.journals)
+    wanted = {
+        each.name: each.items for journal in old_files.journals if journal.name != JOBS for each in journal.queues
+    }
+    jobs = sum(each.items for each in old_files.journals if each.name == JOBS)
+    has_jobs = any(each.name == JOBS for each in old_files.journals)
     config = f"[server]\nspool = {quoted(os.path.abspath(target))}\n" + ("[workq]\n" if has_jobs else "")
     fs = ProvingFs(target)
     troubles = list[str]()

@@ -49,14 +49,13 @@ def check(store: Store, ids: list[str], total: Checked, progress: Progress) -> I
                 if key not in verdicts:
                     total.pieces += 1
                     total.bytes += part.bytes
-                    verdicts[key] = _flaw(store, part, progress) if part.sha256 in there else "it is missing"
-            if why := next(
-                (verdicts[each.sha256, each.bytes] for each in file.parts if verdicts[each.sha256, each.bytes]), ""
-            ):
+                    verdicts[key] = _find_flaw(store, part, progress) if part.sha256 in there else "it is missing"
+            flaws = [verdicts[part.sha256, part.bytes] for part in file.parts]
+            if why := next(filter(None, flaws), ""):
                 yield Fault(backup_id, file.name, why)
 
 
-def _flaw(store: Store, part: FilePart, progress: Progress) -> str:
+def _find_flaw(store: Store, part: FilePart, progress: Progress) -> str:
     """Return what is wrong with the stored bytes; "" if nothing is. Raises CallRefused."""
     hashed, size = sha256(), 0
     try:

@@ -34,7 +34,7 @@ class FolderStore:
         self._pending_bytes = 0
         self._numbers = 0
         self._made: set[str] = set()
-        with self._told():
+        with self._refusals_as_errors():
             if writes:
                 self._fs.make_folder(folder)
                 self._lock()
@@ -56,28 +56,28 @@ class FolderStore:
                 self._fs.remove(f"{self._folder}/{TEMPORARY}/{name}")
 
     def names(self, prefix: str) -> dict[str, Stored]:
-        found: dict[str, Stored] = {}
+        entries: dict[str, Stored] = {}
         top = f"{self._folder}/{prefix}".rstrip("/")
-        with self._told():
+        with self._refusals_as_errors():
             for folder, folders, names in walk(top):
                 if folder == self._folder:
                     folders[:] = [name for name in folders if name not in OURS]
                     names = [name for name in names if name not in OURS]
                 for name in names:
                     path = f"{folder}/{name}"
-                    found[path.removeprefix(f"{self._folder}/")] = Stored(os.stat(path).st_size)
-        return found
+                    entries[path.removeprefix(f"{self._folder}/")] = Stored(os.stat(path).st_size)
+        return entries
 
     def read(self, name: str) -> bytes | None:
         path = f"{self._folder}/{name}"
-        with self._told():
+        with self._refusals_as_errors():
             try:
                 return self._fs.read(path, 0, self._fs.size(path))
             except FileNotFoundError:
                 return None
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        with self._told():
+        with self._refusals_as_errors():
             reader = self._fs.reader(f"{self._folder}/{name}")
             at = 0
             try:
@@ -88,18 +88,18 @@ class FolderStore:
                 reader.close()
 
     def write(self, name: str, data: bytes) -> None:
-        with self._told():
+        with self._refusals_as_errors():
             self._name_copies()
             folder = f"{self._folder}/{name}".rpartition("/")[0]
             self._fs.make_folder(folder)
-            replace_file(self._fs, f"{self._folder}/{name}", data, f"{self._folder}/{TEMPORARY}/{self._number()}")
+            replace_file(self._fs, f"{self._folder}/{name}", data, f"{self._folder}/{TEMPORARY}/{self._next_number()}")
 
     def add(self, file: LocalFile, progress: Progress) -> tuple[str, bool]:
-        with self._told():
-            temporary = f"{self._folder}/{TEMPORARY}/{self._number()}"
+        with self._refusals_as_errors():
+            temporary = f"{self._folder}/{TEMPORARY}/{self._next_number()}"
             checksum = self._copy(file, temporary, progress)
             name = f"{self._folder}/{data_name(checksum)}"
-            if name in self._pending.values() or self._has(name, file.bytes):
+            if name in self._pending.values() or self._is_stored(name, file.bytes):
                 self._fs.remove(temporary)
                 return checksum, False
             self._pending[temporary] = name
@@ -108,7 +108,7 @@ class FolderStore:
                 self._name_copies()
             return checksum, True
 
-    def _has(self, name: str, size: int) -> bool:
+    def _is_stored(self, name: str, size: int) -> bool:
         """Return True if these bytes are stored; a file of another size is written again."""
         try:
             return self._fs.size(name) == size
@@ -152,12 +152,12 @@ class FolderStore:
         self._pending.clear()
         self._pending_bytes = 0
 
-    def _number(self) -> str:
+    def _next_number(self) -> str:
         self._numbers += 1
         return str(self._numbers)
 
     def remove(self, names: list[str]) -> None:
-        with self._told():
+        with self._refusals_as_errors():
             for name in names:
                 try:
                     self._fs.remove(f"{self._folder}/{name}")
@@ -171,7 +171,7 @@ class FolderStore:
         self._fs.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _refusals_as_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -71,7 +71,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     files: list[BackedUpFile]
 
 
-def new_id(made_at_ms: int, taken: set[str], origin: str = "") -> str:
+def new_id(made_at_ms: int, used_ids: set[str], origin: str = "") -> str:
     """Return a name for a backup, by its time, so that names sort by age. `origin` names the spool, for stores in which
     a backup of another spool may be made in the same second without being seen.
     """
@@ -79,7 +79,7 @@ def new_id(made_at_ms: int, taken: set[str], origin: str = "") -> str:
     if origin:
         moment += f"-{sha256(origin.encode('utf-8', 'surrogateescape')).hexdigest()[:6]}"
     wanted, number = moment, 1
-    while wanted in taken:
+    while wanted in used_ids:
         number += 1
         wanted = f"{moment}-{number:02}"
     return wanted
@@ -91,7 +91,7 @@ def encode(manifest: Manifest) -> bytes:
     """
     fields = msgspec.to_builtins(structs.replace(manifest, files=[]))
     fields["files"] = [
-        structs.asdict(each) | {"parts": [structs.asdict(part) for part in each.parts]} for each in manifest.files
+        structs.asdict(file) | {"parts": [structs.asdict(part) for part in file.parts]} for file in manifest.files
     ]
     line = json.dumps(fields, separators=(",", ":")).encode()
     return line + b"\n" + sha256(line).hexdigest().encode() + b"\n"

@@ -48,17 +48,17 @@ class NewSpool:
         self._lock()
         with removed_if_refused(self):
             set_mark(fs, self.own)
-            self._clear()
+            self._remove_files()
             free = fs.free_bytes(self.folder)[0]
             if size + SPARE_BYTES > free:
                 raise BackupError(
                     f"{self.folder} has room for {free:,} bytes, {size:,} are needed: make room, or use another"
                 )
-            for folder in self._rooms:
+            for folder in self._subfolders:
                 fs.make_folder(folder)
 
     @property
-    def _rooms(self) -> list[str]:
+    def _subfolders(self) -> list[str]:
         return [sidecar_folder(self.folder), f"{self.folder}/{CMDLOG}", f"{self.folder}/{OPERATIONS}"]
 
     def _lock(self) -> None:
@@ -75,7 +75,7 @@ class NewSpool:
         except OSError as error:
             raise failure(error, self.folder) from error
 
-    def _clear(self) -> None:
+    def _remove_files(self) -> None:
         """Remove the files of an earlier attempt, which began with an empty folder."""
         for folder, kept in ((self.folder, (OWN_FOLDER, "lost+found")), (self.own, (LOCK, VERSION))):
             for name in os.listdir(folder):
@@ -88,7 +88,7 @@ class NewSpool:
         have it.
         """
         try:
-            for folder in self._rooms:
+            for folder in self._subfolders:
                 if not os.listdir(folder):
                     os.rmdir(folder)
             self._give_to_owner()
@@ -108,12 +108,12 @@ class NewSpool:
 
     def _give_to_owner(self) -> None:
         """Give the files that root has copied to the owner of the folder, whose server must write to them."""
-        found = os.stat(self.folder)
-        if os.geteuid() or not found.st_uid:
+        status = os.stat(self.folder)
+        if os.geteuid() or not status.st_uid:
             return
         for folder, folders, names in walk(self.folder):
             for name in [*folders, *names]:
-                os.chown(f"{folder}/{name}", found.st_uid, found.st_gid, follow_symlinks=False)
+                os.chown(f"{folder}/{name}", status.st_uid, status.st_gid, follow_symlinks=False)
 
     def remove(self) -> None:
         """Remove everything except a folder that existed before. The mark is removed last. Raises OSError, also for a
@@ -121,7 +121,7 @@ class NewSpool:
         """
         if not is_unfinished(self.folder):
             raise OSError(errno.ENOTEMPTY, "it has no mark of an unfinished copy", self.folder)
-        self._clear()
+        self._remove_files()
         for folder in (self.folder, self.own):  # a power cut may bring back no file without the mark
             self.fs.sync_folder(folder)
         shutil.rmtree(self.own)
@@ -185,15 +185,15 @@ def restore(store: Store, manifest: Manifest, folder: str, progress: Progress) -
     try:
         with removed_if_refused(spool):
             for file in manifest.files:
-                _write(store, file, spool, progress)
-            left = _look_at_unfinished(spool)
+                _restore_file(store, file, spool, progress)
+            left = _check_unfinished(spool)
             spool.complete_spool()
     finally:
         spool.close()
     return left
 
 
-def _look_at_unfinished(spool: NewSpool) -> list[Unfinished]:
+def _check_unfinished(spool: NewSpool) -> list[Unfinished]:
     """Return the unfinished work of the new spool. Raises BackupError if a backup does not hold all parts of it, or
     this version does not know it: without them items would be in two queues, or in none.
     """
@@ -201,19 +201,19 @@ def _look_at_unfinished(spool: NewSpool) -> list[Unfinished]:
         left = unfinished_work(spool.fs, spool.folder)
     except OSError as error:
         raise failure(error, spool.folder) from error
-    left = [each for each in left if each.work is not Work.COPY]
-    for each in left:
-        if each.work not in CARRIED or (each.work is Work.OPERATION and not each.queue):
-            why = f"{each.path} says that {each.work.value}, in a way that this version does not know"
+    left = [unfinished for unfinished in left if unfinished.work is not Work.COPY]
+    for unfinished in left:
+        if unfinished.work not in CARRIED or (unfinished.work is Work.OPERATION and not unfinished.queue):
+            why = f"{unfinished.path} says that {unfinished.work.value}, in a way that this version does not know"
             raise BackupError(f"{why}: use the version that made the backup")
     return left
 
 
-def _write(store: Store, file: BackedUpFile, spool: NewSpool, progress: Progress) -> None:
+def _restore_file(store: Store, file: BackedUpFile, spool: NewSpool, progress: Progress) -> None:
     try:
         made = spool.fs.append(f"{spool.folder}/{file.name}")
         try:
-            is_good = all(_append(store, part, made, progress) for part in file.parts)
+            is_good = all(_append_part(store, part, made, progress) for part in file.parts)
         finally:
             made.close()
     except OSError as error:
@@ -223,7 +223,7 @@ def _write(store: Store, file: BackedUpFile, spool: NewSpool, progress: Progress
         raise BackupError(f"{file.name} in {store.where} {why}")
 
 
-def _append(store: Store, part: FilePart, made: File, progress: Progress) -> bool:
+def _append_part(store: Store, part: FilePart, made: File, progress: Progress) -> bool:
     """Append the bytes of a part. Return True if they are the copied ones. Raises OSError."""
     hashed, size = sha256(), 0
     for piece in store.pieces(data_name(part.sha256)):

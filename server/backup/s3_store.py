@@ -43,21 +43,21 @@ class S3Store:
             multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, use_threads=False
         )
         self._known: dict[str, int] | None = None  # the lengths of stored data, by checksum
-        with self._told():
+        with self._refusals_as_errors():
             self._client: Any = boto3.client("s3")
 
     def names(self, prefix: str) -> dict[str, Stored]:
-        found: dict[str, Stored] = {}
-        with self._told():
+        entries: dict[str, Stored] = {}
+        with self._refusals_as_errors():
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix):
-                for each in page.get("Contents", ()):
-                    changed_at_ms = int(each["LastModified"].timestamp() * 1000)
-                    found[each["Key"].removeprefix(self._prefix)] = Stored(each["Size"], changed_at_ms)
-        return found
+                for entry in page.get("Contents", ()):
+                    changed_at_ms = int(entry["LastModified"].timestamp() * 1000)
+                    entries[entry["Key"].removeprefix(self._prefix)] = Stored(entry["Size"], changed_at_ms)
+        return entries
 
     def read(self, name: str) -> bytes | None:
-        with self._told():
+        with self._refusals_as_errors():
             try:
                 answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
             except self._client.exceptions.NoSuchKey:
@@ -66,19 +66,19 @@ class S3Store:
             return data
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        with self._told():
+        with self._refusals_as_errors():
             answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
             yield from answer["Body"].iter_chunks(PIECE_BYTES)
 
     def write(self, name: str, data: bytes) -> None:
-        with self._told():
+        with self._refusals_as_errors():
             self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=data)
 
     def add(self, file: LocalFile, progress: Progress) -> tuple[str, bool]:
         """Store a file. It is read twice, because an object needs its name, the checksum, from the beginning."""
         if self._known is None:
             self._known = {checksum: stored.bytes for checksum, stored in stored_data(self).items()}
-        with self._told(), open(file.path, "rb") as opened:
+        with self._refusals_as_errors(), open(file.path, "rb") as opened:
             checksum = _checksum(FileBytes(opened, file, lambda size: None))
             if self._known.get(checksum) == file.bytes:
                 progress(file.bytes)
@@ -89,7 +89,7 @@ class S3Store:
         return checksum, True
 
     def remove(self, names: list[str]) -> None:
-        with self._told():
+        with self._refusals_as_errors():
             for first in range(0, len(names), REMOVED_AT_ONCE):
                 keys = [{"Key": self._prefix + name} for name in names[first : first + REMOVED_AT_ONCE]]
                 answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": keys, "Quiet": True})
@@ -99,20 +99,20 @@ class S3Store:
 
     def abort_uploads(self, before_ms: int) -> None:
         """Abort uploads in parts: their stored parts cost money."""
-        with self._told():
+        with self._refusals_as_errors():
             pages = self._client.get_paginator("list_multipart_uploads")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
-                for each in page.get("Uploads", ()):
-                    if each["Initiated"].timestamp() * 1000 < before_ms:
+                for upload in page.get("Uploads", ()):
+                    if upload["Initiated"].timestamp() * 1000 < before_ms:
                         self._client.abort_multipart_upload(
-                            Bucket=self._bucket, Key=each["Key"], UploadId=each["UploadId"]
+                            Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
                         )
 
     def close(self) -> None:
         self._client.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _refusals_as_errors(self) -> Iterator[None]:
         try:
             yield
         except self._errors as error:

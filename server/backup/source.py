@@ -65,28 +65,28 @@ class RunningSource:
     def __init__(self, answer: Any, sock: socket.socket) -> None:
         self._answer, self._sock = answer, sock
         try:
-            self.held = msgspec.convert(self._line(), HeldFiles)
-            self.files = [self._file(self._line()) for _ in range(self.held.files)]
-            if self._line() != {"end": True}:
+            self.held = msgspec.convert(self._read_line(), HeldFiles)
+            self.files = [self._file_of(self._read_line()) for _ in range(self.held.files)]
+            if self._read_line() != {"end": True}:
                 raise BackupError("the server's answer is not what this version of the command knows")
         except msgspec.ValidationError as error:
             raise BackupError(f"the server's answer is not what this version of the command knows ({error})") from error
         try:
-            missing = next((each.local.path for each in self.files if not is_named(each.local.path)), "")
+            missing = next((file.local.path for file in self.files if not is_named(file.local.path)), "")
         except OSError as error:
             raise BackupError(refused_tool(error)) from error
         if missing:
             why = "run this on the server's machine, in its container, as a user that may read its spool"
             raise BackupError(f"cannot see the files that the server holds, such as {missing}: {why}")
 
-    def _line(self) -> Any:
+    def _read_line(self) -> Any:
         try:
             line = self._answer.readline()
             return json.loads(line)
         except (OSError, HTTPException, ValueError, RecursionError) as error:
             raise BackupError(f"the server has hung up: {error}; make the backup again") from error
 
-    def _file(self, line: Any) -> SourceFile:
+    def _file_of(self, line: Any) -> SourceFile:
         name, size, path = msgspec.convert(line, tuple[str, int, str])
         return SourceFile(name, LocalFile(path, size))
 
@@ -127,8 +127,8 @@ class RestingSource:
             elif is_folder(f"{spool}/{CMDLOG}"):
                 self._lock(f"{spool}/{CMDLOG}/{APPEND_LOCK}", spool)
             _refuse_unfinished(spool)
-            found = spool_files(fs, spool, jobs)
-            self.files = [SourceFile(each.name, LocalFile(each.path, fs.size(each.path))) for each in found]
+            files = spool_files(fs, spool, jobs)
+            self.files = [SourceFile(file.name, LocalFile(file.path, fs.size(file.path))) for file in files]
         except OSError as error:
             fs.close()
             raise BackupError(refused_tool(error, spool)) from error
@@ -145,7 +145,7 @@ class RestingSource:
             sync="",
             other_syncs={},
             files=len(self.files),
-            bytes=sum(each.local.bytes for each in self.files),
+            bytes=sum(file.local.bytes for file in self.files),
         )
 
     def _lock(self, path: str, folder: str) -> None:
@@ -177,10 +177,10 @@ def _refuse_unfinished(spool: str) -> None:
     """Refuse a spool whose files are not complete by themselves. Raises BackupError, OSError."""
     own = f"{spool}/{OWN_FOLDER}"
     with open(f"{own}/version", encoding="utf-8", errors="replace") as file:
-        found = file.read(100).strip()
-    if found == UNFINISHED:
+        version = file.read(100).strip()
+    if version == UNFINISHED:
         raise BackupError(f"{spool} is not complete: {Work.COPY.value}; remove it and copy it again")
-    if found != UNUSED:
+    if version != UNUSED:
         raise BackupError(f"the server of {spool} was not stopped cleanly, or is another version's: {START_ONCE}")
     for left in unfinished_work(OsFs(), spool):
         if left.work is Work.CONVERSION:

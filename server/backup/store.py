@@ -91,18 +91,18 @@ def load(store: Store, backup_id: str) -> Manifest:
 
 def stored_data(store: Store) -> dict[str, Stored]:
     """Return all stored bytes of files by checksum."""
-    found = {name.rpartition("/")[2]: stored for name, stored in store.names(DATA).items()}
-    return {checksum: stored for checksum, stored in found.items() if is_sha256(checksum)}
+    by_checksum = {name.rpartition("/")[2]: stored for name, stored in store.names(DATA).items()}
+    return {checksum: stored for checksum, stored in by_checksum.items() if is_sha256(checksum)}
 
 
 def check_marker(store: Store) -> None:
     """Check that this is a place for backups. Raises BackupError."""
-    found = store.read(MARKER)
-    if found is None:
+    marker = store.read(MARKER)
+    if marker is None:
         raise BackupError(f"{store.where} has no backups: name the place that `staniel backup` was given")
-    if found != MARKER_TEXT:
+    if marker != MARKER_TEXT:
         raise BackupError(
-            f"{store.where} has backups of another format, {found[:40]!r}; use a later version of staniel"
+            f"{store.where} has backups of another format, {marker[:40]!r}; use a later version of staniel"
         )
 
 

@@ -21,27 +21,27 @@ PARTS_MAX = 50  # beyond this a slowly growing file is copied whole again
 GROWN_BYTES_MIN = 1 << 20  # a smaller file is not worth a second part
 
 
-class Known:
+class EarlierFiles:
     """The files of an earlier backup of the same spool, by their inodes."""
 
     def __init__(self, files: list[BackedUpFile]) -> None:
         self._files = {file.known_by[:2]: file for file in files}
 
-    def whole(self, size: int, known_by: tuple[int, int, int]) -> BackedUpFile | None:
+    def find_unchanged(self, size: int, known_by: tuple[int, int, int]) -> BackedUpFile | None:
         """Return the file with this inode, length and time of change; it is not read again. Journals only grow, so an
         equal length would be enough.
         """
-        found = self._files.get(known_by[:2])
-        return found if found is not None and (found.bytes, found.known_by) == (size, known_by) else None
+        earlier = self._files.get(known_by[:2])
+        return earlier if earlier is not None and (earlier.bytes, earlier.known_by) == (size, known_by) else None
 
-    def beginning(self, size: int, known_by: tuple[int, int, int]) -> BackedUpFile | None:
+    def find_shorter(self, size: int, known_by: tuple[int, int, int]) -> BackedUpFile | None:
         """Return a file that may be the beginning of one that has grown. Compare its bytes, because inodes are
         reused.
         """
-        found = self._files.get(known_by[:2])
-        if found is None or not GROWN_BYTES_MIN <= found.bytes < size or len(found.parts) >= PARTS_MAX:
+        earlier = self._files.get(known_by[:2])
+        if earlier is None or not GROWN_BYTES_MIN <= earlier.bytes < size or len(earlier.parts) >= PARTS_MAX:
             return None
-        return found
+        return earlier
 
 
 def make_backup(store: Store, source: BackupSource, steady_ms: Callable[[], int], progress: Progress) -> Manifest:
@@ -50,21 +50,21 @@ def make_backup(store: Store, source: BackupSource, steady_ms: Callable[[], int]
     held = source.held
     origin = f"{socket.gethostname()}:{os.path.realpath(held.spool)}"
     earlier = stores.ids(store)
-    backup_id = new_id(held.made_at_ms, {*earlier, *_unfinished(store)}, origin if store.quiet_ms else "")
-    if _unfinished(store):
+    backup_id = new_id(held.made_at_ms, {*earlier, *_unfinished_ids(store)}, origin if store.quiet_ms else "")
+    if _unfinished_ids(store):
         with suppress(BackupError):  # an unreadable manifest: `staniel backup verify` reports it
             tidy(store, held.made_at_ms)
     store.write(f"{stores.RUNNING}{backup_id}", b"")
-    known = _known(store, earlier, origin)
+    known = _files_of_last_backup(store, earlier, origin)
     files = list[BackedUpFile]()
     copied_files = copied_bytes = 0
-    for each in source.files:
+    for file in source.files:
         try:
-            found, news_bytes = _back_up(store, each, known, progress)
+            backed_up, news_bytes = _back_up(store, file, known, progress)
         except BackupError:
             source.check()  # if the server has ended, its error is the better one
             raise
-        files.append(found)
+        files.append(backed_up)
         copied_files += news_bytes != NO_NEWS
         copied_bytes += max(0, news_bytes)
     source.check()
@@ -102,11 +102,11 @@ def _refuse_removed(store: Store, files: list[BackedUpFile]) -> None:
         raise BackupError(f"another process has removed parts of backups from {store.where}: make the backup again")
 
 
-def _unfinished(store: Store) -> list[str]:
+def _unfinished_ids(store: Store) -> list[str]:
     return [name.removeprefix(stores.RUNNING) for name in store.names(stores.RUNNING)]
 
 
-def _known(store: Store, earlier: list[str], origin: str) -> Known:
+def _files_of_last_backup(store: Store, earlier: list[str], origin: str) -> EarlierFiles:
     """Return the files of the newest backup of the same spool, without those whose bytes are missing."""
     for backup_id in reversed(earlier):
         try:
@@ -115,21 +115,23 @@ def _known(store: Store, earlier: list[str], origin: str) -> Known:
             continue  # `staniel backup verify` reports it
         if manifest.origin == origin:
             sizes = {checksum: stored.bytes for checksum, stored in stores.stored_data(store).items()}
-            whole = [each for each in manifest.files if all(sizes.get(one.sha256) == one.bytes for one in each.parts)]
-            return Known(whole)
-    return Known([])
+            whole = [
+                file for file in manifest.files if all(sizes.get(part.sha256) == part.bytes for part in file.parts)
+            ]
+            return EarlierFiles(whole)
+    return EarlierFiles([])
 
 
-def _back_up(store: Store, file: SourceFile, known: Known, progress: Progress) -> tuple[BackedUpFile, int]:
+def _back_up(store: Store, file: SourceFile, known: EarlierFiles, progress: Progress) -> tuple[BackedUpFile, int]:
     """Return the file's entry in the backup, and how many of its bytes are new; -1: none."""
     local = file.local
     try:
         status = os.stat(local.path)
         known_by = (status.st_dev, status.st_ino, status.st_mtime_ns)
-        if (found := known.whole(local.bytes, known_by)) is not None:
+        if (unchanged := known.find_unchanged(local.bytes, known_by)) is not None:
             progress(local.bytes)
-            return BackedUpFile(file.name, found.parts, known_by), NO_NEWS
-        begun = known.beginning(local.bytes, known_by)
+            return BackedUpFile(file.name, unchanged.parts, known_by), NO_NEWS
+        begun = known.find_shorter(local.bytes, known_by)
         if begun is not None and not _begins_with(local, begun.parts, progress):
             begun = None
     except OSError as error:

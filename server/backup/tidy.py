@@ -14,17 +14,19 @@ def tidy(store: Store, now_ms: int) -> int:
     """
     before_ms = now_ms - store.quiet_ms
     running = store.names(stores.RUNNING)
-    if any(each.changed_at_ms > before_ms for each in running.values()):
+    if any(stored.changed_at_ms > before_ms for stored in running.values()):
         return 0
     needed: set[str] = set()
     for backup_id in stores.ids(store):
         needed.update(part.sha256 for file in stores.load(store, backup_id).files for part in file.parts)
-    found = stores.stored_data(store)
-    idle = {name: each for name, each in found.items() if name not in needed and each.changed_at_ms <= before_ms}
+    stored_data = stores.stored_data(store)
+    idle = {
+        name: stored for name, stored in stored_data.items() if name not in needed and stored.changed_at_ms <= before_ms
+    }
     store.remove([data_name(name) for name in idle])
     store.remove(list(running))
     store.abort_uploads(before_ms)
-    return sum(each.bytes for each in idle.values())
+    return sum(stored.bytes for stored in idle.values())
 
 
 def remove(store: Store, ids: list[str], now_ms: int) -> int:

@@ -44,8 +44,8 @@ NO_STANIEL = "what answers there is not the admin listener of a Staniel"
 class Answer(dict[str, Any]):
     """The server's reply to a change. A missing field means another version: AdminError."""
 
-    def __init__(self, found: object) -> None:
-        super().__init__(found if isinstance(found, dict) else {})
+    def __init__(self, reply: object) -> None:
+        super().__init__(reply if isinstance(reply, dict) else {})
 
     def __missing__(self, name: str) -> Any:
         raise AdminError(f"{OTHER_VERSION} ({name} is missing in it)")
@@ -67,22 +67,22 @@ class AdminClient:
 
     def get(self, path: str, also_good: Collection[int] = (), **query: object) -> Any:
         """Return the JSON of a reply with status 200 or one of `also_good`."""
-        return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, b"", also_good)
+        return self._request("GET", f"{path}?{urlencode(query)}" if query else path, b"", also_good)
 
     def begin_operation(self, method: str, path: str, body: dict[str, object] | None = None) -> Answer:
         """Begin an operation. The reply comes at once and has its id, or its result if it was short."""
         wanted = {"prefer": "respond-async"}
-        return Answer(self._ask(method, path, json.dumps(body or {}).encode(), (202,), wanted))
+        return Answer(self._request(method, path, json.dumps(body or {}).encode(), (202,), wanted))
 
     def post(self, path: str, body: dict[str, object] | None = None) -> Answer:
-        return Answer(self._ask("POST", path, json.dumps(body or {}).encode(), ()))
+        return Answer(self._request("POST", path, json.dumps(body or {}).encode(), ()))
 
     def store(self, path: str, item: bytes, **query: object) -> Answer:
         """Store an item byte by byte with POST."""
-        return Answer(self._ask("POST", f"{path}?{urlencode(query)}", item, (), {"content-type": RAW}))
+        return Answer(self._request("POST", f"{path}?{urlencode(query)}", item, (), {"content-type": RAW}))
 
     def delete(self, path: str, body: dict[str, object] | None = None) -> Answer:
-        return Answer(self._ask("DELETE", path, json.dumps(body).encode() if body else b"", ()))
+        return Answer(self._request("DELETE", path, json.dumps(body).encode() if body else b"", ()))
 
     @contextmanager
     def stream(self, path: str, silent_s_max: float) -> Iterator[http.client.HTTPResponse]:
@@ -93,7 +93,7 @@ class AdminClient:
             connection.request("GET", path, headers=self._headers(address))
             answer = connection.getresponse()
             if answer.status != 200:
-                self._read(answer.status, answer.read(), address, ())
+                self._parse_reply(answer.status, answer.read(), address, ())
             yield answer
         finally:
             connection.close()
@@ -112,14 +112,14 @@ class AdminClient:
         headers = self._headers(address) | {"connection": "keep-alive"}
 
         def post(path: str, body: dict[str, object]) -> Answer:
-            return Answer(self._ask_on(connection, address, "POST", path, json.dumps(body).encode(), (), headers))
+            return Answer(self._request_on(connection, address, "POST", path, json.dumps(body).encode(), (), headers))
 
         try:
             yield post
         finally:
             connection.close()
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
@@ -129,13 +129,13 @@ class AdminClient:
     ) -> Any:
         connection, address = self._connect()
         try:
-            return self._ask_on(
+            return self._request_on(
                 connection, address, method, path, body, also_good, {**self._headers(address), **headers}
             )
         finally:
             connection.close()
 
-    def _ask_on(
+    def _request_on(
         self,
         connection: http.client.HTTPConnection,
         address: AdminAddress,
@@ -151,17 +151,17 @@ class AdminClient:
             except (BrokenPipeError, ConnectionResetError):
                 pass  # the body is too large: the server has replied, and reads no more of it
             answer = connection.getresponse()
-            status, found = answer.status, answer.read()
+            status, data = answer.status, answer.read()
         except TimeoutError:
             again = "" if method == "GET" else "; it may still be doing what it was asked to: look before you ask again"
             raise AdminError(f"{describe(address)} does not answer within {self._timeout_s:g} s{again}") from None
         except http.client.HTTPException as error:
             hung_up = isinstance(error, http.client.RemoteDisconnected) and isinstance(address, TcpAddress)
             hint = "; if that is its tls_port, say https://" if hung_up else ""
-            raise AdminError(f"{describe(address)}: {NO_STANIEL}: {_shortened(str(error))}{hint}") from error
+            raise AdminError(f"{describe(address)}: {NO_STANIEL}: {_shorten(str(error))}{hint}") from error
         except (OSError, ValueError) as error:
-            raise AdminError(f"{describe(address)}: {_why(error)}") from error
-        return self._read(status, found, address, also_good)
+            raise AdminError(f"{describe(address)}: {_error_text(error)}") from error
+        return self._parse_reply(status, data, address, also_good)
 
     def follow(self, path: str) -> tuple[http.client.HTTPResponse, socket.socket]:
         """Send a POST, and return a reply that continues, and its socket. Closing the reply ends both."""
@@ -171,11 +171,11 @@ class AdminClient:
             sock = connection.sock  # stays open as long as the answer; one under TLS has no dup()
             answer = connection.getresponse()
             if answer.status != 200:
-                self._read(answer.status, answer.read(), address, ())
+                self._parse_reply(answer.status, answer.read(), address, ())
             return answer, sock
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise AdminError(f"{describe(address)}: {_why(error)}") from error
+            raise AdminError(f"{describe(address)}: {_error_text(error)}") from error
 
     def _headers(self, address: AdminAddress) -> dict[str, str]:
         headers = {"content-type": "application/json", "connection": "close"}
@@ -183,19 +183,19 @@ class AdminClient:
             headers["authorization"] = f"Bearer {self._token.decode('latin-1')}"
         return headers
 
-    def _read(self, status: int, body: bytes, address: AdminAddress, also_good: Collection[int]) -> Any:
+    def _parse_reply(self, status: int, body: bytes, address: AdminAddress, also_good: Collection[int]) -> Any:
         try:
-            found = json.loads(body)
+            reply = json.loads(body)
         except (ValueError, RecursionError):
             raise AdminError(f"{describe(address)}: {NO_STANIEL} (HTTP status {status})") from None
         if status == 200 or status in also_good:
-            return found
+            return reply
         if status == 401:
             wants = "this is none of its tokens" if self._token else "it wants a token"
             mend = "name the token_file of [admin], or of a user, with --token-file"
             raise AdminError(f"{describe(address)}: {wants}: {mend}")
-        why = found.get("error") if isinstance(found, dict) else None
-        text = _shortened(why) if isinstance(why, str) else f"{describe(address)}: HTTP status {status}"
+        why = reply.get("error") if isinstance(reply, dict) else None
+        text = _shorten(why) if isinstance(why, str) else f"{describe(address)}: HTTP status {status}"
         raise AdminError(text, status)
 
     def _connect(self) -> tuple[http.client.HTTPConnection, AdminAddress]:
@@ -282,12 +282,12 @@ def queue_path(name: str, *parts: str) -> str:
 
 def _unreachable(address: AdminAddress, error: Exception) -> str:
     if isinstance(error, PermissionError) and isinstance(address, SpoolAddress) and error.filename is None:
-        return f"{describe(address)} is not asked: {_why(error)}"
+        return f"{describe(address)} is not asked: {_error_text(error)}"
     if isinstance(error, PermissionError) and not isinstance(address, TlsAddress):
         return f"{describe(address)} may not be asked: run this as its user, or give its [admin] address with --url"
     if isinstance(address, SpoolAddress):
         spool = printable(os.path.abspath(address.spool))
-        holder, state = _holder(address.spool)
+        holder, state = _read_holder(address.spool)
         if state is not None:
             return f"{describe(address)} ({printable(holder)}) is starting{': ' * bool(state.text)}{state.text}"
         if holder:
@@ -296,14 +296,14 @@ def _unreachable(address: AdminAddress, error: Exception) -> str:
         if isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError):
             start = "start it, or name another with --spool, --config or --url"
             return f"no server listens for the spool {spool}: {start}"
-        return f"no server answers on the spool {spool}: {_why(error)}"
+        return f"no server answers on the spool {spool}: {_error_text(error)}"
     where = printable(spell_address(address))
     if isinstance(error, NotTrusted):
-        return f"{where} is not asked: {_why(error)}"
+        return f"{where} is not asked: {_error_text(error)}"
     if isinstance(address, TlsAddress) and _is_tls(error):
         ways = "a port without TLS is http://…, a server that asks for certificates gets --certificate"
-        return f"{where} and this command do not agree on TLS: {_why(error)}: {ways}"
-    return f"no server answers on {where}: {_why(error)}; start it, or name another with --url or --spool"
+        return f"{where} and this command do not agree on TLS: {_error_text(error)}: {ways}"
+    return f"no server answers on {where}: {_error_text(error)}; start it, or name another with --url or --spool"
 
 
 def _is_tls(error: Exception) -> bool:
@@ -315,19 +315,19 @@ def _is_tls(error: Exception) -> bool:
 
 def starts(spool: str) -> StartState | None:
     """Return the progress of the start of this spool's server; None if none is starting."""
-    return _holder(spool)[1]
+    return _read_holder(spool)[1]
 
 
-def _holder(spool: str) -> tuple[str, StartState | None]:
+def _read_holder(spool: str) -> tuple[str, StartState | None]:
     """Return the holder of the spool, by its lock file, and the progress of its start; ("", None) if there is none, or
     it is unknown. The lock itself is not touched: a server that starts at this moment must get it.
     """
     try:
         with open(os.path.join(spool, OWN_FOLDER, SPOOL_LOCK), "rb") as file:
-            found = os.fstat(file.fileno())
+            lock_status = os.fstat(file.fileno())
             holder, state = read_lock(file.read(LOCK_BYTES_MAX))
-        device = found.st_dev
-        place = f"{os.major(device):02x}:{os.minor(device):02x}:{found.st_ino}"
+        device = lock_status.st_dev
+        place = f"{os.major(device):02x}:{os.minor(device):02x}:{lock_status.st_ino}"
         with open("/proc/locks", encoding="ascii") as locks:
             is_held = any(line.split()[1] == "FLOCK" and place in line.split() for line in locks)
     except (OSError, IndexError):
@@ -335,9 +335,9 @@ def _holder(spool: str) -> tuple[str, StartState | None]:
     return (holder or "a server", state) if is_held else ("", None)
 
 
-def _why(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return printable((error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return printable(text if len(text) <= ERROR_BYTES_MAX else f"{text[:ERROR_BYTES_MAX]}…")

@@ -54,15 +54,15 @@ def _run(old: str, new: str | None, as_json: bool) -> bool:
     moment_ms = wall_ms()
     ticker = Ticker("read", steady_ms, sys.stderr)
     try:
-        found = survey(old, moment_ms, ticker)
+        surveyed = survey(old, moment_ms, ticker)
     finally:
         ticker.clear()
-    _print_survey(found, as_json)
+    _print_survey(surveyed, as_json)
     if new is None:
-        return found.has_losses
-    ticker = Ticker("copied", steady_ms, sys.stderr, found.bytes)
+        return surveyed.has_losses
+    ticker = Ticker("copied", steady_ms, sys.stderr, surveyed.bytes)
     try:
-        proved = adopt(found, new.rstrip("/") or "/", moment_ms, ticker)
+        proved = adopt(surveyed, new.rstrip("/") or "/", moment_ms, ticker)
     finally:
         ticker.clear()
     if as_json:
@@ -72,44 +72,52 @@ def _run(old: str, new: str | None, as_json: bool) -> bool:
         what = f"{counted(proved.queues, 'queue')} with {counted(proved.items, 'item')}{jobs}"
         click.echo(f"adopted {what}, as many as in the old files, each of them")
         click.echo(f"to start: staniel serve --spool {printable(new)}")
-    for each in proved.differences:
-        click.echo(printable(each), err=True)
+    for difference in proved.differences:
+        click.echo(printable(difference), err=True)
     if proved.differences:
         raise BackupError(f"{new} does not hold what {old} does: no server starts on it; keep the old folder")
-    return found.has_losses
+    return surveyed.has_losses
 
 
-def _print_survey(found: Survey, as_json: bool) -> None:
+def _print_survey(surveyed: Survey, as_json: bool) -> None:
     if as_json:
-        for each in found.journals:
-            queues = [structs.asdict(queue) for queue in each.queues]
-            flaws = [{"file": one.file, "torn": one.flaw.is_torn, **structs.asdict(one.flaw)} for one in each.flaws]
-            click.echo(json.dumps(structs.asdict(each) | {"queues": queues, "flaws": flaws}))
-        click.echo(json.dumps({"left_alone": found.left_alone, "files": len(found.files), "bytes": found.bytes}))
+        for journal in surveyed.journals:
+            queues = [structs.asdict(queue) for queue in journal.queues]
+            flaws = [
+                {"file": file_flaw.file, "torn": file_flaw.flaw.is_torn, **structs.asdict(file_flaw.flaw)}
+                for file_flaw in journal.flaws
+            ]
+            click.echo(json.dumps(structs.asdict(journal) | {"queues": queues, "flaws": flaws}))
+        click.echo(
+            json.dumps({"left_alone": surveyed.left_alone, "files": len(surveyed.files), "bytes": surveyed.bytes})
+        )
         return
-    for each in found.journals:
-        for line in _lines(each):
+    for journal in surveyed.journals:
+        for line in _describe_journal(journal):
             click.echo(printable(line))
-    for name in found.left_alone[:SHOWN_NAMES_MAX]:
+    for name in surveyed.left_alone[:SHOWN_NAMES_MAX]:
         click.echo(printable(f"left alone: {name}: no journal"))
-    if (more := len(found.left_alone) - SHOWN_NAMES_MAX) > 0:
+    if (more := len(surveyed.left_alone) - SHOWN_NAMES_MAX) > 0:
         click.echo(f"left alone: {more:,} more")
-    items = sum(each.items for each in found.journals if each.name != JOBS)
-    total = f"{counted(len(found.files), 'file')}, {human_size(found.bytes)}: {counted(items, 'item')}"
-    click.echo(f"{total} in {counted(sum(len(each.queues) for each in found.journals if each.name != JOBS), 'queue')}")
+    of_queues = [journal for journal in surveyed.journals if journal.name != JOBS]
+    items = sum(journal.items for journal in of_queues)
+    total = f"{counted(len(surveyed.files), 'file')}, {human_size(surveyed.bytes)}: {counted(items, 'item')}"
+    click.echo(f"{total} in {counted(sum(len(journal.queues) for journal in of_queues), 'queue')}")
 
 
-def _lines(each: OldJournal) -> list[str]:
-    if each.why_not:
-        return [f"{each.name}: cannot be served: {each.why_not}"]
-    what = "job" if each.name == JOBS else "item"
-    head = f"{each.name}: {each.format}, {counted(each.files, 'file')}, {human_size(each.bytes)}"
-    open_items = sum(queue.open_items for queue in each.queues)
+def _describe_journal(journal: OldJournal) -> list[str]:
+    if journal.why_not:
+        return [f"{journal.name}: cannot be served: {journal.why_not}"]
+    what = "job" if journal.name == JOBS else "item"
+    head = f"{journal.name}: {journal.format}, {counted(journal.files, 'file')}, {human_size(journal.bytes)}"
+    open_items = sum(queue.open_items for queue in journal.queues)
     held = f", {open_items:,} of them open: they are ready again" if open_items else ""
-    lines = [f"{head}: {counted(each.items, what)}{held}"]
-    if each.name == JOBS or [queue.name for queue in each.queues] != [each.name]:
-        lines += [f"  {queue.name}: {counted(queue.items, what)}" for queue in each.queues]
-    for one in each.flaws:
-        kind = "torn end, the start cuts it off" if one.flaw.is_torn else "cannot be read"
-        lines.append(f"  {one.file}: byte {one.flaw.at}, {one.flaw.size} bytes: {kind}: {one.flaw.why}")
-    return lines + [f"  {note}" for note in each.notes]
+    lines = [f"{head}: {counted(journal.items, what)}{held}"]
+    if journal.name == JOBS or [queue.name for queue in journal.queues] != [journal.name]:
+        lines += [f"  {queue.name}: {counted(queue.items, what)}" for queue in journal.queues]
+    for file_flaw in journal.flaws:
+        kind = "torn end, the start cuts it off" if file_flaw.flaw.is_torn else "cannot be read"
+        lines.append(
+            f"  {file_flaw.file}: byte {file_flaw.flaw.at}, {file_flaw.flaw.size} bytes: {kind}: {file_flaw.flaw.why}"
+        )
+    return lines + [f"  {note}" for note in journal.notes]

@@ -72,7 +72,7 @@ def errors_in_a_line(kind: type[click.ClickException] = click.ClickException) ->
 
 
 @contextmanager
-def _store(text: str, *, writes: bool = False) -> Iterator[Store]:
+def _opened_store(text: str, *, writes: bool = False) -> Iterator[Store]:
     store = open_store(text, writes=writes)
     try:
         if writes:
@@ -97,21 +97,21 @@ def take_one(live: Live, dest: str) -> None:
     acknowledged before is included. Files that DEST has from earlier backups of the spool are not copied again. Run it
     on the spool's machine, as a user that may read the spool. It may be interrupted at any time.
     """
-    with errors_in_a_line(), _store(_checked(dest, live), writes=True) as store:
-        source = _source(live)
-        ticker = Ticker("backed up", steady_ms, sys.stderr, sum(each.local.bytes for each in source.files))
+    with errors_in_a_line(), _opened_store(_check_destination(dest, live), writes=True) as store:
+        source = _open_source(live)
+        ticker = Ticker("backed up", steady_ms, sys.stderr, sum(file.local.bytes for file in source.files))
         try:
             manifest = make_backup(store, source, steady_ms, ticker)
-            why = _report_made(live, source, BackupMade(manifest.made_at_ms, _absolute(dest)))
+            why = _report_made(live, source, BackupMade(manifest.made_at_ms, _absolute_destination(dest)))
         finally:
             ticker.clear()
             source.close()
-    live.print_result(_summary(manifest), _told_of(manifest, store.where))
+    live.print_result(_summary(manifest), _describe_backup(manifest, store.where))
     if why:
         click.echo(f"Warning: its age is not known to the server: {why}", err=True)
 
 
-def _absolute(dest: str) -> str:
+def _absolute_destination(dest: str) -> str:
     """Return DEST in a form that works in any working folder."""
     if dest.lower().startswith("s3:"):
         return dest
@@ -132,7 +132,7 @@ def _report_made(live: Live, source: BackupSource, made: BackupMade) -> str:
     return ""
 
 
-def _checked(dest: str, live: Live) -> str:
+def _check_destination(dest: str, live: Live) -> str:
     """Return DEST. Raises BackupError for a place within the spool, where the copy would be lost with it."""
     path = dest.partition(":")[2] if dest.lower().startswith("file:") else dest
     if live.spool and not dest.lower().startswith("s3:"):
@@ -142,7 +142,7 @@ def _checked(dest: str, live: Live) -> str:
     return dest
 
 
-def _source(live: Live) -> BackupSource:
+def _open_source(live: Live) -> BackupSource:
     """Return the source: the running server, or the spool at rest. Raises BackupError, AdminError."""
     try:
         return RunningSource(*live.client.follow("/api/backup"))
@@ -157,7 +157,7 @@ def _summary(manifest: Manifest) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "files"} | {"files": len(manifest.files)}
 
 
-def _told_of(manifest: Manifest, where: str) -> str:
+def _describe_backup(manifest: Manifest, where: str) -> str:
     files, copied = counted(len(manifest.files), "file"), manifest.copied_files
     lines = [f"backup {manifest.id} in {printable(where)}: {files}, {human_size(manifest.bytes)}"]
     speed = manifest.copied_bytes * 1000 // max(1, manifest.took_ms)
@@ -182,35 +182,38 @@ def list_all(source: str, as_json: bool) -> None:
 
     Exit code 1: some of them cannot be used, and a line says why; the others are listed.
     """
-    found, faults = list[Manifest](), list[str]()
-    with errors_in_a_line(), _store(source) as store:
-        for each in stores.ids(store):
+    manifests, faults = list[Manifest](), list[str]()
+    with errors_in_a_line(), _opened_store(source) as store:
+        for backup_id in stores.ids(store):
             try:
-                found.append(stores.load(store, each))
+                manifests.append(stores.load(store, backup_id))
             except BackupError as error:
                 faults.append(printable(str(error)))
-    _print_list(found, as_json)
+    _print_list(manifests, as_json)
     for fault in faults:
         click.echo(f"Error: {fault}", err=True)
     sys.exit(1 if faults else 0)
 
 
-def _print_list(found: list[Manifest], as_json: bool) -> None:
+def _print_list(manifests: list[Manifest], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps([_summary(each) for each in found]))
+        click.echo(json.dumps([_summary(manifest) for manifest in manifests]))
         return
     heads = ("ID", "FILES", "SIZE", "NEW", "QUEUES", "ITEMS", "JOBS", "VERSION", "SPOOL")
     rows = [
         [
-            each.id,
-            f"{len(each.files):,}",
-            human_size(each.bytes),
-            human_size(each.copied_bytes),
-            *("-" if count == NOT_COUNTED else f"{count:,}" for count in (each.queues, each.items, each.jobs)),
-            printable(each.version),
-            printable(each.origin),
+            manifest.id,
+            f"{len(manifest.files):,}",
+            human_size(manifest.bytes),
+            human_size(manifest.copied_bytes),
+            *(
+                "-" if count == NOT_COUNTED else f"{count:,}"
+                for count in (manifest.queues, manifest.items, manifest.jobs)
+            ),
+            printable(manifest.version),
+            printable(manifest.origin),
         ]
-        for each in found
+        for manifest in manifests
     ]
     for line in table(heads, rows, frozenset(("ID", "VERSION", "SPOOL"))):
         click.echo(line)
@@ -228,7 +231,7 @@ def verify(source: str, backup_id: str | None, as_json: bool) -> None:
     ticker = Ticker("verified", steady_ms, sys.stderr)
     total, faults = checks.Checked(), 0
     try:
-        with _store(source) as store:
+        with _opened_store(source) as store:
             ids = [backup_id] if backup_id else stores.ids(store)
             if backup_id and backup_id not in stores.ids(store):
                 raise BackupError(f"there is no backup {backup_id} in {store.where}")
@@ -252,8 +255,10 @@ def verify(source: str, backup_id: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(structs.asdict(total) | {"faults": faults}))
     else:
-        found = f"{counted(total.backups, 'backup')}, {counted(total.pieces, 'piece')}, {human_size(total.bytes)} read"
-        click.echo(f"{found}; {counted(faults, 'fault')}")
+        checked = (
+            f"{counted(total.backups, 'backup')}, {counted(total.pieces, 'piece')}, {human_size(total.bytes)} read"
+        )
+        click.echo(f"{checked}; {counted(faults, 'fault')}")
     sys.exit(DAMAGED if faults else 0)
 
 
@@ -263,7 +268,7 @@ def verify(source: str, backup_id: str | None, as_json: bool) -> None:
 @YES
 def prune(source: str, keep: int, is_sure: bool) -> None:
     """Remove all backups in SOURCE except the newest ones, and data that no backup needs."""
-    with errors_in_a_line(), _store(source, writes=True) as store:
+    with errors_in_a_line(), _opened_store(source, writes=True) as store:
         gone = stores.ids(store)[:-keep]
         if gone:
             confirm(f"remove {counted(len(gone), 'backup')} from {printable(store.where)}", is_sure)
@@ -287,44 +292,44 @@ def restore(source: str, spool: str, backup_id: str | None, as_json: bool) -> No
     again.
     """
     tolerate()
-    with errors_in_a_line(), _store(source) as store:
-        found = stores.ids(store)
-        if not found:
+    with errors_in_a_line(), _opened_store(source) as store:
+        ids = stores.ids(store)
+        if not ids:
             raise BackupError(f"there is no backup in {store.where}")
-        manifest = stores.load(store, backup_id or found[-1])
+        manifest = stores.load(store, backup_id or ids[-1])
         ticker = Ticker("restored", steady_ms, sys.stderr, manifest.bytes)
         try:
             left = restore_files(store, manifest, spool.rstrip("/") or "/", ticker)
         finally:
             ticker.clear()
     if as_json:
-        under_way = [{"work": each.work.value, "queue": each.queue} for each in left]
+        under_way = [{"work": unfinished.work.value, "queue": unfinished.queue} for unfinished in left]
         click.echo(json.dumps(_summary(manifest) | {"spool": os.path.abspath(spool), "under_way": under_way}))
         return
     files = f"{counted(len(manifest.files), 'file')}, {human_size(manifest.bytes)}"
     click.echo(f"restored backup {manifest.id} to {printable(spool)}: {files}")
     if manifest.queues != NOT_COUNTED:
         click.echo(f"  {counted(manifest.queues, 'queue')} with {counted(manifest.items, 'item')} at that moment")
-    for each in left:
-        where = f"{each.queue}: " if each.queue else ""
-        click.echo(printable(f"  {where}{each.work.value}: a server that starts on it goes on with that"))
+    for unfinished in left:
+        where = f"{unfinished.queue}: " if unfinished.queue else ""
+        click.echo(printable(f"  {where}{unfinished.work.value}: a server that starts on it goes on with that"))
     click.echo(f"to start: staniel serve --spool {printable(spool)}")
 
 
 def open_store(text: str, *, writes: bool) -> Store:
     """Open the store that a path, file:PATH or s3://BUCKET/PREFIX names. Raises BackupError."""
-    scheme, colon, rest = text.partition(":")
+    scheme, colon, place = text.partition(":")
     if colon and scheme.lower() == "s3":
         from staniel.server.backup.s3_store import S3Store
 
-        return S3Store(rest)
-    if colon and scheme.lower() != "file" and rest.startswith("//"):
+        return S3Store(place)
+    if colon and scheme.lower() != "file" and place.startswith("//"):
         raise BackupError(f"cannot use {text}: expected a path, file:PATH or s3://BUCKET/PREFIX")
     from staniel.server.backup.folder_store import FolderStore
 
     path = text
     if colon and scheme.lower() == "file":
-        path = rest.removeprefix("//") if rest.startswith("///") else rest
+        path = place.removeprefix("//") if place.startswith("///") else place
         if path.startswith("//") or not path:
             raise BackupError(f"cannot use {text}: expected file:PATH or file:///PATH")
     return FolderStore(path.rstrip("/") or "/", writes=writes)

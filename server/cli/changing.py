@@ -16,7 +16,7 @@ from staniel.broker.operations.undo import UndoView
 from staniel.server.cli.admin_address import AdminError, Unreachable
 from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.following import carried_out, deleted, moved, purged, returned
-from staniel.server.cli.live import COMMANDS, COUNT, Callback, a_queue, check_queue, echo_table, live
+from staniel.server.cli.live import COMMANDS, COUNT, Callback, check_queue, echo_table, live, queue_argument
 from staniel.server.cli.live_command import Live, complete_queue, confirm, convert
 from staniel.server.cli.parameters import YES
 from staniel.server.cli.text import counted, human_size, printable, utc_text
@@ -48,8 +48,8 @@ class QueuePart(Struct, frozen=True):
 
 
 def _check_queues(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    for each in value:
-        check_queue(ctx, param, each)
+    for name in value:
+        check_queue(ctx, param, name)
     return value
 
 
@@ -59,14 +59,14 @@ def queues_named(name: str = "queues", metavar: str = "QUEUE...") -> Callable[[C
     )
 
 
-def resolve(live: Live, names: tuple[str, ...], besides: str = "") -> dict[str, QueueSnapshot | None]:
+def resolve_queues(live: Live, names: tuple[str, ...], excluded: str = "") -> dict[str, QueueSnapshot | None]:
     """Return the queues of these names and patterns, each once, with its snapshot if known.
 
-    A queue whose name equals the pattern is that one alone. `besides` is a queue that no pattern matches, and that may
+    A queue whose name equals the pattern is that one alone. `excluded` is a queue that no pattern matches, and that may
     not be named: the target of a move. Raises AdminError.
     """
-    if besides in names and len(names) > 1:
-        raise AdminError(f"{printable(besides)} is a source and the target: leave it out of the sources")
+    if excluded in names and len(names) > 1:
+        raise AdminError(f"{printable(excluded)} is a source and the target: leave it out of the sources")
     if not _is_wild(names):
         return dict.fromkeys(names)
     there = {each.name: each for each in convert(live.client.get("/api/queues"), list[QueueSnapshot])}
@@ -75,10 +75,10 @@ def resolve(live: Live, names: tuple[str, ...], besides: str = "") -> dict[str, 
         if name in there or not _is_wild((name,)):
             found[name] = there.get(name)
             continue
-        fitting = [each for each in there if fnmatchcase(each, name) and each != besides]
+        fitting = [each for each in there if fnmatchcase(each, name) and each != excluded]
         if not fitting:
-            is_target = besides in there and fnmatchcase(besides, name)
-            none = f"no queue but the target {printable(besides)}" if is_target else "no queue's name"
+            is_target = excluded in there and fnmatchcase(excluded, name)
+            none = f"no queue but the target {printable(excluded)}" if is_target else "no queue's name"
             raise AdminError(f"{none} fits {printable(name)}; `staniel queues` lists them")
         found.update({each: there[each] for each in sorted(fitting)})
     return found
@@ -88,7 +88,7 @@ def _is_wild(names: tuple[str, ...]) -> bool:
     return any(sign in name for name in names for sign in WILD)
 
 
-def _target(live: Live, names: tuple[str, ...], target: str) -> str:
+def _describe_target(live: Live, names: tuple[str, ...], target: str) -> str:
     """Return "to a"; if a pattern matches the target, too: "to a, whose own 3 items stay". Raises AdminError."""
     to = f"to {printable(target)}"
     if not any(_is_wild((name,)) and fnmatchcase(target, name) for name in names):
@@ -102,20 +102,20 @@ def _target(live: Live, names: tuple[str, ...], target: str) -> str:
     return f"{to}, whose own {counted(items, 'item')} {'stays' if items == 1 else 'stay'}" if items else to
 
 
-def _uncounted(names: tuple[str, ...]) -> list[QueuePart]:
+def _parts_without_counts(names: tuple[str, ...]) -> list[QueuePart]:
     """Return the parts of an operation that need not show counts, without asking the server."""
     return [QueuePart(name, 0) for name in dict.fromkeys(names)]
 
 
-def _parts(live: Live, names: tuple[str, ...], where: tuple[str, ...], besides: str = "") -> list[QueuePart]:
+def _count_parts(live: Live, names: tuple[str, ...], where: tuple[str, ...], excluded: str = "") -> list[QueuePart]:
     """Return the parts of an operation. A queue whose count fails does not stop the others. Raises AdminError
     if all fail.
     """
     parts: list[QueuePart] = []
     errors: list[str] = []
-    for name, known in resolve(live, names, besides).items():
+    for name, known in resolve_queues(live, names, excluded).items():
         try:
-            parts.append(_part(live, name, known, where))
+            parts.append(_count_part(live, name, known, where))
         except AdminError as error:
             if isinstance(error, Unreachable) or error.status == BAD_REQUEST:
                 raise
@@ -126,48 +126,50 @@ def _parts(live: Live, names: tuple[str, ...], where: tuple[str, ...], besides: 
     return parts
 
 
-def _part(live: Live, name: str, known: QueueSnapshot | None, where: tuple[str, ...]) -> QueuePart:
+def _count_part(live: Live, name: str, known: QueueSnapshot | None, where: tuple[str, ...]) -> QueuePart:
     """Return the part in one queue. Raises AdminError."""
     if where:
-        found = convert(live.client.post(queue_path(name, "find"), {"where": where, "limit": 0}), Matches)
-        return QueuePart(found.queue, found.found, found.found_bytes)
-    each = known or _snapshot(live, name)
-    return QueuePart(each.name, each.items, each.bytes, each.open_reads)
+        matches = convert(live.client.post(queue_path(name, "find"), {"where": where, "limit": 0}), Matches)
+        return QueuePart(matches.queue, matches.found, matches.found_bytes)
+    snapshot = known or _snapshot(live, name)
+    return QueuePart(snapshot.name, snapshot.items, snapshot.bytes, snapshot.open_reads)
 
 
-def _described(parts: list[QueuePart], count: Callable[[QueuePart], int]) -> str:
+def _describe_parts(parts: list[QueuePart], count: Callable[[QueuePart], int]) -> str:
     """Return "7 items of 2 queues (a 3, b 4)"; for one queue "3 items of a"."""
     counted_ones = [part for part in parts if not part.error]
     if len(counted_ones) == 1:
-        return f"{counted(count(counted_ones[0]), 'item')} of {printable(counted_ones[0].queue)}{_left_out(parts)}"
-    each = ", ".join([f"{printable(part.queue)} {count(part):,}" for part in counted_ones])
+        return (
+            f"{counted(count(counted_ones[0]), 'item')} of {printable(counted_ones[0].queue)}{_describe_skipped(parts)}"
+        )
+    counts = ", ".join([f"{printable(part.queue)} {count(part):,}" for part in counted_ones])
     total = counted(sum(map(count, counted_ones)), "item")
-    return f"{total} of {len(counted_ones)} queues ({each}){_left_out(parts)}"
+    return f"{total} of {len(counted_ones)} queues ({counts}){_describe_skipped(parts)}"
 
 
-def _left_out(parts: list[QueuePart]) -> str:
+def _describe_skipped(parts: list[QueuePart]) -> str:
     """Return the skipped queues, and why: ", but none of c (there is no queue c)"."""
-    each = ", ".join([f"{printable(part.queue)} ({part.error})" for part in parts if part.error])
-    return f", but none of {each}" if each else ""
+    skipped = ", ".join([f"{printable(part.queue)} ({part.error})" for part in parts if part.error])
+    return f", but none of {skipped}" if skipped else ""
 
 
 def fail_with(errors: list[str]) -> None:
     """Print all errors but the last, which is raised as AdminError."""
-    for each in errors[:-1]:
-        click.echo(f"Error: {each}", err=True)
+    for text in errors[:-1]:
+        click.echo(f"Error: {text}", err=True)
     if errors:
         raise AdminError(errors[-1])
 
 
-def _for_each(
+def _run_for_parts(
     live: Live,
     parts: list[QueuePart],
-    do: Callable[[QueuePart], Answer],
-    tell: Callable[[QueuePart, Answer], None],
-    rest: str = "",
+    send: Callable[[QueuePart], Answer],
+    print_result: Callable[[QueuePart, Answer], None],
+    reason_prefix: str = "",
 ) -> None:
-    """Call `do` for each queue, also after a failure in another one; exit with code 1 if any failed. `rest` precedes
-    the reason why an operation has ended early.
+    """Call `send` for each queue, also after a failure in another one; exit with code 1 if any failed. `reason_prefix`
+    precedes the reason why an operation has ended early.
     """
     answers: list[dict[str, object]] = []
     failed: list[str] = []
@@ -178,18 +180,18 @@ def _for_each(
             answers.append({"queue": part.queue, "error": part.error})
             continue
         try:
-            found = do(part)
+            reply = send(part)
         except AdminError as error:
             failed.append(f"{name}{error}")
             answers.append({"queue": part.queue, "error": str(error)})
             if len(parts) == 1:
                 raise
             continue
-        answers.append({"queue": part.queue, **found} if name else dict(found))
+        answers.append({"queue": part.queue, **reply} if name else dict(reply))
         if not live.as_json:
-            tell(part, found)
-        if found.get("why"):
-            failed.append(f"{name}{rest}{printable(str(found['why']))}")
+            print_result(part, reply)
+        if reply.get("why"):
+            failed.append(f"{name}{reason_prefix}{printable(str(reply['why']))}")
     live.print_json(answers if len(parts) > 1 else answers[0])
     fail_with(failed)
 
@@ -207,15 +209,19 @@ def purge(live: Live, queues: tuple[str, ...], no_undo: bool, where: tuple[str, 
     """
     if no_undo and where:
         raise click.UsageError("--no-undo goes with whole queues: a purge by --where can always be undone")
-    parts = _uncounted(queues) if is_sure and not where and not _is_wild(queues) else _parts(live, queues, where)
-    one = parts[0]
+    parts = (
+        _parts_without_counts(queues)
+        if is_sure and not where and not _is_wild(queues)
+        else _count_parts(live, queues, where)
+    )
+    only = parts[0]
     if len(parts) == 1:
-        what = f"remove {counted(one.items, 'item')} from {printable(one.queue)}"
+        what = f"remove {counted(only.items, 'item')} from {printable(only.queue)}"
     else:
-        what = f"remove {_described(parts, lambda part: part.items)}"
+        what = f"remove {_describe_parts(parts, lambda part: part.items)}"
     confirm(what + " for good" * no_undo, is_sure)
 
-    def do(part: QueuePart) -> Answer:
+    def send(part: QueuePart) -> Answer:
         body: dict[str, object] = {"no_undo": no_undo}
         if where:
             body["where"] = where
@@ -223,16 +229,16 @@ def purge(live: Live, queues: tuple[str, ...], no_undo: bool, where: tuple[str, 
             body["expected"] = part.items
         return carried_out(live, "POST", queue_path(part.queue, "purge"), body, purged)
 
-    def tell(part: QueuePart, found: Answer) -> None:
-        click.echo(f"removed {counted(found['purged'], 'item')} from {printable(part.queue)}")
-        _tell_undo(live, found)
+    def print_result(part: QueuePart, reply: Answer) -> None:
+        click.echo(f"removed {counted(reply['purged'], 'item')} from {printable(part.queue)}")
+        _print_undo_hint(live, reply)
 
-    _for_each(live, parts, do, tell)
+    _run_for_parts(live, parts, send, print_result)
 
 
-def _tell_undo(live: Live, found: Answer) -> None:
-    if found.get("undo") and not live.as_json:
-        click.echo(f"until {utc_text(found['undo_until_at_ms'])}, to take it back: staniel undo {found['undo']}")
+def _print_undo_hint(live: Live, reply: Answer) -> None:
+    if reply.get("undo") and not live.as_json:
+        click.echo(f"until {utc_text(reply['undo_until_at_ms'])}, to take it back: staniel undo {reply['undo']}")
 
 
 @live("undo")
@@ -249,47 +255,47 @@ def undo(live: Live, number: int | None, forget: bool) -> None:
             raise click.UsageError("expected ID with --forget")
         _list_undos(live)
     elif forget:
-        found = live.client.delete(f"/api/undo/{number}")
-        live.print_result(found, f"{counted(found['forgotten'], 'item')} cannot be brought back any more")
+        reply = live.client.delete(f"/api/undo/{number}")
+        live.print_result(reply, f"{counted(reply['forgotten'], 'item')} cannot be brought back any more")
     else:
-        found = carried_out(live, "POST", f"/api/undo/{number}", {}, returned)
-        live.print_result(found, f"returned {counted(found['returned'], 'item')} to {printable(str(found['queue']))}")
+        reply = carried_out(live, "POST", f"/api/undo/{number}", {}, returned)
+        live.print_result(reply, f"returned {counted(reply['returned'], 'item')} to {printable(str(reply['queue']))}")
         if not live.as_json:
-            _tell_missing(found)
-        if found["why"]:
-            raise AdminError(f"the others can still be returned: {printable(str(found['why']))}")
+            _print_missing(reply)
+        if reply["why"]:
+            raise AdminError(f"the others can still be returned: {printable(str(reply['why']))}")
 
 
-def _tell_missing(found: Answer) -> None:
+def _print_missing(reply: Answer) -> None:
     """Print which items of an undone move did not return."""
-    if found.get("open"):
-        click.echo(f"{counted(found['open'], 'item')} open with clients: undo again when they are back")
-    if found.get("gone"):
-        click.echo(f"{counted(found['gone'], 'item')} not there any more: taken since, or expired")
+    if reply.get("open"):
+        click.echo(f"{counted(reply['open'], 'item')} open with clients: undo again when they are back")
+    if reply.get("gone"):
+        click.echo(f"{counted(reply['gone'], 'item')} not there any more: taken since, or expired")
 
 
 def _list_undos(live: Live) -> None:
-    found = live.client.get("/api/undo")
-    if live.print_json(found):
+    reply = live.client.get("/api/undo")
+    if live.print_json(reply):
         return
     rows = [
         [
-            str(each.id),
-            printable(each.operation),
-            printable(each.queue),
-            printable(each.target) or _targets(each.targets),
-            f"{each.items:,}",
-            human_size(each.bytes),
-            utc_text(each.at_ms),
-            utc_text(each.until_at_ms),
+            str(undoable.id),
+            printable(undoable.operation),
+            printable(undoable.queue),
+            printable(undoable.target) or _list_targets(undoable.targets),
+            f"{undoable.items:,}",
+            human_size(undoable.bytes),
+            utc_text(undoable.at_ms),
+            utc_text(undoable.until_at_ms),
         ]
-        for each in convert(found, list[UndoView])
+        for undoable in convert(reply, list[UndoView])
     ]
     heads = ("ID", "OPERATION", "QUEUE", "TO", "ITEMS", "BYTES", "AT", "UNTIL")
     echo_table(heads, rows, "OPERATION", "QUEUE", "TO")
 
 
-def _targets(names: list[str]) -> str:
+def _list_targets(names: list[str]) -> str:
     """Return the homes that a redrive has sent its items to."""
     more = f", … ({len(names)})" if len(names) > TARGETS_SHOWN else ""
     return ", ".join(map(printable, names[:TARGETS_SHOWN])) + more
@@ -301,7 +307,7 @@ def _snapshot(live: Live, queue: str) -> QueueSnapshot:
 
 @live("move")
 @queues_named("from_queues", "FROM...")
-@a_queue("to_queue", "TO")
+@queue_argument("to_queue", "TO")
 @COUNT
 @WHERE
 @YES
@@ -313,8 +319,10 @@ def move(
     FROM may be several queues, and patterns such as 'mail*'; a pattern that matches TO leaves TO out. No crash loses or
     duplicates an item on its way.
     """
-    parts = _parts(live, from_queues, where, besides=to_queue)
-    _move(live, parts, "move", {"to": to_queue}, where, _target(live, from_queues, to_queue), count, is_sure)
+    parts = _count_parts(live, from_queues, where, excluded=to_queue)
+    _move_items(
+        live, parts, "move", {"to": to_queue}, where, _describe_target(live, from_queues, to_queue), count, is_sure
+    )
 
 
 @live("redrive")
@@ -332,12 +340,12 @@ def redrive(
     the queue that it left. An item that does not name that queue ends the operation. QUEUE may be a pattern such as
     'dead-*'.
     """
-    parts = _parts(live, queues, where, besides=to_queue)
-    to = _target(live, queues, to_queue) if to_queue else "back to where they came from"
-    _move(live, parts, "redrive", {"to": to_queue}, where, to, count, is_sure)
+    parts = _count_parts(live, queues, where, excluded=to_queue)
+    to = _describe_target(live, queues, to_queue) if to_queue else "back to where they came from"
+    _move_items(live, parts, "redrive", {"to": to_queue}, where, to, count, is_sure)
 
 
-def _move(
+def _move_items(
     live: Live,
     parts: list[QueuePart],
     path: str,
@@ -350,23 +358,23 @@ def _move(
     def wanted(part: QueuePart) -> int:
         return part.items if count is None else min(count, part.items)
 
-    confirm(f"move {_described(parts, wanted)} {to}", is_sure)
+    confirm(f"move {_describe_parts(parts, wanted)} {to}", is_sure)
     if where:
         body["where"] = where
 
-    def do(part: QueuePart) -> Answer:
+    def send(part: QueuePart) -> Answer:
         return carried_out(live, "POST", queue_path(part.queue, path), {**body, "count": wanted(part)}, moved)
 
-    def tell(part: QueuePart, found: Answer) -> None:
-        target = printable(str(found["to"])) or HOME
-        click.echo(f"moved {counted(found['moved'], 'item')} from {printable(part.queue)} to {target}")
-        _tell_undo(live, found)
+    def print_result(part: QueuePart, reply: Answer) -> None:
+        target = printable(str(reply["to"])) or HOME
+        click.echo(f"moved {counted(reply['moved'], 'item')} from {printable(part.queue)} to {target}")
+        _print_undo_hint(live, reply)
 
-    _for_each(live, parts, do, tell, "the others stay: ")
+    _run_for_parts(live, parts, send, print_result, "the others stay: ")
 
 
 @live("abort")
-@a_queue(metavar="[QUEUE]", required=False)
+@queue_argument(metavar="[QUEUE]", required=False)
 @click.argument("xid", metavar="[XID]", required=False, type=click.IntRange(0))
 @click.option("--all", "is_all", is_flag=True, help="Every open read of QUEUE.")
 @click.option("--client", "number", type=click.IntRange(0), help="Every open read of this client; see `clients`.")
@@ -392,8 +400,8 @@ def abort(live: Live, queue: str | None, xid: int | None, is_all: bool, number: 
             held = _snapshot(live, queue).open_reads
             confirm(f"give back {counted(held, 'open read')} of {printable(queue)}", is_sure)
             body["expected"] = held
-    found = live.client.post(path, body)
-    live.print_result(found, f"gave back {counted(found['aborted'], 'open read')}")
+    reply = live.client.post(path, body)
+    live.print_result(reply, f"gave back {counted(reply['aborted'], 'open read')}")
 
 
 @live("delete")
@@ -407,10 +415,10 @@ def delete(live: Live, queues: tuple[str, ...], no_undo: bool, is_sure: bool) ->
     put after the question; items of open reads are lost. With --no-undo you are asked again if the queue has more items
     than were shown.
     """
-    parts = _uncounted(queues) if is_sure and not _is_wild(queues) else _parts(live, queues, ())
+    parts = _parts_without_counts(queues) if is_sure and not _is_wild(queues) else _count_parts(live, queues, ())
     asks_again = no_undo and not is_sure
 
-    def ask(parts: list[QueuePart]) -> None:
+    def confirm_delete(parts: list[QueuePart]) -> None:
         held = sum([part.open_reads for part in parts])
         with_held = f" and {counted(held, 'open read')}" if held else ""
         items = counted(sum([part.items for part in parts]), "item")
@@ -420,10 +428,10 @@ def delete(live: Live, queues: tuple[str, ...], no_undo: bool, is_sure: bool) ->
         else:
             there = [f"{printable(part.queue)} {part.items:,}" for part in parts if not part.error]
             name = f"{counted(len(there), 'queue')} ({', '.join(there)})"
-        end = " for good" * no_undo + _left_out(parts)
+        end = " for good" * no_undo + _describe_skipped(parts)
         confirm(f"delete {name} with {items} ({size}){with_held}{end}", is_sure)
 
-    def do(part: QueuePart) -> Answer:
+    def send(part: QueuePart) -> Answer:
         while True:
             body: dict[str, object] = {"no_undo": no_undo}
             if not is_sure:
@@ -434,16 +442,16 @@ def delete(live: Live, queues: tuple[str, ...], no_undo: bool, is_sure: bool) ->
                 if not asks_again or error.status != CONFLICT:
                     raise
                 click.echo(str(error), err=True)
-            found = _snapshot(live, part.queue)
-            part = QueuePart(found.name, found.items, found.bytes, found.open_reads)
-            ask([part])
+            snapshot = _snapshot(live, part.queue)
+            part = QueuePart(snapshot.name, snapshot.items, snapshot.bytes, snapshot.open_reads)
+            confirm_delete([part])
 
-    def tell(part: QueuePart, found: Answer) -> None:
-        click.echo(f"deleted {printable(part.queue)} with {counted(found['deleted'], 'item')}")
-        _tell_undo(live, found)
+    def print_result(part: QueuePart, reply: Answer) -> None:
+        click.echo(f"deleted {printable(part.queue)} with {counted(reply['deleted'], 'item')}")
+        _print_undo_hint(live, reply)
 
-    ask(parts)
-    _for_each(live, parts, do, tell)
+    confirm_delete(parts)
+    _run_for_parts(live, parts, send, print_result)
 
 
 @live("pause")
@@ -455,7 +463,7 @@ def pause(live: Live, queues: tuple[str, ...], gets: bool, puts: bool) -> None:
 
     QUEUE may be a pattern such as 'mail*'. Gets find the queue empty, puts are refused. A pause survives a restart.
     """
-    _pause(live, queues, "pause", gets, puts)
+    _change_pause(live, queues, "pause", gets, puts)
 
 
 @live("resume")
@@ -467,21 +475,23 @@ def resume(live: Live, queues: tuple[str, ...], gets: bool, puts: bool) -> None:
 
     QUEUE may be a pattern such as 'mail*'.
     """
-    _pause(live, queues, "resume", gets, puts)
+    _change_pause(live, queues, "resume", gets, puts)
 
 
-def _pause(live: Live, names: tuple[str, ...], path: str, gets: bool, puts: bool) -> None:
+def _change_pause(live: Live, names: tuple[str, ...], path: str, gets: bool, puts: bool) -> None:
     both = not (gets or puts)
     body: dict[str, object] = {"gets": gets or both, "puts": puts or both}
 
-    def do(part: QueuePart) -> Answer:
+    def send(part: QueuePart) -> Answer:
         return live.client.post(queue_path(part.queue, path), body)
 
-    def tell(part: QueuePart, found: Answer) -> None:
-        words = [f"{name} {'paused' if found[f'{name}_paused'] else 'served'}" for name in ("gets", "puts")]
+    def print_result(part: QueuePart, reply: Answer) -> None:
+        words = [f"{name} {'paused' if reply[f'{name}_paused'] else 'served'}" for name in ("gets", "puts")]
         click.echo(f"{printable(part.queue)}: {', '.join(words)}")
 
-    _for_each(live, _parts(live, names, ()) if _is_wild(names) else _uncounted(names), do, tell)
+    _run_for_parts(
+        live, _count_parts(live, names, ()) if _is_wild(names) else _parts_without_counts(names), send, print_result
+    )
 
 
 QUEUE_COMMANDS = COMMANDS  # those of `live`, and of this file

@@ -53,34 +53,34 @@ def check(path: str) -> None:
     It would also start with files and settings that a warning names: secret files that others can read, settings
     without effect.
     """
-    found = _load(path)
+    loaded = _load(path)
     try:
-        AdminAccess(found, OsFs())  # reads the token
-        if found.tls.certificate:
-            make_context(found.tls)
-        Users(found, OsFs(), frozenset())  # reads secrets
+        AdminAccess(loaded, OsFs())  # reads the token
+        if loaded.tls.certificate:
+            make_context(loaded.tls)
+        Users(loaded, OsFs(), frozenset())  # reads secrets
     except ConfigError as error:
         raise click.ClickException(printable(f"{path}: {error}")) from error
-    if why := network_refusal(found):
+    if why := network_refusal(loaded):
         raise click.ClickException(printable(f"{path}: {why}"))
-    for doubt in _doubts(found):
+    for doubt in _find_mistakes(loaded):
         click.echo(printable(f"warning: {doubt}"), err=True)
-    own = counted(len(found.queues), "queue has settings of its own", "queues have settings of their own")
+    own = counted(len(loaded.queues), "queue has settings of its own", "queues have settings of their own")
     click.echo(f"{printable(path)} is good: {own}")
 
 
-def _doubts(found: Config) -> Iterator[str]:
+def _find_mistakes(loaded: Config) -> Iterator[str]:
     """Yield the settings with which a server starts, but which are probably a mistake."""
-    for path in secret_files.exposed_files(found):
+    for path in secret_files.exposed_files(loaded):
         yield f"every user of this machine can read {path}: {secret_files.mend(path)}"
-    has_tls = any(found.tls_addresses(name) for name in LISTENERS)
-    if found.tls.certificate and not has_tls:
+    has_tls = any(loaded.tls_addresses(name) for name in LISTENERS)
+    if loaded.tls.certificate and not has_tls:
         yield "tls.certificate: no listener has a tls_port, so that nothing is served under TLS"
-    for name, user in found.users.items():
+    for name, user in loaded.users.items():
         key = joined("users", name)
         if not user.roles:
             yield f"{key}.roles: there are none, so that this user may do nothing"
-        if user.certificates and not (has_tls and found.tls.client_ca):
+        if user.certificates and not (has_tls and loaded.tls.client_ca):
             yield f"{key}.certificates: no client is asked for one without [tls] client_ca and a tls_port"
         ways = (user.password_hash, user.password_file, user.token_file)
         if not (any(ways) or user.certificates or user.uids):
@@ -102,19 +102,19 @@ def show(path: str | None, as_json: bool) -> None:
         click.echo(printable(line))
 
 
-def _as_toml(found: Config) -> Iterator[str]:
+def _as_toml(loaded: Config) -> Iterator[str]:
     for section in ("server", *LISTENERS, "tls"):
-        settings = getattr(found, section)
+        settings = getattr(loaded, section)
         left_out = {"port" if settings.listen else "listen"} if section in LISTENERS else set()
         yield from _section(section, SECTIONS[section], settings, left_out)
-    yield from _section("default", QueueConfig, found.queue(""), set())
-    for name in sorted(filter(None, found.resolved)):
-        yield from _section(joined("queues", name), QueueConfig, found.queue(name), set())
-    for name, user in found.users.items():
+    yield from _section("default", QueueConfig, loaded.queue(""), set())
+    for name in sorted(filter(None, loaded.resolved)):
+        yield from _section(joined("queues", name), QueueConfig, loaded.queue(name), set())
+    for name, user in loaded.users.items():
         yield from _section(joined("users", name), UserSettings, user, set())
-    if found.aliases:
+    if loaded.aliases:
         yield "[aliases]"
-        for name, targets in found.aliases.items():
+        for name, targets in loaded.aliases.items():
             yield f"{joined('', name)} = {json.dumps(targets)}"
 
 
@@ -125,16 +125,20 @@ def _section(name: str, kind: type[Struct], settings: Struct, left_out: set[str]
             if getattr(settings, key.attribute):
                 yield "# password_hash is not shown"
         elif spelled not in left_out:
-            yield f"{spelled} = {_shown(key.kind, getattr(settings, key.attribute))}"
+            yield f"{spelled} = {_format_value(key.kind, getattr(settings, key.attribute))}"
     yield ""
 
 
-def _shown(kind: SettingKind, value: object) -> str:
+def _format_value(kind: SettingKind, value: object) -> str:
     """Return the whole value: a kind's own `show` is for messages, and shortens long ones."""
     if isinstance(value, str) and value:
         return quoted(value)
-    if value and isinstance(value, tuple) and all(isinstance(each, str | TcpAddress | UnixAddress) for each in value):
-        return quoted(tuple(each if isinstance(each, str) else format_address(each) for each in value))
+    if (
+        value
+        and isinstance(value, tuple)
+        and all(isinstance(element, str | TcpAddress | UnixAddress) for element in value)
+    ):
+        return quoted(tuple(element if isinstance(element, str) else format_address(element) for element in value))
     return kind.show(value)
 
 
@@ -159,18 +163,18 @@ def diff(live: Live, config: str) -> None:
     """
     wanted = _load(config)
     names = {each["name"] for each in convert(live.client.get("/api/queues"), list[dict[str, Any]])}
-    found = []
+    differences = []
     for name in sorted(names | {*filter(None, wanted.resolved)}):
         has = convert(live.client.get(queue_path(name, "config")), dict[str, Any])
         for key, value in wanted.worded(name):
             if has.get(key) != value:
-                found.append({"queue": name, "key": key, "server": has.get(key), "file": value})
-    if live.print_json(found):
-        sys.exit(1 if found else 0)
-    for each in found:
+                differences.append({"queue": name, "key": key, "server": has.get(key), "file": value})
+    if live.print_json(differences):
+        sys.exit(1 if differences else 0)
+    for each in differences:
         kind = keys_of(QueueConfig)[str(each["key"])].kind
         server, file = (printable(_as_written(kind, each[where])) for where in ("server", "file"))
         click.echo(f"{printable(str(each['queue']))}: {each['key']} is {server} in the server, {file} in the file")
-    if not found:
+    if not differences:
         click.echo(f"no difference in the settings of {counted(len(names), 'queue')}")
-    sys.exit(1 if found else 0)
+    sys.exit(1 if differences else 0)

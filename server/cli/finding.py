@@ -7,7 +7,7 @@ import click
 from staniel.broker.admin.browse import BYTES_MAX, LIMIT_MAX, Matches
 from staniel.server.cli.admin_address import AdminError, Unreachable
 from staniel.server.cli.admin_client import Answer, queue_path
-from staniel.server.cli.changing import BAD_REQUEST, fail_with, queues_named, resolve
+from staniel.server.cli.changing import BAD_REQUEST, fail_with, queues_named, resolve_queues
 from staniel.server.cli.live import HEX, TEXT, echo_table, item_row, live, past_line, shown_bytes_option
 from staniel.server.cli.live_command import Live, convert
 from staniel.server.cli.text import counted, printable
@@ -49,7 +49,7 @@ def find(live: Live, queues: tuple[str, ...], where: tuple[str, ...], count: int
             f"--count times --bytes is at most {BYTES_MAX:,}: ask for fewer items or for less of each"
         )
     body: dict[str, object] = {"where": where, "limit": count, "bytes": shown_bytes}
-    names = list(resolve(live, queues))
+    names = list(resolve_queues(live, queues))
     answers: list[Answer] = []
     failed: list[str] = []
     for name in names:
@@ -61,24 +61,24 @@ def find(live: Live, queues: tuple[str, ...], where: tuple[str, ...], count: int
             failed.append(f"{printable(name)}: {error}")
             answers.append(Answer({"queue": name, "error": str(error)}))
     if not live.print_json(answers if len(names) > 1 else answers[0]):
-        _print_matches([convert(each, Matches) for each in answers if "error" not in each], form, len(names) > 1)
+        _print_matches([convert(answer, Matches) for answer in answers if "error" not in answer], form, len(names) > 1)
     fail_with(failed)
 
 
 def _print_matches(answers: list[Matches], form: str, are_several: bool) -> None:
     rows: list[list[str]] = []
-    for found in answers:
-        name = [printable(found.queue)] if are_several else []
-        for item in found.items:
+    for matches in answers:
+        name = [printable(matches.queue)] if are_several else []
+        for item in matches.items:
             offset, *others = item_row(item, form)
             rows.append([*name, offset, item.id, *others])
             if item.past is not None:
                 rows.append([*name, "", "", "", "", "", f"  {past_line(item.past)}"])
     echo_table(("QUEUE", *HEADS) if are_several else HEADS, rows, "QUEUE", "ID", "DATA")
-    for found in answers:
-        name_of = f"{printable(found.queue)}: " if are_several else ""
-        shown = f"{len(found.items):,} of {counted(found.found, 'item')} found in {found.looked_at:,}"
+    for matches in answers:
+        name_of = f"{printable(matches.queue)}: " if are_several else ""
+        shown = f"{len(matches.items):,} of {counted(matches.found, 'item')} found in {matches.looked_at:,}"
         click.echo(f"{name_of}{shown}", err=True)
-        if found.cut:
-            cut = f"of {counted(found.cut, 'long payload')} only the beginning was searched"
+        if matches.cut:
+            cut = f"of {counted(matches.cut, 'long payload')} only the beginning was searched"
             click.echo(f"{name_of}{cut}", err=True)

@@ -51,10 +51,10 @@ def returned(view: OperationView) -> dict[str, Any]:
 
 def carried_out(live: Live, method: str, path: str, body: dict[str, object], result: Result) -> Answer:
     """Begin an operation and wait for its end. Return its result. Raises AdminError if nothing was done."""
-    found = live.client.begin_operation(method, path, body)
-    if "state" not in found:
-        return found  # the operation was short
-    view = convert(dict(found), OperationView)
+    reply = live.client.begin_operation(method, path, body)
+    if "state" not in reply:
+        return reply  # the operation was short
+    view = convert(dict(reply), OperationView)
     try:
         view = ended(live, view)
     except KeyboardInterrupt:
@@ -84,7 +84,7 @@ def ended(live: Live, view: OperationView) -> OperationView:
                     bar = None
                 view = _progress_of_restarted(live, view)
             if bar is None and time.monotonic() - began_s > QUIET_S and sys.stderr is not None and sys.stderr.isatty():
-                bar = _bar(view)
+                bar = _make_bar(view)
             if bar is not None:
                 bar.show(view)
     finally:
@@ -122,7 +122,7 @@ class Bar(Protocol):
     def close(self) -> None: ...
 
 
-def _bar(view: OperationView) -> Bar:
+def _make_bar(view: OperationView) -> Bar:
     try:
         return RichBar(view)
     except ImportError:

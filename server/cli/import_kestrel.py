@@ -99,18 +99,20 @@ class Import:
     def run(self, assignments: list[Assignment]) -> None:
         self._overflow = _overflow_of(assignments)
         defaults = list[Assignment]()
-        for each in assignments:
-            head, _, rest = each.path.partition(".")
+        for assignment in assignments:
+            head, _, key = assignment.path.partition(".")
             if head == "default":
-                defaults += each.value.fields if isinstance(each.value, Made) else [_renamed(each, rest)]
-            elif head == "queues" and not rest:
-                self._queues(each)
-            elif head == "aliases" and not rest:
-                self._aliases(each)
+                defaults += (
+                    assignment.value.fields if isinstance(assignment.value, Made) else [_renamed(assignment, key)]
+                )
+            elif head == "queues" and not key:
+                self._queues(assignment)
+            elif head == "aliases" and not key:
+                self._aliases(assignment)
             elif head == "loggers":
-                self._loggers(each)
+                self._loggers(assignment)
             else:
-                self._setting(each)
+                self._setting(assignment)
         self._queue("default", defaults)
         self._guard_admin(assignments)
         self._guard_network(assignments)
@@ -128,7 +130,7 @@ class Import:
                 "operator_commands": Setting('"everywhere"', "they may delete, flush, shut down, as with Kestrel"),
             }
             return
-        line = next((each.line for each in assignments if each.path == "listenAddress"), 0)
+        line = next((assignment.line for assignment in assignments if assignment.path == "listenAddress"), 0)
         why = "127.0.0.1 alone: a server that other machines reach starts with [users], or see --open-network"
         self._note(line, "listenAddress", why)
         self._host = host.value
@@ -142,83 +144,89 @@ class Import:
         if host is None or is_loopback(host.value.strip('"')):
             self.sections["admin"]["port"] = port
             return
-        line = next((each.line for each in assignments if each.path == "admin.httpPort"), 0)
+        line = next((assignment.line for assignment in assignments if assignment.path == "admin.httpPort"), 0)
         self._note(line, "admin.httpPort", "on 127.0.0.1 alone; for other addresses set [admin] listen and token_file")
         self.sections["admin"]["listen"] = Setting(f'["127.0.0.1:{port.value}"]')
 
-    def _setting(self, each: Assignment) -> None:
-        name = _snake(each.path)
-        if each.path == "admin.httpPort":
+    def _setting(self, assignment: Assignment) -> None:
+        name = _snake(assignment.path)
+        if assignment.path == "admin.httpPort":
             name = "http_port"
         section, _, key = MOVED.get(name, f"server.{name}").partition(".")
         if key not in keys_of(SECTIONS[section]):
             reason = REASONS.get(name.partition(".")[0], "Staniel has no such setting")
             if not re.fullmatch(r"[\w.]+", name):
                 reason = "not understood: a program, not a value"
-            self._note(each.line, each.path, reason)
+            self._note(assignment.line, assignment.path, reason)
             return
         try:
-            setting = _setting_of(section, key, each.value)
+            setting = _setting_of(section, key, assignment.value)
         except Misfit as misfit:
-            self._note(each.line, each.path, str(misfit))
+            self._note(assignment.line, assignment.path, str(misfit))
             return
         if key == "spool":
-            self._adopt(each)
+            self._adopt(assignment)
             return
         self.sections[section][key] = setting
 
-    def _adopt(self, each: Assignment) -> None:
+    def _adopt(self, assignment: Assignment) -> None:
         """Replace Kestrel's folder by our spool: two servers must not write to the same files. Raises OwnFolder."""
-        old = str(each.value)
+        old = str(assignment.value)
         if os.path.realpath(old) == os.path.realpath(self._spool):
             raise OwnFolder(old)
         words = " ".join(quote(word) for word in ("staniel", "adopt", old, self._spool))
         self.sections["server"]["spool"] = Setting(quoted(self._spool), f"a copy of Kestrel's: {words}")
 
-    def _loggers(self, each: Assignment) -> None:
-        found = each.value[0] if isinstance(each.value, list) and each.value else each.value
+    def _loggers(self, assignment: Assignment) -> None:
+        logger = assignment.value[0] if isinstance(assignment.value, list) and assignment.value else assignment.value
         level = (
-            next((each.value for each in found.fields if each.path == "level"), None)
-            if isinstance(found, Made)
+            next((assignment.value for assignment in logger.fields if assignment.path == "level"), None)
+            if isinstance(logger, Made)
             else None
         )
         if isinstance(level, Word) and (ours := LEVELS.get(level.text.rpartition(".")[2])):
             self.sections["server"]["log_level"] = Setting(quoted(ours))
-        self._note(each.line, each.path, f"all but the level: {REFUSED['loggers']}")
+        self._note(assignment.line, assignment.path, f"all but the level: {REFUSED['loggers']}")
 
     # queues
 
-    def _queues(self, each: Assignment) -> None:
-        for found in each.value if isinstance(each.value, list) else [each.value]:
-            if not isinstance(found, Made):
-                self._note(each.line, each.path, "not understood: expected new QueueBuilder { … }, or a list of them")
+    def _queues(self, assignment: Assignment) -> None:
+        for builder in assignment.value if isinstance(assignment.value, list) else [assignment.value]:
+            if not isinstance(builder, Made):
+                self._note(
+                    assignment.line,
+                    assignment.path,
+                    "not understood: expected new QueueBuilder { … }, or a list of them",
+                )
                 continue
-            name = next((field.value for field in found.fields if field.path == "name"), None)
+            name = next((field.value for field in builder.fields if field.path == "name"), None)
             if not isinstance(name, str):
-                self._note(found.line, f"new {found.name}", "a queue without a name that is text")
+                self._note(builder.line, f"new {builder.name}", "a queue without a name that is text")
                 continue
-            self._queue(joined("queues", name), [field for field in found.fields if field.path != "name"])
+            self._queue(joined("queues", name), [field for field in builder.fields if field.path != "name"])
 
     def _queue(self, section: str, fields: list[Assignment]) -> None:
         settings = self.sections.setdefault(section, {})
-        for each in fields:
-            key = _snake(each.path)
+        for assignment in fields:
+            key = _snake(assignment.path)
             if key not in keys_of(QueueConfig):
-                self._note(each.line, each.path, REASONS.get(key, "Staniel has no such setting of queues"))
+                self._note(assignment.line, assignment.path, REASONS.get(key, "Staniel has no such setting of queues"))
                 continue
             try:
-                settings[key] = _setting_of(section, key, each.value)
+                settings[key] = _setting_of(section, key, assignment.value)
                 if self._overflow is not None and key == "max_journal_size":
-                    settings |= self._old_sizes(each.value, fields)
+                    settings |= self._old_sizes(assignment.value, fields)
             except Misfit as misfit:
-                self._note(each.line, each.path, str(misfit))
+                self._note(assignment.line, assignment.path, str(misfit))
 
     def _old_sizes(self, value: Value, fields: list[Assignment]) -> dict[str, Setting]:
         """Convert the sizes of Kestrel 2.0, whose max_journal_size is now default_journal_size, and whose limit was a
         multiple of it.
         """
-        here = next((each.value for each in fields if each.path == "maxJournalOverflow"), self._overflow)
-        times = here if isinstance(here, int) else OVERFLOW_DEFAULT
+        overflow = next(
+            (assignment.value for assignment in fields if assignment.path == "maxJournalOverflow"), self._overflow
+        )
+        times = overflow if isinstance(overflow, int) else OVERFLOW_DEFAULT
         size = value.bytes if isinstance(value, Size) else value
         if not isinstance(size, int | float):
             return {}
@@ -228,13 +236,13 @@ class Import:
         }
 
     def _aliases(self, each: Assignment) -> None:
-        for found in each.value if isinstance(each.value, list) else [each.value]:
-            fields = {field.path: field.value for field in found.fields} if isinstance(found, Made) else {}
+        for builder in each.value if isinstance(each.value, list) else [each.value]:
+            fields = {field.path: field.value for field in builder.fields} if isinstance(builder, Made) else {}
             name, targets = fields.get("name"), fields.get("destinationQueues")
             if isinstance(name, str) and isinstance(targets, list) and all(isinstance(each, str) for each in targets):
                 self.aliases[name] = quoted(tuple(str(each) for each in targets)).replace(": ", ":")
             else:
-                line = found.line if isinstance(found, Made) else each.line
+                line = builder.line if isinstance(builder, Made) else each.line
                 self._note(line, each.path, "not understood: expected new AliasBuilder { name; destinationQueues }")
 
     # the file
@@ -265,17 +273,22 @@ class Import:
 def _overflow_of(assignments: list[Assignment]) -> int | None:
     """Return Kestrel 2.0's maxJournalOverflow of all queues; None: the file is of a later version."""
     said: int | None = None
-    for each in assignments:
-        if each.path == "default.maxJournalOverflow" and isinstance(each.value, int):
-            return each.value
-        made = each.value if isinstance(each.value, list) else [each.value]
-        if any(field.path == "maxJournalOverflow" for one in made if isinstance(one, Made) for field in one.fields):
+    for assignment in assignments:
+        if assignment.path == "default.maxJournalOverflow" and isinstance(assignment.value, int):
+            return assignment.value
+        made = assignment.value if isinstance(assignment.value, list) else [assignment.value]
+        if any(
+            field.path == "maxJournalOverflow"
+            for builder in made
+            if isinstance(builder, Made)
+            for field in builder.fields
+        ):
             said = OVERFLOW_DEFAULT
     return said
 
 
-def _renamed(each: Assignment, path: str) -> Assignment:
-    return Assignment(path, each.value, each.line)
+def _renamed(assignment: Assignment, path: str) -> Assignment:
+    return Assignment(path, assignment.value, assignment.line)
 
 
 def _snake(name: str) -> str:
@@ -355,13 +368,13 @@ def import_kestrel(path: str, spool: str, open_network: bool) -> None:
     except RecursionError:
         raise CommandFailed(printable(f"{path}: its brackets are nested too deeply")) from None
     spool = os.path.abspath(spool)
-    found = Import(lambda line, what, why: notes.append((line, what, why)), spool, is_open=open_network)
+    conversion = Import(lambda line, what, why: notes.append((line, what, why)), spool, is_open=open_network)
     try:
-        found.run(assignments)
+        conversion.run(assignments)
     except OwnFolder as error:
         why = "is Kestrel's own queuePath: name another folder, and copy it there with `staniel adopt`"
         raise click.UsageError(printable(f"--spool {error} {why}")) from error
-    lines = list(found.lines(path))
+    lines = list(conversion.lines(path))
     for line in lines:
         click.echo(printable(line))
     for line_number, what, why in sorted(notes):

@@ -51,7 +51,7 @@ class Span(Struct, frozen=True):
     low: int | None
     high: int | None
 
-    def holds(self, number: int) -> bool:
+    def contains(self, number: int) -> bool:
         return (self.low is None or number >= self.low) and (self.high is None or number <= self.high)
 
 
@@ -77,12 +77,12 @@ class DumpOptions(Struct, frozen=True):
     payload: str
     quiet: bool
 
-    def takes(self, row: Row) -> bool:
+    def selects(self, row: Row) -> bool:
         if self.ops and row.op.upper() not in self.ops:
             return False
-        if self.at is not None and not self.at.holds(row.at):
+        if self.at is not None and not self.at.contains(row.at):
             return False
-        return self.ids is None or any(self.ids.holds(number) for number in _numbers(row))
+        return self.ids is None or any(self.ids.contains(number) for number in _numbers_of(row))
 
 
 @click.group()
@@ -122,7 +122,7 @@ def dump(
     options = DumpOptions(frozenset(op.upper() for op in ops), ids, at, as_json, payload, quiet)
     fs = OsFs()
     try:
-        files = [file for path in paths for file in _files(fs, path, frozenset(queues))]
+        files = [file for path in paths for file in _list_files(fs, path, frozenset(queues))]
     except OSError as error:
         raise click.ClickException(printable(refused_tool(error))) from error
     if not files:
@@ -153,7 +153,7 @@ def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
         spool = Spool(watch.on(disk), path)
         spool.finish_log()
         for queue in queues:
-            whole.append(_convert(spool, queue, Format(wanted), watch))
+            whole.append(_convert_queue(spool, queue, Format(wanted), watch))
     except (Refusal, SpoolError, NotInPlace) as refused:
         raise CommandFailed(printable(str(refused))) from refused
     except Locked as locked:
@@ -166,16 +166,16 @@ def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
     sys.exit(0 if all(whole) else 1)
 
 
-def _convert(spool: Spool, queue: str, wanted: Format, watch: RefusedCalls) -> bool:
+def _convert_queue(spool: Spool, queue: str, wanted: Format, watch: RefusedCalls) -> bool:
     """Convert a queue. Return True if the old files could be read completely, except for ends that were being written
     when a server died.
     """
 
-    def tell(what: str, done: int, total: int) -> None:
+    def print_progress(what: str, done: int, total: int) -> None:
         click.echo(printable(f"{queue}: {what}, {done:,} of {total:,} items"), err=True)
 
     now_ms = wall_ms()
-    conversion = Conversion(spool, queue, now_ms, tell, watch)
+    conversion = Conversion(spool, queue, now_ms, print_progress, watch)
     count = conversion.run(wanted)
     if count < 0:
         click.echo(f"{printable(queue)}: {wanted.value} already")
@@ -187,7 +187,7 @@ def _convert(spool: Spool, queue: str, wanted: Format, watch: RefusedCalls) -> b
     return all(damage.is_torn for damage in conversion.left)
 
 
-def _files(fs: Fs, path: str, queues: frozenset[str]) -> Iterator[str]:
+def _list_files(fs: Fs, path: str, queues: frozenset[str]) -> Iterator[str]:
     """Yield the file itself, or the files of a spool folder in order of their names."""
     try:
         names = [name for name, regular in fs.list(path) if regular and name not in LOCKS]
@@ -215,7 +215,7 @@ def dump_file(fs: Fs, path: str, options: DumpOptions) -> bool:
             click.echo(printable(begun.describe(path)), err=True)
             return True
         dumper = next(make(magic) for recognises, make in FORMATS if recognises(magic))
-        return _dump(fs, path, dumper, options)
+        return _dump_queue_file(fs, path, dumper, options)
     except BrokenPipeError:
         raise  # click ends quietly
     except OSError as error:
@@ -235,7 +235,7 @@ def _dump_cmdlog(fs: Fs, path: str, options: DumpOptions) -> bool:
             whole = whole and torn
         name = str(record.get("command", "torn" if record.get("torn") else "damaged")).upper()
         if (options.ops and name not in options.ops) or (
-            options.at is not None and not options.at.holds(int(str(record["at"])))
+            options.at is not None and not options.at.contains(int(str(record["at"])))
         ):
             continue
         count += 1
@@ -257,7 +257,7 @@ def _dump_redo_log(fs: Fs, path: str, options: DumpOptions) -> bool:
         at = int(str(line["at"]))
         if options.quiet or (options.ops and line["op"] not in options.ops):
             continue
-        if options.at is not None and not options.at.holds(at):
+        if options.at is not None and not options.at.contains(at):
             continue
         if options.as_json:
             click.echo(json.dumps(line))
@@ -272,13 +272,13 @@ def _dump_redo_log(fs: Fs, path: str, options: DumpOptions) -> bool:
     return batches > 0
 
 
-def _dump(fs: Fs, path: str, dumper: Dumper, options: DumpOptions) -> bool:
+def _dump_queue_file(fs: Fs, path: str, dumper: Dumper, options: DumpOptions) -> bool:
     totals = Totals()
     if not options.as_json:
         click.echo(printable(f"Queue: {path}"))
     try:
         for row in rows(fs, path, dumper):
-            if options.takes(row):
+            if options.selects(row):
                 totals.count(row)
                 if not options.quiet:
                     click.echo(_as_json(path, row, options) if options.as_json else _as_text(row, options))
@@ -295,7 +295,7 @@ def _dump(fs: Fs, path: str, dumper: Dumper, options: DumpOptions) -> bool:
     return True
 
 
-def _numbers(row: Row) -> list[int]:
+def _numbers_of(row: Row) -> list[int]:
     numbers = [] if row.number is None else [row.number]
     ids = row.more.get("ids", [])
     return numbers + (ids if isinstance(ids, list) else [])

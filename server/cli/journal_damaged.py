@@ -41,38 +41,38 @@ def damaged(spool: str, names: tuple[str, ...], age_ms: int, is_removal: bool, i
     1: some copies could not be removed; 2: there is no such copy, or the folder cannot be read.
     """
     fs, folder = OsFs(), damaged_folder(spool.rstrip("/") or "/")
-    found = [each for each in _copies(fs, folder) if each[2] >= age_ms and (not names or each[0] in names)]
-    if missing := sorted(set(names) - {name for name, _, _ in found}):
+    copies = [copy for copy in _list_copies(fs, folder) if copy[2] >= age_ms and (not names or copy[0] in names)]
+    if missing := sorted(set(names) - {name for name, _, _ in copies}):
         raise CommandFailed(printable(f"no such copy in {folder}: {', '.join(missing)}"))
     if as_json:
-        for name, size, age in found:
+        for name, size, age in copies:
             click.echo(json.dumps({"name": name, "bytes": size, "age_ms": age}))
-    elif found:
-        rows = [(printable(name), human_size(size), human_duration(age)) for name, size, age in found]
+    elif copies:
+        rows = [(printable(name), human_size(size), human_duration(age)) for name, size, age in copies]
         click.echo("\n".join(table(("COPY", "SIZE", "AGE"), rows, frozenset({"COPY"}))))
-    total = f"{counted(len(found), 'copy', 'copies')}, {human_size(sum(size for _, size, _ in found))}"
+    total = f"{counted(len(copies), 'copy', 'copies')}, {human_size(sum(size for _, size, _ in copies))}"
     if not as_json:
         click.echo(printable(f"{total} in {folder}"))
-    if is_removal and found:
+    if is_removal and copies:
         confirm(f"remove {total} for good", is_sure)
-        sys.exit(0 if _remove(fs, folder, [name for name, _, _ in found]) else 1)
+        sys.exit(0 if _remove_copies(fs, folder, [name for name, _, _ in copies]) else 1)
 
 
-def _copies(fs: OsFs, folder: str) -> list[tuple[str, int, int]]:
+def _list_copies(fs: OsFs, folder: str) -> list[tuple[str, int, int]]:
     """Return (name, bytes, age in ms) of each copy, the oldest first."""
-    found = []
+    copies = []
     try:
         for name, is_file in fs.list(folder):
             path = f"{folder}/{name}"
-            found.append((name, fs.size(path) if is_file else 0, max(0, wall_ms() - fs.modified_ms(path))))
+            copies.append((name, fs.size(path) if is_file else 0, max(0, wall_ms() - fs.modified_ms(path))))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise CommandFailed(printable(refused_tool(error, folder))) from error
-    return sorted(found, key=lambda each: -each[2])
+    return sorted(copies, key=lambda copy: -copy[2])
 
 
-def _remove(fs: OsFs, folder: str, names: list[str]) -> bool:
+def _remove_copies(fs: OsFs, folder: str, names: list[str]) -> bool:
     """Remove copies. Return True if all of them are gone."""
     is_whole = True
     for name in names:

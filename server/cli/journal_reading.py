@@ -75,7 +75,7 @@ class Moment(click.ParamType[int]):
 
 
 @contextmanager
-def reading(folder: str, what: str) -> Iterator[tuple[ReadSource, Ticker]]:
+def open_source(folder: str, what: str) -> Iterator[tuple[ReadSource, Ticker]]:
     """Yield a source, and its progress; errors become one line."""
     disk, watch, folder = OsFs(), RefusedCalls(), folder.rstrip("/") or "/"
     ticker = Ticker(what, steady_ms, sys.stderr)
@@ -96,25 +96,25 @@ def reading(folder: str, what: str) -> Iterator[tuple[ReadSource, Ticker]]:
         disk.close()
 
 
-def tell_flaws(folder: str, flaws: Iterable[FileFlaw]) -> bool:
+def print_flaws(folder: str, flaws: Iterable[FileFlaw]) -> bool:
     """Print a line for each flaw on standard error. Return True if one of them is damage."""
     is_damaged = False
-    for each in flaws:
-        click.echo(printable(each.flaw.describe(f"{folder}/{each.file}")), err=True)
-        is_damaged = is_damaged or not each.flaw.is_torn
+    for file_flaw in flaws:
+        click.echo(printable(file_flaw.flaw.describe(f"{folder}/{file_flaw.file}")), err=True)
+        is_damaged = is_damaged or not file_flaw.flaw.is_torn
     return is_damaged
 
 
 def flaws_as_json(flaws: Iterable[FileFlaw]) -> list[dict[str, object]]:
     return [
         {
-            "file": each.file,
-            "at": each.flaw.at,
-            "bytes": each.flaw.size,
-            "why": each.flaw.why,
-            "torn": each.flaw.is_torn,
+            "file": file_flaw.file,
+            "at": file_flaw.flaw.at,
+            "bytes": file_flaw.flaw.size,
+            "why": file_flaw.flaw.why,
+            "torn": file_flaw.flaw.is_torn,
         }
-        for each in flaws
+        for file_flaw in flaws
     ]
 
 
@@ -140,12 +140,12 @@ def stats(folder: str, queues: tuple[str, ...], as_json: bool) -> None:
     damaged, and named on standard error; 2: there is nothing to show.
     """
     is_damaged, count = False, 0
-    with reading(folder, "read") as (source, ticker):
-        for found in stats_tool.stats(source, wall_ms(), frozenset(queues)):
+    with open_source(folder, "read") as (source, ticker):
+        for queue_stats in stats_tool.stats(source, wall_ms(), frozenset(queues)):
             ticker.clear()
             count += 1
-            is_damaged = tell_flaws(source.folder, found.flaws) or is_damaged
-            click.echo(_stats_json(found) if as_json else _stats_text(found))
+            is_damaged = print_flaws(source.folder, queue_stats.flaws) or is_damaged
+            click.echo(_stats_json(queue_stats) if as_json else _stats_text(queue_stats))
         for name, why in source.listing.mixed.items():
             if not queues or name in queues:
                 click.echo(printable(f"{name}: {why}"), err=True)
@@ -156,7 +156,7 @@ def stats(folder: str, queues: tuple[str, ...], as_json: bool) -> None:
     sys.exit(1 if is_damaged else 0)
 
 
-def _stats_json(found: QueueStats) -> str:
+def _stats_json(queue_stats: QueueStats) -> str:
     lines = {
         name: {
             "states": line.states,
@@ -164,37 +164,38 @@ def _stats_json(found: QueueStats) -> str:
             "oldest_ms": line.oldest_ms,
             "newest_ms": line.newest_ms,
         }
-        for name, line in found.lines.items()
+        for name, line in queue_stats.lines.items()
     }
     return json.dumps(
         {
-            "name": found.name,
-            "format": found.format,
-            "files": found.files,
-            "bytes": found.bytes,
-            "records": found.records,
+            "name": queue_stats.name,
+            "format": queue_stats.format,
+            "files": queue_stats.files,
+            "bytes": queue_stats.bytes,
+            "records": queue_stats.records,
             "items": lines,
-            "packed_bytes": found.packed_bytes,
-            "packed_share": round(found.packed_share, 4),
-            "damage": flaws_as_json(found.flaws),
+            "packed_bytes": queue_stats.packed_bytes,
+            "packed_share": round(queue_stats.packed_share, 4),
+            "damage": flaws_as_json(queue_stats.flaws),
         }
     )
 
 
-def _stats_text(found: QueueStats) -> str:
-    records = ", ".join(f"{count:,} {name}" for name, count in sorted(found.records.items())) or "none"
+def _stats_text(queue_stats: QueueStats) -> str:
+    records = ", ".join(f"{count:,} {name}" for name, count in sorted(queue_stats.records.items())) or "none"
+    files = f"{counted(queue_stats.files, 'file')}, {human_size(queue_stats.bytes)}"
     lines = [
-        f"{printable(found.name)}: {found.format}, {counted(found.files, 'file')}, {human_size(found.bytes)}",
+        f"{printable(queue_stats.name)}: {queue_stats.format}, {files}",
         f"  records: {records}",
-        *(f"  {_line_text(name, line, found)}" for name, line in sorted(found.lines.items())),
-        f"  packed: {human_size(found.packed_bytes)}, {found.packed_share:.0%} of the files",
+        *(f"  {_line_text(name, line, queue_stats)}" for name, line in sorted(queue_stats.lines.items())),
+        f"  packed: {human_size(queue_stats.packed_bytes)}, {queue_stats.packed_share:.0%} of the files",
     ]
     return "\n".join(lines)
 
 
-def _line_text(name: str, line: LineStats, found: QueueStats) -> str:
-    is_own = name == found.name and found.format != "workq"
-    title = ("jobs " if found.format == "workq" else "items") + ("" if is_own else f" of {printable(name)}")
+def _line_text(name: str, line: LineStats, queue_stats: QueueStats) -> str:
+    is_own = name == queue_stats.name and queue_stats.format != "workq"
+    title = ("jobs " if queue_stats.format == "workq" else "items") + ("" if is_own else f" of {printable(name)}")
     if not line.states:
         return f"{title}: none"
     states = ", ".join(f"{count:,} {state}" for state, count in line.states.items())
@@ -217,22 +218,22 @@ def history(queue: str, item_id: str, folder: str, as_json: bool) -> None:
     opened under that number; in libkestrel's format the item's number; in a command log the job's id. `at` and `dump`
     show them. A server may be using the spool. Exit code 0; 1: a file is damaged; 2: no such item.
     """
-    with reading(folder, "read") as (source, ticker):
-        found = history_tool.history(source, queue, item_id)
+    with open_source(folder, "read") as (source, ticker):
+        life = history_tool.history(source, queue, item_id)
         ticker.clear()
-        base = source.cmdlog if found.format == "workq" else source.folder
-        is_damaged = tell_flaws(base, found.flaws)
+        base = source.cmdlog if life.format == "workq" else source.folder
+        is_damaged = print_flaws(base, life.flaws)
     if as_json:
-        for event in found.events:
+        for event in life.events:
             click.echo(json.dumps(_event_json(event)))
-        end = {"format": found.format, "events": len(found.events), "is_there": found.is_there, "note": found.note}
-        click.echo(json.dumps({**end, "damage": flaws_as_json(found.flaws)}))
+        end = {"format": life.format, "events": len(life.events), "is_there": life.is_there, "note": life.note}
+        click.echo(json.dumps({**end, "damage": flaws_as_json(life.flaws)}))
     else:
-        rows = [_event_row(event) for event in found.events]
+        rows = [_event_row(event) for event in life.events]
         click.echo("\n".join(table(("WHEN", "WHAT", "RECORD", "FILE", "BYTE", "BYTES"), rows, LEFT)))
-        click.echo("still there" if found.is_there else "not there any more")
-        if found.note:
-            click.echo(f"note: {printable(found.note)}")
+        click.echo("still there" if life.is_there else "not there any more")
+        if life.note:
+            click.echo(f"note: {printable(life.note)}")
     sys.exit(1 if is_damaged else 0)
 
 
@@ -253,10 +254,10 @@ def _event_json(event: Event) -> dict[str, object]:
 def _event_row(event: Event) -> tuple[str, ...]:
     what = event.happened.value + (f" as {event.xid}" if event.xid is not None else "")
     what += f" in {printable(event.queue)}" if event.queue else ""
-    return (_when(event), what, event.record, printable(event.file), str(event.at), str(event.size))
+    return (_time_text(event), what, event.record, printable(event.file), str(event.at), str(event.size))
 
 
-def _when(event: Event) -> str:
+def _time_text(event: Event) -> str:
     if event.until_ms == event.from_ms and event.from_ms:
         return moment_text(event.from_ms)
     after = f"from {moment_text(event.from_ms)}" if event.from_ms else ""
@@ -283,36 +284,36 @@ def at(moment: int, queue: str, folder: str, jobs: bool, limit: int, payload: st
     removed by then is shown as "perhaps", and lines at the end name what the files do not record. A server may be using
     the spool. Exit code 0; 1: a file is damaged; 2: no such queue.
     """
-    with reading(folder, "read") as (source, ticker):
+    with open_source(folder, "read") as (source, ticker):
         read_ms = wall_ms()
         moment = read_ms if moment == NOW else moment
-        found = contents_tool.contents(source, queue, moment, read_ms, jobs=jobs)
+        held_then = contents_tool.contents(source, queue, moment, read_ms, jobs=jobs)
         ticker.clear()
-        base = source.cmdlog if found.format == "workq" else source.folder
-        is_damaged = tell_flaws(base, found.flaws)
-        shown = found.items[: limit or None]
+        base = source.cmdlog if held_then.format == "workq" else source.folder
+        is_damaged = print_flaws(base, held_then.flaws)
+        shown = held_then.items[: limit or None]
         if as_json:
             for held in shown:
-                click.echo(json.dumps(_held_json(held, found.read, payload)))
+                click.echo(json.dumps(_held_json(held, held_then.read, payload)))
         else:
-            rows = [_held_row(held, found.read, payload, moment) for held in shown]
+            rows = [_held_row(held, held_then.read, payload, moment) for held in shown]
             click.echo("\n".join(table(("ID", "STATE", "ADDED", "BYTES", "DATA"), rows, LEFT)))
-        perhaps = sum(not held.is_certain for held in found.items)
+        perhaps = sum(not held.is_certain for held in held_then.items)
         if as_json:
             end = {
                 "queue": queue,
                 "at_ms": moment,
-                "format": found.format,
-                "items": len(found.items),
+                "format": held_then.format,
+                "items": len(held_then.items),
                 "perhaps": perhaps,
             }
-            click.echo(json.dumps({**end, "notes": found.notes, "damage": flaws_as_json(found.flaws)}))
+            click.echo(json.dumps({**end, "notes": held_then.notes, "damage": flaws_as_json(held_then.flaws)}))
         else:
-            count = counted(len(found.items), "job" if found.format == "workq" else "item")
+            count = counted(len(held_then.items), "job" if held_then.format == "workq" else "item")
             more = f", {perhaps:,} of them perhaps" if perhaps else ""
-            cut = f"; the first {len(shown):,} are shown" if len(shown) < len(found.items) else ""
+            cut = f"; the first {len(shown):,} are shown" if len(shown) < len(held_then.items) else ""
             click.echo(f"{count} at {moment_text(moment)} UTC{more}{cut}")
-            for note in found.notes:
+            for note in held_then.notes:
                 click.echo(f"note: {printable(note)}")
     sys.exit(1 if is_damaged else 0)
 

@@ -41,7 +41,7 @@ def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
     """
     fs, target = OsFs(), target.rstrip("/") or "/"
     try:
-        folder, names = _named(paths)
+        folder, names = _split_paths(paths)
         if is_named(target) and not (is_folder(target) and not os.listdir(target)):
             raise CommandFailed(f"{printable(target)} is not empty: give a new folder with --to")
     except OSError as error:
@@ -50,11 +50,11 @@ def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
     total = has_losses = 0
     try:
         lock(fs, folder, "repair")
-        for found in Repair(fs, folder, names, target, wall_ms(), ticker).run():
+        for repaired in Repair(fs, folder, names, target, wall_ms(), ticker).run():
             ticker.clear()
             total += 1
-            has_losses += found.has_losses
-            _print_repaired(folder, found, as_json)
+            has_losses += repaired.has_losses
+            _print_repaired(folder, repaired, as_json)
     except CannotRepair as refused:
         raise CommandFailed(printable(str(refused))) from refused
     except BrokenPipeError:
@@ -62,11 +62,11 @@ def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
     except (OSError, JournalFailure) as error:
         ticker.clear()
         why = told(error, folder)
-        raise CommandFailed(printable(f"the copy is not finished: {why}{_left(fs, target)}")) from error
+        raise CommandFailed(printable(f"the copy is not finished: {why}{_describe_unfinished(fs, target)}")) from error
     finally:
         fs.close()
     with suppress(OSError):  # the copy is complete
-        _clear(target)
+        _remove_work_folders(target)
     if not total:
         raise CommandFailed(f"no journal file in {printable(folder)}")
     if not as_json:
@@ -75,7 +75,7 @@ def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
     sys.exit(1 if has_losses else 0)
 
 
-def _named(paths: tuple[str, ...]) -> tuple[str, frozenset[str] | None]:
+def _split_paths(paths: tuple[str, ...]) -> tuple[str, frozenset[str] | None]:
     """Return the folder, and the names of its files; None: all. Raises OSError."""
     if len(paths) == 1 and is_folder(paths[0]):
         return paths[0].rstrip("/") or "/", None
@@ -85,7 +85,7 @@ def _named(paths: tuple[str, ...]) -> tuple[str, frozenset[str] | None]:
     return folders.pop(), frozenset(map(os.path.basename, paths))
 
 
-def _left(fs: OsFs, target: str) -> str:
+def _describe_unfinished(fs: OsFs, target: str) -> str:
     """Return what the text of an error says of the unfinished copy."""
     try:
         if not is_named(target) or not os.listdir(target):
@@ -96,28 +96,28 @@ def _left(fs: OsFs, target: str) -> str:
     return f". {target} is not complete, and {starts} on it: remove it"
 
 
-def _print_repaired(folder: str, found: Repaired, as_json: bool) -> None:
+def _print_repaired(folder: str, repaired: Repaired, as_json: bool) -> None:
     if as_json:
-        fields: dict[str, object] = {"name": found.name, "format": found.format, "files": found.files}
-        fields |= {"records" if found.format == "workq" else "items": found.count, "is_anew": found.is_anew}
-        fields |= {"lost": flaws_as_json(found.lost), "lost_items": found.lost_items, "why_not": found.why_not}
+        fields: dict[str, object] = {"name": repaired.name, "format": repaired.format, "files": repaired.files}
+        fields |= {"records" if repaired.format == "workq" else "items": repaired.count, "is_anew": repaired.is_anew}
+        fields |= {"lost": flaws_as_json(repaired.lost), "lost_items": repaired.lost_items, "why_not": repaired.why_not}
         click.echo(json.dumps(fields))
         return
-    if found.why_not:
-        click.echo(printable(f"{found.name}: not copied: {found.why_not}"))
+    if repaired.why_not:
+        click.echo(printable(f"{repaired.name}: not copied: {repaired.why_not}"))
         return
-    what = counted(found.count, "record" if found.format == "workq" else "item")
-    where = "written anew, in one file" if found.is_anew else f"in {counted(len(found.files), 'file')}"
-    click.echo(printable(f"{found.name}: {what} {where}"))
-    for each in found.lost:
-        place = f"{folder}/{each.file}: byte {each.flaw.at}, {each.flaw.size} bytes"
-        kind = "torn end, " if each.flaw.is_torn else ""
-        click.echo(printable(f"  left out: {place}: {kind}{each.flaw.why}"))
-    if found.lost_items:
-        click.echo(f"  lost: {counted(found.lost_items, 'item')}")
+    what = counted(repaired.count, "record" if repaired.format == "workq" else "item")
+    where = "written anew, in one file" if repaired.is_anew else f"in {counted(len(repaired.files), 'file')}"
+    click.echo(printable(f"{repaired.name}: {what} {where}"))
+    for file_flaw in repaired.lost:
+        place = f"{folder}/{file_flaw.file}: byte {file_flaw.flaw.at}, {file_flaw.flaw.size} bytes"
+        kind = "torn end, " if file_flaw.flaw.is_torn else ""
+        click.echo(printable(f"  left out: {place}: {kind}{file_flaw.flaw.why}"))
+    if repaired.lost_items:
+        click.echo(f"  lost: {counted(repaired.lost_items, 'item')}")
 
 
-def _clear(target: str) -> None:
+def _remove_work_folders(target: str) -> None:
     """Remove the working folder, and empty folders. Those that cannot be removed do no harm."""
     own = f"{target}/{OWN_FOLDER}"
     shutil.rmtree(f"{own}/repair", ignore_errors=True)

@@ -92,12 +92,12 @@ def read_config(text: str) -> list[Assignment]:
 
 
 def tokens_of(text: str) -> list[Token]:
-    found, line = [], 1
+    tokens, line = [], 1
     for match in TOKEN.finditer(text):
         if match.lastgroup != "skip":
-            found.append(Token(match.lastgroup or "", match[0], line))
+            tokens.append(Token(match.lastgroup or "", match[0], line))
         line += match[0].count("\n")
-    return [*found, Token("", "", line)]
+    return [*tokens, Token("", "", line)]
 
 
 class ScalaParser:
@@ -122,7 +122,7 @@ class ScalaParser:
 
     def block(self) -> list[Assignment]:
         """Return the assignments up to the `}` that ends the block, which is consumed. Raises ScalaError."""
-        found = list[Assignment]()
+        assignments = list[Assignment]()
         while not self._accept("}"):
             token = self._next
             if not token.kind:
@@ -130,8 +130,8 @@ class ScalaParser:
             if token.kind == "end" or token.text == ";":
                 self._at += 1
             else:
-                found += self._statement()
-        return found
+                assignments += self._statement()
+        return assignments
 
     # statements
 
@@ -186,31 +186,31 @@ class ScalaParser:
         if not self._accept_later("::"):
             return first
         self._skip_ends()
-        rest = self._expression()
-        return [first, *rest] if isinstance(rest, list) else [first, rest]
+        others = self._expression()
+        return [first, *others] if isinstance(others, list) else [first, others]
 
     def _sum(self) -> Value:
-        found = self._product()
+        value = self._product()
         while self._next.text in ("+", "-"):
             sign = self._pop_token().text
             self._skip_ends()
-            found = _calculated(found, sign, self._product())
-        return found
+            value = _calculate(value, sign, self._product())
+        return value
 
     def _product(self) -> Value:
-        found = self._postfix()
+        value = self._postfix()
         while self._next.text in ("*", "/"):
             sign = self._pop_token().text
             self._skip_ends()
-            found = _calculated(found, sign, self._postfix())
-        return found
+            value = _calculate(value, sign, self._postfix())
+        return value
 
     def _postfix(self) -> Value:
-        found = self._primary()
+        value = self._primary()
         units = UNITS_OF_TIME | UNITS_OF_SIZE
-        while (isinstance(found, int | float) and self._next.text in units) or self._accept_later("."):
-            found = _with_unit(found, self._pop_token().text)
-        return found
+        while (isinstance(value, int | float) and self._next.text in units) or self._accept_later("."):
+            value = _with_unit(value, self._pop_token().text)
+        return value
 
     def _primary(self) -> Value:
         token = self._next
@@ -219,11 +219,11 @@ class ScalaParser:
         if token.kind == "number":
             return _number_of(self._pop_token().text)
         if self._accept("-"):
-            found = self._primary()
-            return -found if isinstance(found, int | float) else Unknown()
+            value = self._primary()
+            return -value if isinstance(value, int | float) else Unknown()
         if self._accept("("):
-            (found, *others) = self._rest_of_list() or [Unknown()]
-            return Unknown() if others else found
+            (value, *others) = self._list_elements() or [Unknown()]
+            return Unknown() if others else value
         if self._accept("new"):
             return self._made(token.line)
         if token.kind == "name":
@@ -238,9 +238,9 @@ class ScalaParser:
         if name in ("None", "Nil"):
             return Nothing() if name == "None" else []
         if name == "Some" and self._accept("("):
-            return (self._rest_of_list() or [Unknown()])[0]
+            return (self._list_elements() or [Unknown()])[0]
         if name in LISTS and self._accept("("):
-            return self._rest_of_list()
+            return self._list_elements()
         while self._next.text == "." and self._tokens[self._at + 1].kind == "name" and name not in self._named:
             self._at += 1
             name += f".{self._pop_token().text}"
@@ -256,7 +256,7 @@ class ScalaParser:
             self._broken = True
             return Unknown()
         if self._accept("("):
-            self._rest_of_list()
+            self._list_elements()
         fields = list[Assignment]()
         if self._accept("{"):
             was_broken = self._broken
@@ -264,21 +264,21 @@ class ScalaParser:
             self._broken = was_broken
         return Made(name.rpartition(".")[2], fields, line)
 
-    def _rest_of_list(self) -> list[Value]:
+    def _list_elements(self) -> list[Value]:
         """Return the elements behind an opening bracket, up to the closing one."""
-        found = list[Value]()
+        elements = list[Value]()
         self._skip_ends()
         while not self._broken and not self._accept(")"):
-            found.append(self._expression())
+            elements.append(self._expression())
             self._skip_ends()
             if self._accept("="):  # a named argument
                 self._skip_ends()
-                found[-1] = self._expression()
+                elements[-1] = self._expression()
                 self._skip_ends()
             if not self._accept(",") and self._next.text != ")":
                 self._broken = True
             self._skip_ends()
-        return found
+        return elements
 
     def _qualified(self) -> str:
         """Return a name with dots; empty if there is none."""
@@ -324,10 +324,10 @@ class ScalaParser:
 def _text_of(spelled: str) -> str:
     if spelled.startswith('"""'):
         return spelled[3:-3]
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", lambda match: _escaped(match[1]), spelled[1:-1])
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", lambda match: _unescape(match[1]), spelled[1:-1])
 
 
-def _escaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return chr(int(text[1:], 16)) if len(text) > 1 else ESCAPES.get(text, text)
 
 
@@ -350,7 +350,7 @@ def _with_unit(value: Value, unit: str) -> Value:
     return Unknown()
 
 
-def _calculated(left: Value, sign: str, right: Value) -> Value:
+def _calculate(left: Value, sign: str, right: Value) -> Value:
     if isinstance(left, str) and isinstance(right, str) and sign == "+":
         return left + right
     if isinstance(left, Size) and isinstance(right, Size) and sign in "+-":

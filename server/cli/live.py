@@ -69,7 +69,9 @@ def _check_expiry(ctx: click.Context, param: click.Parameter, value: int | None)
     return value or 0
 
 
-def a_queue(name: str = "queue", metavar: str = "QUEUE", *, required: bool = True) -> Callable[[Callback], Callback]:
+def queue_argument(
+    name: str = "queue", metavar: str = "QUEUE", *, required: bool = True
+) -> Callable[[Callback], Callback]:
     return click.argument(name, metavar=metavar, required=required, callback=check_queue, shell_complete=complete_queue)
 
 
@@ -87,15 +89,15 @@ def queues(live: Live, prefix: str) -> None:
     AGE is that of the oldest item ready for delivery. OPEN counts items open in clients, WAITING clients that wait for
     an item, UNSYNCED the bytes that a power cut could still lose.
     """
-    found = live.client.get("/api/queues", prefix=prefix)
-    if live.print_json(found):
+    reply = live.client.get("/api/queues", prefix=prefix)
+    if live.print_json(reply):
         return
-    shown = convert(found, list[QueueSnapshot])
+    shown = convert(reply, list[QueueSnapshot])
     heads = ("NAME", "ITEMS", "BYTES", "AGE", "OPEN", "WAITING", "UNSYNCED", "PAUSED")
-    echo_table(heads, [_queue_row(each) for each in shown], "NAME", "PAUSED")
-    for each in shown:
-        if each.unreadable:
-            click.echo(f"{printable(each.name)} cannot be read: {printable(each.unreadable)}")
+    echo_table(heads, [_queue_row(snapshot) for snapshot in shown], "NAME", "PAUSED")
+    for snapshot in shown:
+        if snapshot.unreadable:
+            click.echo(f"{printable(snapshot.name)} cannot be read: {printable(snapshot.unreadable)}")
 
 
 def _queue_row(queue: QueueSnapshot) -> list[str]:
@@ -127,7 +129,7 @@ shown_bytes_option = click.option(
 
 
 @live("peek")
-@a_queue()
+@queue_argument()
 @click.option("--count", "-n", default=20, show_default=True, type=click.IntRange(1), help="How many items.")
 @click.option("--offset", default=0, show_default=True, type=click.IntRange(0), help="How many to skip.")
 @click.option("--format", "form", type=click.Choice([TEXT, HEX, "json"]), default=TEXT, show_default=True)
@@ -140,18 +142,18 @@ def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes
     client that got it. --format json is the same as --json.
     """
     path = queue_path(queue, "items")
-    found = live.client.get(path, offset=offset, limit=min(count, PAGE_ITEMS), bytes=shown_bytes)
-    page = convert(found, Page)
-    while page.items and len(found["items"]) < count:
-        left, at = count - len(found["items"]), page.items[-1].offset + 1
+    reply = live.client.get(path, offset=offset, limit=min(count, PAGE_ITEMS), bytes=shown_bytes)
+    page = convert(reply, Page)
+    while page.items and len(reply["items"]) < count:
+        left, at = count - len(reply["items"]), page.items[-1].offset + 1
         page = convert(live.client.get(path, offset=at, limit=min(left, PAGE_ITEMS), bytes=shown_bytes), Page)
-        found["items"] += [_plain(item) for item in page.items]
-    if live.print_json(found):
+        reply["items"] += [_to_builtins(item) for item in page.items]
+    if live.print_json(reply):
         return
     if form == "json":
-        Live(live.client, True).print_json(found)
+        Live(live.client, True).print_json(reply)
         return
-    shown = convert(found, Page)
+    shown = convert(reply, Page)
     rows = []
     for item in shown.items:
         rows.append(item_row(item, form))
@@ -161,7 +163,7 @@ def peek(live: Live, queue: str, count: int, offset: int, form: str, shown_bytes
     click.echo(f"{len(shown.items):,} of {counted(shown.items_total, 'item')}", err=True)
 
 
-def _plain(item: ItemView) -> dict[str, Any]:
+def _to_builtins(item: ItemView) -> dict[str, Any]:
     import msgspec
 
     plain: dict[str, Any] = msgspec.to_builtins(item)
@@ -191,36 +193,36 @@ def _bytes_of(encoding: str, data: str) -> bytes:
 
 
 @live("open")
-@a_queue()
+@queue_argument()
 def open_reads(live: Live, queue: str) -> None:
     """Show the open reads of QUEUE, their clients and times; the oldest first."""
-    found = _pages(live, queue_path(queue, "open"))
-    if live.print_json(found):
+    reply = _fetch_all(live, queue_path(queue, "open"))
+    if live.print_json(reply):
         return
     heads = ("XID", "CLIENT", "SINCE", "HELD", "TRIES", "AGE", "BYTES")
     rows = [
         [
-            str(each.xid),
-            printable(each.client) or "-",
-            utc_text(each.opened_at_ms),
-            human_duration(each.held_ms),
-            f"{each.deliveries:,}",
-            human_duration(each.age_ms),
-            human_size(each.data_bytes),
+            str(opened.xid),
+            printable(opened.client) or "-",
+            utc_text(opened.opened_at_ms),
+            human_duration(opened.held_ms),
+            f"{opened.deliveries:,}",
+            human_duration(opened.age_ms),
+            human_size(opened.data_bytes),
         ]
-        for each in convert(found, list[OpenReadView])
+        for opened in convert(reply, list[OpenReadView])
     ]
     echo_table(heads, rows, "CLIENT")
 
 
-def _pages(live: Live, path: str) -> list[Any]:
+def _fetch_all(live: Live, path: str) -> list[Any]:
     """Return all of a list that the server gives in pages."""
-    found: list[Any] = []
+    entries: list[Any] = []
     while True:
-        page = convert(live.client.get(path, offset=len(found), limit=PAGE_ITEMS), list[Any])
-        found += page
+        page = convert(live.client.get(path, offset=len(entries), limit=PAGE_ITEMS), list[Any])
+        entries += page
         if len(page) < PAGE_ITEMS:
-            return found
+            return entries
 
 
 @live("clients")
@@ -229,21 +231,21 @@ def clients(live: Live) -> None:
 
     `abort --client` takes a NUMBER. BACKLOG counts requests that were read and are not executed yet.
     """
-    found = _pages(live, "/api/clients")
-    if live.print_json(found):
+    reply = _fetch_all(live, "/api/clients")
+    if live.print_json(reply):
         return
     heads = ("NUMBER", "ADDRESS", "PROTOCOL", "STATE", "OPEN", "BACKLOG", "WAITS FOR")
     rows = [
         [
-            str(each.number),
-            printable(each.address),
-            printable(each.protocol),
-            printable(each.state),
-            f"{each.open_reads:,}",
-            f"{each.backlog:,}",
-            printable(each.waits_for),
+            str(client.number),
+            printable(client.address),
+            printable(client.protocol),
+            printable(client.state),
+            f"{client.open_reads:,}",
+            f"{client.backlog:,}",
+            printable(client.waits_for),
         ]
-        for each in convert(found, list[ClientView])
+        for client in convert(reply, list[ClientView])
     ]
     echo_table(heads, rows, "ADDRESS", "PROTOCOL", "STATE", "WAITS FOR")
 
@@ -254,9 +256,9 @@ def health(live: Live) -> None:
 
     Exit code 0: all requests are accepted, with or without warnings. 3: some requests are refused, or all. 1: no reply.
     """
-    found = live.client.get("/health/ready", also_good=(503,))
-    shown = convert(found, Health)
-    if not live.print_json(found):
+    reply = live.client.get("/health/ready", also_good=(503,))
+    shown = convert(reply, Health)
+    if not live.print_json(reply):
         ready = "ready" if shown.ready_for_puts else "some requests are refused" if shown.ready else "not ready"
         click.echo(f"{ready}, status {printable(shown.status)}")
         for reason in shown.reasons:
@@ -274,13 +276,13 @@ def status(live: Live, wanted: str | None) -> None:
     refused. quiescent: gets are refused too. A status survives a restart.
     """
     if wanted is not None:
-        found = live.client.post("/api/status", {"status": wanted})
-        live.print_result(found, f"status {printable(str(found['status']))}")
+        reply = live.client.post("/api/status", {"status": wanted})
+        live.print_result(reply, f"status {printable(str(reply['status']))}")
         return
-    found = live.client.get("/api/server")
-    if live.print_json(found):
+    reply = live.client.get("/api/server")
+    if live.print_json(reply):
         return
-    server = convert(found, ServerView)
+    server = convert(reply, ServerView)
     rows = {
         "version": f"{server.version} ({server.build})",
         "spool": server.spool,
@@ -307,17 +309,17 @@ def audit(live: Live, count: int) -> None:
     RESULT begun: the operation was running when the line was written; a line of the same ID with its result follows,
     unless it was interrupted. The files are SPOOL/.staniel/audit and audit.1.
     """
-    found = live.client.get("/api/audit", limit=count)
-    if live.print_json(found):
+    reply = live.client.get("/api/audit", limit=count)
+    if live.print_json(reply):
         return
-    rows = [_audit_row(each) for each in reversed(convert(found, list[AuditEntry]))]
+    rows = [_audit_row(entry) for entry in reversed(convert(reply, list[AuditEntry]))]
     echo_table(AUDIT_HEADS, rows, *AUDIT_HEADS[1:4], *AUDIT_HEADS[5:])
-    for each in convert(found, list[AuditEntry]):
-        if each.left_out:
-            click.echo(f"before {each.id} there were {each.left_out:,} more of its kind", err=True)
+    for entry in convert(reply, list[AuditEntry]):
+        if entry.left_out:
+            click.echo(f"before {entry.id} there were {entry.left_out:,} more of its kind", err=True)
 
 
-def _about(entry: AuditEntry) -> str:
+def _subject_of(entry: AuditEntry) -> str:
     """Return "jobs > other" of a move, "jobs: gets" of a pause, "jobs, operation 7" of an undo or a cancel."""
     queue, target = printable(entry.queue), printable(entry.target)
     if entry.operation in ABOUT_OPERATIONS:  # a refused one may have the number alone
@@ -332,7 +334,7 @@ def _audit_row(entry: AuditEntry) -> list[str]:
         str(entry.id),
         utc_text(entry.at_ms),
         entry.operation,
-        _about(entry),
+        _subject_of(entry),
         f"{entry.items:,}",
         entry.result.value,
         printable(entry.client),
@@ -345,7 +347,7 @@ def _audit_row(entry: AuditEntry) -> list[str]:
 
 
 @live("put")
-@a_queue()
+@queue_argument()
 @click.argument("data", required=False, metavar="[DATA|-]")
 @click.option(
     "--expires", metavar="30s|5m|2h", type=Duration(), callback=_check_expiry, help="The time until the item expires."
@@ -356,8 +358,8 @@ def put(live: Live, queue: str, data: str | None, expires: int) -> None:
     It may have up to max_item_size of QUEUE, by default 16 MB.
     """
     payload = _read_input(data is None) if data in (None, "-") else os.fsencode(data or "")
-    found = live.client.store(queue_path(queue, "put"), payload, expires_in_ms=expires)
-    live.print_result(found, f"stored {human_size(len(payload))} in {printable(queue)}")
+    reply = live.client.store(queue_path(queue, "put"), payload, expires_in_ms=expires)
+    live.print_result(reply, f"stored {human_size(len(payload))} in {printable(queue)}")
 
 
 def _read_input(is_implied: bool) -> bytes:
@@ -369,7 +371,7 @@ def _read_input(is_implied: bool) -> bytes:
 
 
 @live("get")
-@a_queue()
+@queue_argument()
 @click.option("--count", "-n", type=click.IntRange(1), help="At most so many items; a line end follows each.")
 @click.option("--format", "form", type=click.Choice([TEXT, HEX, RAW]), help="[default: text on a terminal, else raw]")
 def get(live: Live, queue: str, count: int | None, form: str | None) -> None:
@@ -379,35 +381,35 @@ def get(live: Live, queue: str, count: int | None, form: str | None) -> None:
     once it is printed and, on a pipe, read: an item that a full disk or a closed pipe did not take stays in QUEUE.
     """
     form = form or (TEXT if sys.stdout is not None and sys.stdout.isatty() else RAW)
-    wanted, taken = count or 1, 0
+    wanted, count_taken = count or 1, 0
     everything: list[Any] = []
     reader = PipeReader(sys.stdout)
     path, printed = queue_path(queue, "take"), 0
     with live.client.kept() as post:
-        while taken < wanted:
-            at_once = min(TAKEN_AT_ONCE, wanted - taken) if live.as_json else 1
-            found = post(path, {"count": at_once, "open": True, "confirm": printed})
+        while count_taken < wanted:
+            at_once = min(TAKEN_AT_ONCE, wanted - count_taken) if live.as_json else 1
+            reply = post(path, {"count": at_once, "open": True, "confirm": printed})
             printed = 0
-            if not (items := found["items"]):
+            if not (items := reply["items"]):
                 break
-            taken += len(items)
+            count_taken += len(items)
             everything += items
             if not live.as_json:
-                data = [_bytes_of(each["encoding"], each["data"]) for each in map(Answer, items)]
+                data = [_bytes_of(item["encoding"], item["data"]) for item in map(Answer, items)]
                 _print_items(data, form, count is not None)
                 reader.wait()
                 printed = len(items)
         if live.print_json({"items": everything}):
             reader.wait()
-            printed = taken
+            printed = count_taken
         if printed:
             post(path, {"count": 0, "confirm": printed})
-    if not taken:
-        click.echo(_why_nothing(live.client.get(queue_path(queue)), queue), err=True)
+    if not count_taken:
+        click.echo(_explain_empty(live.client.get(queue_path(queue)), queue), err=True)
         sys.exit(1)
 
 
-def _why_nothing(row: Answer, queue: str) -> str:
+def _explain_empty(row: Answer, queue: str) -> str:
     """Return why a get took nothing: the queue is empty or paused, or clients have all its items open."""
     name = printable(queue)
     if row["paused"] in ("gets", "all"):
@@ -428,9 +430,9 @@ def _print_items(items: list[bytes], form: str, with_ends: bool) -> None:
 @live("reload")
 def reload(live: Live) -> None:
     """Make the server read its configuration again."""
-    found = live.client.post("/api/reload")
-    later = printable(str(found["only_after_restart"]))
-    live.print_result(found, "reloaded" + (f"; only a restart takes over {later}" if later else ""))
+    reply = live.client.post("/api/reload")
+    later = printable(str(reply["only_after_restart"]))
+    live.print_result(reply, "reloaded" + (f"; only a restart takes over {later}" if later else ""))
 
 
 @live("stop")
@@ -441,5 +443,5 @@ def stop(live: Live, is_sure: bool) -> None:
         server = convert(live.client.get("/api/server"), ServerView)
         clients = max(0, server.connections - 1)  # without this one
         confirm(f"stop {live.client.where()}, which has {counted(clients, 'client')}", is_sure)
-    found = live.client.post("/api/stop")
-    live.print_result(found, f"{live.client.where()} is stopping")
+    reply = live.client.post("/api/stop")
+    live.print_result(reply, f"{live.client.where()} is stopping")

@@ -42,23 +42,23 @@ class Live:
         self.as_json = as_json
         self.spool, self.jobs = spool, jobs
 
-    def print_json(self, found: object) -> bool:
+    def print_json(self, reply: object) -> bool:
         """Print the server's reply if JSON was requested; letters beyond ASCII are escaped, so that no text controls a
         terminal.
         """
         if self.as_json:
-            click.echo(json.dumps(found))
+            click.echo(json.dumps(reply))
         return self.as_json
 
-    def print_result(self, found: object, text: str) -> None:
-        if not self.print_json(found):
+    def print_result(self, reply: object, text: str) -> None:
+        if not self.print_json(reply):
             click.echo(text)
 
 
-def convert(found: object, kind: type[T]) -> T:
+def convert(plain: object, kind: type[T]) -> T:
     """Convert JSON to a `kind`. Raises AdminError."""
     try:
-        return msgspec.convert(found, kind)
+        return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
         raise AdminError(f"{OTHER_VERSION} ({printable(str(error))})") from error
 
@@ -79,13 +79,13 @@ class LiveCommand(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._own = {each.name for each in self.params}
-        self.params += [each for each in _shared() if each.name not in self._own]
+        self._own = {option.name for option in self.params}
+        self.params += [option for option in _shared_options() if option.name not in self._own]
 
     def invoke(self, ctx: click.Context) -> Any:
         tolerate()
         try:
-            ctx.obj = _live(ctx)
+            ctx.obj = _make_live(ctx)
             for name in SHARED - self._own:
                 del ctx.params[name]
             return super().invoke(ctx)
@@ -102,13 +102,13 @@ def complete_queue(ctx: click.Context, param: click.Parameter, incomplete: str) 
     """Return the server's queues whose names begin this way, for a shell; none if the server does not reply at once."""
     ctx.params["timeout"] = COMPLETION_S_MAX
     try:
-        found = convert(_live(ctx).client.get("/api/queues", prefix=incomplete), list[dict[str, Any]])
+        snapshots = convert(_make_live(ctx).client.get("/api/queues", prefix=incomplete), list[dict[str, Any]])
     except (AdminError, click.ClickException, OSError):
         return []
-    return [name for each in found if (name := str(each.get("name"))).isprintable()]
+    return [name for snapshot in snapshots if (name := str(snapshot.get("name"))).isprintable()]
 
 
-def _shared() -> list[click.Parameter]:
+def _shared_options() -> list[click.Parameter]:
     return [
         click.Option(
             ["--spool", "-s"], envvar="STANIEL_SPOOL", metavar="DIR", help="The server's spool.  [default: spool]"
@@ -139,18 +139,18 @@ def _shared() -> list[click.Parameter]:
     ]
 
 
-def _live(ctx: click.Context) -> Live:
+def _make_live(ctx: click.Context) -> Live:
     """Return the Live of the shared options."""
-    spool, config, url = (_given(ctx, name) for name in ("spool", "config", "url"))
+    spool, config, url = (_option_value(ctx, name) for name in ("spool", "config", "url"))
     token_file = ctx.params["token_file"]
     if spool and url:
         raise click.UsageError("--spool and --url name two servers", ctx)
     addresses: list[AdminAddress] = []
     folder = jobs = ""
     if config:
-        found = _load(config, spool)
-        addresses, folder, jobs = _addresses(found, config), found.server.spool, found.workq.cmdlog_path
-        token_file = token_file or found.admin.token_file
+        loaded = _load_config(config, spool)
+        addresses, folder, jobs = _addresses_of(loaded, config), loaded.server.spool, loaded.workq.cmdlog_path
+        token_file = token_file or loaded.admin.token_file
     if url:
         addresses = [_parse_url(url, ctx)]
     elif not config:
@@ -164,22 +164,22 @@ def _live(ctx: click.Context) -> Live:
 
 
 def _is_local(addresses: list[AdminAddress]) -> bool:
-    return all(isinstance(each, SpoolAddress) for each in addresses)
+    return all(isinstance(address, SpoolAddress) for address in addresses)
 
 
-def _given(ctx: click.Context, name: str) -> str | None:
+def _option_value(ctx: click.Context, name: str) -> str | None:
     """Return an option's value. The environment counts only if the command line names no server; then the URL has
     precedence.
     """
     line = ParameterSource.COMMANDLINE
     value: str | None = ctx.params[name]
-    named = [each for each in ("spool", "config", "url") if ctx.get_parameter_source(each) is line]
+    named = [option for option in ("spool", "config", "url") if ctx.get_parameter_source(option) is line]
     if ctx.get_parameter_source(name) is not line and (named or (name == "spool" and ctx.params["url"])):
         return None
     return value
 
 
-def _load(path: str, spool: str | None) -> Config:
+def _load_config(path: str, spool: str | None) -> Config:
     from staniel.broker.config.load import ConfigError, load
 
     try:
@@ -188,12 +188,12 @@ def _load(path: str, spool: str | None) -> Config:
         raise AdminError(printable(str(error))) from error
 
 
-def _addresses(config: Config, path: str) -> list[AdminAddress]:
+def _addresses_of(config: Config, path: str) -> list[AdminAddress]:
     """Return the addresses of the server whose configuration file is at `path`."""
     addresses: list[AdminAddress] = [SpoolAddress(config.server.spool)] if config.admin.socket else []
-    addresses += [each for each in config.addresses("admin") if _has_port(each)]
-    secure = [each for each in config.tls_addresses("admin") if _has_port(each)]
-    addresses += [TlsAddress(each.host, each.port, config.tls.certificate) for each in secure]
+    addresses += [address for address in config.addresses("admin") if _has_port(address)]
+    secure = [address for address in config.tls_addresses("admin") if _has_port(address)]
+    addresses += [TlsAddress(address.host, address.port, config.tls.certificate) for address in secure]
     if not addresses:
         raise AdminError(f"{printable(path)}: [admin] has socket = false and no port that is known before the start")
     return addresses

@@ -59,8 +59,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from staniel.server.cli.examples import with_examples
 
-        found = self._load(ctx, cmd_name)
-        return with_examples(found, cmd_name) if found is not None else None
+        command = self._load(ctx, cmd_name)
+        return with_examples(command, cmd_name) if command is not None else None
 
     def _load(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "pipeline":
@@ -73,13 +73,13 @@ class Commands(click.Group):
             return work
         if cmd_name in COMMANDS:
             module, name = COMMANDS[cmd_name]
-            command: click.Command = getattr(import_module(f"staniel.server.cli.{module}"), name)
+            loaded: click.Command = getattr(import_module(f"staniel.server.cli.{module}"), name)
+            return loaded
+        if (command := super().get_command(ctx, cmd_name)) is not None:
             return command
-        if (found := super().get_command(ctx, cmd_name)) is None:
-            from staniel.server.cli.changing import QUEUE_COMMANDS
+        from staniel.server.cli.changing import QUEUE_COMMANDS
 
-            return QUEUE_COMMANDS.get(cmd_name)
-        return found
+        return QUEUE_COMMANDS.get(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -95,7 +95,9 @@ class Commands(click.Group):
         for title, names in groups().items():
             rows = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(title):
-                formatter.write_dl([(name, each.get_short_help_str(60)) for name, each in rows if each is not None])
+                formatter.write_dl(
+                    [(name, command.get_short_help_str(60)) for name, command in rows if command is not None]
+                )
 
 
 @click.group(cls=Commands, context_settings=HELP)

@@ -29,35 +29,41 @@ def operations(live: Live, number: int | None, is_cancelled: bool) -> None:
     if number is None:
         if is_cancelled:
             raise click.UsageError("expected ID with --cancel")
-        found = live.client.get("/api/operations")
-        shown = convert(found, list[OperationView])
+        reply = live.client.get("/api/operations")
+        shown = convert(reply, list[OperationView])
     else:
         path = f"/api/operations/{number}"
-        found = live.client.post(f"{path}/cancel") if is_cancelled else live.client.get(path)
-        view = convert(found, OperationView)
+        reply = live.client.post(f"{path}/cancel") if is_cancelled else live.client.get(path)
+        view = convert(reply, OperationView)
         if is_cancelled:
             view = ended(live, view)
-            found = Answer(msgspec.to_builtins(view))
+            reply = Answer(msgspec.to_builtins(view))
         shown = [view]
-    if not live.print_json(found):
-        echo_table(HEADS, [_row(each) for each in shown], *LEFT)
+    if not live.print_json(reply):
+        echo_table(HEADS, [_row(view) for view in shown], *LEFT)
 
 
-def _row(each: OperationView) -> list[str]:
-    is_over = each.state not in (OperationState.RUNNING, OperationState.PAUSED)
-    left = "gives back" if each.returning else "?" if each.remaining_ms < 0 else human_duration(each.remaining_ms)
+def _row(operation: OperationView) -> list[str]:
+    is_over = operation.state not in (OperationState.RUNNING, OperationState.PAUSED)
+    left = (
+        "gives back"
+        if operation.returning
+        else "?"
+        if operation.remaining_ms < 0
+        else human_duration(operation.remaining_ms)
+    )
     return [
-        str(each.id),
-        each.operation,
-        printable(each.queue),
-        printable(each.target) or (HOME if each.operation == "redrive" else ""),
-        each.state.value,
-        f"{each.done:,}",
-        f"{each.total:,}",
-        f"{each.rate_per_second:,}",
+        str(operation.id),
+        operation.operation,
+        printable(operation.queue),
+        printable(operation.target) or (HOME if operation.operation == "redrive" else ""),
+        operation.state.value,
+        f"{operation.done:,}",
+        f"{operation.total:,}",
+        f"{operation.rate_per_second:,}",
         "" if is_over else left,
-        utc_text(each.started_at_ms),
-        utc_text(each.ended_at_ms) if is_over else "",
-        printable(each.by),
-        printable(each.why),
+        utc_text(operation.started_at_ms),
+        utc_text(operation.ended_at_ms) if is_over else "",
+        printable(operation.by),
+        printable(operation.why),
     ]

@@ -42,14 +42,14 @@ class PingAnswer(Struct, frozen=True):
         """The present restrictions of the server, or that they are unknown; empty if there are none."""
         if self.wants_login:
             return "and wants a login, so its status is not known: ask with --unix PATH, or staniel health"
-        found = [] if self.status == STATUS_UP else [f"status {self.status}"]
+        restrictions = [] if self.status == STATUS_UP else [f"status {self.status}"]
         if self.paused_queues:
-            found.append(f"{self.paused_queues} paused queue{'s' * (self.paused_queues > 1)}")
+            restrictions.append(f"{self.paused_queues} paused queue{'s' * (self.paused_queues > 1)}")
         if self.unreadable_queues:
-            found.append(f"{self.unreadable_queues} unreadable queue{'s' * (self.unreadable_queues > 1)}")
+            restrictions.append(f"{self.unreadable_queues} unreadable queue{'s' * (self.unreadable_queues > 1)}")
         if self.unreadable_command_logs:
-            found.append("an unreadable command log")
-        return ", ".join(found)
+            restrictions.append("an unreadable command log")
+        return ", ".join(restrictions)
 
 
 def plain(sock: socket.socket) -> socket.socket:

@@ -75,9 +75,9 @@ def target_of_config(path: str) -> PingTarget:
     except ConfigError as error:
         raise AdminError(printable(str(error))) from error
     spool = config.server.spool
-    for each in config.addresses("memcache"):
-        if isinstance(each, UnixAddress) or each.port:
-            return PingTarget(each, spool)
+    for address in config.addresses("memcache"):
+        if isinstance(address, UnixAddress) or address.port:
+            return PingTarget(address, spool)
     for tcp in config.tls_addresses("memcache"):
         if tcp.port:
             return PingTarget(TlsAddress(tcp.host, tcp.port, config.tls.certificate), spool)
@@ -141,8 +141,8 @@ def choose(ctx: click.Context) -> PingTarget:
     if (said["config"] or said["spool"]) and by_address:
         raise click.UsageError("--config and --spool say where the server is: leave out --host, --port, --unix, --tls")
     if said["config"]:
-        found = target_of_config(said["config"])
-        return PingTarget(found.address, said["spool"]) if said["spool"] else found
+        target = target_of_config(said["config"])
+        return PingTarget(target.address, said["spool"]) if said["spool"] else target
     if said["spool"]:
         return PingTarget(None, said["spool"])
     if said["path"]:

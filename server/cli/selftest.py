@@ -56,19 +56,20 @@ def selftest(folder: str, seconds: float, as_json: bool, write: bool, verify: bo
     folder = os.path.abspath(folder)
     try:
         if write:
-            _write(folder)
+            _write_numbers(folder)
         elif verify:
-            sys.exit(_conclude([*_shown(iter([power_cut.verify(folder, acknowledged)]), as_json)], as_json, False))
+            results = iter([power_cut.verify(folder, acknowledged)])
+            sys.exit(_print_verdict([*_print_results(results, as_json)], as_json, False))
         else:
-            sys.exit(_conclude([*_shown(_all(folder, seconds), as_json)], as_json, True))
+            sys.exit(_print_verdict([*_print_results(_run_all_checks(folder, seconds), as_json)], as_json, True))
     except (ChildFailed, OSError) as error:
         raise CommandFailed(printable(f"nothing is known of {folder}: {error}")) from error
 
 
-def _all(folder: str, seconds: float) -> Iterator[CheckResult]:
+def _run_all_checks(folder: str, seconds: float) -> Iterator[CheckResult]:
     """Run all checks. Raises OSError."""
     try:
-        with _workplace(folder) as place:
+        with _temporary_folder(folder) as place:
             yield from machine.run_checks(place, seconds, os.environ)
             yield from crashes.crash(place, seconds, SystemRandom())
     except OSError as error:
@@ -78,7 +79,7 @@ def _all(folder: str, seconds: float) -> Iterator[CheckResult]:
 
 
 @contextmanager
-def _workplace(folder: str) -> Iterator[str]:
+def _temporary_folder(folder: str) -> Iterator[str]:
     """Yield a folder that is removed afterwards, also after SIGTERM. Raises OSError."""
 
     def leave(number: int, frame: FrameType | None) -> None:
@@ -93,32 +94,37 @@ def _workplace(folder: str) -> Iterator[str]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _shown(found: Iterator[CheckResult], as_json: bool) -> Iterator[CheckResult]:
+def _print_results(results: Iterator[CheckResult], as_json: bool) -> Iterator[CheckResult]:
     """Print each result when it is found."""
-    for each in found:
+    for result in results:
         if as_json:
-            fields = {"name": each.name, "verdict": each.verdict.value, "text": each.text, "advice": each.advice}
+            fields = {
+                "name": result.name,
+                "verdict": result.verdict.value,
+                "text": result.text,
+                "advice": result.advice,
+            }
             click.echo(json.dumps(fields))
         else:
-            click.echo(printable(f"{each.verdict.value:<8} {each.name}: {each.text}"))
-            if each.advice:
-                click.echo(printable(f"{'':<8} -> {each.advice}"))
-        yield each
+            click.echo(printable(f"{result.verdict.value:<8} {result.name}: {result.text}"))
+            if result.advice:
+                click.echo(printable(f"{'':<8} -> {result.advice}"))
+        yield result
 
 
-def _conclude(found: list[CheckResult], as_json: bool, is_whole: bool) -> int:
+def _print_verdict(results: list[CheckResult], as_json: bool, is_whole: bool) -> int:
     """Print the verdict. Return the exit code."""
-    has_failed = any(each.verdict is Verdict.FAIL for each in found)
+    has_failed = any(result.verdict is Verdict.FAIL for result in results)
     verdict = Verdict.FAIL if has_failed else Verdict.OK
     if as_json:
-        click.echo(json.dumps({"verdict": verdict.value, "text": conclusion(found) if is_whole else found[0].text}))
+        click.echo(json.dumps({"verdict": verdict.value, "text": conclusion(results) if is_whole else results[0].text}))
     elif is_whole:
         click.echo(UNSEEN)
-        click.echo(f"verdict: {conclusion(found)}")
+        click.echo(f"verdict: {conclusion(results)}")
     return 1 if has_failed else 0
 
 
-def _write(folder: str) -> None:
+def _write_numbers(folder: str) -> None:
     is_over = False
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -99,11 +99,11 @@ def human_duration(duration_ms: int) -> str:
     left_s = duration_ms // 1000
     at = next(at for at, (_, factor) in enumerate(DURATION_UNITS) if left_s >= factor)
     unit, factor = DURATION_UNITS[at]
-    whole, rest = divmod(left_s, factor)
+    whole, rest_s = divmod(left_s, factor)
     if factor == 1:
         return f"{whole} {unit}"
     smaller, smaller_factor = DURATION_UNITS[at + 1]
-    return f"{whole} {unit} {rest // smaller_factor} {smaller}"
+    return f"{whole} {unit} {rest_s // smaller_factor} {smaller}"
 
 
 def utc_text(at_ms: int, form: str = "%Y-%m-%d %H:%M:%SZ") -> str:

@@ -32,23 +32,23 @@ def secure_context(shows: str, files: TlsFiles) -> tuple[ssl.SSLContext, bytes]:
     """
     shown = b""
     if files.ca or not shows:
-        context = ssl.create_default_context(cafile=_checked(files.ca))
+        context = ssl.create_default_context(cafile=_check_authorities(files.ca))
     else:
         # The server's certificate itself is known, so neither an authority nor the host's name needs a check.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        shown = _first_certificate(shows)
+        shown = _read_first_certificate(shows)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if files.certificate:
         try:
             context.load_cert_chain(files.certificate, files.key or None, password="")  # one with a password is refused
         except (OSError, ValueError) as error:
-            raise _unusable(f"{files.certificate} {files.key}".strip(), error) from error
+            raise _unusable_file(f"{files.certificate} {files.key}".strip(), error) from error
     return context, shown
 
 
 def _not_trusted(error: ssl.SSLCertVerificationError) -> NotTrusted:
-    return NotTrusted(None, f"its certificate is not accepted: {error.verify_message.rstrip('.')}: {_mend(error)}")
+    return NotTrusted(None, f"its certificate is not accepted: {error.verify_message.rstrip('.')}: {_remedy(error)}")
 
 
 def _check_shown(sock: ssl.SSLSocket, shown: bytes) -> None:
@@ -77,7 +77,7 @@ class SecureConnection(http.client.HTTPSConnection):
         _check_shown(self.sock, self._shown)
 
 
-def _mend(error: ssl.SSLCertVerificationError) -> str:
+def _remedy(error: ssl.SSLCertVerificationError) -> str:
     match error.verify_code:
         case 62 | 64:  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
             return "ask it by a name that is in its certificate (subjectAltName)"
@@ -87,18 +87,18 @@ def _mend(error: ssl.SSLCertVerificationError) -> str:
             return "name its authority with --ca"
 
 
-def _checked(path: str) -> str | None:
+def _check_authorities(path: str) -> str | None:
     """Check a file of authorities and return its path; None for the system's. Raises AdminError."""
     if not path:
         return None
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise _unusable_file(path, error) from error
     return path
 
 
-def _first_certificate(path: str) -> bytes:
+def _read_first_certificate(path: str) -> bytes:
     """Return the first certificate of a PEM file, in DER. Raises AdminError."""
     end = "-----END CERTIFICATE-----"
     try:
@@ -107,9 +107,9 @@ def _first_certificate(path: str) -> bytes:
         begin = text.index("-----BEGIN CERTIFICATE-----")
         return ssl.PEM_cert_to_DER_cert(text[begin : text.index(end) + len(end)])
     except (OSError, ValueError) as error:
-        raise _unusable(path, error) from error
+        raise _unusable_file(path, error) from error
 
 
-def _unusable(path: str, error: Exception) -> AdminError:
+def _unusable_file(path: str, error: Exception) -> AdminError:
     why = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return AdminError(f"{printable(path)}: {printable(why)}: expected a file in PEM")

@@ -40,15 +40,15 @@ class Total(Struct):
     suspect: int = 0
     refused: int = 0
 
-    def count(self, found: Inspection) -> None:
+    def count(self, inspection: Inspection) -> None:
         self.files += 1
-        self.records += found.records
-        self.bytes += found.bytes
-        self.with_checksums += found.has_checksums
-        self.damaged += found.is_damaged
-        self.torn += any(flaw.is_torn for flaw in found.flaws)
-        self.suspect += bool(found.hints)
-        self.refused += bool(found.refusal)
+        self.records += inspection.records
+        self.bytes += inspection.bytes
+        self.with_checksums += inspection.has_checksums
+        self.damaged += inspection.is_damaged
+        self.torn += any(flaw.is_torn for flaw in inspection.flaws)
+        self.suspect += bool(inspection.hints)
+        self.refused += bool(inspection.refusal)
 
 
 @click.command()
@@ -78,17 +78,17 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
             click.echo(printable(f"{path}: {why}"), err=True)
         if has_mark(fs, own):
             click.echo(printable(f"{folder} is not complete: what was copied into it was interrupted"), err=True)
-        for found in inspect(fs, folder, frozenset(queues)):
+        for inspection in inspect(fs, folder, frozenset(queues)):
             if refused := watch.pop_error():  # also of a sidecar, without which less is compared
-                found.refusal = refused_tool(refused, found.path)
-            total.count(found)
-            if found.refusal:
-                click.echo(printable(found.refusal), err=True)
-            for flaw in () if quiet else found.flaws:
-                click.echo(_as_json(found, flaw) if as_json else printable(flaw.describe(found.path)))
-            for hint in () if quiet else found.hints:
-                said = printable(f"{hint.describe(found.path)}{NO_PROOF}")
-                click.echo(_as_json(found, hint, is_hint=True) if as_json else said)
+                inspection.refusal = refused_tool(refused, inspection.path)
+            total.count(inspection)
+            if inspection.refusal:
+                click.echo(printable(inspection.refusal), err=True)
+            for flaw in () if quiet else inspection.flaws:
+                click.echo(_as_json(inspection, flaw) if as_json else printable(flaw.describe(inspection.path)))
+            for hint in () if quiet else inspection.hints:
+                said = printable(f"{hint.describe(inspection.path)}{NO_PROOF}")
+                click.echo(_as_json(inspection, hint, is_hint=True) if as_json else said)
     except BrokenPipeError:
         raise  # click ends quietly
     except OSError as error:
@@ -117,8 +117,8 @@ def lock(fs: Fs, folder: str, what: str) -> None:
                 raise CommandFailed(printable(refused_tool(error, path))) from error
 
 
-def _as_json(found: Inspection, flaw: Flaw, is_hint: bool = False) -> str:
-    place = {"file": found.path, "at": flaw.at, "bytes": flaw.size, "why": flaw.why, "torn": flaw.is_torn}
+def _as_json(inspection: Inspection, flaw: Flaw, is_hint: bool = False) -> str:
+    place = {"file": inspection.path, "at": flaw.at, "bytes": flaw.size, "why": flaw.why, "torn": flaw.is_torn}
     return json.dumps(place | ({"suspect": True} if is_hint else {}))
 
 

@@ -70,11 +70,11 @@ class Child:
             )  # fmt: skip
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], START_S_MAX)
-        found = GREETING.search(process.stdout.readline().decode() if ready else "")
-        if found is None:
+        greeting = GREETING.search(process.stdout.readline().decode() if ready else "")
+        if greeting is None:
             self.kill()
             raise ChildFailed(self.said()[-400:] or "the server says nothing")
-        self.port = int(found[1])
+        self.port = int(greeting[1])
 
     def _prepare(self) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -161,7 +161,7 @@ class ProbeClient:
 
     def drain(self, queue: str) -> list[bytes]:
         """Take every item, in order. Raises OSError."""
-        found = []
+        items = []
         while (item := self.item(queue)) is not None:
-            found.append(item)
-        return found
+            items.append(item)
+        return items

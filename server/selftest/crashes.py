@@ -56,12 +56,12 @@ def crash(folder: str, seconds: float, random: Random) -> Iterator[CheckResult]:
     ):
         place = f"{folder}/{name.replace(' ', '_')}"
         try:
-            found = check(place)
+            result = check(place)
         except (ChildFailed, SpoolError, OSError) as error:
-            found = fail(name, f"a server cannot work here: {error}", SOFTWARE)
-        if found.verdict is Verdict.FAIL and not has_room_for_crashes(folder):  # others have filled the disk meanwhile
-            found = fail(name, found.text, ROOM)
-        yield found
+            result = fail(name, f"a server cannot work here: {error}", SOFTWARE)
+        if result.verdict is Verdict.FAIL and not has_room_for_crashes(folder):  # others have filled the disk meanwhile
+            result = fail(name, result.text, ROOM)
+        yield result
         shutil.rmtree(place, ignore_errors=True)  # the next one has its room
 
 
@@ -75,9 +75,9 @@ class Books:
         self.gone: dict[str, set[int]] = {queue: set() for queue in QUEUES}  # handed out for good
         self.wrong: list[str] = []
 
-    def compare(self, queue: str, found: list[bytes]) -> None:
+    def compare(self, queue: str, items: list[bytes]) -> None:
         """Compare a queue's items after a start with the replies; the comparison takes them all."""
-        numbers = [number_of(item) for item in found]
+        numbers = [number_of(item) for item in items]
         there = set(numbers)
         damaged = sum(number < 0 for number in numbers)
         lost, doubled = self.kept[queue] - there, len(numbers) - len(there) - max(0, damaged - 1)
@@ -188,12 +188,12 @@ def torn_files(folder: str, random: Random) -> CheckResult:
         copy.start()
         try:
             client = copy.client()
-            found = [number_of(item) for item in client.drain(QUEUE_OF_CUTS)]
+            numbers = [number_of(item) for item in client.drain(QUEUE_OF_CUTS)]
             client.close()
         finally:
             copy.kill()
-        if found != list(range(cut // record)):
-            text = f"of a journal cut at byte {cut:,} {len(found)} items came back, and {cut // record} were whole"
+        if numbers != list(range(cut // record)):
+            text = f"of a journal cut at byte {cut:,} {len(numbers)} items came back, and {cut // record} were whole"
             return fail("torn files", text, SOFTWARE)
         shutil.rmtree(f"{folder}/torn")
     return ok("torn files", f"{TORN_CUTS} journals cut in the middle: every whole item came back, and no torn one")
@@ -295,10 +295,10 @@ def failed_sync(folder: str) -> CheckResult:
     child.start()
     try:
         client = child.client()
-        found = [number_of(item) for item in client.drain("kestrel")]
+        numbers = [number_of(item) for item in client.drain("kestrel")]
         client.close()
     finally:
         child.kill()
-    if found[:1] != [1] or "spool.renewed" not in child.said():
-        return fail("a sync fails", f"the next start had {found} and did not write its files anew", SOFTWARE)
+    if numbers[:1] != [1] or "spool.renewed" not in child.said():
+        return fail("a sync fails", f"the next start had {numbers} and did not write its files anew", SOFTWARE)
     return ok("a sync fails", "the server ended, and the next start wrote anew what the disk may not have")

@@ -39,22 +39,22 @@ def fail(name: str, text: str, advice: str, *, breaks_syncs: bool = False) -> Ch
     return CheckResult(name, Verdict.FAIL, text, advice, breaks_syncs)
 
 
-def conclusion(found: list[CheckResult]) -> str:
+def conclusion(results: list[CheckResult]) -> str:
     """Return the last line: the `sync_journal` policies that the folder suits."""
-    failed = [each for each in found if each.verdict is Verdict.FAIL]
-    names = dict.fromkeys(each.name for each in failed if not each.breaks_syncs)
+    failed = [result for result in results if result.verdict is Verdict.FAIL]
+    names = dict.fromkeys(result.name for result in failed if not result.breaks_syncs)
     if names:
         return f"not fit for a spool: {', '.join(names)}"
-    if any(each.name == UNTRIED for each in found):
-        return f"{_fitness(found)}; no crash was tried, for lack of room"
-    return _fitness(found)
+    if any(result.name == UNTRIED for result in results):
+        return f"{_fitness(results)}; no crash was tried, for lack of room"
+    return _fitness(results)
 
 
-def _fitness(found: list[CheckResult]) -> str:
-    if any(each.verdict is Verdict.FAIL for each in found):
+def _fitness(results: list[CheckResult]) -> str:
+    if any(result.verdict is Verdict.FAIL for result in results):
         return 'fit for sync_journal = "os" alone: what was answered may be gone after a power cut'
-    if any(each.breaks_syncs for each in found):
+    if any(result.breaks_syncs for result in results):
         return 'fit for sync_journal = "os" alone: what was answered is gone after a restart of the machine'
-    if any(each.name == "sync" and each.verdict is Verdict.WARNING for each in found):
+    if any(result.name == "sync" and result.verdict is Verdict.WARNING for result in results):
         return "fit for every sync_journal as far as can be seen from here; look at the warning about syncs"
     return 'fit for every sync_journal, "always" too, if the disk does not lie about its cache'

@@ -89,14 +89,14 @@ def _space(folder: str, fs: OsFs) -> CheckResult:
     return ok("space", text)
 
 
-def _took_ms(work: Callable[[], object], seconds: float) -> list[float]:
+def _time_calls(work: Callable[[], object], seconds: float) -> list[float]:
     """Return the duration of each of some calls, at least eight, sorted."""
-    until_s, found = time.monotonic() + seconds, list[float]()
-    while len(found) < 8 or time.monotonic() < until_s:
+    until_s, times_ms = time.monotonic() + seconds, list[float]()
+    while len(times_ms) < 8 or time.monotonic() < until_s:
         began_ns = time.perf_counter_ns()
         work()
-        found.append((time.perf_counter_ns() - began_ns) / 1e6)
-    return sorted(found)
+        times_ms.append((time.perf_counter_ns() - began_ns) / 1e6)
+    return sorted(times_ms)
 
 
 def _syncs(folder: str, fs: OsFs, seconds: float) -> Iterator[CheckResult]:
@@ -118,26 +118,28 @@ def _syncs(folder: str, fs: OsFs, seconds: float) -> Iterator[CheckResult]:
         fs.sync_all(folder)
 
     try:
-        each = _took_ms(append, seconds / 10)
-        every = _took_ms(touch, seconds / 20)
+        sync_ms = _time_calls(append, seconds / 10)
+        sync_all_ms = _time_calls(touch, seconds / 20)
     except SyncFailed as error:
         advice = "look at the disk and at dmesg: nothing can be promised here"
         yield fail("sync", f"a sync fails: {error.strerror}", advice, breaks_syncs=True)
         return
     finally:
         file.close()
-    yield _judged_sync(each)
-    text = f"syncfs takes {median(every):.3g} ms; it also writes what other programs have left to write on this disk"
+    yield _judge_sync(sync_ms)
+    text = (
+        f"syncfs takes {median(sync_all_ms):.3g} ms; it also writes what other programs have left to write on this disk"
+    )
     yield ok("sync of all", text)
     fd = _open_through(path)
     if fd >= 0:
         page = mmap.mmap(-1, ALIGNED_BYTES)
-        through = _took_ms(lambda: os.pwrite(fd, page, 0), seconds / 20)
+        through = _time_calls(lambda: os.pwrite(fd, page, 0), seconds / 20)
         os.close(fd)
         yield ok("past the cache", f"a write past the page cache (O_DIRECT, O_DSYNC) takes {median(through):.3g} ms")
 
 
-def _judged_sync(took_ms: list[float]) -> CheckResult:
+def _judge_sync(took_ms: list[float]) -> CheckResult:
     typical, worst = median(took_ms), took_ms[len(took_ms) * 99 // 100]
     text = f"fdatasync takes {typical:.3g} ms (one in a hundred {worst:.3g} ms)"
     if typical < SUSPICIOUS_SYNC_MS:

@@ -34,9 +34,9 @@ sync_journal = "always"
 SEE = "compare it with the last number on the terminal of --write, or give that with --acknowledged"
 
 
-def write(folder: str, tell: Callable[[int], None], is_over: Callable[[], bool]) -> None:
-    """Put numbers from 1 on, and `tell` the highest acknowledged one, until the machine loses power or `is_over`.
-    Raises ChildFailed, OSError.
+def write(folder: str, on_acknowledged: Callable[[int], None], is_over: Callable[[], bool]) -> None:
+    """Put numbers from 1 on until the machine loses power or `is_over`, and call `on_acknowledged` with the highest
+    acknowledged one. Raises ChildFailed, OSError.
     """
     place = f"{folder}/{FOLDER}"
     shutil.rmtree(place, ignore_errors=True)
@@ -51,7 +51,7 @@ def write(folder: str, tell: Callable[[int], None], is_over: Callable[[], bool])
                 if (answer := client.line()) != b"STORED":
                     raise OSError(f"the server answers {answer.decode(errors='replace')!r}: {child.said()[-300:]}")
                 number += 1
-            tell(number)
+            on_acknowledged(number)
             time.sleep(PAUSE_S)
         client.close()
     finally:
@@ -72,21 +72,21 @@ def verify(folder: str, acknowledged: int | None) -> CheckResult:
     child.start()
     try:
         client = child.client()
-        found = [number_of(item) for item in client.drain(QUEUE)]
+        numbers = [number_of(item) for item in client.drain(QUEUE)]
         client.close()
     finally:
         child.kill()
         shutil.rmtree(copy, ignore_errors=True)
-    return judged(found, acknowledged)
+    return judged(numbers, acknowledged)
 
 
-def judged(found: list[int], acknowledged: int | None) -> CheckResult:
+def judged(numbers: list[int], acknowledged: int | None) -> CheckResult:
     """Judge the numbers found, in their order, with -1 for an item that was never put."""
-    last = len(found)
+    last = len(numbers)
     if not (last or acknowledged):
         return warning("power cut", "nothing is there: no number was acknowledged", "begin again with --write")
-    if found != list(range(1, last + 1)):
-        wrong = next(at for at, number in enumerate(found, 1) if number != at)
+    if numbers != list(range(1, last + 1)):
+        wrong = next(at for at, number in enumerate(numbers, 1) if number != at)
         text = f"{last:,} numbers are there, and in the place of {wrong:,} something else"
         return fail("power cut", text, "this disk or file system damages what it was told to keep: do not use it")
     if acknowledged is None:

@@ -43,7 +43,7 @@ def top(live: Live, interval: float, sort: str, wanted: str, once: bool) -> None
     try:
         if live.as_json:
             _receive_events(live, model)
-            _tell_json(model)
+            _print_json(model)
         elif once:
             _print_once(live, model)
         else:
@@ -99,7 +99,7 @@ def _print_once(live: Live, model: TopModel) -> None:
         console.print(line, no_wrap=True, overflow="crop", soft_wrap=False)
 
 
-def _tell_json(model: TopModel) -> None:
+def _print_json(model: TopModel) -> None:
     """Print the rows, which are received as arrays, as objects."""
     rows = [dict(zip(row.__struct_fields__, msgspec.to_builtins(row), strict=True)) for row in model.shown()]
     state = {"health": model.health, "totals": model.totals, "disk": model.disk, "load": model.load}

@@ -28,7 +28,7 @@ HELP = (
 )
 
 
-def fitting(width: int) -> list[Column]:
+def fitting_columns(width: int) -> list[Column]:
     """Return the columns that fit, the name first."""
     shown = list(COLUMNS)
     while len(shown) > 1 and NAME_MIN + sum([column.width + 1 for column in shown[1:]]) > width:
@@ -96,7 +96,7 @@ def _header(model: TopModel, where: str, now_ms: int, width: int) -> list[Text]:
     people = [f"{totals.open_reads:,} open", f"{totals.waiters:,} waiting"]
     if load is not None:
         people.append(counted(load.connections, "connection"))
-    found = [_fitted([counts, rates, *people], width)]
+    lines = [_fitted([counts, rates, *people], width)]
     parts = [f"journals {human_size(totals.journal_bytes)}", f"unsynced {human_size(totals.unsynced_bytes)}"]
     if load is not None:
         if load.synced_at_ms:
@@ -104,8 +104,8 @@ def _header(model: TopModel, where: str, now_ms: int, width: int) -> list[Text]:
         parts.append(f"memory {human_size(load.memory_bytes)} of {human_size(load.memory_bytes_max)}")
     if disk is not None:
         parts.append(f"disk {human_size(disk.free_bytes)} free of {human_size(disk.bytes)}")
-    found.append(_fitted(parts, width))
-    return [title, *found]
+    lines.append(_fitted(parts, width))
+    return [title, *lines]
 
 
 def _fitted(parts: list[str], width: int) -> Text:
@@ -123,22 +123,22 @@ def _health(model: TopModel) -> list[tuple[str, str]]:
         return [("connecting", "yellow")]
     if model.link is LinkState.LOST:
         return [(f"NOT CONNECTED: {printable(model.why_lost)}", "bold red")]
-    found = model.health
-    if found is None:
+    health = model.health
+    if health is None:
         return []
-    shown = [("ready", "green") if found.ready_for_puts else ("NOT READY", "bold red")]
-    if found.ready and not found.ready_for_puts:
+    shown = [("ready", "green") if health.ready_for_puts else ("NOT READY", "bold red")]
+    if health.ready and not health.ready_for_puts:
         shown = [("REFUSES", "bold red")]
-    if found.reasons:
-        reason = found.reasons[0]
+    if health.reasons:
+        reason = health.reasons[0]
         style = "yellow" if reason.severity is Severity.WARNING else "red"
-        more = f" (and {len(found.reasons) - 1} more: staniel health)" if len(found.reasons) > 1 else ""
+        more = f" (and {len(health.reasons) - 1} more: staniel health)" if len(health.reasons) > 1 else ""
         shown.append((f"  {printable(reason.text)}{more}", style))
     return shown
 
 
 def _table(model: TopModel, width: int, now_ms: int, first: int, count: int) -> list[Text]:
-    columns = fitting(width)
+    columns = fitting_columns(width)
     name_width = max(NAME_MIN, width - sum([column.width + 1 for column in columns[1:]]))
     sorted_by = COLUMNS[model.sort]
     head = Text(style="reverse")

@@ -72,17 +72,17 @@ class Screen:
     def run(self, feed: Feed) -> None:
         """Run until a key quits. New events are drawn with the next frame; a key and a new size at once."""
         keyboard = sys.stdin.fileno()
-        with self._taken_over(keyboard):
+        with self._full_screen(keyboard):
             feed.start()
             due_s = 0.0
             while True:
                 left_s = due_s - time.monotonic()
                 ready, _, _ = select.select([keyboard, self._wake_in], [], [], max(0.0, left_s))
-                self._take_in(feed)
+                self._apply_news(feed)
                 is_asked = False
                 if keyboard in ready:
                     try:
-                        self._press(os.read(keyboard, 1024))
+                        self._handle_keys(os.read(keyboard, 1024))
                     except QuitPressed:
                         return
                     is_asked = True
@@ -97,7 +97,7 @@ class Screen:
 
     _has_drawn_rows = False
 
-    def _take_in(self, feed: Feed) -> None:
+    def _apply_news(self, feed: Feed) -> None:
         try:
             os.read(self._wake_in, 4096)
         except BlockingIOError:
@@ -119,16 +119,16 @@ class Screen:
 
     # keys
 
-    def _press(self, data: bytes) -> None:
+    def _handle_keys(self, data: bytes) -> None:
         for key in keys_of(data):
             if self.shows_help:
                 self.shows_help = False
             elif self.prompt is not None:
-                self._type(key)
+                self._edit_filter(key)
             else:
-                self._command(key)
+                self._run_key(key)
 
-    def _type(self, key: str) -> None:
+    def _edit_filter(self, key: str) -> None:
         assert self.prompt is not None
         if key == ESCAPE:
             self.model.filter, self.prompt = "", None
@@ -144,7 +144,7 @@ class Screen:
             self.model.filter = self.prompt
             self.first = 0
 
-    def _command(self, key: str) -> None:
+    def _run_key(self, key: str) -> None:
         page = max(1, rows_on(self._size[1]))
         model = self.model
         if key in QUITS:
@@ -170,7 +170,7 @@ class Screen:
     # the terminal
 
     @contextmanager
-    def _taken_over(self, keyboard: int) -> Iterator[None]:
+    def _full_screen(self, keyboard: int) -> Iterator[None]:
         before = termios.tcgetattr(keyboard)
         handlers = {
             signal.SIGWINCH: signal.signal(signal.SIGWINCH, lambda number, at: self.wake()),
@@ -222,20 +222,20 @@ def rendered(console: Console, lines: list[Text], width: int) -> list[str]:
 
 def keys_of(data: bytes) -> list[str]:
     """Return the pressed keys: letters, and names for keys that send sequences; unknown ones are left out."""
-    found: list[str] = []
+    keys: list[str] = []
     while data:
-        sequence = next((each for each in KEYS if data.startswith(each)), None)
+        sequence = next((known for known in KEYS if data.startswith(known)), None)
         if sequence is not None:
-            found.append(KEYS[sequence])
+            keys.append(KEYS[sequence])
             data = data[len(sequence) :]
         elif data[:2] in (b"\x1b[", b"\x1bO"):
             end = next((at for at in range(2, len(data)) if 0x40 <= data[at] <= 0x7E), len(data) - 1)
             data = data[end + 1 :]
         else:
             size = next((size for size in (1, 2, 3, 4) if _is_letter(data[:size])), 1)
-            found.append(data[:size].decode("utf-8", "replace"))
+            keys.append(data[:size].decode("utf-8", "replace"))
             data = data[size:]
-    return found
+    return keys
 
 
 def _is_letter(data: bytes) -> bool:

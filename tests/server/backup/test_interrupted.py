@@ -202,7 +202,7 @@ def test_what_a_refused_restore_cannot_remove_is_named(
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(new / "orders"))
 
-    monkeypatch.setattr("staniel.server.backup.restore._append", fail)
+    monkeypatch.setattr("staniel.server.backup.restore._append_part", fail)
     monkeypatch.setattr("staniel.server.backup.restore.shutil.rmtree", fail)
     with pytest.raises(BackupError, match=f"new/orders: Input/output error; .*{new} is not complete, and no server"):
         restore(store, made, str(new), lambda size: None)

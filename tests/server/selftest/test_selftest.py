@@ -182,7 +182,7 @@ def test_the_power_cut_is_judged_by_the_numbers(numbers: list[int], acknowledged
     ],
 )
 def test_syncs_that_are_too_fast_or_slow_are_named(took_ms: float, verdict: Verdict) -> None:
-    found = machine._judged_sync([took_ms] * 50)
+    found = machine._judge_sync([took_ms] * 50)
     assert found.verdict is verdict and bool(found.advice) == (verdict is not Verdict.OK)
 
 

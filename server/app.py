@@ -1,4 +1,4 @@
-"""Builds, starts and stops the server."""
+"""The start and the stop of the server, and the joining of its parts."""
 
 from __future__ import annotations
 
@@ -296,8 +296,8 @@ def last_line(error: Exception) -> str:
         case Locked():
             return f"the spool is in use by {error}; stop it, or give another with --spool"
         case Misplaced():
-            hint = "put the files back as they were, then start again: what is in them is served"
-            return f"{error}; nothing more is answered; {hint}"
+            hint = "put the files back, then start again: the server then serves their items"
+            return f"{error}; no more requests are served; {hint}"
         case JournalFailure():
             mend = remedy(error.__cause__, "mend the disk, then start again")
             return f"{error}; nothing was acknowledged since; {mend}; recovery does the rest"

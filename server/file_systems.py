@@ -13,7 +13,7 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.queues.config import SYNC_OS
 from staniel.server.sockets import StartError
 
-INSIST = "say that it is meant with [server] trust_file_system = true or --trust-file-system"
+INSIST = "accept the risk with [server] trust_file_system = true or --trust-file-system"
 
 
 def flaws(config: Config, fs: OsFs, environment: Mapping[str, str]) -> dict[str, FileSystemFlaw]:
@@ -44,7 +44,9 @@ def why_not(config: Config, known_flaws: dict[str, FileSystemFlaw]) -> str:
     if config.server.trust_file_system or not promises_syncs(config):
         return ""
     wrong = [
-        f"{folder} cannot keep what is promised: {flaw.text}" for folder, flaw in known_flaws.items() if flaw.breaks
+        f"{folder} cannot keep the durability that sync_journal promises: {flaw.text}"
+        for folder, flaw in known_flaws.items()
+        if flaw.breaks
     ]
     return f"{wrong[0]}; give a folder on a local disk, or {INSIST}" if wrong else ""
 
@@ -63,5 +65,5 @@ def check_reload(known_flaws: dict[str, FileSystemFlaw], config: Config) -> None
 
 def report_flaws(known_flaws: dict[str, FileSystemFlaw], report: EventSink) -> None:
     for folder, flaw in known_flaws.items():
-        hint = "what was answered may be gone after a power cut" if flaw.breaks else "see docs/durability.md"
+        hint = "a power cut may lose acknowledged changes" if flaw.breaks else "see docs/durability.md"
         report(Level.WARNING, "spool.file_system", folder=folder, why=flaw.text, hint=hint)

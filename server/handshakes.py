@@ -93,7 +93,7 @@ class Handshakes:
             self._timers.set(handshake, max(until_ms, now_ms))
             return
         self._limits.count("handshake_timeout")
-        self.refuse(handshake, "no end of the handshake within [tls] handshake_timeout", now_ms)
+        self.refuse(handshake, "its handshake did not end within [tls] handshake_timeout", now_ms)
 
     def begin_handshake(self, listener: Listener, security: Security, plain: Sock, name: str, now_ms: int) -> None:
         """Begin the handshake of a new client."""
@@ -106,7 +106,7 @@ class Handshakes:
         if len(self._under_way) >= HANDSHAKES_MAX:
             oldest = next(iter(self._under_way.values()))
             self._limits.count("max_handshakes")
-            self.refuse(oldest, "too many handshakes at a time, and this was the oldest", now_ms)
+            self.refuse(oldest, "there were too many handshakes at a time, and this was the oldest", now_ms)
         handshake = Handshake(self, sock, name, listener, security.timeout_ms)
         self._under_way[handshake.fd] = handshake
         try:
@@ -157,7 +157,7 @@ class Handshakes:
             self._admit(sock, handshake.name, handshake.listener, names, now_ms)
             return
         if sock.read_bytes > HANDSHAKE_BYTES_MAX:
-            self.refuse(handshake, f"more than {HANDSHAKE_BYTES_MAX} bytes before the end of the handshake", now_ms)
+            self.refuse(handshake, f"it sent more than {HANDSHAKE_BYTES_MAX} bytes before its handshake ended", now_ms)
             return
         wanted = select.EPOLLOUT if sock.wants_write else select.EPOLLIN
         if wanted != handshake.watched:

@@ -77,7 +77,12 @@ class Listener:
         for _ in range(ACCEPTS_PER_TURN):
             if not self._connection_limits.has_room(self.reserve):
                 self._limits_reached.count("max_connections")
-                self._pause(now_ms, 0, "connections.full", "the limit of connections is reached; they wait outside")
+                self._pause(
+                    now_ms,
+                    0,
+                    "connections.full",
+                    "the limit of connections is reached; new ones wait for one to end",
+                )
                 return
             try:
                 sock, name = self.acceptor.accept()

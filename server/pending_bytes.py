@@ -122,7 +122,7 @@ class PendingBytes:
             pending = self.tracked.get(connection)
             if pending is not None and timeout_ms and heard_ms - pending.since_ms >= timeout_ms:
                 self._limits.count("stall_timeout")
-                self._cut(connection, "no progress in a request, or in reading a reply, for stall_timeout", now_ms)
+                self._cut(connection, "it made no progress with a request or a reply for stall_timeout", now_ms)
 
     def _arm(self, now_ms: int) -> None:
         timeout_ms = self._stall_timeout_ms

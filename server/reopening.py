@@ -25,7 +25,7 @@ class ReopenWait:
         if tries == TRIES_MAX:
             return False
         if not tries:
-            todo = remedy(error, "see to it that it can be opened").removesuffix(", then start again")
+            todo = remedy(error, "make it possible to open it").removesuffix(", then start again")
             hint = f"all replies wait until it can be opened, {TRIES_MAX * PAUSE_MS // 1000} s at most; {todo}"
             self._report(Level.ERROR, "journal.unopened", file=path, why=described(error, path), hint=hint)
         self._pause(PAUSE_MS / 1000)

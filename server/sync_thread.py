@@ -39,7 +39,7 @@ class WorkerThread(Generic[E]):
             self._thread.start()
         except RuntimeError as error:  # all that Python says of clone's EAGAIN
             os.close(self.fd)
-            raise OSError(errno.EAGAIN, "no thread can be started for it", name) from error
+            raise OSError(errno.EAGAIN, "cannot start a thread for it", name) from error
 
     def start(self, task: E) -> None:
         """Run `task` in the thread."""

@@ -28,7 +28,7 @@ RECORD_HEADER_BYTES = 5
 NAME_KINDS = ("DNS", "email", "URI")
 HANDSHAKE = 0x16  # the first byte of a client that speaks TLS
 PLAIN_TEXT = "plain text on a TLS port"
-UNREADABLE = "its certificate holds text that is no UTF-8"
+UNREADABLE = "its certificate has text that is not UTF-8"
 
 
 class RecordEnds:

@@ -103,7 +103,7 @@ def survey(folder: str, now_ms: int, progress: Progress) -> Survey:
     fs = OsFs()
     try:
         if not is_folder(folder):
-            raise BackupError(f"{folder} is no folder: name the one in which the old server kept its journals")
+            raise BackupError(f"{folder} is not a folder: name the one in which the old server kept its journals")
         if has_mark(fs, f"{folder}/{OWN_FOLDER}"):
             raise BackupError(f"{folder} is not complete: {Work.COPY.value}; name the old server's own folder")
         if is_spool(folder):
@@ -169,7 +169,7 @@ def _refuse_unfinished(fs: OsFs, folder: str) -> None:
     if not is_folder(f"{folder}/{OWN_FOLDER}"):
         return
     left = unfinished_work(fs, folder)
-    why = left[0].work.value if left else "it has lost what says so, .staniel/version"
+    why = left[0].work.value if left else "its .staniel/version is missing"
     what = "start a server on it once, which makes it whole, then use `staniel backup` and `restore`"
     raise BackupError(f"{folder} has been a spool of Staniel, and {why}: {what}")
 

@@ -39,17 +39,17 @@ class FolderStore:
                 self._fs.make_folder(folder)
                 self._lock()
             elif not is_folder(folder):
-                raise BackupError(f"there is no folder {folder}")
+                raise BackupError(f"folder {folder} does not exist: name the place that `staniel backup` was given")
 
     def _lock(self) -> None:
         others = [name for name in os.listdir(self._folder) if name not in OURS]
         if others and MARKER not in others:
-            raise BackupError(f"{self.where} holds something that is no backup: give a new folder, or an empty one")
+            raise BackupError(f"{self.where} is not empty and has no backups: give a new or empty folder")
         try:
             self._fs.lock(f"{self._folder}/{LOCK}")
         except Locked as locked:
             holder = locked.holder or "another process"
-            raise BackupError(f"{holder} makes a backup in {self.where}: wait for it") from None
+            raise BackupError(f"{holder} is making a backup in {self.where}: wait until it ends") from None
         self._fs.make_folder(f"{self._folder}/{TEMPORARY}")
         for name, _ in self._fs.list(f"{self._folder}/{TEMPORARY}"):
             if name.isdigit():  # left by a killed process
@@ -124,7 +124,7 @@ class FolderStore:
                 while at < file.bytes:
                     piece = reader.read(file.at + at, min(PIECE_BYTES, file.bytes - at))
                     if not piece:
-                        raise BackupError(f"{file.path} has lost its end while it was copied: make the backup again")
+                        raise BackupError(f"{file.path} was truncated while it was copied: make the backup again")
                     hashed.update(piece)
                     copy.write(piece)
                     at += len(piece)

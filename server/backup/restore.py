@@ -155,10 +155,10 @@ def refuse_used(folder: str) -> None:
     if not is_named(folder):
         return
     if not is_folder(folder):
-        raise BackupError(f"{folder} is no folder: give a new one, or an empty one")
+        raise BackupError(f"{folder} is not a folder: give a new or empty folder")
     there = [name for name in os.listdir(folder) if name != "lost+found"]
     if there and not is_unfinished(folder):
-        raise BackupError(f"{folder} is not empty: give a new folder, or an empty one")
+        raise BackupError(f"{folder} is not empty: give a new or empty folder")
 
 
 def is_unfinished(folder: str) -> bool:

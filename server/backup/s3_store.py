@@ -131,7 +131,7 @@ class FileBytes:
         wanted = left if count is None or count < 0 else min(count, left)
         data: bytes = os.pread(self._opened.fileno(), wanted, self._file.at + self._at)
         if wanted and not data:
-            raise BackupError(f"{self._file.path} has lost its end while it was copied: make the backup again")
+            raise BackupError(f"{self._file.path} was truncated while it was copied: make the backup again")
         self._at += len(data)
         self._progress(len(data))
         return data

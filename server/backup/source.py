@@ -84,7 +84,7 @@ class RunningSource:
             line = self._answer.readline()
             return json.loads(line)
         except (OSError, HTTPException, ValueError, RecursionError) as error:
-            raise BackupError(f"the server has hung up: {error}; make the backup again") from error
+            raise BackupError(f"the server closed the connection: {error}; make the backup again") from error
 
     def _file_of(self, line: Any) -> SourceFile:
         name, size, path = msgspec.convert(line, tuple[str, int, str])

@@ -110,6 +110,6 @@ def prepare(store: Store) -> None:
     """Make the store one for backups if it is empty. Raises BackupError: it holds something else."""
     if store.read(MARKER) is None:
         if any(store.names("")):
-            raise BackupError(f"{store.where} holds something that is no backup: give a new place, or an empty one")
+            raise BackupError(f"{store.where} is not empty and has no backups: give a new or empty place")
         store.write(MARKER, MARKER_TEXT)
     check_marker(store)

@@ -37,8 +37,8 @@ from staniel.server.start_notice import LOCK_BYTES_MAX, StartState, read_lock
 CONNECT_S_MAX = 5.0
 SPOOL_LOCK = "lock"  # in the own folder of a spool; it names its holder
 ERROR_BYTES_MAX = 300  # of another program's reply
-OTHER_VERSION = "the server's answer is not what this version of the command knows; use the one of the server's version"
-NO_STANIEL = "what answers there is not the admin listener of a Staniel"
+OTHER_VERSION = "this command does not understand the server's reply: use the command of the server's version"
+NO_STANIEL = "the program that replies there is not Staniel's admin listener"
 
 
 class Answer(dict[str, Any]):
@@ -153,8 +153,8 @@ class AdminClient:
             answer = connection.getresponse()
             status, data = answer.status, answer.read()
         except TimeoutError:
-            again = "" if method == "GET" else "; it may still be doing what it was asked to: look before you ask again"
-            raise AdminError(f"{describe(address)} does not answer within {self._timeout_s:g} s{again}") from None
+            again = "" if method == "GET" else "; it may still carry out the request: check before you repeat it"
+            raise AdminError(f"{describe(address)} did not reply within {self._timeout_s:g} s{again}") from None
         except http.client.HTTPException as error:
             hung_up = isinstance(error, http.client.RemoteDisconnected) and isinstance(address, TcpAddress)
             hint = "; if that is its tls_port, say https://" if hung_up else ""
@@ -191,7 +191,7 @@ class AdminClient:
         if status == 200 or status in also_good:
             return reply
         if status == 401:
-            wants = "this is none of its tokens" if self._token else "it wants a token"
+            wants = "it does not accept this token" if self._token else "it requires a token"
             mend = "name the token_file of [admin], or of a user, with --token-file"
             raise AdminError(f"{describe(address)}: {wants}: {mend}")
         why = reply.get("error") if isinstance(reply, dict) else None
@@ -282,9 +282,10 @@ def queue_path(name: str, *parts: str) -> str:
 
 def _unreachable(address: AdminAddress, error: Exception) -> str:
     if isinstance(error, PermissionError) and isinstance(address, SpoolAddress) and error.filename is None:
-        return f"{describe(address)} is not asked: {_error_text(error)}"
+        return f"{describe(address)} is not trusted: {_error_text(error)}"
     if isinstance(error, PermissionError) and not isinstance(address, TlsAddress):
-        return f"{describe(address)} may not be asked: run this as its user, or give its [admin] address with --url"
+        hint = "run this as the server's user, or give its [admin] address with --url"
+        return f"{describe(address)} refuses this user: {hint}"
     if isinstance(address, SpoolAddress):
         spool = printable(os.path.abspath(address.spool))
         holder, state = _read_holder(address.spool)
@@ -299,10 +300,10 @@ def _unreachable(address: AdminAddress, error: Exception) -> str:
         return f"no server answers on the spool {spool}: {_error_text(error)}"
     where = printable(spell_address(address))
     if isinstance(error, NotTrusted):
-        return f"{where} is not asked: {_error_text(error)}"
+        return f"{where} is not trusted: {_error_text(error)}"
     if isinstance(address, TlsAddress) and _is_tls(error):
         ways = "a port without TLS is http://…, a server that asks for certificates gets --certificate"
-        return f"{where} and this command do not agree on TLS: {_error_text(error)}: {ways}"
+        return f"{where} and this command cannot agree on TLS: {_error_text(error)}: {ways}"
     return f"no server answers on {where}: {_error_text(error)}; start it, or name another with --url or --spool"
 
 

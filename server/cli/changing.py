@@ -78,7 +78,7 @@ def resolve_queues(live: Live, names: tuple[str, ...], excluded: str = "") -> di
         fitting = [each for each in there if fnmatchcase(each, name) and each != excluded]
         if not fitting:
             is_target = excluded in there and fnmatchcase(excluded, name)
-            none = f"no queue but the target {printable(excluded)}" if is_target else "no queue's name"
+            none = f"no queue but the target {printable(excluded)}" if is_target else "no queue name"
             raise AdminError(f"{none} fits {printable(name)}; `staniel queues` lists them")
         found.update({each: there[each] for each in sorted(fitting)})
     return found

@@ -79,9 +79,9 @@ def _find_mistakes(loaded: Config) -> Iterator[str]:
     for name, user in loaded.users.items():
         key = joined("users", name)
         if not user.roles:
-            yield f"{key}.roles: there are none, so that this user may do nothing"
+            yield f"{key}.roles: it is empty, so this user may do nothing"
         if user.certificates and not (has_tls and loaded.tls.client_ca):
-            yield f"{key}.certificates: no client is asked for one without [tls] client_ca and a tls_port"
+            yield f"{key}.certificates: clients are not asked for certificates without [tls] client_ca and a tls_port"
         ways = (user.password_hash, user.password_file, user.token_file)
         if not (any(ways) or user.certificates or user.uids):
             yield f"{key}: no client can be this user: give password_hash, certificates, uids or token_file"

@@ -382,7 +382,7 @@ def import_kestrel(path: str, spool: str, open_network: bool) -> None:
     try:
         parse("\n".join(lines).encode("utf-8", "surrogateescape"), ".")
     except ConfigError as error:
-        click.echo(printable(f"{path}: as a whole it is refused: {error}; mend that in the new file"), err=True)
+        click.echo(printable(f"{path}: the new file would be refused: {error}; correct it there"), err=True)
         sys.exit(LEFT_OUT)
     if notes:
         click.echo(f"{counted(len(notes), 'thing')} not carried over", err=True)

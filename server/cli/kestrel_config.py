@@ -118,7 +118,7 @@ class ScalaParser:
                 return
             if self._next.kind and self._next.text != "new":
                 self._at += 1
-        raise ScalaError("there is no `new KestrelConfig { … }` in it: expected a configuration of Kestrel 2")
+        raise ScalaError("it has no `new KestrelConfig { … }`: expected a configuration of Kestrel 2")
 
     def block(self) -> list[Assignment]:
         """Return the assignments up to the `}` that ends the block, which is consumed. Raises ScalaError."""
@@ -126,7 +126,7 @@ class ScalaParser:
         while not self._accept("}"):
             token = self._next
             if not token.kind:
-                raise ScalaError(f"line {token.line}: a {{ has no }} that ends it")
+                raise ScalaError(f"line {token.line}: a {{ has no matching }}")
             if token.kind == "end" or token.text == ";":
                 self._at += 1
             else:

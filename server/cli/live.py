@@ -416,7 +416,7 @@ def _explain_empty(row: Answer, queue: str) -> str:
         held = counted(row["items"], "item")
         return f"{name} is paused: gets are held back, {held} waiting; `staniel resume {name}` ends it"
     elsewhere = [f"{row[key]:,} {what}" for key, what in ELSEWHERE if row[key]]
-    return f"{name} has nothing to give" + f": {', '.join(elsewhere)}" * bool(elsewhere)
+    return f"{name} has no item ready" + f": {', '.join(elsewhere)}" * bool(elsewhere)
 
 
 def _print_items(items: list[bytes], form: str, with_ends: bool) -> None:

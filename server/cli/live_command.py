@@ -68,7 +68,7 @@ def confirm(what: str, is_sure: bool) -> None:
     if is_sure:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise CommandFailed(f"this would {what}: say --yes, because there is no terminal to ask on")
+        raise CommandFailed(f"this would {what}, and there is no terminal to ask on: give --yes")
     if not click.confirm(f"This will {what}. Go on?", err=True):
         click.echo("Nothing was done.", err=True)
         sys.exit(1)

@@ -63,7 +63,7 @@ def selftest(folder: str, seconds: float, as_json: bool, write: bool, verify: bo
         else:
             sys.exit(_print_verdict([*_print_results(_run_all_checks(folder, seconds), as_json)], as_json, True))
     except (ChildFailed, OSError) as error:
-        raise CommandFailed(printable(f"nothing is known of {folder}: {error}")) from error
+        raise CommandFailed(printable(f"cannot test {folder}: {error}")) from error
 
 
 def _run_all_checks(folder: str, seconds: float) -> Iterator[CheckResult]:

@@ -54,7 +54,7 @@ def _not_trusted(error: ssl.SSLCertVerificationError) -> NotTrusted:
 def _check_shown(sock: ssl.SSLSocket, shown: bytes) -> None:
     if shown and sock.getpeercert(binary_form=True) != shown:
         sock.close()
-        why = "it shows another certificate than its configuration names: has it been reloaded? Or say --ca"
+        why = "it shows another certificate than its configuration names: reload the server, or give --ca"
         raise NotTrusted(None, why)
 
 
@@ -80,11 +80,11 @@ class SecureConnection(http.client.HTTPSConnection):
 def _remedy(error: ssl.SSLCertVerificationError) -> str:
     match error.verify_code:
         case 62 | 64:  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-            return "ask it by a name that is in its certificate (subjectAltName)"
+            return "use a name of the server that its certificate has (subjectAltName)"
         case 9 | 10:  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
             return "renew it, or set the clock"
         case _:
-            return "name its authority with --ca"
+            return "name the authority that signed it with --ca"
 
 
 def _check_authorities(path: str) -> str | None:

@@ -52,9 +52,9 @@ def conclusion(results: list[CheckResult]) -> str:
 
 def _fitness(results: list[CheckResult]) -> str:
     if any(result.verdict is Verdict.FAIL for result in results):
-        return 'fit for sync_journal = "os" alone: what was answered may be gone after a power cut'
+        return 'fit for sync_journal = "os" alone: a power cut may lose acknowledged changes'
     if any(result.breaks_syncs for result in results):
-        return 'fit for sync_journal = "os" alone: what was answered is gone after a restart of the machine'
+        return 'fit for sync_journal = "os" alone: acknowledged changes are lost when the machine restarts'
     if any(result.name == "sync" and result.verdict is Verdict.WARNING for result in results):
         return "fit for every sync_journal as far as can be seen from here; look at the warning about syncs"
     return 'fit for every sync_journal, "always" too, if the disk does not lie about its cache'

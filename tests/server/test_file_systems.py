@@ -45,9 +45,9 @@ def refusal(tmp_path: Path, *options: str, wrapper: tuple[str, ...] = (), preloa
 def test_an_overlay_that_is_mounted_volatile_is_refused_and_served_if_that_is_meant(tmp_path: Path) -> None:
     wrapper = mounted("volatile", tmp_path / "disk")
     said = refusal(tmp_path, wrapper=wrapper)
-    assert f"the spool {tmp_path}/disk/spool cannot keep what is promised: overlay at " in said
+    assert f"the spool {tmp_path}/disk/spool cannot keep the durability that sync_journal promises: overlay at " in said
     assert "volatile, so a sync does not reach the disk" in said and said.endswith(
-        "say that it is meant with [server] trust_file_system = true or --trust-file-system\n"
+        "accept the risk with [server] trust_file_system = true or --trust-file-system\n"
     )
     assert refusal(tmp_path, "--trust-file-system", wrapper=wrapper) == ""
     assert refusal(tmp_path, "--sync", "os", wrapper=wrapper) == ""  # nothing is promised of a power cut

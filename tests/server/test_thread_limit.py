@@ -22,7 +22,7 @@ def test_a_thread_that_may_not_be_started_ends_the_start_with_one_line_that_says
     said = run_staniel("serve", "--port", "0", "--spool", str(tmp_path / "spool"), **limited)
     lines = said.stderr.splitlines()
     assert said.returncode == 1 and len(lines) == 1 and not said.stdout, said
-    assert lines[0].startswith("staniel: ") and "no thread can be started" in lines[0]
+    assert lines[0].startswith("staniel: ") and "cannot start a thread" in lines[0]
     assert "raise the limit of processes and threads (ulimit -u, TasksMax=)" in lines[0]
 
 

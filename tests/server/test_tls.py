@@ -408,7 +408,7 @@ def test_a_clients_certificate_with_text_that_is_no_utf_8_ends_that_client_alone
         odd.maximum_version = version
         with pytest.raises((OSError, AssertionError)), connected(server, odd) as sock:
             ask(sock, b"version\r\n")
-        assert refused(server, "text that is no UTF-8")
+        assert refused(server, "text that is not UTF-8")
         with connected(server, context(place)) as sock:
             assert ask(sock, b"version\r\n").startswith(b"VERSION ")
 

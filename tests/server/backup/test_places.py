@@ -129,7 +129,7 @@ def test_what_only_an_old_backup_needs_goes_with_it(busy: Server, tmp_path: Path
         assert wire.ask(b"delete orders") == b"DELETED"
     last = back_up(busy.spool, dest)
     refused = staniel("backup", "prune", dest, "--keep", "1", code=2)
-    assert "say --yes" in refused.stderr
+    assert "give --yes" in refused.stderr
     said = staniel("backup", "prune", dest, "--keep", "1", "--yes")
     assert said.stdout.startswith("removed 1 backup;")
     assert sum(path.stat().st_size for path in data_files(dest)) == last["bytes"]
@@ -221,7 +221,7 @@ def test_two_backups_into_one_folder_do_not_run_at_once(busy: Server, tmp_path: 
     back_up(busy.spool, tmp_path / "dest")
     first = open_store(str(tmp_path / "dest"), writes=True)
     said = staniel("backup", tmp_path / "dest", "--spool", busy.spool, code=1)
-    assert "makes a backup in" in said.stderr
+    assert "is making a backup in" in said.stderr
     first.close()
     back_up(busy.spool, f"file:{tmp_path}/dest")
 

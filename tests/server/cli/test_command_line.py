@@ -77,7 +77,7 @@ def test_ping_tells_a_full_server_from_none_and_the_log_has_one_line_of_it(tmp_p
                 assert (said.returncode, said.stdout, said.stderr.count("\n")) == (4, "", 1)
                 assert "the port is open: the server is full (max_connections" in said.stderr
         assert until(lambda: run_staniel("ping", "--port", str(server.port)).returncode == 0)
-        hint = 'hint="the limit of connections is reached; they wait outside"'
+        hint = 'hint="the limit of connections is reached; new ones wait for one to end"'
         assert lines(server, "connections.full") == [f"address=127.0.0.1:{server.port} {hint}"]
 
 

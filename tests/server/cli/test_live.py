@@ -181,7 +181,7 @@ def test_what_is_put_is_what_is_got_byte_by_byte(server: Server) -> None:
     for argument in ([], ["-"]):
         subprocess.run([*STANIEL, "put", "q", *argument], input=data, env=environment, check=True, capture_output=True)
         assert subprocess.run([*STANIEL, "get", "q"], env=environment, check=True, capture_output=True).stdout == data
-    assert refuses(run(server, "get", "q"), 1, "nothing to give")
+    assert refuses(run(server, "get", "q"), 1, "no item ready")
 
 
 def test_a_get_that_takes_nothing_says_why(server: Server) -> None:
@@ -194,7 +194,7 @@ def test_a_get_that_takes_nothing_says_why(server: Server) -> None:
         )
         say(server, "resume", "q", "--gets")
         say(server, "get", "q")
-        assert refuses(run(server, "get", "q"), 1, "q has nothing to give: 1 open with clients")
+        assert refuses(run(server, "get", "q"), 1, "q has no item ready: 1 open with clients")
 
 
 def test_get_takes_as_many_as_there_are(server: Server) -> None:
@@ -366,10 +366,10 @@ def test_the_port_is_asked_with_its_token(server: Server, tmp_path: Path) -> Non
     ended = run_staniel("queues", STANIEL_URL=url, STANIEL_TOKEN_FILE=token)
     assert ended.returncode == 0 and ended.stdout.count("\n") == 2
     assert "q " in say(server, "queues", "--url", url, "--config", str(server.config))
-    assert refuses(run(server, "queues", "--url", url), 1, "it wants a token: name the token_file of [admin]")
+    assert refuses(run(server, "queues", "--url", url), 1, "it requires a token: name the token_file of [admin]")
     (tmp_path / "wrong").write_text("fedcba9876543210")
     assert refuses(
-        run(server, "queues", "--url", url, "--token-file", str(tmp_path / "wrong")), 1, "none of its tokens"
+        run(server, "queues", "--url", url, "--token-file", str(tmp_path / "wrong")), 1, "does not accept this token"
     )
     assert refuses(run(server, "queues", "--url", url, "--token-file", str(tmp_path / "none")), 1, "cannot be read")
 
@@ -413,10 +413,10 @@ def test_where_no_server_is_one_line_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (b"", "not the admin listener of a Staniel"),
-        (b"SSH-2.0-\x1b[2J\r\n", "not the admin listener of a Staniel"),
-        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "not the admin listener of a Staniel"),
-        (b"HTTP/1.0 200 OK\r\n\r\n[{}]", "not what this version of the command knows"),
+        (b"", "not Staniel's admin listener"),
+        (b"SSH-2.0-\x1b[2J\r\n", "not Staniel's admin listener"),
+        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "not Staniel's admin listener"),
+        (b"HTTP/1.0 200 OK\r\n\r\n[{}]", "does not understand the server's reply"),
         (b"HTTP/1.0 500 No\r\n\r\n{}", "HTTP status 500"),
         (b'HTTP/1.0 500 No\r\n\r\n{"error": "a\\u001b[2J\\nb"}', "a\\x1b[2J\\nb"),
     ],
@@ -441,7 +441,7 @@ def test_another_program_on_the_port_is_told_apart(answer: bytes, why: str) -> N
 def test_a_server_that_says_nothing_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = ("--url", f"http://127.0.0.1:{silent.getsockname()[1]}", "--timeout", "0.2")
-        assert refuses(run_staniel("queues", *where), 1, "does not answer within 0.2 s")
+        assert refuses(run_staniel("queues", *where), 1, "did not reply within 0.2 s")
         assert refuses(run_staniel("purge", "q", "-y", *where), 1, "look before you ask again")
 
 

@@ -1,4 +1,4 @@
-"""The descriptors that the hub watches besides those of its clients: listeners, handshakes and threads."""
+"""The watched descriptors that are not those of connected clients: of listeners, handshakes and threads."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class Hub:
             if connection.session.state is CLOSING:
                 self._active.append(connection)  # its user was removed
             if connection.session.rights is STRANGER:
-                connection.limit(of_strangers(limits))
+                connection.limit(limits_before_login(limits))
             else:
                 connection.limit(limits)
                 self._timeouts.start_idle(connection, now_ms)
@@ -191,7 +191,7 @@ class Hub:
         """Serve a new client. `certificate` has the names in its certificate, if it has shown one."""
         session = self.broker.connect(protocol, name, certificate, now_ms)
         if session.rights is STRANGER:
-            limits = of_strangers(limits)
+            limits = limits_before_login(limits)
         connection = Connection(sock, session, protocol.parser(limits), self._pending.changed)
         self._connections[connection.fd] = connection
         self._of_session[connection.session] = connection
@@ -697,6 +697,6 @@ class Hub:
             self._active.append(connection)
 
 
-def of_strangers(limits: Limits) -> Limits:
+def limits_before_login(limits: Limits) -> Limits:
     """Return the limits of unauthenticated clients."""
     return Limits(limits.line_bytes_max, min(limits.item_bytes_max, LOGIN_BYTES_MAX), may_log_in=True)

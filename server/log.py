@@ -55,7 +55,7 @@ def _plain(value: object) -> object:
 
 
 def _encodable(text: str) -> str:
-    """Make a text encodable: file names may hold bytes that are no UTF-8."""
+    """Make a text encodable: file names may hold bytes that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

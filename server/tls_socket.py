@@ -154,7 +154,7 @@ class TlsSocket:
         """
         try:
             certificate: Any = self._tls.getpeercert() or {}
-        except (ssl.SSLError, ValueError) as error:  # an authority may sign names that are no UTF-8
+        except (ssl.SSLError, ValueError) as error:  # an authority may sign names that are not UTF-8
             raise HandshakeError(UNREADABLE) from error
         names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
         names += [value for kind, value in certificate.get("subjectAltName", ()) if kind in NAME_KINDS]

@@ -29,6 +29,7 @@ from staniel.journal.tools.unfinished import Work, unfinished_work
 from staniel.journal.workq.files import APPEND_LOCK
 from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.store import LocalFile
+from staniel.server.cli.text import OTHER_VERSION
 
 NOT_COUNTED = -1
 LAST_CHUNK = b"0\r\n\r\n"
@@ -68,9 +69,9 @@ class RunningSource:
             self.held = msgspec.convert(self._read_line(), HeldFiles)
             self.files = [self._file_of(self._read_line()) for _ in range(self.held.files)]
             if self._read_line() != {"end": True}:
-                raise BackupError("the server's answer is not what this version of the command knows")
+                raise BackupError(OTHER_VERSION)
         except msgspec.ValidationError as error:
-            raise BackupError(f"the server's answer is not what this version of the command knows ({error})") from error
+            raise BackupError(f"{OTHER_VERSION} ({error})") from error
         try:
             missing = next((file.local.path for file in self.files if not is_named(file.local.path)), "")
         except OSError as error:

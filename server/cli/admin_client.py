@@ -30,14 +30,13 @@ from staniel.server.cli.admin_address import (
     describe,
     spell_address,
 )
-from staniel.server.cli.text import printable
+from staniel.server.cli.text import OTHER_VERSION, printable
 from staniel.server.spool_socket import distrust, socket_address
 from staniel.server.start_notice import LOCK_BYTES_MAX, StartState, read_lock
 
 CONNECT_S_MAX = 5.0
 SPOOL_LOCK = "lock"  # in the own folder of a spool; it names its holder
 ERROR_BYTES_MAX = 300  # of another program's reply
-OTHER_VERSION = "this command does not understand the server's reply: use the command of the server's version"
 NO_STANIEL = "the program that replies there is not Staniel's admin listener"
 
 

@@ -101,7 +101,7 @@ def _progress_of(live: Live, view: OperationView) -> OperationView:
 def _progress_of_restarted(live: Live, view: OperationView) -> OperationView:
     """Say that the server is gone, and return the progress of the operation once it is back."""
     click.echo(
-        f"the server has gone; operation {view.id} continues when it starts again (waits for it for "
+        f"the server does not reply; operation {view.id} continues when it runs again (waiting up to "
         f"{UNREACHABLE_S_MAX:.0f} s)",
         err=True,
     )

@@ -125,4 +125,4 @@ def _remove_work_folders(target: str) -> None:
         try:
             os.rmdir(folder)
         except OSError:
-            pass  # it holds something
+            pass  # it is not empty

@@ -1,6 +1,6 @@
 """A reader of Kestrel's configuration files: assignments in a `new KestrelConfig { … }`.
 
-They are Scala, so any program may stand in them. The reader knows literals, units, lists and `new … { … }`; anything
+Such a file is Scala, and may hold any program. The reader knows literals, units, lists and `new … { … }`; anything
 else is `Unknown`, with its line, and reading continues behind it.
 """
 

@@ -18,6 +18,7 @@ from typing import TextIO
 
 SIZE_UNITS = ("B", "KB", "MB", "GB", "TB")
 DURATION_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+OTHER_VERSION = "this command does not understand the server's reply: use the command of the server's version"
 READ_WAIT_S = 2.0
 PAYLOADS = ("none", "text", "hex", "base64")
 ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -73,7 +74,7 @@ def printable(text: str) -> str:
 def _escape(letter: str) -> str:
     code = ord(letter)
     if 0xDC80 <= code <= 0xDCFF:
-        return f"\\x{code - 0xDC00:02x}"  # a byte that is no UTF-8
+        return f"\\x{code - 0xDC00:02x}"  # a byte that is not UTF-8
     if letter in ESCAPES:
         return ESCAPES[letter]
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -74,7 +74,7 @@ def verify(spool: str, queues: tuple[str, ...], as_json: bool, quiet: bool) -> N
         if notice := log_in_use(fs, own):
             click.echo(printable(notice), err=True)
         for path, at in changed_by_start(fs, folder, own):
-            why = f"from byte {at} on not what the redo log says; a start of the server writes it again or cuts it off"
+            why = f"from byte {at} on it differs from the redo log; the next start writes it again or cuts it off"
             click.echo(printable(f"{path}: {why}"), err=True)
         if has_mark(fs, own):
             click.echo(printable(f"{folder} is not complete: what was copied into it was interrupted"), err=True)

@@ -100,7 +100,7 @@ def test_a_wait_says_that_the_server_has_gone_and_goes_on_when_it_is_back(
     view = following.ended(live, following.convert(client.post("/api/move"), OperationView))
     assert view.done == 5 and client.lost < 0
     assert capsys.readouterr().err.splitlines() == [
-        "the server has gone; operation 7 continues when it starts again (waits for it for 60 s)"
+        "the server does not reply; operation 7 continues when it runs again (waiting up to 60 s)"
     ]
 
 

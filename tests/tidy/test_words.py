@@ -30,7 +30,7 @@ CEILINGS = {
     "settle": 0,
     "step": 3,
     "take": 2,
-    "tell": 9,
+    "tell": 4,
 }
 SLACK = 3  # a ceiling that is further above the count must be lowered
 

@@ -14,7 +14,7 @@ from staniel.journal.disk.refusals import refused_tool
 from staniel.journal.kestrel.files import damaged_folder
 from staniel.server.cli.journal_reading import json_option
 from staniel.server.cli.live_command import confirm
-from staniel.server.cli.parameters import YES, CommandFailed, Duration, ExistingPath
+from staniel.server.cli.parameters import YES, CommandFailed, DurationParam, ExistingPath
 from staniel.server.cli.text import counted, human_duration, human_size, printable, table
 from staniel.server.clock import wall_ms
 
@@ -25,7 +25,7 @@ from staniel.server.clock import wall_ms
 @click.option(
     "--older-than",
     "age_ms",
-    type=Duration(),
+    type=DurationParam(),
     metavar="AGE",
     default="0ms",
     help="Only copies of at least this age: 7d, 12h.",

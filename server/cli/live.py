@@ -21,7 +21,7 @@ from staniel.broker.operations.audit import KEPT, AuditEntry
 from staniel.queues.names import file_error
 from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.live_command import NOT_READY, Live, LiveCommand, complete_queue, confirm, convert
-from staniel.server.cli.parameters import YES, Duration
+from staniel.server.cli.parameters import YES, DurationParam
 from staniel.server.cli.text import (
     PipeReader,
     counted,
@@ -350,7 +350,11 @@ def _audit_row(entry: AuditEntry) -> list[str]:
 @queue_argument()
 @click.argument("data", required=False, metavar="[DATA|-]")
 @click.option(
-    "--expires", metavar="30s|5m|2h", type=Duration(), callback=_check_expiry, help="The time until the item expires."
+    "--expires",
+    metavar="30s|5m|2h",
+    type=DurationParam(),
+    callback=_check_expiry,
+    help="The time until the item expires.",
 )
 def put(live: Live, queue: str, data: str | None, expires: int) -> None:
     """Store one item in QUEUE: DATA, or all of standard input, byte by byte.

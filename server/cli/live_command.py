@@ -24,7 +24,7 @@ from staniel.server.cli.text import OTHER_VERSION, printable, tolerate
 if TYPE_CHECKING:
     from staniel.broker.config.load import Config
 
-WRONG_USE, NOT_READY = 2, 3  # exit codes
+NOT_READY = 3  # exit code
 TIMEOUT_S_DEFAULT = 60.0
 COMPLETION_S_MAX = 1.0  # a prompt that hangs is worse than one that does not help
 SPOOL_DEFAULT = "spool"  # as serve's

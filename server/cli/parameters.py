@@ -25,7 +25,7 @@ def check_seconds(ctx: click.Context, param: click.Parameter, value: float) -> f
     return value
 
 
-class Duration(click.ParamType[int]):
+class DurationParam(click.ParamType[int]):
     """A parameter type: a duration such as 30s, in ms."""
 
     name = "duration"

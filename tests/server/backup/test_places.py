@@ -198,16 +198,16 @@ def test_what_cannot_be_done_is_one_line_that_says_what_to_do(busy: Server, tmp_
     (other / "file").write_text("of another program")
     back_up(busy.spool, dest)
     for words, arguments, code in (
-        ("holds something that is no backup", ("backup", other, "--spool", busy.spool), 1),
+        ("is not empty and has no backups", ("backup", other, "--spool", busy.spool), 1),
         ("lies within the spool", ("backup", busy.spool / "here", "--spool", busy.spool), 1),
         ("expected a path", ("backup", "ftp://host/x", "--spool", busy.spool), 1),
         ("no server listens", ("backup", dest, "--spool", other), 1),
         ("has no backups", ("restore", other, tmp_path / "new"), 1),
-        ("there is no folder", ("backup", "list", tmp_path / "nowhere"), 1),
-        ("there is no folder", ("backup", "verify", tmp_path / "nowhere"), 2),
+        ("does not exist: name the place", ("backup", "list", tmp_path / "nowhere"), 1),
+        ("does not exist: name the place", ("backup", "verify", tmp_path / "nowhere"), 2),
         ("is not empty", ("restore", dest, other), 1),
         ("is not empty", ("restore", dest, busy.spool), 1),
-        ("is no folder", ("restore", dest, other / "file"), 1),
+        ("is not a folder", ("restore", dest, other / "file"), 1),
         ("there is no backup x", ("restore", dest, tmp_path / "new", "--backup", "x"), 1),
     ):
         said = staniel(*arguments, code=code)

@@ -442,7 +442,7 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = ("--url", f"http://127.0.0.1:{silent.getsockname()[1]}", "--timeout", "0.2")
         assert refuses(run_staniel("queues", *where), 1, "did not reply within 0.2 s")
-        assert refuses(run_staniel("purge", "q", "-y", *where), 1, "look before you ask again")
+        assert refuses(run_staniel("purge", "q", "-y", *where), 1, "check before you repeat it")
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ class Broker:
         self.sessions: dict[Session, int] = {}  # when each client connected, the oldest first
         self.expire_due_ms = self._ballast_due_ms = self._look_due_ms = 0
         self.woken: deque[Session] = deque()  # sessions whose wait has ended
-        self.unsent = UnsentItems()
+        self.unsent: UnsentItems[Session] = UnsentItems()
         self._to_expire: deque[Queue] = deque()  # queues still to be checked in this round
         self._starved: set[Queue] = set()  # queues that could not be read because descriptors or memory ran out
         self._sampler: Sampler | None = None
@@ -310,9 +310,7 @@ class Broker:
             self.authorize(session, user, rights)
         server, count = self.config.server, self.counters.curr_connections
         if self.serves_jobs and self.workq.trouble:
-            from staniel.broker.commands.workq import block  # needed only for jobs
-
-            block(session)
+            session.block()
         session.refuse_writes = exceeds(count, server.connection_limit_refuse_writes)
         session.refuse_reads = exceeds(count, server.connection_limit_refuse_reads)
         self.sessions[session] = now_ms
@@ -324,10 +322,8 @@ class Broker:
     def allow_jobs(self) -> None:
         """Serve workq clients again, if the command log can be read now."""
         if not self.workq.trouble:
-            from staniel.broker.commands.workq import unblock  # needed only for jobs
-
             for session in self.sessions:
-                unblock(session)
+                session.unblock()
 
     def new_backup(self, session: Session) -> BackupHold:
         """Return what holds the files of a backup until `session` ends."""
@@ -699,12 +695,10 @@ class Broker:
 
     def authorize(self, session: Session, user: str, rights: Rights) -> None:
         """Give the user's rights to `session`, from its next request on."""
-        from staniel.broker.commands.authorized import handlers_for  # needed only where there are users, or a network
-
         was_stranger = session.rights is STRANGER
         session.user = user
         session.limit_to(rights)
-        session.handlers = handlers_for(session.protocol, session.handlers, rights)
+        session.handlers = session.spec.handlers_for(session.handlers, rights)
         if was_stranger:
             self.logged_in(session)
 

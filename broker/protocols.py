@@ -14,6 +14,7 @@ import msgspec
 
 from staniel.broker.commands import memcache as commands
 from staniel.broker.commands import meta as meta_commands
+from staniel.broker.rights import Rights
 from staniel.broker.session import ProtocolSpec, RequestParser, Session
 from staniel.compiled import IS_COMPILED
 from staniel.protocol.limits import Limits
@@ -37,7 +38,7 @@ def memcache(
 
         handlers, served = refusing(refused, handlers), None  # MemcacheCommands calls the function of a set by name
     parser, farewell = partial(MemcacheParser, dialect), replies_for(dialect).server_error
-    return ProtocolSpec(parser, handlers, dialect, creates, commands=served, farewell=farewell)
+    return ProtocolSpec(parser, handlers, dialect, creates, "memcache", served, farewell, _limiting("memcache"))
 
 
 def text(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
@@ -49,7 +50,7 @@ def text(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
     from staniel.protocol.text.replies import TextReplies
 
     handlers, farewell = text_commands.HANDLERS, TextReplies.error
-    return ProtocolSpec(TextParser, handlers, dialect, create_on_read, "text", farewell=farewell)
+    return ProtocolSpec(TextParser, handlers, dialect, create_on_read, "text", None, farewell, _limiting("text"))
 
 
 def workq() -> ProtocolSpec:
@@ -59,7 +60,13 @@ def workq() -> ProtocolSpec:
 
     served = workq_commands.WorkqCommands() if IS_COMPILED else None
     return ProtocolSpec(
-        WorkqParser, workq_commands.HANDLERS, name="workq", commands=served, farewell=replies.server_error
+        WorkqParser,
+        workq_commands.HANDLERS,
+        name="workq",
+        commands=served,
+        farewell=replies.server_error,
+        handlers_for=_limiting("workq"),
+        blocked=workq_commands.BLOCKED,
     )
 
 
@@ -97,4 +104,18 @@ def thrift(dialect: Dialect, create_on_read: bool = True) -> ProtocolSpec:
     from staniel.broker.commands import thrift as thrift_commands
     from staniel.protocol.thrift.parser import ThriftParser
 
-    return ProtocolSpec(ThriftParser, thrift_commands.HANDLERS, dialect, create_on_read, "thrift")
+    limiting = _limiting("thrift")
+    return ProtocolSpec(
+        ThriftParser, thrift_commands.HANDLERS, dialect, create_on_read, "thrift", handlers_for=limiting
+    )
+
+
+def _limiting(protocol: str) -> Callable[[Any, Rights], Any]:
+    """Return the function that makes the tables of clients with rights."""
+
+    def handlers_for(handlers: Any, rights: Rights) -> Any:
+        from staniel.broker.commands import authorized  # needed only where there are users, or a network
+
+        return authorized.handlers_for(protocol, handlers, rights)
+
+    return handlers_for

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from staniel.broker.events import LAST_TIME, Level, dead_letter
+from staniel.broker.rights import STRANGER, Rights
 from staniel.broker.share import Share
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.journals import removal_log
@@ -33,7 +34,6 @@ from staniel.queues.time_outs import ENDED_AS_MANY, READS_PER_STEP, Ended
 if TYPE_CHECKING:
     from staniel.broker.broker import Broker
     from staniel.broker.jobs import JobService
-    from staniel.broker.rights import Rights
     from staniel.broker.status import StatusControl
 
 Answer = Callable[[Any, int], None]
@@ -114,7 +114,8 @@ class FrequentCommands:
 class ProtocolSpec(Struct, frozen=True):
     """A protocol: the parser of its bytes, and the functions that serve its requests. `create_on_read`: reading from a
     queue that does not exist makes it. `name`: for operators. `farewell`: makes the reply to a client that is not
-    served at all; b"": nothing can be sent before its first request.
+    served at all; b"": nothing can be sent before its first request. `handlers_for` makes the table of a client with
+    rights, of any table of its listener. `blocked`: the table while the files that requests need cannot be read.
     """
 
     parser: Callable[[Limits], RequestParser]
@@ -124,6 +125,8 @@ class ProtocolSpec(Struct, frozen=True):
     name: str = "memcache"
     commands: FrequentCommands | None = None
     farewell: Callable[[str], bytes] = lambda why: b""
+    handlers_for: Callable[[Any, Rights], Any] = lambda handlers, rights: handlers
+    blocked: dict[type, Callable[[Session, Any, int], None]] | None = None
 
 
 class RequestParser(Protocol):
@@ -209,6 +212,7 @@ class Session:
         "replies",
         "rights",
         "shown",
+        "spec",
         "state",
         "stored",
         "user",
@@ -224,6 +228,7 @@ class Session:
         self.counters, self.group, self.by_name = broker.counters, broker.group, broker.queues.by_name
         self.calendar = broker.calendar
         self.address = address
+        self.spec = protocol
         self.handlers, self.commands, self.protocol = protocol.handlers, protocol.commands, protocol.name
         self.dialect = protocol.dialect
         self.creates = protocol.create_on_read
@@ -259,6 +264,20 @@ class Session:
         """Limit the client to `rights` from now on."""
         self.rights, self.makes = rights, rights.creates
         self.readable, self.writable = rights.readable, rights.writable
+
+    def block(self) -> None:
+        """Refuse all requests, because the files that they need cannot be read. An unauthenticated client learns no
+        more.
+        """
+        if self.spec.blocked is not None and self.rights is not STRANGER:
+            self.handlers = self.spec.blocked
+
+    def unblock(self) -> None:
+        """Serve the client again."""
+        if self.handlers is self.spec.blocked:
+            self.handlers = self.spec.handlers
+            if self.rights is not None:
+                self.broker.authorize(self, self.user, self.rights)
 
     def knows(self, allowed: dict[str, bool] | None, name: str) -> bool:
         """Tell whether the queue needs no check of the rights: it is in `allowed`, and will not be made against

@@ -7,15 +7,21 @@ have left.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
 
-if TYPE_CHECKING:
-    from staniel.broker.session import Session
-
 Entry = tuple[int, Queue, Delivery]
+
+
+class Recipient(Protocol):
+    """A client whose replies stand in `out` until they leave."""
+
+    out: list[bytes]
+
+
+Client = TypeVar("Client", bound=Recipient)
 
 
 class SessionUnsent:
@@ -31,16 +37,16 @@ class SessionUnsent:
         self.sent = 0
 
 
-class UnsentItems:
+class UnsentItems(Generic[Client]):
     """Unsent items of all sessions. `new`: the sessions that got some in replies of this turn."""
 
     __slots__ = ("by_session", "new")
 
     def __init__(self) -> None:
-        self.by_session: dict[Session, SessionUnsent] = {}
-        self.new: dict[Session, None] = {}
+        self.by_session: dict[Client, SessionUnsent] = {}
+        self.new: dict[Client, None] = {}
 
-    def add(self, session: Session, queue: Queue, taken: Delivery) -> None:
+    def add(self, session: Client, queue: Queue, taken: Delivery) -> None:
         """Note that the next piece of the session's `out` shows this item."""
         owed = self.by_session.get(session)
         if owed is None:
@@ -48,7 +54,7 @@ class UnsentItems:
         owed.new.append((len(session.out), queue, taken))
         self.new[session] = None
 
-    def place(self, session: Session, ahead_bytes: int) -> None:
+    def place(self, session: Client, ahead_bytes: int) -> None:
         """Place the new items of a session, whose `out` stands behind `ahead_bytes` bytes that have not left."""
         owed, out = self.by_session[session], session.out
         at, done = owed.sent + ahead_bytes, 0
@@ -58,7 +64,7 @@ class UnsentItems:
             owed.placed.append((at, queue, taken))
         owed.new.clear()
 
-    def left(self, session: Session, size: int) -> None:
+    def left(self, session: Client, size: int) -> None:
         """Note that `size` bytes have left: an item whose reply has begun to leave belongs to the client."""
         owed = self.by_session.get(session)
         if owed is None:
@@ -70,7 +76,7 @@ class UnsentItems:
         if not placed and not owed.new:
             del self.by_session[session]
 
-    def pop(self, session: Session) -> list[tuple[Queue, Delivery]]:
+    def pop(self, session: Client) -> list[tuple[Queue, Delivery]]:
         """Remove and return the items of which no byte has left."""
         self.new.pop(session, None)
         owed = self.by_session.pop(session, None)

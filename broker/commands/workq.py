@@ -12,7 +12,7 @@ from staniel.broker.commands import rules, workq_inspect
 from staniel.broker.commands.guarded import guarded
 from staniel.broker.commands.memcache import invalid, more
 from staniel.broker.commands.rules import Commands, Rule, handlers_of, refusal_of_each, rights_of
-from staniel.broker.rights import STRANGER, Role
+from staniel.broker.rights import Role
 from staniel.broker.session import ITEMS_AT_ONCE, FrequentCommands, Session
 from staniel.journal.disk.ballast import RECORD_OVERHEAD_BYTES
 from staniel.protocol.requests import Invalid, More
@@ -380,17 +380,3 @@ class WorkqCommands(FrequentCommands):
 
 
 BLOCKED: dict[type, Callable[[Session, Any, int], None]] = dict.fromkeys(HANDLERS, refuse)
-
-
-def block(session: Session) -> None:
-    """Refuse all requests of `session` if it speaks workq, because the command log cannot be read."""
-    if session.protocol == "workq" and session.rights is not STRANGER:  # an unauthenticated client learns no more
-        session.handlers = BLOCKED
-
-
-def unblock(session: Session) -> None:
-    """Serve `session` again."""
-    if session.handlers is BLOCKED:
-        session.handlers = HANDLERS
-        if session.rights is not None:
-            session.broker.authorize(session, session.user, session.rights)

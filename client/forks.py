@@ -13,9 +13,9 @@ class _Forks:
     count = 0
 
 
-def _begin() -> None:
+def _count_fork() -> None:
     _Forks.count += 1
 
 
-os.register_at_fork(after_in_child=_begin)
+os.register_at_fork(after_in_child=_count_fork)
 FORKS = _Forks

@@ -130,7 +130,7 @@ def spark_on(master: str, memory: str, py_files: str | None) -> Iterator[SparkSe
     from staniel.pipeline.requirements import MissingRequirement
     from staniel.pipeline.sessions import build, close
 
-    tell(f"starting Spark on {master} ...")
+    print_note(f"starting Spark on {master} ...")
     try:
         session = build(master, "staniel pipeline", memory, py_files or "")
     except MissingRequirement as missing:
@@ -198,7 +198,7 @@ def reason(text: str) -> str:
     return lines[0] if lines else "Spark failed without a word"
 
 
-def tell(text: str) -> None:
+def print_note(text: str) -> None:
     click.echo(text, err=True)
 
 
@@ -239,8 +239,8 @@ def archive(
         from staniel.pipeline.tasks.archive import archive as job
 
         options = source_options(queues, form, on_corrupt) | ({"maxBytesPerTrigger": batch} if batch else {})
-        rows = job(spark, spool, out, options, show_progress("records"), tell)
-    tell(f"{rows:,} records added to {out}")
+        rows = job(spark, spool, out, options, show_progress("records"), print_note)
+    print_note(f"{rows:,} records added to {out}")
 
 
 @pipeline.command()
@@ -265,7 +265,7 @@ def report(spool: str, out: str, queues: tuple[str, ...], form: str, on_corrupt:
     for row in found.rows:
         click.echo(", ".join(f"{head} {cell}" for head, cell in zip(HEADS, cells(row), strict=True)))
     for path in write(found, Path(out)):
-        tell(str(path))
+        print_note(str(path))
 
 
 @pipeline.command()
@@ -336,7 +336,7 @@ def replay(
         reading |= {"endingTimestamp": str(moment_ms(at, "at", UTC))} if at else {}
         rows = items_of(spark, source, files, reading)
         count = refill(rows, since, until, list(queues) if files else [], options, rate)
-    tell(f"{count:,} items put{limits}")
+    print_note(f"{count:,} items put{limits}")
 
 
 @pipeline.command()
@@ -369,7 +369,7 @@ def drain(
         LiveOptions(options).reach()
     with spark_on(**spark_options) as spark:
         rows = job(spark, out, options, not follow, show_progress("items"))
-    tell(f"{rows:,} items drained to {out}")
+    print_note(f"{rows:,} items drained to {out}")
 
 
 @pipeline.command()
@@ -391,7 +391,7 @@ def verify(spool: str, queues: tuple[str, ...], form: str, **spark_options: Any)
             click.echo(line)
     checked = sum(each.flaws is not None for each in findings)
     bad = sum(each.bad for each in findings)
-    tell(f"{len(findings)} files, {bad} damaged; {checked} have checksums")
+    print_note(f"{len(findings)} files, {bad} damaged; {checked} have checksums")
     sys.exit(1 if bad else 0)
 
 
@@ -416,7 +416,7 @@ def pack(spool: str, queues: tuple[str, ...], dialect: str, **spark_options: Any
     for each in packed:
         sizes = f"{each.before_bytes:,} to {each.after_bytes:,} bytes"
         click.echo(f"{each.queue}: {each.files} files, {sizes}, {each.items:,} items")
-    tell(f"{len(packed)} queues packed")
+    print_note(f"{len(packed)} queues packed")
 
 
 @pipeline.command()

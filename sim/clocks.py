@@ -52,7 +52,7 @@ class Clocks:
         """The wall time as far as a server can know: only the next start sees a step without a note."""
         return self.wall_ms - self._unnoted_ms
 
-    def step(self, rng: Random) -> None:
+    def step_wall(self, rng: Random) -> None:
         """Step the wall, but not twice in one moment: a server looks once a second."""
         if self._stepped_ms == self.passed_ms:
             return
@@ -63,7 +63,7 @@ class Clocks:
         self._unnoted_ms += by_ms
         self.is_noted = False
 
-    def note(self) -> None:
+    def note_written(self) -> None:
         """Note that the server has written down all steps."""
         self.is_noted, self._unnoted_ms = True, 0
 
@@ -75,7 +75,7 @@ class Clocks:
         self.pass_until(server_ms)
         draw = rng.random()
         if draw < 0.4:
-            self.step(rng)
+            self.step_wall(rng)
         elif draw < 0.5 and self.is_noted:
             self._boot, self._boot_ms = self._boot + 1, self.passed_ms
         self._server_ms = self.wall_ms

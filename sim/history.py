@@ -252,7 +252,7 @@ class History:
             try:
                 if step in armed:
                     self._arm()
-                self._step()
+                self._take_step()
                 if step in ends and self.is_due:
                     self._end(self.rng.choice(self.profile.accidents))
             except PowerCut:
@@ -333,7 +333,7 @@ class History:
         self.world.broker.group.cut_short()
         try:
             for thread in list(self.threads):
-                self._finish(thread)
+                self._finish_thread(thread)
             self.world.broker.shutdown(self.world.now_ms)
         except (JournalFailure, OSError) as failure:
             raise self._died(failure) from failure
@@ -474,7 +474,7 @@ class History:
                 self.world = self.make_world()
                 self.world.running_sync = self._run_handed_out
                 if self.clocks is not None:
-                    self.clocks.note()
+                    self.clocks.note_written()
                 break
             except UNABLE as failure:
                 if not self.has_faults:
@@ -497,7 +497,7 @@ class History:
 
     # steps
 
-    def _step(self) -> None:
+    def _take_step(self) -> None:
         rng, draw = self.rng, self.rng.randrange(1000)
         if draw < 560 or not self.actors_there:
             try:
@@ -538,7 +538,7 @@ class History:
                 if not thread.has_run and rng.random() < 0.6:
                     self._run(thread)
                 if thread.has_run and rng.random() < 0.7:
-                    self._finish(thread)
+                    self._finish_thread(thread)
             world.turn()
             self.settled()
             self._check_events()
@@ -574,7 +574,7 @@ class History:
             if self.rng.random() < 0.3:
                 self._run(thread)
                 if self.rng.random() < 0.7:
-                    self._finish(thread)
+                    self._finish_thread(thread)
 
     def _run_handed_out(self, sync: Sync) -> None:
         """Run the thread of `sync`, for which a turn waits."""
@@ -589,7 +589,7 @@ class History:
         finally:
             self.disk.where = Where.TURN
 
-    def _finish(self, thread: Thread) -> None:
+    def _finish_thread(self, thread: Thread) -> None:
         if not thread.has_run:
             self._run(thread)
         if thread.failure is not None:
@@ -635,10 +635,10 @@ class History:
         if profile.stuck_files and rng.randrange(60) < profile.stuck_files:
             self._refuse_removals(rng)
         if self.clocks is not None and rng.randrange(60) < profile.wall_steps and not self._is_wall_held():
-            self.clocks.step(rng)
+            self.clocks.step_wall(rng)
             self.wall_stepped()
             self.world.broker.wall.check_clock(self.world.now_ms)
-            self.clocks.note()
+            self.clocks.note_written()
         if rng.randrange(60) < profile.clock_jump:
             self._turn(rng.choice((5000, 3_600_000, 86_400_000)))
 

@@ -39,9 +39,9 @@ class Keeper:
 
     def _live(self) -> None:
         while not self._over.wait(TICK_S):
-            self.look(time.monotonic())
+            self.run_due(time.monotonic())
 
-    def look(self, now_s: float) -> None:
+    def run_due(self, now_s: float) -> None:
         """Do what is due."""
         is_due = now_s - self._extended_s >= self._shared.settings.extend_s
         if is_due:

@@ -171,18 +171,18 @@ class Lane:
             confirm = self._take_done()
             batch = self.client.next_items(settings.queue, room, wait_s=wait_s, confirm=confirm)
             self.fresh.extend(batch.items)
-        self.settle(confirm, batch.not_open)
+        self.note_confirmed(confirm, batch.not_open)
         if room <= 0:
             self.shared.stop.stopping.wait(wait_s)
 
-    def settle(self, confirmed: list[Item], not_open: list[Item]) -> None:
+    def note_confirmed(self, confirmed: list[Item], not_open: list[Item]) -> None:
         """Note the replies to confirms. What was not open any more comes again, and is then not done twice."""
         if not_open:
             confirmed = [item for item in confirmed if item not in not_open]
             self.shared.teller.counters.add("timed_out", len(not_open))
             for item in not_open:
                 self.shared.teller.log("warning", "item.timed_out", id=item.id or 0)
-        self.shared.ledger.settle(confirmed)
+        self.shared.ledger.forget_confirmed(confirmed)
 
     def extend(self) -> None:
         """Let the time of all open items begin again. The caller holds `io`."""
@@ -201,7 +201,7 @@ class Lane:
         if item.id is None:
             raise Refused("the server speaks the Kestrel dialect, which has no ids: a worker needs dialect = memcached")
         now_s = time.monotonic()
-        standing = shared.ledger.begin(item, now_s)
+        standing = shared.ledger.begin_item(item, now_s)
         if standing is not Standing.NEW:
             self._put_aside(item, standing, now_s)
             return
@@ -241,7 +241,7 @@ class Lane:
                     self.client.extend(item)
             self.fresh.appendleft(item)  # handed back when the lane leaves
         except NotOpen:  # it comes again
-            self.settle([], [item])
+            self.note_confirmed([], [item])
         finally:
             if not runs:
                 shared.ledger.cut_off(item)
@@ -272,7 +272,7 @@ class Lane:
             "warning", "item.failed", id=item.id or 0, attempts=attempts, again_in_s=round(pause_s, 2), why=last
         )
         due_s = time.monotonic() + pause_s
-        shared.ledger.rest(item, due_s)
+        shared.ledger.schedule_retry(item, due_s)
         self.resting.append(Resting(item, due_s))
 
     def _bury(self, dying: Resting) -> None:
@@ -309,7 +309,9 @@ class Lane:
                 break
             self._abort(item)
         if confirm := self._take_done():
-            self.settle(confirm, self.client.next_items(self.shared.settings.queue, 0, confirm=confirm).not_open)
+            self.note_confirmed(
+                confirm, self.client.next_items(self.shared.settings.queue, 0, confirm=confirm).not_open
+            )
 
     def _take_done(self) -> list[Item]:
         """Return the items to confirm. The other thread may append meanwhile, so each is taken by itself."""

@@ -49,7 +49,7 @@ class Ledger:
         self._done: OrderedDict[Key, None] = OrderedDict()
         self._failures: OrderedDict[Key, Failure] = OrderedDict()
 
-    def begin(self, item: Item, now_s: float) -> Standing:
+    def begin_item(self, item: Item, now_s: float) -> Standing:
         """Note that an item runs, if it may."""
         key = key_of(item)
         with self._lock:
@@ -63,7 +63,7 @@ class Ledger:
             return Standing.NEW
 
     def succeed(self, item: Item) -> None:
-        """Note that a running item is done. `settle` forgets it when the server has confirmed it."""
+        """Note that a running item is done. `forget_confirmed` forgets it when the server has confirmed it."""
         key = key_of(item)
         with self._lock:
             self._running.discard(key)
@@ -84,7 +84,7 @@ class Ledger:
                 self._failures.popitem(last=False)
             return failure.attempts
 
-    def rest(self, item: Item, due_s: float) -> None:
+    def schedule_retry(self, item: Item, due_s: float) -> None:
         """Note when a failed item is tried again."""
         with self._lock:
             if (failure := self._failures.get(key_of(item))) is not None:
@@ -101,7 +101,7 @@ class Ledger:
         with self._lock:
             self._running.discard(key_of(item))
 
-    def settle(self, items: list[Item]) -> None:
+    def forget_confirmed(self, items: list[Item]) -> None:
         """Forget items that the server has confirmed."""
         with self._lock:
             for item in items:

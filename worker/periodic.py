@@ -114,14 +114,14 @@ class Ticker:
         """Work until the worker stops."""
         while not stopping.is_set():
             try:
-                self.step(WAIT_S)
+                self.add_due(WAIT_S)
             except ClientError as error:
                 self._teller.log("warning", "schedule.lost", why=str(error), again_in_s=PAUSE_S)
                 self.close()
                 stopping.wait(PAUSE_S)
         self.close()
 
-    def step(self, wait_s: float) -> None:
+    def add_due(self, wait_s: float) -> None:
         """Add the jobs that are due, and put the items of those that this worker gets to lease. Raises ClientError."""
         jobs = self._connected()
         now = self._wall()

@@ -53,7 +53,7 @@ class Probe:
         assert self._child.stdout is not None
         self._child.stdout.readline()  # it is connected
 
-    def finish(self) -> Delays:
+    def collect_delays(self) -> Delays:
         """End the process. Return its measurements."""
         out, _ = self._child.communicate(b"", timeout=2 * ANSWER_SECONDS_MAX)
         return msgspec.json.decode(out, type=Delays)

@@ -165,7 +165,7 @@ def polite_delays(server: Served, rate: int, clients: int, seconds: float) -> De
     probe = Probe(server.port, "polite", rate, OUR_CORE, clients)
     try:
         time.sleep(seconds)
-        delays = probe.finish()
+        delays = probe.collect_delays()
     except BaseException:
         probe.kill()
         raise

@@ -105,10 +105,10 @@ def measured(attack: Attack, checkout: Path, rounds: int, seconds: float, scale:
             for _ in range(rounds):
                 quiet.append(polite(server, seconds))
                 beside.append(under_attack(server, attack, elsewhere, seconds))
-                settle(other)
+                await_noted(other)
                 longest.forget()
                 attacked.append(under_attack(server, attack, target, seconds))
-                settle(server)
+                await_noted(server)
                 turn_ms = max(turn_ms, longest.ms())
             held_mb = (server.most_rss_kb() - before_kb) / 1024
     times = median(
@@ -123,7 +123,7 @@ def target_at(server: Served, scale: float) -> Target:
     return Target(memcache, text, workq, thrift, scale)
 
 
-def settle(server: Served) -> None:
+def await_noted(server: Served) -> None:
     """Wait for two replies: the turn before the second one has ended, and has been noted."""
     client = Client(server)
     for _ in range(2):

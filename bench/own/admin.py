@@ -151,7 +151,7 @@ def cost(server: Served, rate: int, seconds: float, pages: int, scrapes: bool) -
         before_ms, began = server.cpu_ms(), time.monotonic()
         time.sleep(seconds)
         used_ms, took = server.cpu_ms() - before_ms, time.monotonic() - began
-        delays = probe.finish()
+        delays = probe.collect_delays()
     finally:
         operators.leave()
     if delays.harm:

@@ -162,9 +162,9 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         while not self._over.wait(1.0):
-            self.look()
+            self.add_sample()
 
-    def look(self) -> None:
+    def add_sample(self) -> None:
         try:
             rss_mb = self._server.rss_kb() / 1024
         except (FileNotFoundError, IndexError):
@@ -205,7 +205,7 @@ class Story:
             start, used_ms = time.monotonic(), self.server.cpu_ms()
             work()
             seconds, used_ms = time.monotonic() - start, self.server.cpu_ms() - used_ms
-            delays = probe.finish()
+            delays = probe.collect_delays()
         except BaseException:
             probe.kill()
             raise
@@ -253,7 +253,7 @@ def measure(server: Served, item_bytes: int, memory_bytes: int, backlog_bytes: i
             small_round(story, between)
         empty(server, b"large")
         small_rounds(story, fits)
-        story.watch.look()
+        story.watch.add_sample()
     finally:
         story.watch.stop()
     return story, restart_seconds

@@ -81,10 +81,10 @@ class Stopwatch:
         self.seconds = 0.0
         self._began = 0.0
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self._began = time.perf_counter()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self.seconds += time.perf_counter() - self._began
 
 
@@ -108,8 +108,8 @@ class Marks:
 
     def __init__(self, library: str) -> None:
         self._library = ctypes.PyDLL(library)  # keeps the interpreter: the marks return at once
-        self.begin: Callable[[], None] = self._library.mark_begin
-        self.end: Callable[[], None] = self._library.mark_end
+        self.start: Callable[[], None] = self._library.mark_begin
+        self.stop: Callable[[], None] = self._library.mark_end
 
     def reset(self) -> None:
         self._library.mark_reset()

@@ -38,14 +38,14 @@ Socks = list[socket.socket]
 
 
 class Crowd(Struct, frozen=True):
-    """A crowd. `join` connects the clients; `go_on` is what they do for some seconds. `each_kib_max` limits the memory
+    """A crowd. `join` connects the clients; `work` is what they do for some seconds. `each_kib_max` limits the memory
     of each.
     """
 
     name: str
     count: int
     join: Callable[[Served, int], Socks]
-    go_on: Callable[[Socks, float], None]
+    work: Callable[[Socks, float], None]
     each_kib_max: float
 
 
@@ -108,7 +108,7 @@ def deaf(server: Served, count: int) -> Socks:
     return socks
 
 
-def nothing(socks: Socks, seconds: float) -> None:
+def stay_idle(socks: Socks, seconds: float) -> None:
     time.sleep(seconds)
 
 
@@ -126,14 +126,14 @@ def drip(socks: Socks, seconds: float) -> None:
 
 def crowds(idle_count: int, slow_count: int, deaf_count: int) -> list[Crowd]:
     return [
-        Crowd("idle", idle_count, idle, nothing, IDLE_KIB_MAX),
+        Crowd("idle", idle_count, idle, stay_idle, IDLE_KIB_MAX),
         Crowd("a byte in 10 s", slow_count, slow, drip, SLOW_KIB_MAX),
         # What these hold is max_pending_size_total's matter, and beyond that the kernel's.
-        Crowd("read nothing", deaf_count, deaf, nothing, NO_LIMIT),
+        Crowd("read nothing", deaf_count, deaf, stay_idle, NO_LIMIT),
     ]
 
 
-def rest(server: Served) -> None:
+def wait_until_idle(server: Served) -> None:
     """Wait until the server has finished its work. Raises Failed."""
     give_up = time.monotonic() + REST_SECONDS_MAX
     while time.monotonic() < give_up:
@@ -144,7 +144,7 @@ def rest(server: Served) -> None:
     raise Failed("the server does not come to rest")
 
 
-def beside(server: Served, work: Callable[[float], None], seconds: float) -> tuple[Delays, float]:
+def measure_polite(server: Served, work: Callable[[float], None], seconds: float) -> tuple[Delays, float]:
     """Return the polite clients' delays while `work` runs, and the server's processor time for each of their requests,
     in microseconds. Raises Failed.
     """
@@ -152,7 +152,7 @@ def beside(server: Served, work: Callable[[float], None], seconds: float) -> tup
     probe = Probe(server.port, "polite", RATE, OUR_CORE, POLITE)
     try:
         work(seconds)
-        delays = probe.finish()
+        delays = probe.collect_delays()
     except BaseException:
         probe.kill()
         raise
@@ -164,8 +164,8 @@ def beside(server: Served, work: Callable[[float], None], seconds: float) -> tup
 def measured(crowd: Crowd, rounds: int, seconds: float) -> Row:
     """Measure a server of its own: without the crowd, with it, and without it again. Raises Failed."""
     with served(CONFIG) as server, ExitStack() as stack:
-        beside(server, time.sleep, seconds)  # every path has been taken once
-        quiet = [beside(server, time.sleep, seconds) for _ in range(rounds)]
+        measure_polite(server, time.sleep, seconds)  # every path has been taken once
+        quiet = [measure_polite(server, time.sleep, seconds) for _ in range(rounds)]
         before_kib = server.rss_kb()
         socks = crowd.join(server, crowd.count)
         for sock in socks:
@@ -173,13 +173,13 @@ def measured(crowd: Crowd, rounds: int, seconds: float) -> Row:
         last = Client(server)
         last.ask([b"version\r\n"], b"\r\n")  # all are in
         last.sock.close()
-        rest(server)
+        wait_until_idle(server)
         each_kib = (server.rss_kb() - before_kib) / crowd.count
-        crowded = [beside(server, lambda duration: crowd.go_on(socks, duration), seconds) for _ in range(rounds)]
+        crowded = [measure_polite(server, lambda duration: crowd.work(socks, duration), seconds) for _ in range(rounds)]
         with suppress(OSError):
             stack.close()
         time.sleep(1)
-        quiet += [beside(server, time.sleep, seconds) for _ in range(rounds)]
+        quiet += [measure_polite(server, time.sleep, seconds) for _ in range(rounds)]
     times = median(each.p99_ms for each, _ in crowded) / median(each.p99_ms for each, _ in quiet)
     cpu_times = median(cpu_us for _, cpu_us in crowded) / median(cpu_us for _, cpu_us in quiet)
     return Row(

@@ -77,9 +77,9 @@ LIMITS = Limits(1 << 16, 1 << 27)
 
 
 class Meter(Protocol):
-    def begin(self) -> None: ...
+    def start(self) -> None: ...
 
-    def end(self) -> None: ...
+    def stop(self) -> None: ...
 
 
 Work = Callable[[Meter], int]
@@ -116,10 +116,10 @@ class UnsyncedFs(OsFs):
 
 def simple(step: Callable[[], object]) -> Work:
     def work(meter: Meter) -> int:
-        meter.begin()
+        meter.start()
         for _ in range(COUNT):
             step()
-        meter.end()
+        meter.stop()
         return COUNT
 
     return work
@@ -131,10 +131,10 @@ def parsing(data: bytes, requests: int) -> Layer:
         parser = MemcacheParser(Dialect.MEMCACHED, LIMITS)
 
         def work(meter: Meter) -> int:
-            meter.begin()
+            meter.start()
             for _ in range(COUNT // requests):
                 assert len(parser.feed(data)) == requests
-            meter.end()
+            meter.stop()
             return COUNT // requests * requests
 
         yield work
@@ -178,10 +178,10 @@ def journal_add(folder: str) -> Iterator[Work]:
     change = Added(Item(DATA, NOW_MS))
 
     def work(meter: Meter) -> int:
-        meter.begin()
+        meter.start()
         for _ in range(COUNT):
             journal.record(change)
-        meter.end()
+        meter.stop()
         broker.commit(NOW_MS)
         return COUNT
 
@@ -198,12 +198,12 @@ def committing(batch: int) -> Layer:
         change = Added(Item(DATA, NOW_MS))
 
         def work(meter: Meter) -> int:
-            meter.begin()
+            meter.start()
             for _ in range(COUNT // batch):
                 for _ in range(batch):
                     journal.record(change)
                 broker.commit(NOW_MS)
-            meter.end()
+            meter.stop()
             return COUNT // batch * batch
 
         yield work
@@ -261,10 +261,10 @@ def take_read_behind(folder: str) -> Iterator[Work]:
         for _ in range(COUNT):
             queue.add(Item(DATA, NOW_MS), NOW_MS)
         broker.commit(NOW_MS)
-        meter.begin()
+        meter.start()
         for _ in range(COUNT):
             queue.remove_head(NOW_MS)
-        meter.end()
+        meter.stop()
         broker.commit(NOW_MS)
         assert not len(queue.line)
         return COUNT
@@ -345,9 +345,9 @@ class Crowd:
             client.sendall(request)
         heard = 0
         while heard < answer_bytes * len(self.clients):
-            meter.begin()
+            meter.start()
             self.hub.turn(self.poller.poll(0))
-            meter.end()
+            meter.stop()
             heard += sum(self.hear(client) for client in self.clients)
 
     def hear(self, client: socket.socket) -> int:
@@ -358,10 +358,10 @@ class Crowd:
 
 
 class Unmetered:
-    def begin(self) -> None:
+    def start(self) -> None:
         pass
 
-    end = begin
+    stop = start
 
 
 def answer(key: bytes) -> int:

@@ -66,7 +66,7 @@ class Waits:
             heard += self._sock.recv(4096)
         self.took_ms.append((time.perf_counter() - began) * 1000)
 
-    def finish(self, what: str, seconds: float, cpu_seconds: float) -> Row:
+    def make_row(self, what: str, seconds: float, cpu_seconds: float) -> Row:
         self._over.set()
         self._thread.join()
         self._sock.close()
@@ -74,11 +74,11 @@ class Waits:
         return Row(what, seconds, cpu_seconds, took[len(took) // 2], took[len(took) * 99 // 100], took[-1])
 
 
-def beside(server: Served, what: str, work: Callable[[], object]) -> Row:
+def timed(server: Served, what: str, work: Callable[[], object]) -> Row:
     waits = Waits(server)
     began, before_ms = time.perf_counter(), server.cpu_ms()
     work()
-    return waits.finish(what, time.perf_counter() - began, (server.cpu_ms() - before_ms) / 1000)
+    return waits.make_row(what, time.perf_counter() - began, (server.cpu_ms() - before_ms) / 1000)
 
 
 def ask(server: Served, method: str, path: str, body: object = None) -> dict[str, int]:
@@ -109,22 +109,22 @@ def measure(count: int) -> list[Row]:
     with served(CONFIG) as server:
         client = Client(server)
         client.put(["q"] * count, [b"%0*d" % (ITEM_BYTES, number) for number in range(count)])
-        rows.append(beside(server, "at rest", lambda: time.sleep(REST_S)))
+        rows.append(timed(server, "at rest", lambda: time.sleep(REST_S)))
         rows.append(
-            beside(server, "find", lambda: does("POST", "/api/queues/q/find", {**one_in_ten, "limit": 0}, chosen))
+            timed(server, "find", lambda: does("POST", "/api/queues/q/find", {**one_in_ten, "limit": 0}, chosen))
         )
         for what, path, body in (("move", "/api/queues/q/move", {"to": "r"}), ("purge", "/api/queues/q/purge", {})):
             by_terms = {**body, **one_in_ten}
-            rows.append(beside(server, f"{what} by terms", lambda: does("POST", path, by_terms, chosen)))  # noqa: B023
-            rows.append(beside(server, "undo of that", lambda: does("POST", f"/api/undo/{undo[0]}", None, chosen)))
+            rows.append(timed(server, f"{what} by terms", lambda: does("POST", path, by_terms, chosen)))  # noqa: B023
+            rows.append(timed(server, "undo of that", lambda: does("POST", f"/api/undo/{undo[0]}", None, chosen)))
         for what, method, path, body in (
             ("move", "POST", "/api/queues/q/move", {"to": "r"}),
             ("purge", "POST", "/api/queues/q/purge", {}),
             ("delete", "DELETE", "/api/queues/q", {}),
         ):
-            rows.append(beside(server, what, lambda: does(method, path, body)))  # noqa: B023
-            rows.append(beside(server, f"undo of the {what}", lambda: does("POST", f"/api/undo/{undo[0]}")))
-        rows.append(beside(server, "purge for good", lambda: does("POST", "/api/queues/q/purge", {"no_undo": True})))
+            rows.append(timed(server, what, lambda: does(method, path, body)))  # noqa: B023
+            rows.append(timed(server, f"undo of the {what}", lambda: does("POST", f"/api/undo/{undo[0]}")))
+        rows.append(timed(server, "purge for good", lambda: does("POST", "/api/queues/q/purge", {"no_undo": True})))
     return rows
 
 

@@ -86,7 +86,7 @@ class Line:
         while cls.opened:
             cls.opened.pop().sock.close()
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self.sock.sendall(data)
 
     def hear(self, end: bytes, count: int = 1) -> None:
@@ -104,7 +104,7 @@ class Line:
         """Send requests in bursts, and wait for the replies to each before the next."""
         for at in range(0, len(requests), BURST):
             some = requests[at : at + BURST]
-            self.say(b"".join(some))
+            self.send(b"".join(some))
             self.hear(end, len(some))
 
 
@@ -170,7 +170,7 @@ def http(method: str, path: str, body: bytes = b"") -> bytes:
 def ask_http(target: Target, request: bytes) -> None:
     """Send a request, and read until the server disconnects. Raises Failed."""
     line = Line(target.admin)
-    line.say(request)
+    line.send(request)
     begin = line.sock.recv(1 << 16)
     if not begin.startswith(b"HTTP/1.1 200"):
         raise Failed(f"{begin[:300]!r}")
@@ -183,7 +183,7 @@ def ask_http(target: Target, request: bytes) -> None:
 
 def take_large(target: Target) -> Iterator[None]:
     line = Line(target.memcache)
-    line.say(put(b"large", b"0123456789abcdef" * target.sized(100 << 16)))
+    line.send(put(b"large", b"0123456789abcdef" * target.sized(100 << 16)))
     line.hear(b"STORED\r\n")
     yield
     ask_http(target, http("POST", "/api/queues/large/take", b"{}"))
@@ -192,7 +192,7 @@ def take_large(target: Target) -> Iterator[None]:
 
 def take_control_bytes(target: Target) -> Iterator[None]:
     line = Line(target.memcache)
-    line.say(put(b"large", b"\1" * target.sized(16 << 20)))
+    line.send(put(b"large", b"\1" * target.sized(16 << 20)))
     line.hear(b"STORED\r\n")
     yield
     ask_http(target, http("POST", "/api/queues/large/take", b"{}"))
@@ -201,7 +201,7 @@ def take_control_bytes(target: Target) -> Iterator[None]:
 
 def browse_control_bytes(target: Target) -> Iterator[None]:
     line = Line(target.memcache)
-    line.say(put(b"large", b"\1" * target.sized(16 << 20)))
+    line.send(put(b"large", b"\1" * target.sized(16 << 20)))
     line.hear(b"STORED\r\n")
     yield
     ask_http(target, http("GET", "/api/queues/large/items?limit=1&bytes=1048576"))
@@ -219,7 +219,7 @@ def stats_of_jobs(count: int, target: Target) -> Iterator[None]:
     make_jobs(target, target.sized(count))
     yield
     line = Line(target.memcache)
-    line.say(b"stats\r\n")
+    line.send(b"stats\r\n")
     line.hear(b"END\r\n")
     yield
 
@@ -228,7 +228,7 @@ def inspect_queues(target: Target) -> Iterator[None]:
     make_jobs(target, target.sized(100_000))
     yield
     line = Line(target.workq)
-    line.say(b"inspect queues 0 10\r\n" * 64)
+    line.send(b"inspect queues 0 10\r\n" * 64)
     line.hear(b"+OK ", 64)
     yield
 
@@ -241,7 +241,7 @@ def open_reads(count: int, target: Target) -> Iterator[None]:
     line.ask([b"get open/open\r\n"] * 1000, b"END\r\n")
     call, thrift = thrift_get(b"leased", 1000), Line(target.thrift)
     for _ in range(-(-leases // 1000)):
-        thrift.say(call)
+        thrift.send(call)
         left = int.from_bytes(exactly(thrift.sock, 4), "big")
         exactly(thrift.sock, left)
     yield
@@ -286,11 +286,11 @@ def waiters(count: int, behind: bytes, ends: int, end: str, target: Target) -> I
     lines = [Line(target.memcache) for _ in range(count)]
     until = 8000 if end == "timer" else 600_000
     for line in lines:
-        line.say(b"get waited/t=%d\r\n" % until + behind)
+        line.send(b"get waited/t=%d\r\n" % until + behind)
     time.sleep(0.5)
     yield
     if end != "timer":
-        owner.say(b"delete waited\r\n")
+        owner.send(b"delete waited\r\n")
         owner.hear(b"DELETED\r\n")
     for line in lines:
         line.hear(b"END\r\n", 1 + ends)
@@ -307,7 +307,7 @@ def pipelined_gets(count: int, target: Target) -> Iterator[None]:
     yield
     for _ in range(3):
         for line in lines:
-            line.say(GETS)
+            line.send(GETS)
         for line in lines:
             line.hear(b"END\r\n", 64)
     yield
@@ -317,7 +317,7 @@ def reloads(count: int, target: Target) -> Iterator[None]:
     make_queues(target, target.sized(count))
     yield
     line = Line(target.memcache)
-    line.say(b"reload\r\n" * 64)
+    line.send(b"reload\r\n" * 64)
     line.hear(b"\r\n", 64)
     yield
 
@@ -329,7 +329,7 @@ def reload_of_all(target: Target) -> Iterator[None]:
     file.write_text(file.read_text().replace('"1s"', '"2s"'))
     yield
     line = Line(target.memcache)
-    line.say(b"reload\r\n")
+    line.send(b"reload\r\n")
     line.hear(b"\r\n")
     yield
 
@@ -338,7 +338,7 @@ def pipeline(requests: bytes, end: bytes, count: int, target: Target) -> Iterato
     line = Line(target.memcache)
     line.ask([put(b"here", b"x")], b"STORED\r\n")
     yield
-    line.say(requests)
+    line.send(requests)
     line.hear(end, count)
     yield
 
@@ -349,7 +349,7 @@ def pages(target: Target) -> Iterator[None]:
     yield
     for _ in range(target.sized(256)):
         line = Line(target.admin)
-        line.say(http("GET", "/api/events"))
+        line.send(http("GET", "/api/events"))
         lines.append(line)
     until = time.monotonic() + 4
     changer = Line(target.memcache)
@@ -371,7 +371,7 @@ def flush(request: bytes, end: bytes, queues: int, target: Target) -> Iterator[N
     for name in names(queues):
         line.ask([put(name, b"x")] * left, b"STORED\r\n")
     yield
-    line.say(request)
+    line.send(request)
     line.hear(end)
     yield
 
@@ -380,7 +380,7 @@ def fan_out(target: Target) -> Iterator[None]:
     line = Line(target.memcache)
     line.ask([put(b"wide+c%04d" % number, b"x") for number in range(target.sized(1000))], b"STORED\r\n")
     yield
-    line.say(put(b"wide", b"x") * 100)
+    line.send(put(b"wide", b"x") * 100)
     line.hear(b"STORED\r\n", 100)
     yield
 
@@ -399,7 +399,7 @@ def of_open_reads(request: bytes, target: Target) -> Iterator[None]:
     line.ask([put(b"open", b"x")] * count, b"STORED\r\n")
     line.ask([b"get open/open\r\n"] * count, b"END\r\n")
     yield
-    line.say(request.replace(b"100000", b"%d" % count))
+    line.send(request.replace(b"100000", b"%d" % count))
     line.hear(b"\r\n")
     yield
 
@@ -430,7 +430,7 @@ def first_noted(target: Target) -> Iterator[None]:
     line = Line(target.memcache)
     line.ask([put(b"here", b"x")], b"STORED\r\n")
     yield
-    line.say(b"flush here\r\n")
+    line.send(b"flush here\r\n")
     line.hear(b"END\r\n")
     yield
 
@@ -508,7 +508,7 @@ def polite(server: Served, meanwhile: Callable[[], None], *, flushes: bool = Fal
         time.sleep(0.1)
         meanwhile()
         time.sleep(AFTER_SECONDS)
-        delays = probe.finish()
+        delays = probe.collect_delays()
     except BaseException:
         probe.kill()
         raise

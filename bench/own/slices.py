@@ -42,7 +42,7 @@ class Turns:
         self.took_ms: dict[str, list[float]] = defaultdict(list)
         self._rotations = 0
 
-    def take(self, requests: bytes) -> None:
+    def run_turn(self, requests: bytes) -> None:
         world = self.world
         began = thread_time()
         self.client.sends(requests)
@@ -79,11 +79,11 @@ def run(items: int, size: int) -> Turns:
     turns = Turns(World(CONFIG, cast(Disk, OsFs())))
     put = b"set q 0 0 %d\r\n%b\r\n" % (size, b"x" * size)
     for _ in range(items // REQUESTS_PER_TURN):
-        turns.take(put * REQUESTS_PER_TURN)
+        turns.run_turn(put * REQUESTS_PER_TURN)
     for _ in range(items // (REQUESTS_PER_TURN - 4)):
-        turns.take(put * 2 + b"get q\r\n" * (REQUESTS_PER_TURN - 2))
+        turns.run_turn(put * 2 + b"get q\r\n" * (REQUESTS_PER_TURN - 2))
     while turns.maintenance.is_busy:
-        turns.take(b"")
+        turns.run_turn(b"")
     return turns
 
 

@@ -103,7 +103,7 @@ class Member:
     def mourn(self) -> None:
         """Report requests that the dead server will never reply to."""
 
-    def say(self, data: bytes, *heard: Heard) -> None:
+    def send(self, data: bytes, *heard: Heard) -> None:
         self._expected.extend(heard)
         try:
             self.sock.sendall(data)
@@ -111,7 +111,7 @@ class Member:
             pass  # what is left in the socket is still read
 
     def ask(self, key: str, heard: Heard) -> None:
-        self.say(b"get %b\r\n" % key.encode(), heard)
+        self.send(b"get %b\r\n" % key.encode(), heard)
 
     def receive(self) -> bool:
         """Receive bytes. Return False at the end of the stream. Raises Broken."""
@@ -186,7 +186,7 @@ class Producer(Member):
             said.append(b"set %b 0 0 %d\r\n%b\r\n" % (self.queue.encode(), len(item), item))
             for ledger in self.ledgers:
                 ledger.sent(key)
-        self.say(b"".join(said), *(self._stored(key) for key in keys))
+        self.send(b"".join(said), *(self._stored(key) for key in keys))
 
     def _rested(self, line: bytes, item: bytes | None) -> None:
         self.start()
@@ -224,9 +224,9 @@ class Taker(Reader):
     def start(self) -> None:
         self.newest = {}
         self.waits = False
-        self.take()
+        self.request_item()
 
-    def take(self) -> None:
+    def request_item(self) -> None:
         if not self.crew.over:
             self.waits = True
             self.ask(f"{self.queue}/t=20", self._taken)
@@ -237,7 +237,7 @@ class Taker(Reader):
             self.must(line, b"END")
         else:
             self.ledger.delivered(item, self.order())
-        self.take()
+        self.request_item()
 
     def mourn(self) -> None:
         self.ledger.unanswered_gets += self.waits
@@ -258,9 +258,9 @@ class ReliableTaker(Reader):
             self.must(line, b"END")
             self.open("t=20/open")
         else:
-            self.go_on(self.ledger.delivered(item, self.order(), self))
+            self.handle_held(self.ledger.delivered(item, self.order(), self))
 
-    def go_on(self, held: bytes) -> None:
+    def handle_held(self, held: bytes) -> None:
         """Continue with an open item."""
         if self.crew.over:
             return
@@ -282,9 +282,9 @@ class ReliableTaker(Reader):
 class Vanisher(ReliableTaker):
     """A reliable taker that now and then disconnects, politely or not, with an item open."""
 
-    def go_on(self, held: bytes) -> None:
+    def handle_held(self, held: bytes) -> None:
         if self.crew.over or self.random.randrange(8):
-            super().go_on(held)
+            super().handle_held(held)
             return
         self.ledger.released(held)
         self.crew.leaving(self)
@@ -304,7 +304,7 @@ class Watcher(Member):
         super().__init__(crew, "stats", ledger, random)
 
     def start(self) -> None:
-        self.say(b"stats\r\nget nothing/t=30\r\n", self._counted, self._rested)
+        self.send(b"stats\r\nget nothing/t=30\r\n", self._counted, self._rested)
 
     def _counted(self, line: bytes, item: bytes | None) -> None:
         self.seen = dict.fromkeys(self.seen, 0)

@@ -83,7 +83,7 @@ class Book:
             )
         return wrong
 
-    def settle(self, found: dict[int, str | None]) -> None:
+    def accept_recovered(self, found: dict[int, str | None]) -> None:
         """Take the state after a restart as certain."""
         sure = {None: Known.DELETED, "0": Known.ADDED, "1": Known.COMPLETED, "2": Known.FAILED, "4": Known.LEASED}
         self.jobs = {number: sure[state] for number, state in found.items() if state is not None}
@@ -105,7 +105,7 @@ class Link:
         self._heard.close()
         self._sock.close()
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self._sock.sendall(data)
 
     def line(self) -> bytes:
@@ -149,7 +149,7 @@ class Client(threading.Thread):
         """Add a few jobs with one send."""
         jobs, random = self.book.jobs, self.random
         if self.book.waiting > WAITING_MAX:
-            link.say(b"lease nothing 20\r\n")
+            link.send(b"lease nothing 20\r\n")
             self._must(link.line(), b"-TIMEOUT")
             return
         numbers = [next(self.book.numbers) for _ in range(random.randint(1, 8))]
@@ -158,7 +158,7 @@ class Client(threading.Thread):
             jobs[number] = Known.ADDING
             payload = b"p" * random.randrange(300)
             text += b"add %b q 3600000 3600000 %d\r\n%b\r\n" % (job_id(number), len(payload), payload)
-        link.say(text)
+        link.send(text)
         self.book.waiting += len(numbers)
         for number in numbers:
             self._must(link.line(), b"+OK")
@@ -168,7 +168,7 @@ class Client(threading.Thread):
     def _work(self, link: Link) -> None:
         book = self.book
         book.leases_unanswered += 1
-        link.say(b"lease q 50\r\n")
+        link.send(b"lease q 50\r\n")
         answer = link.line()
         if answer == b"-TIMEOUT":
             book.leases_unanswered -= 1
@@ -192,7 +192,7 @@ class Client(threading.Thread):
 
     def _end(self, link: Link, number: int, command: bytes, before: Known, after: Known) -> None:
         self.book.jobs[number] = before
-        link.say(command % job_id(number))
+        link.send(command % job_id(number))
         self._must(link.line(), b"+OK")
         self.book.jobs[number] = after
 
@@ -226,13 +226,13 @@ class JobLoop:
         operations, seconds = self.work()
         end_s = self.victim.end_s
         kills = 1 + self.recover()
-        found = self.look()
+        found = self.read_jobs()
         wrong = self.book.judge(found)
         if end_s > END_SECONDS_MAX:
             wrong.append(f"it ended after {end_s:.2f} s")
         if "Traceback" in self.victim.said:
             wrong.append(self.victim.said[-2000:])
-        self.book.settle(found)
+        self.book.accept_recovered(found)
         counted = {"journal_rotations": self.segments() - segment, "journal_rewrites": self.cleanings()}
         there = sum(state is not None for state in found.values())
         ready_s, recovery_s = self.victim.ready_s, self.victim.recovery_s
@@ -279,7 +279,7 @@ class JobLoop:
         self.victim.start()
         return kills
 
-    def look(self) -> dict[int, str | None]:
+    def read_jobs(self) -> dict[int, str | None]:
         """Return the server's state of every known job."""
         with Link(self.address) as link:
             return {number: _state(link, number) for number in self.book.jobs}
@@ -297,7 +297,7 @@ class JobLoop:
 
 
 def _state(link: Link, number: int) -> str | None:
-    link.say(b"inspect job %b\r\n" % job_id(number))
+    link.send(b"inspect job %b\r\n" % job_id(number))
     if link.line() == b"-NOT-FOUND":
         return None
     link.line()

@@ -122,7 +122,7 @@ class Ledger:
             wrong.append(f"{name}: lost {lost}, and only {self.unanswered_gets} gets were unanswered")
         return wrong + self._out_of_order(found[name])
 
-    def settle(self, found: dict[str, list[bytes]]) -> None:
+    def accept_recovered(self, found: dict[str, list[bytes]]) -> None:
         """Take the state after a restart as certain: present items are stored, missing ones must stay away. If not all
         items are visible, all except known removed ones may exist.
         """

@@ -115,7 +115,7 @@ class Loop:
         self.number += 1
         if self.number == 1:
             self.victim.start()
-            self.look()  # children of a fan-out exist from the first look on
+            self.read_queues()  # children of a fan-out exist from the first look on
         crew = Crew(self.victim.address, self.refusal)
         watcher = self.hire(crew)
         began_s = time.monotonic()
@@ -129,10 +129,10 @@ class Loop:
             wrong.append(f"exit code {code}: {self.victim.said[-2000:]}")
         kills = 1 + self._kill_again()
         self.victim.start()
-        found = self.look()
+        found = self.read_queues()
         for ledger in self.ledgers:
             wrong += ledger.check(found)
-            ledger.settle(found)
+            ledger.accept_recovered(found)
         if end_s > END_SECONDS_MAX:
             wrong.append(f"it ended after {end_s:.2f} s")
         if "Traceback" in self.victim.said:
@@ -147,7 +147,7 @@ class Loop:
         if not self.random.randrange(self.reload_one_in):
             self.insist(crew, seconds / 2)
             self.victim.configure(self.config())
-            self.victim.tell(signal.SIGHUP)
+            self.victim.send_signal(signal.SIGHUP)
             seconds /= 2
             reloads = 1
         self.insist(crew, seconds)
@@ -196,7 +196,7 @@ class Loop:
     def _chance(self) -> Random:
         return Random(self.random.getrandbits(64))
 
-    def look(self) -> dict[str, list[bytes]]:
+    def read_queues(self) -> dict[str, list[bytes]]:
         """Return the contents of every queue, in order: one client opens all items, and its disconnection puts
         them back.
         """

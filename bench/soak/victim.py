@@ -99,14 +99,14 @@ class Victim:
             )  # fmt: skip
         return self._child
 
-    def tell(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         assert self._child is not None
         self._child.send_signal(number)
 
     def end(self, number: signal.Signals) -> int:
         """Signal the process and wait until it is dead. Return its exit code."""
         began_s = time.monotonic()
-        self.tell(number)
+        self.send_signal(number)
         code = self.wait()
         self.end_s = time.monotonic() - began_s
         return code

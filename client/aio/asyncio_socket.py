@@ -58,7 +58,7 @@ class AsyncioSocket(asyncio.Protocol):
 
     async def receive(self, timeout_s: float) -> bytes:
         if self._unread:
-            return self._take()
+            return self._pop_unread()
         if self._has_ended:
             if self._end is not None:
                 raise self._end
@@ -74,7 +74,7 @@ class AsyncioSocket(asyncio.Protocol):
         finally:
             self._reader = None
 
-    def _take(self) -> bytes:
+    def _pop_unread(self) -> bytes:
         data = self._unread.popleft()
         self._unread_bytes -= len(data)
         if not self._unread and self._transport is not None and not self._has_ended:
@@ -138,15 +138,15 @@ class AsyncioSocket(asyncio.Protocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> None:
-        self._finish(None)
+        self._note_end(None)
 
     def connection_lost(self, error: Exception | None) -> None:
         if error is None or isinstance(error, OSError):
-            self._finish(error)
+            self._note_end(error)
         else:
-            self._finish(OSError(str(error)))
+            self._note_end(OSError(str(error)))
 
-    def _finish(self, error: OSError | None) -> None:
+    def _note_end(self, error: OSError | None) -> None:
         if not self._has_ended:
             self._has_ended, self._end = True, error
         if self._reader is not None and not self._reader.done():

@@ -163,15 +163,15 @@ class Jobs(Connecting):
         complete its job, unless another one has. If no answer comes, call it again on a new connection: JobFinished
         then says that the first call was heard, or another worker was quicker.
         """
-        await self._finish(job, result, success=True)
+        await self._finish_job(job, result, success=True)
 
     async def fail(self, job: Job | str, result: bytes = b"") -> None:
         """End a job without success; `result` says why. It is not leased again, unless the server honours `max_fails`.
         Errors are as in `complete`.
         """
-        await self._finish(job, result, success=False)
+        await self._finish_job(job, result, success=False)
 
-    async def _finish(self, job: Job | str, result: bytes, *, success: bool) -> None:
+    async def _finish_job(self, job: Job | str, result: bytes, *, success: bool) -> None:
         raw = raw_id(job)
         id = show_id(raw).decode()
         with shielded():

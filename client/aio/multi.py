@@ -77,9 +77,9 @@ class MultiClient(Closing):
 
         make(self._servers.addresses[0])  # a login that cannot be sent is refused now
         self._make = make
-        self._begin()
+        self._reset_connections()
 
-    def _begin(self) -> None:
+    def _reset_connections(self) -> None:
         self._process = os.getpid()
         self._clients: dict[Address, Client] = {}
         self._turn = Turn()
@@ -258,7 +258,7 @@ class MultiClient(Closing):
             await self._holder(item).extend(item.known_as)
 
     def _holder(self, item: ServerItem) -> Client:
-        self._look()
+        self._check_usable()
         client = self._clients.get(item.server)
         if client is None:
             raise _not_open(item)
@@ -286,16 +286,16 @@ class MultiClient(Closing):
 
     # internal
 
-    def _look(self) -> None:
+    def _check_usable(self) -> None:
         """Begin anew in a forked process. Raises ConnectionLost after `close`."""
         if os.getpid() != self._process:
-            self._begin()  # the connections are the parent's
+            self._reset_connections()  # the connections are the parent's
         if self._is_closed:
             raise ConnectionLost("closed by this program", Outcome.NOT_DONE)
 
     def _take_turn(self) -> None:
-        self._look()
-        if not self._turn.take():
+        self._check_usable()
+        if not self._turn.acquire():
             raise Busy(BUSY)
 
     async def _client(self, address: Address) -> Client:

@@ -121,7 +121,7 @@ class Turn:
         self._is_taken = False
         self._over: anyio.Event | None = None
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Take the turn if it is free. Return False if it is not."""
         if self._is_taken:
             return False
@@ -131,7 +131,7 @@ class Turn:
     async def wait(self, timeout_s: float) -> bool:
         """Wait for the turn and take it. Return False if it does not come in time."""
         with anyio.move_on_after(timeout_s):
-            while not self.take():
+            while not self.acquire():
                 if self._over is None:
                     self._over = anyio.Event()
                 await self._over.wait()
@@ -153,7 +153,7 @@ class Places:
         self._free = count
         self._waiting: deque[anyio.Event] = deque()
 
-    async def take(self, timeout_s: float) -> bool:
+    async def acquire(self, timeout_s: float) -> bool:
         """Take a place, in the order of those who wait. Return False if none becomes free in time."""
         if self.is_over or (self._free and not self._waiting):
             return self._take_free()

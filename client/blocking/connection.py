@@ -65,13 +65,13 @@ class Connection(Generic[RequestT, ReplyT]):
         self._forks = FORKS.count
         self.state = ConnectionState.OPEN
 
-    def begin(self) -> None:
+    def begin_exchange(self) -> None:
         """Begin an exchange. Raises ConnectionLost if the connection is closed, Busy during another exchange."""
         if self.state is ConnectionState.NEW:
             self._forks = FORKS.count  # there is nothing yet that could be the parent's
         if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
             self._refuse()
-        if not self._turn.take():
+        if not self._turn.acquire():
             raise Busy(BUSY)
         self._outcome = Outcome.NOT_DONE
 
@@ -79,7 +79,7 @@ class Connection(Generic[RequestT, ReplyT]):
         """Begin an exchange when those of others are over; Busy if that takes too long."""
         if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
             self._refuse()
-        if not self._turn.take() and not self._turn.wait(timeout_s):
+        if not self._turn.acquire() and not self._turn.wait(timeout_s):
             raise Busy(BUSY)
         self._outcome = Outcome.NOT_DONE
 
@@ -91,7 +91,7 @@ class Connection(Generic[RequestT, ReplyT]):
         """True if the connection is open and this process's, no exchange is under way, and nothing has come that was
         not asked for.
         """
-        if self.state is not ConnectionState.OPEN or FORKS.count != self._forks or not self._turn.take():
+        if self.state is not ConnectionState.OPEN or FORKS.count != self._forks or not self._turn.acquire():
             return False
         try:
             return self.transport is not None and self.transport.is_quiet
@@ -109,7 +109,7 @@ class Connection(Generic[RequestT, ReplyT]):
     @contextmanager
     def exchange(self) -> Iterator[None]:
         """Let the block send and receive."""
-        self.begin()
+        self.begin_exchange()
         try:
             yield
         finally:
@@ -119,7 +119,7 @@ class Connection(Generic[RequestT, ReplyT]):
         """Return the reply to one request."""
         if self.state is ConnectionState.CLOSED or FORKS.count != self._forks:
             self._refuse()
-        if not self._turn.take():
+        if not self._turn.acquire():
             raise Busy(BUSY)
         return self._answered(request, wait_s + self._answer_timeout_s)
 

@@ -164,15 +164,15 @@ class Jobs(Connecting):
         complete its job, unless another one has. If no answer comes, call it again on a new connection: JobFinished
         then says that the first call was heard, or another worker was quicker.
         """
-        self._finish(job, result, success=True)
+        self._finish_job(job, result, success=True)
 
     def fail(self, job: Job | str, result: bytes = b"") -> None:
         """End a job without success; `result` says why. It is not leased again, unless the server honours `max_fails`.
         Errors are as in `complete`.
         """
-        self._finish(job, result, success=False)
+        self._finish_job(job, result, success=False)
 
-    def _finish(self, job: Job | str, result: bytes, *, success: bool) -> None:
+    def _finish_job(self, job: Job | str, result: bytes, *, success: bool) -> None:
         raw = raw_id(job)
         id = show_id(raw).decode()
         with shielded():

@@ -58,9 +58,9 @@ class Pool(Closing):
 
         make()  # a login that cannot be sent is refused now
         self._make = make
-        self._begin()
+        self._reset_connections()
 
-    def _begin(self) -> None:
+    def _reset_connections(self) -> None:
         self._process = os.getpid()
         self._idle: list[Client] = []
         self._places = Places(self._max_clients)
@@ -72,11 +72,11 @@ class Pool(Closing):
         """
         if os.getpid() != self._process:
             before = self._idle
-            self._begin()
+            self._reset_connections()
             for each in before:
                 each.close()  # this process's descriptor alone: the connection is the parent's
         places = self._places
-        if not places.take(wait_s):
+        if not places.acquire(wait_s):
             if places.is_over:
                 raise ValueError("the pool is closed; make another")
             raise Busy(f"all {self._max_clients} clients of the pool are lent, and none came back in {wait_s:g} s")

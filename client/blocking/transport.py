@@ -163,7 +163,7 @@ class Turn:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.take: Callable[[], bool] = partial(self._lock.acquire, False)  # without a frame: it is in every request
+        self.acquire: Callable[[], bool] = partial(self._lock.acquire, False)  # without a frame: it is in every request
         self.end: Callable[[], None] = self._lock.release
 
     def wait(self, timeout_s: float) -> bool:
@@ -179,7 +179,7 @@ class Places:
         self._free = count
         self._changed = threading.Condition()
 
-    def take(self, timeout_s: float) -> bool:
+    def acquire(self, timeout_s: float) -> bool:
         """Take a place. Return False if none becomes free in time."""
         with self._changed:
             self._changed.wait_for(lambda: self._free or self.is_over, timeout_s)

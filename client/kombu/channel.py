@@ -270,7 +270,7 @@ class Channel(virtual.Channel):
         got: list[Any] = []
         consumer = Consumer(queue, no_ack, got.append)
         for name in self._names_of(queue):
-            while not got and (delivery := self.reader.take(name, consumer)) is not None:
+            while not got and (delivery := self.reader.open_item(name, consumer)) is not None:
                 self.deliver(delivery)
         return got[0] if got else None
 

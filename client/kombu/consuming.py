@@ -71,7 +71,7 @@ class Lane:
         self.open_request = b"mg %b/open v c h\r\n" % name.encode("latin-1")
         self.watch_request = b"mg %b/t=%d\r\n" % (name.encode("latin-1"), WATCH_S * 1000)
 
-    def rest(self) -> None:
+    def retry_later(self) -> None:
         self.state = LaneState.RESTING
         self.ready_at = time.monotonic() + REST_S
 
@@ -173,7 +173,7 @@ class Reader:
                 is_asked = True
                 self._ask(lane, room)
 
-    def take(self, name: str, consumer: Consumer) -> Delivery | None:
+    def open_item(self, name: str, consumer: Consumer) -> Delivery | None:
         """Open one item and return it, None if there is none now."""
         lane = Lane(name, consumer)
         while True:
@@ -218,7 +218,7 @@ class Reader:
         if reply.word != b"SERVER_ERROR":
             raise RequestRefused(f"the server refuses to read {lane.name}: {reply.why}")
         logger.warning("the server refuses to read %s: %s", lane.name, reply.why)
-        lane.rest()
+        lane.retry_later()
 
     def _watch(self, lane: Lane) -> None:
         if lane.watch is None:
@@ -252,7 +252,7 @@ class Reader:
                 self._drop_wire(lane.watch)
         self.lanes = []
         for holder in self.holders:
-            holder.wire.finish(until - time.monotonic())
+            holder.wire.drain_replies(until - time.monotonic())
             self._drop_wire(holder.wire)
         self.holders = []
         self.inbox.clear()

@@ -136,7 +136,7 @@ class Transport(virtual.Transport):
             channel.close()
         self._avail_channels.clear()
         if self._control is not None:
-            self._control.finish(CLOSE_S)
+            self._control.drain_replies(CLOSE_S)
             self._control.close()
             self._control = None
         for wire in list(self._wires.values()):

@@ -128,7 +128,7 @@ class Wire:
         self._input += data
         self._parse()
 
-    def finish(self, seconds_max: float) -> None:
+    def drain_replies(self, seconds_max: float) -> None:
         """Wait for the replies that are owed, not for ever. Never raises."""
         until = time.monotonic() + seconds_max
         with suppress(ConnectionLost, RequestRefused):
@@ -205,13 +205,13 @@ class Wire:
                     block = data[after : after + size]
                     after += size + 2
                 at = after
-                self._take(word, rest, block, line)
+                self._handle_line(word, rest, block, line)
         except ValueError as error:
             raise self._lost(f"the server sent what is no reply: {error}") from error
         finally:
             del self._input[:at]
 
-    def _take(self, word: bytes, rest: bytes, block: bytes, line: bytes) -> None:
+    def _handle_line(self, word: bytes, rest: bytes, block: bytes, line: bytes) -> None:
         if word in (b"queue", b"", b"}", b"STAT"):  # lines of a dump or of statistics; END follows
             self._lines.append(line)
             return

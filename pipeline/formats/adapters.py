@@ -47,7 +47,7 @@ def _libkestrel() -> FormatAdapter:
 FORMATS: dict[str, Callable[[], FormatAdapter]] = {"kestrel": _kestrel, "libkestrel": _libkestrel, "workq": _workq}
 
 
-def look(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[JournalSegment]]]:
+def list_segments(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[JournalSegment]]]:
     """Return the adapter of a named format, or of the folder's format if `name` is `auto`, and each queue's files. All
     names are in the form for tables.
 
@@ -56,15 +56,15 @@ def look(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[Journ
     """
     for _ in range(TRIES - 1):
         try:
-            return _look(folder, name)
+            return _list_segments(folder, name)
         except FolderMissing:
             raise
         except Vanished:
             continue
-    return _look(folder, name)
+    return _list_segments(folder, name)
 
 
-def _look(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[JournalSegment]]]:
+def _list_segments(folder: Folder, name: str) -> tuple[FormatAdapter, dict[str, list[JournalSegment]]]:
     check_converted(folder)
     entries = folder.scan()
     check_converted(folder)  # a conversion that has ended meanwhile has moved the listed files
@@ -101,7 +101,7 @@ def check_converted(folder: Folder) -> None:
 
 def guess(folder: Folder, listing: Listing, own: set[str]) -> str:
     """Return the format of a folder. Kestrel's files have no magic: files of no other format are Kestrel's. Raises
-    ValueError, see `look`.
+    ValueError, see `list_segments`.
     """
     if segment_numbers((name, True) for name, _ in listing):
         return "workq"

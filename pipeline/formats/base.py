@@ -57,13 +57,13 @@ class JournalSegment(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """The input of one task: segments of one queue, in order. `beside` has the reader files, which record the fate of
+    """The input of one task: segments of one queue, in order. `fates` has the reader files, which record the fate of
     the items; None: not looked up yet.
     """
 
     queue: str
     segments: list[JournalSegment]
-    beside: list[JournalSegment] | None = None
+    fates: list[JournalSegment] | None = None
 
     @property
     def bytes(self) -> int:
@@ -139,7 +139,7 @@ class FormatAdapter(Protocol):
     def tells(self, head: bytes) -> bool:
         """Return True if this head identifies its file: no other file of the queue can begin the same way."""
 
-    def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
+    def list_fates(self, folder: Folder) -> dict[str, list[JournalSegment]]:
         """Return the files that record the fate of each queue's items, if its segments do not. Look for them after the
         segments: every item taken from a queue was put into it before.
         """

@@ -102,7 +102,7 @@ class CmdLogAdapter:
         """Return True if the head has the first record's time, in nanoseconds."""
         return len(head) >= TELLING_BYTES
 
-    def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
+    def list_fates(self, folder: Folder) -> dict[str, list[JournalSegment]]:
         return {}
 
     def read_marks(self, folder: Folder, queues: Collection[str], reading: Reading) -> dict[str, dict[str, ReadMark]]:
@@ -133,9 +133,9 @@ def read_ops(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Record
             if reading.ops is None or row.get("op") in (*reading.ops, None):  # damage is always told
                 rows.add(row if reading.include_value else row | {"value": None})
             if rows.full:
-                yield rows.take()
+                yield rows.pop_batch()
     if rows.rows:
-        yield rows.take()
+        yield rows.pop_batch()
 
 
 def read_jobs(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -153,9 +153,9 @@ def read_jobs(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Recor
     for job in jobs.values():
         rows.add(job)
         if rows.full:
-            yield rows.take()
+            yield rows.pop_batch()
     if rows.rows:
-        yield rows.take()
+        yield rows.pop_batch()
 
 
 def _apply(jobs: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:

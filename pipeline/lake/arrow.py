@@ -94,7 +94,7 @@ class Rows:
     def full(self) -> bool:
         return len(self.rows) >= BATCH_ROWS or self.bytes >= 16 << 20
 
-    def take(self) -> pa.RecordBatch:
+    def pop_batch(self) -> pa.RecordBatch:
         """Return the buffered rows as a batch, and empty the buffer."""
         rows, self.rows, self.bytes = self.rows, [], 0
         arrays = [column(field, [row.get(field.name) for row in rows]) for field in self.columns]

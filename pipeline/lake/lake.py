@@ -92,7 +92,7 @@ class LakeFolder(Protocol):
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         """Rename files, durably."""
 
-    def settle(self, names: Iterable[str]) -> None:
+    def sync_names(self, names: Iterable[str]) -> None:
         """Make the names of files durable that a job has moved: it may have been killed before it synced them."""
 
     def clear(self, inside: str) -> None:
@@ -120,7 +120,7 @@ class Lake:
         else:
             self._own.write(OWNER, self._name.encode())
         try:
-            self._begin()
+            self._open_entry()
         except BaseException:
             self._lock.close()
             raise
@@ -173,7 +173,7 @@ class Lake:
         if self._content(OWNER) != self._name.encode() or self._read() != self.entry:
             raise LakeTaken(f"another job adds to {without_secrets(self.url)} now")
 
-    def _begin(self) -> None:
+    def _open_entry(self) -> None:
         if folder(below(self.url, SPARKS_LOG)).list():
             raise LakeTaken(
                 f"{self.url} is the table of a stream, whose readers would not see what is added; name another"
@@ -202,7 +202,7 @@ class Lake:
         """Finish the moves of the last batch."""
         waiting = set(self.place.names(f"{OWN}/{STAGED}"))
         self.place.move([(staged_name(name), name) for name in self.entry.files if staged_name(name) in waiting])
-        self.place.settle([name for name in self.entry.files if staged_name(name) not in waiting])
+        self.place.sync_names([name for name in self.entry.files if staged_name(name) not in waiting])
 
     def _clear(self) -> None:
         """Remove staged files that no entry names."""
@@ -265,7 +265,7 @@ class LocalLakeFolder:
             finally:
                 disk.close()
 
-    def settle(self, names: Iterable[str]) -> None:
+    def sync_names(self, names: Iterable[str]) -> None:
         for where in sorted({os.path.dirname(os.path.join(self.path, name)) for name in names}):
             if is_folder(where):  # an operator may have removed the rows of a queue
                 disk = OsFs()
@@ -355,7 +355,7 @@ class RemoteLakeFolder:
             self.fs.create_dir(os.path.dirname(f"{self.path}/{new}"), recursive=True)
             self.fs.move(f"{self.path}/{old}", f"{self.path}/{new}")
 
-    def settle(self, names: Iterable[str]) -> None:
+    def sync_names(self, names: Iterable[str]) -> None:
         """Do nothing: an object store has a name once it has answered."""
 
     def clear(self, inside: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.lake.folders import folder
 from staniel.pipeline.report.tables import OF_FORMAT, ReportTables
 from staniel.pipeline.sources.journal_options import JournalOptions
@@ -77,7 +77,7 @@ def gather(spark: SparkSession, path: str, given: Mapping[str, str]) -> ReportFi
     """Run the jobs. Payloads are not read. Raises ValueError, and what reading raises."""
     options = JournalOptions({**given, "path": path})
     place = folder(options.path)
-    form, queues = look(place, options.format)
+    form, queues = list_segments(place, options.format)
     check_wanted(place, options, form, queues)
 
     def view(name: str) -> DataFrame:

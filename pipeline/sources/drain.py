@@ -46,7 +46,7 @@ class BatchLimits(Struct):
     def spent(self) -> bool:
         return self.items <= 0 or self.bytes <= 0
 
-    def take(self, items: list[Item]) -> None:
+    def subtract_items(self, items: list[Item]) -> None:
         self.items -= len(items)
         self.bytes -= sum([len(item.data) for item in items])
 
@@ -93,7 +93,7 @@ class ServerQueue:
 
         for connection, _ in self._held:
             some, more = connection.receive_items(room.items, room.bytes)
-            room.take(some)
+            room.subtract_items(some)
             if some:
                 held.append((connection, len(some)))
             if more:
@@ -238,7 +238,7 @@ class Drain:
             self._try(each, each.confirm)
         self.after(DrainStep.CONFIRMED)
         for _, _, items in drained:
-            limits.take(items)
+            limits.subtract_items(items)
         return count, count * 10 >= capacity
 
     def _reserve(self, limits: BatchLimits, wait_ms: int) -> tuple[list[Drained], int]:

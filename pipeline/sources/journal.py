@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from staniel.pipeline.formats.adapters import FORMATS, look
+from staniel.pipeline.formats.adapters import FORMATS, list_segments
 from staniel.pipeline.formats.base import FormatAdapter
 from staniel.pipeline.lake.archived import is_archive
 from staniel.pipeline.lake.arrow import ddl
@@ -65,7 +65,7 @@ def columns_of(options: JournalOptions) -> pa.Schema:
         return archived.columns_of(options)
     name = options.format
     if name == "auto":
-        names = {path: look(folder(path), name)[0].name for path in options.paths}
+        names = {path: list_segments(folder(path), name)[0].name for path in options.paths}
         name = names[options.path]
         for path, other in names.items():
             if other != name:

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from staniel.journal.errors import Truncated
 from staniel.journal.kestrel.files import OWN_FOLDER
-from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.base import BatchEnd, CorruptJournal, FormatAdapter, JournalSegment, OnCorrupt, Part
 from staniel.pipeline.lake.folders import Folder, FolderMissing, Vanished, below, folder
 from staniel.pipeline.lake.lake import ReadMark
@@ -67,7 +67,7 @@ class UnreadRange(NamedTuple):
     goal: FileOffset | None = None
 
     @property
-    def rest(self) -> list[JournalSegment]:
+    def unread_segments(self) -> list[JournalSegment]:
         """The segments ahead, the first one even if it is empty."""
         found = list(self.segments[self.at : self.last + 1])
         if found:
@@ -101,7 +101,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def check(self) -> None:
         """Check that the requested queues exist. Raises ValueError, FolderMissing."""
         place = folder(self.options.path)
-        check_wanted(place, self.options, *look(place, self.options.format))
+        check_wanted(place, self.options, *list_segments(place, self.options.format))
 
     def initialOffset(self) -> Offset:
         self.check()
@@ -112,8 +112,8 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._retry(self._begins)
 
     def _begins(self) -> Offset:
-        place, _, whole = self._look(bound=False)
-        _, _, queues = self._look()
+        place, _, whole = self._list_segments(bound=False)
+        _, _, queues = self._list_segments()
         natural = {each.file: each.begin for segments in whole.values() for each in segments}
         begins = {queue: segments[0] for queue, segments in queues.items() if segments}
         # The beginning of a file has no bytes before it for a fingerprint: a queue without an offset starts there.
@@ -143,7 +143,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def marks() -> dict[str, dict[str, ReadMark]]:
             place = folder(self.options.path)
-            form, found = look(place, self.options.format)
+            form, found = list_segments(place, self.options.format)
             return form.read_marks(place, [queue for queue in queues if queue in found], self.options.reading)
 
         return self._retry(marks)
@@ -160,7 +160,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def pieces(self, start: Offset, end: Offset) -> Iterator[PinnedPartition]:
         """Yield the pieces between two offsets, each a file or a part of one. Raises DataLoss, Vanished."""
-        place, form, queues = self._look(bound=False)
+        place, form, queues = self._list_segments(bound=False)
         for queue, stop in sorted(end.items()):
             if stop == start.get(queue) or queue not in self.options.queues:
                 continue  # nothing new, or selected in an earlier run and not in this one
@@ -182,9 +182,9 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Do nothing: there is nothing to stop."""
 
-    def _look(self, bound: bool = True) -> tuple[Folder, FormatAdapter, dict[str, list[JournalSegment]]]:
+    def _list_segments(self, bound: bool = True) -> tuple[Folder, FormatAdapter, dict[str, list[JournalSegment]]]:
         place = folder(self.options.path)
-        form, found = look(place, self.options.format)
+        form, found = list_segments(place, self.options.format)
         place = pinned_to(place, form, chain.from_iterable(found.values()))
         queues = {name: each for name, each in found.items() if name in self.options.queues}
         if bound:
@@ -210,14 +210,14 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLoss(f"{self.options.path}: files vanish as fast as they are listed: {gone}") from None
 
     def _end_of_batch(self, start: Offset, budget: ReadBudget) -> Offset:
-        place, form, queues = self._look(bound=False)
+        place, form, queues = self._list_segments(bound=False)
         self.lost = {}
         found = [
             self._ahead(place, form, queue, each, start)
             for queue, each in sorted(queues.items())
             if each and not self._has_reached(queue, start)
         ]
-        sizes = [[each.bytes for each in unread.rest if each.bytes] for unread in found]
+        sizes = [[each.bytes for each in unread.unread_segments if each.bytes] for unread in found]
         limits = zip(
             shared(budget.bytes, [sum(each) for each in sizes]),
             shared(budget.records, [sum(each) for each in sizes])
@@ -272,7 +272,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size, records, files = budget
         known = from_json(start[unread.queue]) if unread.queue in start else None
         last_id = known.last_id if known is not None else 0
-        for at, piece in enumerate(unread.rest, unread.at):
+        for at, piece in enumerate(unread.unread_segments, unread.at):
             natural = unread.segments[at]
             if piece.bytes:
                 if min(size, records, files) <= 0:

@@ -105,8 +105,8 @@ def pin(folder: Folder, part: Part) -> Part:
             return segment
         return replace(segment, mark=offset_in(folder, segment, segment.end).mark)
 
-    beside = None if part.beside is None else [pinned(each) for each in part.beside]
-    return Part(part.queue, [pinned(each) for each in part.segments], beside)
+    fates = None if part.fates is None else [pinned(each) for each in part.fates]
+    return Part(part.queue, [pinned(each) for each in part.segments], fates)
 
 
 class PinnedFolder:

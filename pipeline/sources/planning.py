@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.redo.dump import unlike_log
-from staniel.pipeline.formats.adapters import FORMATS, look
+from staniel.pipeline.formats.adapters import FORMATS, list_segments
 from staniel.pipeline.formats.base import FormatAdapter, JournalSegment, OnCorrupt, Part, Reading
 from staniel.pipeline.lake.folders import Folder, SpoolFs, below, folder, without_secrets
 from staniel.pipeline.sources.journal_options import Begin, JournalOptions
@@ -26,7 +26,7 @@ Work = TypeVar("Work")
 
 def plan_parts(place: Folder, options: JournalOptions) -> tuple[FormatAdapter, list[Part], Reading]:
     """Return the format, the parts in the order of queues and files, and how to read them. Raises ValueError."""
-    form, found = look(place, options.format)
+    form, found = list_segments(place, options.format)
     check_log(place)
     place = pinned_to(place, form, chain.from_iterable(found.values()))
     check_wanted(place, options, form, found)
@@ -39,7 +39,7 @@ def plan_parts(place: Folder, options: JournalOptions) -> tuple[FormatAdapter, l
     if unknown := sorted((reading.ops or frozenset()) - set(form.op_names)):
         raise ValueError(f"{form.name} records have no op {unknown[0]}; there are {', '.join(form.op_names)}")
     if form.whole_queue(options.view):
-        known = form.beside(place)
+        known = form.list_fates(place)
         parts = [Part(queue, segments, known.get(queue, [])) for queue, segments in queues.items() if segments]
         return form, parts, reading
     segments = [each for some in queues.values() for each in some]
@@ -60,12 +60,12 @@ def check_log(place: Folder) -> None:
 
 
 def check_wanted(place: Folder, options: JournalOptions, form: FormatAdapter, found: Mapping[str, object]) -> None:
-    """Refuse a query whose zero rows would make missing queues look empty, with ValueError. `found`: see `look`. An
-    empty spool of a server, recognized by the server's own folder in it, is no error.
+    """Refuse a query whose zero rows would make missing queues look empty, with ValueError. `found` has the queues that
+    `list_segments` returned. An empty spool of a server, recognized by the server's own folder in it, is no error.
     """
     where = without_secrets(place.url)
     if not found:
-        others = [name for name in FORMATS if name != form.name and look(place, name)[1]]
+        others = [name for name in FORMATS if name != form.name and list_segments(place, name)[1]]
         if others:
             hint = f"format={others[0]}"
             raise ValueError(f"{where} holds no queue of {form.name}'s format; there are some with option {hint}")

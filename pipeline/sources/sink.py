@@ -197,7 +197,7 @@ class RepeatGuard:
         if self._known().get("writer", "" if self._has_written else self.writer) != self.writer:
             raise TaskReplaced("another try of this task puts these rows now")
 
-    def note(self, rows: list[ItemRow]) -> None:
+    def note_stored(self, rows: list[ItemRow]) -> None:
         """Note stored rows. Raises TaskReplaced."""
         self.check()
         for row in rows:
@@ -373,7 +373,7 @@ class WindowWriter:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         if self.guard is not None:
-            self.guard.note(rows)
+            self.guard.note_stored(rows)
         self._pace()
 
     def _try_if_ours(self, rows: list[ItemRow]) -> list[ItemRow]:

@@ -26,7 +26,7 @@ from staniel.journal.kestrel.records import HEAD_BYTES, decode
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.spool import Spool, SpoolError
 from staniel.journal.tools.unfinished import unfinished_work
-from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.kestrel.state import QueueSummary, live_rows
 from staniel.pipeline.lake.folders import LocalFolder, OpenFile, folder
 from staniel.pipeline.lake.names import real_name, shown_name
@@ -107,9 +107,9 @@ def pack(spark: SparkSession, path: str, given: Mapping[str, str], dialect: Jour
     place = folder(path)
     if not isinstance(place, LocalFolder):
         raise ValueError("packs are made in place, in a folder of this machine or one that all machines mount")
-    kestrel, found = look(place, "kestrel")
+    kestrel, found = list_segments(place, "kestrel")
     if not found:
-        form, others = look(place, "auto")
+        form, others = list_segments(place, "auto")
         if others:
             raise ValueError(f"there is nothing to pack in {path}: {NOTHING_TO_PACK[form.name]}")
     check_wanted(place, JournalOptions({**given, "path": path, "format": "kestrel"}), kestrel, found)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from staniel.journal.errors import Damage, Flaw
 from staniel.journal.kestrel.sidecar import verify_checksums
-from staniel.pipeline.formats.adapters import FORMATS, look
+from staniel.pipeline.formats.adapters import FORMATS, list_segments
 from staniel.pipeline.formats.base import JournalSegment, OnCorrupt, Part, Reading
 from staniel.pipeline.lake.folders import Folder, FolderFs, Vanished, folder
 from staniel.pipeline.sources.journal_options import JournalOptions
@@ -62,7 +62,7 @@ def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Fin
     """
     options = JournalOptions({**given, "path": path})
     place = folder(options.path)
-    form, found = look(place, options.format)
+    form, found = list_segments(place, options.format)
     check_wanted(place, options, form, found)
     reading = msgspec.structs.replace(
         options.reading, on_corrupt=OnCorrupt.PERMISSIVE, include_value=False, use_summaries=False
@@ -77,7 +77,7 @@ def verify(spark: SparkSession, path: str, given: Mapping[str, str]) -> list[Fin
         missed = {name: each for name, each in results.items() if isinstance(each, Vanished)}
         if not missed:
             break
-        form, found = look(place, options.format)
+        form, found = list_segments(place, options.format)
     else:
         raise Vanished(f"queues {', '.join(missed)}, at each of {TRIES} tries: {next(iter(missed.values()))}")
     return [finding for _, found in sorted(findings.items()) for finding in found]

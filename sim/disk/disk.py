@@ -314,7 +314,7 @@ class Disk:
         folder, name = self._folder_of(path)
         node = folder.entries.get(name)
         if node is None:
-            self._step(Op("create", path))
+            self._log_op(Op("create", path))
             node = Inode()
             self._link(folder, "", name, node, path)
         if isinstance(node, Folder):
@@ -350,7 +350,7 @@ class Disk:
             raise _os_error(errno.ENOTDIR if isinstance(node, Folder) else errno.EISDIR, new)
         if isinstance(replaced, Folder) and replaced.entries:
             raise _os_error(errno.ENOTEMPTY, new)
-        self._step(Op("rename", old, new=new))
+        self._log_op(Op("rename", old, new=new))
         carry(node, folder, old_name, other, new_name)
         if isinstance(node, Inode):
             node.path = new
@@ -362,20 +362,20 @@ class Disk:
         folder, name = self._folder_of(other)
         if name in folder.entries:
             raise _os_error(errno.EEXIST, other)
-        self._step(Op("link", path, new=other))
+        self._log_op(Op("link", path, new=other))
         folder.move(Move("", name, inode))
         inode.links += 1
 
     def remove(self, path: str) -> None:
         folder, name = self._folder_of(path)
         node = self._inode(path)
-        self._step(Op("remove", path))
+        self._log_op(Op("remove", path))
         folder.move(Move(name, "", node))
         self._unlinked(node)
 
     def truncate(self, path: str, size: int) -> None:
         inode = self._inode(path)
-        self._step(Op("truncate", path, size))
+        self._log_op(Op("truncate", path, size))
         before = inode.occupied
         inode.edit(Edit(size, None))
         self.used_bytes += inode.occupied - before
@@ -386,7 +386,7 @@ class Disk:
 
     def _sync_names(self, node: Folder, folder: str) -> None:
         try:
-            self._step(Op("sync_folder", folder))
+            self._log_op(Op("sync_folder", folder))
         except OSError as error:
             node.dirty.clear()
             raise self._lied(error) from error
@@ -395,7 +395,7 @@ class Disk:
     def sync_all(self, folder: str) -> None:
         nodes = list(_all_below(self._root))
         try:
-            self._step(Op("sync_all", folder))
+            self._log_op(Op("sync_all", folder))
         except OSError as error:
             for node in nodes:
                 node.dirty.clear()
@@ -409,7 +409,7 @@ class Disk:
             at = f"{at}/{name}" if at else name
             node = parent.entries.get(name)
             if node is None:
-                self._step(Op("make_folder", at))
+                self._log_op(Op("make_folder", at))
                 node = Folder()
                 parent.move(Move("", name, node))
                 self._sync_names(parent, at.rpartition("/")[0])
@@ -423,7 +423,7 @@ class Disk:
             raise _os_error(errno.ENOSPC, path)
         file = self.append(path)
         inode = self._inode(path)
-        self._step(Op("reserve", path, size))
+        self._log_op(Op("reserve", path, size))
         self.used_bytes -= inode.occupied
         inode.reserved = size
         self.used_bytes += inode.occupied
@@ -437,7 +437,7 @@ class Disk:
         try:
             if more > self.free_bytes("")[0]:
                 raise _os_error(errno.ENOSPC, path)
-            self._step(Op("reserve", path, size))
+            self._log_op(Op("reserve", path, size))
             inode.reserved = max(inode.reserved, size)
             self.used_bytes += more
         finally:
@@ -456,7 +456,7 @@ class Disk:
             return
         if more > self.free_bytes("")[0]:
             raise _os_error(errno.ENOSPC, path)
-        self._step(Op("fill", path, more))
+        self._log_op(Op("fill", path, more))
         self._grow(inode, bytes(more))
         self.sync_inode(inode)
 
@@ -547,7 +547,7 @@ class Disk:
 
     def sync_inode(self, inode: Inode) -> None:
         try:
-            self._step(Op("sync", inode.path))
+            self._log_op(Op("sync", inode.path))
         except OSError as error:
             inode.dirty.clear()
             raise self._lied(error) from error
@@ -562,7 +562,7 @@ class Disk:
         if not inode.links and not inode.handles:
             self.used_bytes -= inode.occupied
 
-    def _step(self, op: Op) -> None:
+    def _log_op(self, op: Op) -> None:
         self._power(op.verb)
         self.trip(op.verb, op.path)
         self.log.append(op)

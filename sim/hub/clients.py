@@ -110,7 +110,7 @@ class NetClient:
         self._items: list[int] = []
         self._ids: list[int] = []
 
-    def say(self, requests: list[Request]) -> None:
+    def send_requests(self, requests: list[Request]) -> None:
         for request in requests:
             self.unanswered.append(request)
             self.unsaid += request.line

@@ -67,9 +67,9 @@ class EqualRun(HubRun):
             self._hear(client)  # the client reads what has left the server
         super()._accident(accident)
 
-    def _step(self) -> None:
+    def _take_step(self) -> None:
         self.turns_ms = TURNS_TO_ACCIDENT_MS if self.is_due else TURNS_MS
-        super()._step()
+        super()._take_step()
 
     def _act(self) -> None:
         """Prefer a new operation to anything else. When an accident is near, begin nothing new but some puts, so that
@@ -82,7 +82,7 @@ class EqualRun(HubRun):
                     self._put_flagged(self.rng.choice(self._open_to_clients), self.rng.choice((1, 2)))
             elif draw < PUTS_BESIDE[self.world.broker.transfers.are_copies_to_come]:
                 self._put_beside()
-            self.rng.choice(self.world.workers).go_on()
+            self.rng.choice(self.world.workers).advance()
             self._meanwhile()
         elif self.is_due or draw < 15:
             self._begin_two()
@@ -128,7 +128,9 @@ class EqualRun(HubRun):
             self._put_flagged(queue, count)
         else:
             client = self._operator()
-            client.say([operators.puts(queue, *self._new_item(queue, self.rng), self.rng) for _ in range(count)])
+            client.send_requests(
+                [operators.puts(queue, *self._new_item(queue, self.rng), self.rng) for _ in range(count)]
+            )
         self._hear_all()
 
     def _put_flagged(self, queue: str, count: int) -> None:
@@ -144,7 +146,7 @@ class EqualRun(HubRun):
             words = queue.encode(), self.rng.choice(FLAGS), len(data), data
             requests.append(Request(Want.PUT, queue, b"set %b %d 0 %d\r\n%b\r\n" % words, number))
         self._said.append(("asks", client.name, f"puts {count} items with flags into {queue}"))
-        client.say(requests)
+        client.send_requests(requests)
         client.push(self.rng, all_of_it=True)
 
     def _put_beside(self) -> None:
@@ -162,7 +164,7 @@ class EqualRun(HubRun):
             return
         for _ in range(TURNS_OF_A_PUT):
             world.turn(0)
-            world.machine.syncs.go_on()
+            world.machine.syncs.advance()
             for client in list(self.clients):
                 self._hear(client)
         self.disk.stop_at = len(self.disk.log) + self.rng.randrange(STEPS_OF_A_PUT)
@@ -172,7 +174,7 @@ class EqualRun(HubRun):
         for request in requests:
             client = self._operator()
             self._said.append(("asks", client.name, repr(request.line[:40])))
-            client.say([request])
+            client.send_requests([request])
             client.push(self.rng, all_of_it=True)
 
     def _two_operations(self, target: str, *sources: str) -> list[Request]:
@@ -192,7 +194,7 @@ class EqualRun(HubRun):
         for _ in range(2):
             for client in list(self.clients):
                 client.push(self.rng, all_of_it=True)
-            self.world.rest(self.world.now_ms)
+            self.world.turn_until_idle(self.world.now_ms)
             for client in list(self.clients):
                 self._hear(client)
         self.world.net.meanwhile = before
@@ -206,7 +208,7 @@ class EqualRun(HubRun):
         self.clients.append(client)
         queue = LAX.encode()
         opens = [Request(Want.OPEN, LAX, b"get %b/open\r\n" % queue) for _ in range(self.rng.choice((1, 1, 2)))]
-        client.say([*opens, Request(Want.ABORT, LAX, b"get %b/abort\r\n" % queue)])
+        client.send_requests([*opens, Request(Want.ABORT, LAX, b"get %b/abort\r\n" % queue)])
         client.push(self.rng, all_of_it=True)
         if not self.is_due and self.rng.random() < 0.1:
             self._arm()

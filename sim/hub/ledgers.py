@@ -133,15 +133,15 @@ class EqualLedger(Ledger):
         if request.want is Want.PUT:
             self._put((queue, request.item), is_stored=answer.end == b"STORED")
         elif request.want in TAKES:
-            self._take(queue, answer.items)
+            self._subtract_items(queue, answer.items)
         elif request.want in (Want.OPEN, Want.MONITOR):
             client.held.setdefault(queue, deque()).extend(answer.items)
         elif request.want is Want.CONFIRM_ID and answer.end == b"DELETED":
-            self._take(queue, [request.item])
+            self._subtract_items(queue, [request.item])
         elif request.want in (Want.CLOSE, Want.ABORT) and answer.end == b"END" and client.held.get(queue):
             item = client.held[queue].popleft()
             if request.want is Want.CLOSE:
-                self._take(queue, [item])
+                self._subtract_items(queue, [item])
         elif (request.want is Want.DELETE and answer.end == b"DELETED") or request.want in FREEING:
             self._free(queue)
 
@@ -155,7 +155,7 @@ class EqualLedger(Ledger):
         else:
             self.least[which] += 1
 
-    def _take(self, queue: str, items: list[int]) -> None:
+    def _subtract_items(self, queue: str, items: list[int]) -> None:
         which = [(queue, item) for item in items]
         self.least.subtract(which)
         self.most.subtract(which)

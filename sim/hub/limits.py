@@ -50,8 +50,8 @@ class LimitedWorld(HubWorld):
         self._count_before = 0
         super().__init__(config, disk, now_ms, rng, clients_max)  # type: ignore[arg-type]
 
-    def take(self, events: list[tuple[int, int]]) -> None:
-        super().take(events)
+    def handle_events(self, events: list[tuple[int, int]]) -> None:
+        super().handle_events(events)
         hub, server = self.hub, self.broker.config.server
         most, reserved = hub.connection_limits.max_connections, hub.connection_limits.reserved_connections
         sessions = [each.session for each in hub._connections.values()]
@@ -104,8 +104,8 @@ class LimitRun(HubRun):
     def _may_be_short(self, client: NetClient) -> bool:
         return (isinstance(client, TurnedAway) and client.is_refused) or super()._may_be_short(client)
 
-    def _rest(self) -> None:
-        super()._rest()
+    def _turn_until_idle(self) -> None:
+        super()._turn_until_idle()
         hub, limits = self.world.hub, self.world.hub.connection_limits
         total = len(hub._connections) + len(hub.handshakes)
         for listener in hub._listeners:

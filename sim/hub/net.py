@@ -41,7 +41,7 @@ class Net:
         self._interest: dict[int, int] = {}
         self.is_closed = False
 
-    def take(self, what: Watched) -> int:
+    def open_fd(self, what: Watched) -> int:
         """Give the lowest free descriptor to `what`, and return it."""
         fd = FIRST_FD
         while fd in self.open:
@@ -78,7 +78,7 @@ class Net:
     def poll(self) -> list[tuple[int, int]]:
         """Return one batch of events, each descriptor once."""
         rng = self.rng
-        events = self.due()
+        events = self.ready_events()
         known = {fd for fd, _ in events}
         if events and not self.tells_all and rng.random() < 0.2:
             events = rng.sample(events, rng.randrange(1, len(events) + 1))
@@ -87,7 +87,7 @@ class Net:
         rng.shuffle(events)
         return events
 
-    def due(self) -> list[tuple[int, int]]:
+    def ready_events(self) -> list[tuple[int, int]]:
         """Return all events that are ready."""
         found = [(fd, self.open[fd].ready() & (mask | ALWAYS)) for fd, mask in self._interest.items()]
         return [event for event in found if event[1]]
@@ -128,7 +128,7 @@ class ServerSock:
         self.link = link
         link.server = self
         self.is_closed = False
-        self._fd = net.take(self)
+        self._fd = net.open_fd(self)
 
     def fileno(self) -> int:
         return self._fd
@@ -206,7 +206,7 @@ class ListeningSock:
         self._net = net
         self.waiting: deque[Link] = deque()
         self.is_closed = False
-        self._fd = net.take(self)
+        self._fd = net.open_fd(self)
 
     def fileno(self) -> int:
         return self._fd

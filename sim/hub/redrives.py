@@ -33,14 +33,14 @@ class HomeLedger(Ledger):
 
     def hears(self, client: NetClient, answer: Answer) -> None:
         super().hears(client, answer)
-        self._look(answer.request.queue, answer.items)
+        self._check_homes(answer.request.queue, answer.items)
 
     def judge(self, found: Found) -> None:
         super().judge(found)
         for home in HOMES:
-            self._look(home, found.get(home, []))
+            self._check_homes(home, found.get(home, []))
 
-    def _look(self, queue: str, items: list[int]) -> None:
+    def _check_homes(self, queue: str, items: list[int]) -> None:
         if strange := [item for item in items if queue in HOMES and self.put.get(item) != queue]:
             raise Violation(Kind.INVENTED, f"{queue} has {strange}, whose home is another queue")
 
@@ -68,7 +68,7 @@ class RedriveRun(EqualRun):
     def _act(self) -> None:
         draw = self.rng.randrange(100)
         if self.is_due and self.world.broker.operations.running:
-            self.rng.choice(self.world.workers).go_on()
+            self.rng.choice(self.world.workers).advance()
             self._meanwhile()
         elif self.is_due and draw < 40:
             self._cut_off()
@@ -91,7 +91,7 @@ class RedriveRun(EqualRun):
         queue = home.encode()
         for _ in range(count):
             opens = Request(Want.OPEN, home, b"get %b/open\r\n" % queue)
-            client.say([opens, Request(Want.ABORT, home, b"get %b/abort\r\n" % queue)])
+            client.send_requests([opens, Request(Want.ABORT, home, b"get %b/abort\r\n" % queue)])
         client.push(self.rng, all_of_it=True)
 
     def _worker(self) -> NetClient:

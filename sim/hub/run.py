@@ -105,7 +105,7 @@ class HubRun(History):
 
     def _end(self, accident: Accident) -> None:
         if self.rng.random() < self.settles:
-            self._settle()
+            self._end_clients()
         super()._end(accident)
 
     def _stop(self) -> None:
@@ -123,7 +123,7 @@ class HubRun(History):
             if not link.server_ended and not link.is_reset:
                 raise Violation(Kind.LEAK, f"{client.name} is connected to a server that has stopped")
 
-    def _step(self) -> None:
+    def _take_step(self) -> None:
         rng = self.rng
         self.world.net.meanwhile = self._meanwhile
         try:
@@ -160,7 +160,7 @@ class HubRun(History):
             self._leave(self.rng.choice(those), how=0)
             self._connect()
             for worker in self.world.workers:
-                while worker.go_on():
+                while worker.advance():
                     pass
             self.world.turn()
 
@@ -169,7 +169,7 @@ class HubRun(History):
         rng = self.rng
         draw = rng.random()
         if draw < self.diligence:
-            rng.choice(self.world.workers).go_on()
+            rng.choice(self.world.workers).advance()
         elif draw < 0.5 and self.clients:
             rng.choice(self.clients).push(rng)
         elif draw < 0.52 and self.clients:
@@ -191,7 +191,7 @@ class HubRun(History):
             return
         requests = self._pipeline(rng, client)
         self._said.append(("asks", client.name, " ⏎ ".join(repr(bytes(request.line[:40])) for request in requests)))
-        client.say(requests)
+        client.send_requests(requests)
         if requests[-1].want is Want.QUIT:
             client.why_over = "it has asked for that"
         client.push(rng)
@@ -344,7 +344,7 @@ class HubRun(History):
         self._said.append(("reload", "", ""))
         self.world.hub.reload()
 
-    def _settle(self) -> None:
+    def _end_clients(self) -> None:
         """Send what is left to send, read the answers, disconnect all clients. What is open then is a mistake."""
         world = self.world
         world.net.meanwhile = lambda: None
@@ -353,7 +353,7 @@ class HubRun(History):
             while True:
                 for client in self.clients:
                     client.push(self.rng, all_of_it=True)
-                self._rest()
+                self._turn_until_idle()
                 outside = world.outside
                 for client in list(self.clients):
                     if client.unanswered and client.link.server is not None:
@@ -367,7 +367,7 @@ class HubRun(History):
                     self._gone(client)
                 if not self.clients and not outside:
                     break
-            self._rest()
+            self._turn_until_idle()
             self._check_events()
             world.look_for_leaks()
         except (JournalFailure, OSError) as failure:
@@ -382,13 +382,15 @@ class HubRun(History):
             if page.link.server is not None and not (page.is_told_all and page.table == there):
                 raise Violation(Kind.UNANSWERED, f"{page.name} is told of {page.table}, and there is {there}")
 
-    def _rest(self) -> None:
+    def _turn_until_idle(self) -> None:
         """Turn until nothing moves any more, with all clients reading what comes."""
         while True:
             before = self._answers
-            self.world.rest(self.world.now_ms + REST_MS)  # counted from the last answer: a wait may begin after it
+            self.world.turn_until_idle(
+                self.world.now_ms + REST_MS
+            )  # counted from the last answer: a wait may begin after it
             for client in list(self.clients):
                 self._hear(client)
                 client.push(self.rng, all_of_it=True)
-            if self._answers == before and not self.world.net.due():
+            if self._answers == before and not self.world.net.ready_events():
                 return

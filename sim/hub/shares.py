@@ -33,17 +33,17 @@ class MeteredWorld(HubWorld):
         for name in OTHERS:
             self.broker.queues.make(name, now_ms)
 
-    def take(self, events: list[tuple[int, int]]) -> None:
+    def handle_events(self, events: list[tuple[int, int]]) -> None:
         before = self.meter.lines
         with self.meter:
-            super().take(events)
+            super().handle_events(events)
         lines = self.meter.lines - before
         self.most_lines = max(self.most_lines, lines)
         if lines > LINES_MAX:
             raise Violation(Kind.TOO_LONG, f"a turn executes {lines} lines, {LINES_MAX} may be")
 
-    def rest(self, until_ms: int, turns_max: int = 30_000) -> None:
-        super().rest(until_ms, turns_max)
+    def turn_until_idle(self, until_ms: int, turns_max: int = 30_000) -> None:
+        super().turn_until_idle(until_ms, turns_max)
 
 
 class Listing(NetClient):

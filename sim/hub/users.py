@@ -201,8 +201,8 @@ class UserRun(HubRun):
         assert isinstance(client, UserClient)
         return client.why_over == "silence" or client.may_be_expelled or super()._may_be_short(client)
 
-    def _rest(self) -> None:
-        super()._rest()
+    def _turn_until_idle(self) -> None:
+        super()._turn_until_idle()
         for client in self.clients:
             if client.ended_at and client.side is Side.OPEN and not client.is_hung_up_on:
                 raise Violation(Kind.RIGHTS, f"{client.name} is not hung up on, and {client.user} has lost a right")

@@ -27,7 +27,7 @@ class SimWorker(Generic[E]):
     def __init__(self, net: Net, name: str) -> None:
         self._net = net
         self.name = name
-        self.fd = net.take(self)
+        self.fd = net.open_fd(self)
         self.took_ns = 0
         self.is_cheap = False
         self.stage = Stage.IDLE
@@ -44,7 +44,7 @@ class SimWorker(Generic[E]):
             raise Violation(Kind.BROKEN, f"the {self.name} has two tasks at once")
         self.stage, self._task = Stage.GIVEN, task
 
-    def go_on(self) -> bool:
+    def advance(self) -> bool:
         """Do a step of the thread. Returns whether there was one."""
         if self.stage is Stage.GIVEN:
             assert self._task is not None
@@ -72,7 +72,7 @@ class SimWorker(Generic[E]):
     def wait(self) -> E:
         if not self.may_wait:
             raise Violation(Kind.WAITS, f"a turn waits for the {self.name}")
-        while self.go_on():
+        while self.advance():
             pass
         task = self.finished()
         if task is None:
@@ -81,9 +81,9 @@ class SimWorker(Generic[E]):
 
     def join(self) -> None:
         while self.stage is Stage.GIVEN:
-            self.go_on()
+            self.advance()
 
     def close(self) -> None:
-        while self.go_on():
+        while self.advance():
             pass
         self.is_closed = True

@@ -139,9 +139,9 @@ class HubWorld(World):
             for _ in range(4):
                 self.net.meanwhile()
             self.now_ms += STANDS_STILL_MS
-        self.take(events)
+        self.handle_events(events)
 
-    def take(self, events: list[tuple[int, int]]) -> None:
+    def handle_events(self, events: list[tuple[int, int]]) -> None:
         """Take a turn of the hub with these events. Raises Violation if it did what no turn may do."""
         self.turns += 1
         counters, net = self.broker.counters, self.net
@@ -198,24 +198,24 @@ class HubWorld(World):
             return False
         return any(fd in waiting and mask & LEAVING for fd, mask in events)
 
-    def rest(self, until_ms: int, turns_max: int = 3000) -> None:
+    def turn_until_idle(self, until_ms: int, turns_max: int = 3000) -> None:
         """Turn as the server's loop does, with threads that end, and let time pass only when nothing has anything to
         do, until `until_ms`. Raises Violation if that has no end.
         """
         for _ in range(turns_max):
             self.pump()
-            events = self.net.due()
+            events = self.net.ready_events()
             if events or not self.hub.is_idle:
                 self.net.rng.shuffle(events)
-                self.take(events)
-            moved = [worker.go_on() for worker in self.workers]
+                self.handle_events(events)
+            moved = [worker.advance() for worker in self.workers]
             if any(moved) or events:
                 continue
             if self.hub.is_idle:
                 if self.now_ms >= until_ms:
                     return
                 self.now_ms = min(until_ms, max(self.now_ms + 1, self.hub.next_ms()))
-                self.take([])
+                self.handle_events([])
         raise Violation(Kind.STUCK, "the hub has no rest")
 
     def stop(self) -> None:

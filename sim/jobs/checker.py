@@ -17,7 +17,7 @@ from staniel.broker.jobs import sync_ms_of
 from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.states import LEASED, NEW
 from staniel.sim.jobs.conversation import ADDS, FINISHES, Answer, Request, Want, number_of
-from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb
+from staniel.sim.jobs.model import Fact, JobModel, JobRecord, Verb
 from staniel.sim.jobs.times import JobTimes
 from staniel.sim.violations import Kind, Violation
 
@@ -39,7 +39,7 @@ class Handed(Struct, eq=False):
     """
 
     id: bytes
-    standing: Standing
+    standing: JobRecord
     is_given_up: bool = False
     is_over: bool = False
 
@@ -56,7 +56,7 @@ class JobChecker:
         self.facts = 0
         self.answers = 0
         self.handed: list[Handed] = []  # leases of this turn that no client has been shown yet
-        self.finished: dict[bytes, Standing] = {}  # jobs that finished in this turn
+        self.finished: dict[bytes, JobRecord] = {}  # jobs that finished in this turn
         self.runs: dict[bytes, int] = {}  # the time of each run's lease; 0: not leased yet
         self.ended_runs: set[bytes] = set()  # runs that ended in this turn
 
@@ -64,7 +64,7 @@ class JobChecker:
         """Compare the jobs that a server has recovered with what was found, and listen to what follows."""
         service = broker.workq
         self.model.sync_ms = sync_ms_of(service.settings)
-        self._begin({id: self.times.served(job, self._known(id)) for id, job in service.jobs.by_id.items()})
+        self._check_startup({id: self.times.served(job, self._known(id)) for id, job in service.jobs.by_id.items()})
         log: Any = service.log
         for name, verb in (
             ("added", Verb.ADD), ("attempted", Verb.ATTEMPT), ("timed_out", Verb.TIMEOUT),
@@ -72,11 +72,11 @@ class JobChecker:
         ):  # fmt: skip
             setattr(log, name, self._door(log, verb, getattr(log, name)))
 
-    def _known(self, id: bytes) -> list[Standing]:
+    def _known(self, id: bytes) -> list[JobRecord]:
         base = self.model.base.get(id)
         return [*([base] if base is not None else []), *self.model.lapsed.get(id, ())]
 
-    def _begin(self, served: dict[bytes, Standing]) -> None:
+    def _check_startup(self, served: dict[bytes, JobRecord]) -> None:
         model = self.model
         for id, standing in model.base.items():
             is_over = self.times.limit_ms(standing) <= self.now_ms or self.times.is_doubtful(standing)
@@ -104,7 +104,7 @@ class JobChecker:
     def states(self, fact: Fact) -> None:
         self.facts += 1
         self.transcript.append(("fact", f"#{number_of(fact.id)}", fact.verb.value))
-        before = self.model.take(fact)
+        before = self.model.apply(fact)
         if fact.verb is Verb.ADD:
             self._added(fact)
             return
@@ -136,7 +136,7 @@ class JobChecker:
             raise Violation(Kind.INVENTED, f"job {number_of(fact.id)} was added without a request")
         requests[0].is_done = True
 
-    def _attempted(self, fact: Fact, before: Standing) -> None:
+    def _attempted(self, fact: Fact, before: JobRecord) -> None:
         number, now_ms = number_of(fact.id), self.now_ms
         if before.state is NEW and not self.times.has_come(before, now_ms):
             raise Violation(Kind.ORDER, f"job {number} was leased before its time")
@@ -149,7 +149,7 @@ class JobChecker:
         self.model.leased_ms[fact.id] = now_ms
         self.handed.append(Handed(fact.id, after))
 
-    def _timed_out(self, id: bytes, before: Standing) -> None:
+    def _timed_out(self, id: bytes, before: JobRecord) -> None:
         is_given_up = self._is_given_up(id)
         self._end_lease(id)
         if not is_given_up and self.now_ms < self.model.leased_ms[id] + before.ttr_ms:
@@ -288,7 +288,7 @@ class JobChecker:
         standing = self.model.now.get(id)
         return standing is not None and standing.is_over
 
-    def _is_result(self, standing: Standing, shown: tuple[str, bytes]) -> bool:
+    def _is_result(self, standing: JobRecord, shown: tuple[str, bytes]) -> bool:
         return standing.is_over and (str(int(standing.state.name == "COMPLETED")), standing.result) == shown
 
     def _heard_inspect(self, request: Request, answer: Answer) -> None:
@@ -309,7 +309,7 @@ class JobChecker:
         if standing is not None and self.times.limit_ms(standing) > self.now_ms and not request.is_done:
             raise Violation(Kind.LOST, f"job {number_of(request.id)} is not found, and it is {standing}")
 
-    def settle(self) -> None:
+    def check_turn(self) -> None:
         """Check that all leases of this turn were shown to a client, and that everything that is over in time has
         ended.
         """
@@ -339,7 +339,7 @@ class JobChecker:
                 self.ended_runs.add(request.id)
                 self._forget_run(request)
 
-    def surely_ready(self, names: Iterable[str]) -> Iterable[tuple[bytes, Standing]]:
+    def surely_ready(self, names: Iterable[str]) -> Iterable[tuple[bytes, JobRecord]]:
         """Yield the jobs that a lease must find now, even if something is a few milliseconds late."""
         now_ms = self.now_ms
         seen_ms = min(now_ms, self.settled_ms) - LATE_MS  # jobs that become due in this tick come one after the other

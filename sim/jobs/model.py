@@ -16,7 +16,7 @@ from staniel.sim.queues.model import Written
 from staniel.sim.violations import Kind, Violation
 
 
-class Standing(Struct, frozen=True):
+class JobRecord(Struct, frozen=True):
     """A job: the values that it was added with, and its state."""
 
     name: str
@@ -54,10 +54,10 @@ class Standing(Struct, frozen=True):
         return f"{self.state.name.lower()} in {self.name}, {self.attempts} attempts"
 
 
-def standing_of(job: Job) -> Standing:
+def standing_of(job: Job) -> JobRecord:
     """Return the standing of a real job."""
     terms = job.terms
-    return Standing(
+    return JobRecord(
         terms.queue.name.decode(), terms.ttr_ms, terms.ttl_ms, terms.priority, terms.max_attempts, terms.max_fails,
         job.payload, job.created_ns, job.time_ns, job.state, job.attempts, job.fails, job.result,
     )  # fmt: skip
@@ -80,7 +80,7 @@ class Fact(Struct, frozen=True):
     verb: Verb
     id: bytes
     segment: int
-    added: Standing | None = None
+    added: JobRecord | None = None
     result: bytes = b""
     success: bool = False
 
@@ -91,7 +91,7 @@ class JobModel:
     """
 
     def __init__(
-        self, base: dict[bytes, Standing], lapsed: dict[bytes, list[Standing]], honours_max_fails: bool
+        self, base: dict[bytes, JobRecord], lapsed: dict[bytes, list[JobRecord]], honours_max_fails: bool
     ) -> None:
         self.base = base
         self.lapsed = lapsed
@@ -105,21 +105,21 @@ class JobModel:
         self.sync_ms = 0
         self._journaled_facts = 0
 
-    def take(self, fact: Fact) -> Standing | None:
+    def apply(self, fact: Fact) -> JobRecord | None:
         """Note a fact and return the job's standing before it. Raises Violation if the fact cannot follow from those
         before it.
         """
         before = self.now.get(fact.id)
         self._demand(before, fact)
         self.facts.append(fact)
-        after = self.follow(before, fact)
+        after = self.apply_change(before, fact)
         if after is None:
             self.now.pop(fact.id, None)
         else:
             self.now[fact.id] = after
         return before
 
-    def _demand(self, before: Standing | None, fact: Fact) -> None:
+    def _demand(self, before: JobRecord | None, fact: Fact) -> None:
         verb, what = fact.verb, f"{fact.verb.value} job {fact.id[:4].hex()}"
         if verb is Verb.ADD:
             if before is not None:
@@ -134,7 +134,7 @@ class JobModel:
         elif verb is Verb.FINISH and before.is_over:
             raise Violation(Kind.TWICE, f"{what}, which is {before.state.name.lower()}")
 
-    def follow(self, before: Standing | None, fact: Fact) -> Standing | None:
+    def apply_change(self, before: JobRecord | None, fact: Fact) -> JobRecord | None:
         """Return a job's standing after a fact, as a reader of the log sees it: facts before it may be missing
         there.
         """

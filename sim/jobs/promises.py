@@ -9,12 +9,12 @@ removed what is over by now. Source: docs/durability.md.
 from __future__ import annotations
 
 from staniel.sim.jobs.conversation import number_of
-from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb
+from staniel.sim.jobs.model import Fact, JobModel, JobRecord, Verb
 from staniel.sim.queues.promises import Accident, least
 from staniel.sim.violations import Kind, Violation
 
-Found = dict[bytes, Standing]
-States = list[Standing | None]
+Found = dict[bytes, JobRecord]
+States = list[JobRecord | None]
 
 
 def check_jobs(model: JobModel, found: Found, accident: Accident, *, has_holes: bool = False) -> Found:
@@ -37,7 +37,7 @@ def possible(model: JobModel, id: bytes, promised: int, *, has_holes: bool = Fal
     rest: list[list[Fact]] = []
     for number, fact in model.facts_of(id):
         if number <= promised:
-            begins = _unique([model.follow(each, fact) for each in begins])
+            begins = _unique([model.apply_change(each, fact) for each in begins])
         elif rest and rest[-1][0].segment == fact.segment and not has_holes:
             rest[-1].append(fact)
         else:
@@ -52,11 +52,11 @@ def possible(model: JobModel, id: bytes, promised: int, *, has_holes: bool = Fal
     return _unique([*begins, None]) if gone else begins
 
 
-def _read(model: JobModel, before: Standing | None, fact: Fact) -> States:
+def _read(model: JobModel, before: JobRecord | None, fact: Fact) -> States:
     """Return the standings after a fact if some facts before it may be lost: a time-out may be taken for that of an
     earlier lease.
     """
-    after = model.follow(before, fact)
+    after = model.apply_change(before, fact)
     is_swapped = fact.verb is Verb.TIMEOUT and before is not None and before.attempts > 1 and not before.is_over
     return [after, before] if is_swapped else [after]
 
@@ -78,7 +78,7 @@ def _check_together(model: JobModel, found: Found, promised: int) -> None:
     raise Violation(Kind.NO_PREFIX, f"no first part of {len(model.facts)} facts, {promised} of them promised, fits")
 
 
-def _agrees(model: JobModel, id: bytes, found: Standing | None, states: States) -> bool:
+def _agrees(model: JobModel, id: bytes, found: JobRecord | None, states: States) -> bool:
     return found in states or (found is None and id not in model.now)
 
 
@@ -95,7 +95,7 @@ def _unique(states: States) -> States:
 
 
 def _explained(
-    model: JobModel, id: bytes, found: Standing | None, allowed: States, promised: int, accident: Accident
+    model: JobModel, id: bytes, found: JobRecord | None, allowed: States, promised: int, accident: Accident
 ) -> Violation:
     number = number_of(id)
     may_be = ", or ".join("gone" if each is None else str(each) for each in allowed)

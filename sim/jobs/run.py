@@ -25,7 +25,7 @@ from staniel.sim.disk.disk import Disk
 from staniel.sim.history import UNABLE, History, SeedPlan
 from staniel.sim.jobs.checker import JobChecker
 from staniel.sim.jobs.conversation import JobConversation, number_of, raw_id
-from staniel.sim.jobs.model import JobModel, Standing, standing_of
+from staniel.sim.jobs.model import JobModel, JobRecord, standing_of
 from staniel.sim.jobs.promises import check_jobs
 from staniel.sim.jobs.times import JobTimes, WallJobTimes
 from staniel.sim.jobs.workload import IDS, JobWorkload
@@ -34,7 +34,7 @@ from staniel.sim.violations import Kind, Violation
 from staniel.sim.world import LONG_AGO_MS, START_MS, World
 
 
-class Snapshot(dict[bytes, Standing]):
+class Snapshot(dict[bytes, JobRecord]):
     """Jobs by id, with a readable text. `has_holes`: the log they come from is damaged in front of whole records."""
 
     has_holes = False
@@ -126,7 +126,7 @@ class JobRun(History):
         self.checker.now_ms = now_ms if self.clocks is None else self.clocks.passed_ms
 
     def settled(self) -> None:
-        self.checker.settle()
+        self.checker.check_turn()
         self.model.committed(self.world.now_ms)
 
     def synced(self, began_ms: int) -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.times import NS_A_MS
 from staniel.sim.clocks import Clocks
-from staniel.sim.jobs.model import Standing, standing_of
+from staniel.sim.jobs.model import JobRecord, standing_of
 from staniel.sim.violations import Kind, Violation
 
 TOLERANCE_MS = 1
@@ -21,29 +21,29 @@ TOLERANCE_MS = 1
 class JobTimes:
     """The times of jobs on a machine whose wall is never set."""
 
-    def added(self, job: Job, ahead_ns: int) -> Standing:
+    def added(self, job: Job, ahead_ns: int) -> JobRecord:
         """Return the standing of a job that was added just now, while the wall is so much ahead of the server's
         clock.
         """
         return standing_of(job)
 
-    def served(self, job: Job, known: list[Standing]) -> Standing:
+    def served(self, job: Job, known: list[JobRecord]) -> JobRecord:
         """Return the standing of a job that a start serves. `known`: the standings that it may have had."""
         return standing_of(job)
 
-    def limit_ms(self, standing: Standing) -> int:
+    def limit_ms(self, standing: JobRecord) -> int:
         """Return when the job's life ends."""
         return standing.limit_ms
 
-    def is_doubtful(self, standing: Standing) -> bool:
+    def is_doubtful(self, standing: JobRecord) -> bool:
         """Tell whether this start may have found the job over: the life before ended during the note of a step."""
         return False
 
-    def has_come(self, standing: Standing, now_ms: int) -> bool:
+    def has_come(self, standing: JobRecord, now_ms: int) -> bool:
         """Tell whether the job may be leased by its date."""
         return standing.time_ns <= now_ms * NS_A_MS
 
-    def is_before(self, standing: Standing, id: bytes, other: Standing, other_id: bytes) -> bool:
+    def is_before(self, standing: JobRecord, id: bytes, other: JobRecord, other_id: bytes) -> bool:
         """Tell whether the job must be handed out before the other."""
         return (standing.place, id) < (other.place, other_id)
 
@@ -89,7 +89,7 @@ class WallJobTimes(JobTimes):
         for life in self._lives.values():
             life.is_tied |= bool(life.date_ns) and -(-life.date_ns // NS_A_MS) == clocks.noted_wall_ms
 
-    def added(self, job: Job, ahead_ns: int) -> Standing:
+    def added(self, job: Job, ahead_ns: int) -> JobRecord:
         date_ns = job.time_ns and job.time_ns + ahead_ns
         since_ns = self._clocks.since_start_ms * NS_A_MS
         life = self._lives[job.payload] = Life(job.created_ns + since_ns, date_ns)
@@ -97,7 +97,7 @@ class WallJobTimes(JobTimes):
             life.comes_ms = -(-(job.time_ns + since_ns) // NS_A_MS)  # the job came when its life began, or before
         return structs.replace(standing_of(job), created_ns=job.created_ns + ahead_ns, time_ns=date_ns)
 
-    def served(self, job: Job, known: list[Standing]) -> Standing:
+    def served(self, job: Job, known: list[JobRecord]) -> JobRecord:
         """Return the standing of a job that a start serves. Raises Violation if the server lets it end, or come, at
         another moment.
         """
@@ -120,7 +120,7 @@ class WallJobTimes(JobTimes):
             raise Violation(Kind.LOST, f"a job {what} {apart_ms} ms after its time: {found}")
         return found
 
-    def limit_ms(self, standing: Standing) -> int:
+    def limit_ms(self, standing: JobRecord) -> int:
         life = self._lives[standing.payload]
         if not life.date_ns:
             return life.created_ns // NS_A_MS + standing.ttl_ms
@@ -134,14 +134,14 @@ class WallJobTimes(JobTimes):
         clocks = self._clocks
         return max(-(-life.date_ns // NS_A_MS) + clocks.passed_ms - clocks.wall_ms, clocks.passed_ms)
 
-    def is_doubtful(self, standing: Standing) -> bool:
+    def is_doubtful(self, standing: JobRecord) -> bool:
         return standing.time_ns != 0 and self._clocks.doubt_ms is not None
 
-    def has_come(self, standing: Standing, now_ms: int) -> bool:
+    def has_come(self, standing: JobRecord, now_ms: int) -> bool:
         life = self._lives[standing.payload]
         return not life.date_ns or self._comes_ms(life) <= now_ms
 
-    def is_before(self, standing: Standing, id: bytes, other: Standing, other_id: bytes) -> bool:
+    def is_before(self, standing: JobRecord, id: bytes, other: JobRecord, other_id: bytes) -> bool:
         """Tell whether the job must be handed out before the other. Nothing is known of jobs that have come by a date:
         a step may have brought several at one moment.
         """

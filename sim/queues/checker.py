@@ -85,7 +85,7 @@ class Checker:
 
     def begins(self, queue: Queue) -> None:
         model = self.model(queue.name)
-        model.begin(queue)
+        model.add_queue(queue)
         if not model.facts:
             check_start(model, queue, self.pasts)
         model.begun_after_facts = self.facts
@@ -114,7 +114,7 @@ class Checker:
         for fact in facts_of(change):
             self.facts += 1
             try:
-                record = model.take(fact)
+                record = model.apply(fact)
             except Impossible as why:
                 kind = Kind.TWICE if fact.verb is Verb.CONFIRM else Kind.DUPLICATED
                 raise Violation(kind, f"queue {queue.name} states: {why}") from None
@@ -130,7 +130,7 @@ class Checker:
 
     def passes(self, queue: Queue, item: Item) -> None:
         self.facts += 1
-        self.model(queue.name).take(Fact(Verb.PASS, 0, Record(item.data, item.added_ms, item.expires_ms)))
+        self.model(queue.name).apply(Fact(Verb.PASS, 0, Record(item.data, item.added_ms, item.expires_ms)))
         self.transcript.append(("fact", queue.name, f"passed over {shown(item.data)}"))
 
     def _tell_true_times(self, model: QueueModel, record: Record, clocks: Clocks) -> None:
@@ -454,7 +454,7 @@ class Checker:
             return Violation(Kind.ORDER, f"{what}, and recorded something else; the head is {head}")
         return Violation(Kind.REDELIVERED, f"{what}, and it was gone for good")
 
-    def settle(self) -> None:
+    def check_turn(self) -> None:
         """Check that all items taken in this turn were shown to a client, or had another cause. A transfer that lands
         behind the turn's end hands its item to a waiting client: the answer leaves in the next turn.
         """

@@ -182,7 +182,7 @@ class QueueModel:
         count = len(self.base_xids)
         return State(self.base[count:], dict(zip(self.base_xids, self.base, strict=False)))
 
-    def begin(self, queue: Queue) -> None:
+    def add_queue(self, queue: Queue) -> None:
         """Note that a queue of this name is served; a new one counts from zero."""
         self.queue = queue
         if queue.open_reads and not self.facts:
@@ -224,7 +224,7 @@ class QueueModel:
         self.readings.clear()
         self.queue = None
 
-    def take(self, fact: Fact) -> Record | None:
+    def apply(self, fact: Fact) -> Record | None:
         """Note a fact. Raises Impossible."""
         self.note_settings()  # a reload may have come in the same tick
         record = self.now.apply(fact)

@@ -106,7 +106,7 @@ class QueueRun(History):
                     record.expires_ms = record.date_ms - self.clocks.wall_ms + self.clocks.passed_ms
 
     def settled(self) -> None:
-        self.checker.settle()
+        self.checker.check_turn()
         for model in self.models.values():
             committed(model, self.world.now_ms)
 

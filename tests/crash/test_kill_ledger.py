@@ -26,7 +26,7 @@ def check(ledger: Ledger, jobs: list[bytes], dead: list[bytes] | None = None) ->
 
 
 def settle(ledger: Ledger, jobs: list[bytes]) -> None:
-    ledger.settle({"jobs": jobs, "dead": []})
+    ledger.accept_recovered({"jobs": jobs, "dead": []})
 
 
 def test_all_items_once_and_in_order_are_right(ledger: Ledger) -> None:

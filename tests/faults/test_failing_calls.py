@@ -57,11 +57,11 @@ def doomed_life(loop: Loop, environment: dict[str, str], seconds: float) -> int:
         crew.hear_out()
     victim.environment = {}
     victim.start()
-    found = loop.look()
+    found = loop.read_queues()
     wrong = [line for ledger in loop.ledgers for line in ledger.wrong + ledger.check(found)]
     assert wrong == [] and "Traceback" not in victim.said, (wrong, victim.said[-2000:])
     for ledger in loop.ledgers:
-        ledger.settle(found)
+        ledger.accept_recovered(found)
     victim.end(signal.SIGKILL)
     return code
 
@@ -70,7 +70,7 @@ def lived_through(loop: Loop, environments: list[dict[str, str]], seconds: float
     """The exit codes of as many lives, of so many seconds at most."""
     with loop.victim:
         loop.victim.start()
-        loop.look()  # children of a fan-out exist from the first look on
+        loop.read_queues()  # children of a fan-out exist from the first look on
         loop.victim.end(signal.SIGKILL)
         return [doomed_life(loop, environment, seconds) for environment in environments]
 

@@ -167,13 +167,13 @@ class FullDiskLoop(Loop):
         self.refused += crew.refused
         return 0
 
-    def look(self) -> dict[str, list[bytes]]:
+    def read_queues(self) -> dict[str, list[bytes]]:
         """Recovered on a disk that may be full. What expires there stays aside until there is space: so look twice."""
-        found = super().look()
+        found = super().read_queues()
         if any(ledger.check(found) for ledger in self.ledgers):
             self.disk.filler.unlink(missing_ok=True)
-            until(lambda: not any(ledger.check(super(FullDiskLoop, self).look()) for ledger in self.ledgers), 30)
-            found = super().look()
+            until(lambda: not any(ledger.check(super(FullDiskLoop, self).read_queues()) for ledger in self.ledgers), 30)
+            found = super().read_queues()
         return found
 
 

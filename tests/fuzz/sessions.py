@@ -212,7 +212,7 @@ def tls(data: bytes) -> None:
     _is_served(world, plain)
     wire.client_gone = wire.client_ended = True
     plain.client_gone = plain.client_ended = True
-    world.rest(world.now_ms + HELLO_MS)
+    world.turn_until_idle(world.now_ms + HELLO_MS)
     world.look_for_leaks()
     world.stop()
 
@@ -244,7 +244,7 @@ def _shake_hands(world: HubWorld, link: SecureLink) -> None:
 
 def _is_served(world: HubWorld, link: Link) -> None:
     link.to_server += b"set tls-neighbour 0 0 2\r\nhi\r\nget tls-neighbour\r\n"
-    world.rest(world.now_ms + PAUSES_MS)
+    world.turn_until_idle(world.now_ms + PAUSES_MS)
     assert bytes(link.to_client) == b"STORED\r\nVALUE tls-neighbour 0 2\r\nhi\r\nEND\r\n", (
         "another client is not served"
     )

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from staniel import pipeline
 from staniel.journal.kestrel import records
 from staniel.journal.kestrel.replay import Replay
-from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.base import Part, Reading
 from staniel.pipeline.formats.kestrel.queue import hold
 from staniel.pipeline.lake.folders import LocalFolder, feed
@@ -209,7 +209,7 @@ def with_sidecars(spool: Path) -> Path:
 
 def hold_plainly(folder: Path, reading: Reading) -> None:
     place = LocalFolder(str(folder))
-    hold(place, Part("jobs", look(place, "kestrel")[1]["jobs"]), reading)
+    hold(place, Part("jobs", list_segments(place, "kestrel")[1]["jobs"]), reading)
 
 
 def read(spark: SparkSession, folder: Path, **options: str) -> DataFrame:

@@ -29,7 +29,7 @@ from typing import Any
 
 from staniel import pipeline
 from staniel.journal.disk.os_fs import OsFile, OsFs
-from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.base import Part, Reading
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.pipeline.sessions import quiet_log
@@ -153,7 +153,7 @@ def items_in(spool: Path) -> Counter[tuple[str, bytes]]:
     found: Counter[tuple[str, bytes]] = Counter()
     place = LocalFolder(str(spool))
     for form in ("kestrel", "libkestrel"):
-        adapter, queues = look(place, form)
+        adapter, queues = list_segments(place, form)
         for queue, segments in queues.items():
             for batch in adapter.view("state")(place, Part(queue, segments), Reading()):
                 found.update((queue, row["value"]) for row in batch.to_pylist())
@@ -169,7 +169,7 @@ def archived(out: Path) -> Counter[tuple[str, int]]:
 
 def recorded(spool: Path) -> Counter[tuple[str, int]]:
     place = LocalFolder(str(spool))
-    adapter, queues = look(place, "kestrel")
+    adapter, queues = list_segments(place, "kestrel")
     parts = (Part(queue, segments) for queue, segments in queues.items())
     batches = (batch for part in parts for batch in adapter.view("ops")(place, part, Reading()))
     return Counter((row["file"], row["offset"]) for batch in batches for row in batch.to_pylist())
@@ -218,7 +218,7 @@ def case(spark: Any, folder: Path, job: str, victim: str, where: str, step: int,
         wrong += compare(records, archived(out), told)
     if job == "pack" and (states(spool) != before or len(list(spool.glob("[jm]*.*"))) != 2):
         wrong.append("the packed spool is another one")
-    if job == "convert" and look(LocalFolder(str(spool)), "kestrel")[1]:
+    if job == "convert" and list_segments(LocalFolder(str(spool)), "kestrel")[1]:
         wrong.append("a queue was not converted")
     killed = mark.exists()
     told.kills += killed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.base import CorruptJournal, OnCorrupt, Part, Reading
 from staniel.pipeline.lake.folders import LocalFolder
 from tests.support.job_world import job_id
@@ -32,7 +32,7 @@ def write(script: Script, folder: Path) -> None:
 
 def rows(folder: Path, view: str, reading: Reading = Reading()) -> list[dict[str, object]]:  # noqa: B008
     place = LocalFolder(str(folder))
-    form, queues = look(place, "auto")
+    form, queues = list_segments(place, "auto")
     assert form.name == "workq"
     ((queue, segments),) = queues.items()
     return [row for batch in form.view(view)(place, Part(queue, segments), reading) for row in batch.to_pylist()]

@@ -8,7 +8,7 @@ import pytest
 
 from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, encode_put, encode_read_head
 from staniel.journal.tools import convert as converting
-from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.pipeline.tasks.convert import Converted, convert_spool
 from staniel.queues.config import Format
@@ -71,7 +71,7 @@ def test_a_spool_whose_conversion_is_not_over_is_no_shorter_queue_but_an_error(
             converted(tmp_path, Format.LIBKESTREL)
     for wanted in ("auto", "kestrel", "libkestrel"):
         with pytest.raises(ValueError, match=r"a conversion in .* is not over.*convert again or start a server"):
-            look(LocalFolder(str(tmp_path)), wanted)
+            list_segments(LocalFolder(str(tmp_path)), wanted)
     (tmp_path / ".staniel" / "jobs").rename(tmp_path / "jobs")
     convert_spool((str(tmp_path), "", Format.LIBKESTREL, NOW_MS))
-    assert sorted(look(LocalFolder(str(tmp_path)), "libkestrel")[1]) == ["jobs", "mail"]
+    assert sorted(list_segments(LocalFolder(str(tmp_path)), "libkestrel")[1]) == ["jobs", "mail"]

@@ -13,7 +13,7 @@ from staniel.journal.libkestrel.records import (
     encode_read_done,
     encode_read_head,
 )
-from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.base import CorruptJournal, OnCorrupt, Part, Reading
 from staniel.pipeline.lake.folders import LocalFolder
 from staniel.queues.item import Item
@@ -38,7 +38,7 @@ def spool(tmp_path: Path) -> Path:
 
 def rows(folder: Path, view: str, on_corrupt: OnCorrupt = OnCorrupt.FAIL) -> list[dict[str, object]]:
     place = LocalFolder(str(folder))
-    form, queues = look(place, "auto")
+    form, queues = list_segments(place, "auto")
     assert form.name == "libkestrel"
     segments = queues["jobs"]
     batches = form.view(view)(place, Part("jobs", segments), Reading(on_corrupt=on_corrupt))

@@ -125,7 +125,7 @@ def test_a_guard_tells_rows_apart_that_differ_only_in_where_they_are_cut() -> No
 def test_a_guard_is_forgotten_by_the_batches_behind_it_and_by_no_other_query(tmp_path: Path) -> None:
     place = str(tmp_path)
     for name in ("k1.000000000001.000000.json", "k1.000000000002.000000.json", "k2.000000000001.000000.json"):
-        RepeatGuard(place, name).note([ItemRow("jobs", b"a", 0, 0)])
+        RepeatGuard(place, name).note_stored([ItemRow("jobs", b"a", 0, 0)])
     (tmp_path / "k1.000000000001.000000.json.77.88.new").write_bytes(b'{"rows": 4')
     forget_before(place, {"k1"}, 2)
     assert [name[:15] for name, _ in LocalFolder(place).list()] == ["k1.000000000002", "k2.000000000001"]
@@ -264,7 +264,7 @@ def test_the_guard_skips_what_was_stored_and_nothing_that_differs(tmp_path: Path
         options = sink(server_address(server), windowItems="2")
         values = ["a", "b", "c", "d"]
         broken = RepeatGuard(str(tmp_path / "guard"), "app.1.0.json")
-        broken.note([ItemRow("jobs", b"a", 0, 0), ItemRow("jobs", b"b", 0, 0)])
+        broken.note_stored([ItemRow("jobs", b"a", 0, 0), ItemRow("jobs", b"b", 0, 0)])
         again = put_all(batches(values), options, RepeatGuard(str(tmp_path / "guard"), "app.1.0.json"))
         assert (again.skipped, again.stored) == (2, 2)
         other = put_all(batches(["x", "b", "c", "d"]), options, RepeatGuard(str(tmp_path / "guard"), "app.1.0.json"))

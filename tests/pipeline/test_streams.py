@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from staniel.journal.kestrel import records
 from staniel.journal.libkestrel.records import SEGMENT_MAGIC, encode_put
 from staniel.journal.workq.files import segment_name
-from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.kestrel.state import live_rows
 from staniel.pipeline.lake import folders as files
 from staniel.pipeline.lake.folders import LocalFolder, Vanished
@@ -460,7 +460,7 @@ def test_a_reader_s_file_that_was_rewritten_meanwhile_is_noticed(tmp_path: Path)
     options = options_of(tmp_path, view="state")
     reader = JournalReader(options, columns_of(options))
     (part,) = reader.partitions()
-    assert len(look(LocalFolder(str(tmp_path)), "auto")[1]["jobs"]) == 1
+    assert len(list_segments(LocalFolder(str(tmp_path)), "auto")[1]["jobs"]) == 1
     (tmp_path / "new").write_bytes(READER_MAGIC + encode_read_head(80))
     (tmp_path / "new").rename(tmp_path / "jobs.read.")
     with pytest.raises(Vanished, match=r"jobs\.read\. are gone"):

@@ -11,7 +11,7 @@ import pytest
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.libkestrel.records import SEGMENT_MAGIC, encode_put
 from staniel.journal.workq import encoder as cmdlog
-from staniel.pipeline.formats.adapters import look
+from staniel.pipeline.formats.adapters import list_segments
 from staniel.pipeline.formats.base import OnCorrupt, Part, Reading
 from staniel.pipeline.formats.kestrel.adapter import read_summaries
 from staniel.pipeline.lake.folders import LocalFolder, Vanished
@@ -57,7 +57,7 @@ def test_verify_names_it_and_it_is_bad_in_a_sealed_file_only(
 def test_the_tail_of_a_summary_is_torn_or_corrupt_as_the_file_is_written_to_or_sealed(tmp_path: Path) -> None:
     for name in ("q.5", "q"):
         (tmp_path / name).write_bytes(KESTREL * 2 + KESTREL[:-3])
-    _, found = look(LocalFolder(str(tmp_path)), "kestrel")
+    _, found = list_segments(LocalFolder(str(tmp_path)), "kestrel")
     part = Part("q", found["q"])
     batches = read_summaries(LocalFolder(str(tmp_path)), part, Reading(on_corrupt=OnCorrupt.PERMISSIVE))
     rows = [row for each in batches for row in each.to_pylist()]

@@ -127,7 +127,7 @@ def test_a_process_killed_between_a_failed_sync_and_its_mark_takes_the_machine_a
         disk.stop_at = len(disk.log)
         disk.sync_folder("s")
 
-    monkeypatch.setattr(history, "_step", step)
+    monkeypatch.setattr(history, "_take_step", step)
     outcome = history.outcome()
     assert outcome.violation is None
     assert [who for what, who, _ in outcome.transcript if what == "accident"][:1] == ["power loss"]

@@ -61,18 +61,18 @@ def test_a_pace_spaces_calls_evenly_and_makes_up_for_no_pause() -> None:
 
 def test_a_ledger_knows_what_became_of_an_item() -> None:
     ledger, item, other = Ledger(), Item(b"a", id=1), Item(b"b", id=1)
-    assert ledger.begin(item, 0) is Standing.NEW
-    assert (ledger.begin(item, 0), ledger.begin(other, 0)) == (Standing.RUNNING, Standing.NEW)
-    assert [ledger.fail(item), ledger.begin(item, 0), ledger.fail(item)] == [1, Standing.NEW, 2]
-    ledger.rest(item, 50)
-    assert (ledger.begin(item, 49), ledger.due_s(item, 0)) == (Standing.RESTING, 50)
-    assert ledger.begin(item, 50) is Standing.NEW
+    assert ledger.begin_item(item, 0) is Standing.NEW
+    assert (ledger.begin_item(item, 0), ledger.begin_item(other, 0)) == (Standing.RUNNING, Standing.NEW)
+    assert [ledger.fail(item), ledger.begin_item(item, 0), ledger.fail(item)] == [1, Standing.NEW, 2]
+    ledger.schedule_retry(item, 50)
+    assert (ledger.begin_item(item, 49), ledger.due_s(item, 0)) == (Standing.RESTING, 50)
+    assert ledger.begin_item(item, 50) is Standing.NEW
     ledger.succeed(item)
-    assert ledger.begin(item, 51) is Standing.DONE
-    ledger.settle([item])
-    assert ledger.begin(item, 52) is Standing.NEW
+    assert ledger.begin_item(item, 51) is Standing.DONE
+    ledger.forget_confirmed([item])
+    assert ledger.begin_item(item, 52) is Standing.NEW
     ledger.cut_off(item)
-    assert [ledger.begin(item, 53), ledger.fail(item)] == [Standing.NEW, 1]
+    assert [ledger.begin_item(item, 53), ledger.fail(item)] == [Standing.NEW, 1]
 
 
 def test_a_dead_letter_is_read_back_and_its_reason_is_kept_short() -> None:

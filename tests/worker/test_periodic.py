@@ -76,7 +76,7 @@ def test_each_time_has_one_item_over_three_workers(server: process.Server) -> No
     for _ in range(5):
         clock.now += MINUTE
         for each in (*workers, *workers):
-            each.step(0)
+            each.add_due(0)
     assert drain(server.address, "jobs") == [b"tick"] * 5
     for each in workers:
         each.close()
@@ -86,17 +86,17 @@ def test_a_clock_that_is_put_back_repeats_nothing_and_one_that_jumps_has_one_ite
     clock = Clock()
     one = ticker(server, clock)
     clock.now += MINUTE
-    one.step(0)
+    one.add_due(0)
     clock.now -= 10 * MINUTE
-    one.step(0)
+    one.add_due(0)
     fresh = ticker(server, Clock(START - MINUTE))  # a worker that starts while the clock is wrong
     fresh._wall = clock  # type: ignore[assignment]
     clock.now = START + MINUTE
-    fresh.step(0)
+    fresh.add_due(0)
     assert drain(server.address, "jobs") == [b"tick"]
     clock.now += 100 * MINUTE
-    one.step(0)
-    fresh.step(0)
+    one.add_due(0)
+    fresh.add_due(0)
     assert drain(server.address, "jobs") == [b"tick"]
     one.close()
     fresh.close()
@@ -107,7 +107,7 @@ def test_names_data_and_queues_of_any_characters(server: process.Server) -> None
     daily = Periodic("daily", "0 0 * * *", b"\x00\r\n")
     one = ticker(server, clock, daily, Periodic("tick", "* * * * *"), queue="a+b:c")
     clock.now += timedelta(days=1)
-    one.step(0)
+    one.add_due(0)
     one.close()
     assert sorted(drain(server.address, "a+b:c")) == [b"\x00\r\n", b"tick"]
 
@@ -122,11 +122,11 @@ def test_what_a_killed_worker_had_leased_is_put_by_another(
     with monkeypatch.context() as patch:
         patch.setattr(Ticker, "_put", killed)
         with pytest.raises(KeyboardInterrupt):
-            one.step(0)
+            one.add_due(0)
     assert drain(server.address, "jobs") == []
-    other.step(0)
-    assert until(lambda: bool(other.step(0.1)) or drain(server.address, "jobs") == [b"tick"])
-    other.step(0.2)
+    other.add_due(0)
+    assert until(lambda: bool(other.add_due(0.1)) or drain(server.address, "jobs") == [b"tick"])
+    other.add_due(0.2)
     assert drain(server.address, "jobs") == []
     one.close()
     other.close()
@@ -140,23 +140,23 @@ def killed(self: Any, jobs: Jobs, id: str, data: bytes) -> None:
 def test_a_server_that_was_away_has_the_item_when_it_is_back(server: process.Server, when: str) -> None:
     clock = Clock()
     one = ticker(server, clock)
-    one.step(0)
+    one.add_due(0)
     if when == "between add and lease":
         clock.now += MINUTE
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Jobs, "lease", lambda *_, **__: None)
-            one.step(0)
+            one.add_due(0)
     ports = (server.port, server.second_port)
     server.kill()
     if when == "before a time":
         clock.now += MINUTE
     with pytest.raises(ClientError):
-        one.step(0)
+        one.add_due(0)
     one.close()
     server.options = ("--port", str(ports[0]), "--workq-port", str(ports[1]))
     server.start()
-    one.step(0)
-    one.step(0)
+    one.add_due(0)
+    one.add_due(0)
     assert drain(server.address, "jobs") == [b"tick"]
     one.close()
 
@@ -169,11 +169,11 @@ def test_a_full_queue_gets_the_item_when_there_is_room(tmp_path: Path, monkeypat
             client.put("jobs", b"other")
             one = ticker(server, clock)
             clock.now += MINUTE
-            one.step(0)
+            one.add_due(0)
             assert client.get("jobs") is not None
             item = None
             while item is None:
-                one.step(0.1)
+                one.add_due(0.1)
                 item = client.get("jobs")
             assert item.data == b"tick"
         one.close()

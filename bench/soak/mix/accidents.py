@@ -59,11 +59,11 @@ class Accidents:
         return found
 
     async def freeze(self) -> None:
-        self.stage.victim.tell(signal.SIGSTOP)
+        self.stage.victim.send_signal(signal.SIGSTOP)
         try:
             await trio.sleep(self.random.uniform(0.1, min(2.0, self.longest_s)))
         finally:
-            self.stage.victim.tell(signal.SIGCONT)
+            self.stage.victim.send_signal(signal.SIGCONT)
 
     async def slow_disk(self) -> None:
         self.stage.slow_down(self.random.randint(*SLOW_SYNC_MS))

@@ -209,7 +209,7 @@ class Consumer(Client):
     ) -> list[bytes]:
         """Return the keys of the open items; if `is_brief`, they may come again from now on."""
         began_s = monotonic()
-        items = await speaker.take(self.random.randint(1, TAKEN_MAX), WAIT_MS, is_brief=is_brief)
+        items = await speaker.open_items(self.random.randint(1, TAKEN_MAX), WAIT_MS, is_brief=is_brief)
         if is_brief and monotonic() - began_s > BRIEF_LEASE_MS / 1000:
             # The lease may be over: by the time that this is heard another may have the items, or have closed them.
             for item in items:
@@ -247,7 +247,7 @@ class Consumer(Client):
         shift.counts[f"confirmed in {speaker.name}"] += len(held)
 
 
-async def look(stage: Stage) -> dict[str, list[bytes]]:
+async def read_queues(stage: Stage) -> dict[str, list[bytes]]:
     """Return the contents of every queue, in order: one client opens all items, and its disconnection puts them
     back.
     """

@@ -118,14 +118,14 @@ class JobClient:
             shift.counts["vanished with a job in hand"] += 1
             return False
         if choice < 12:
-            await self._say(link, number, b"complete %b 4\r\ndone\r\n", Known.COMPLETING, Known.COMPLETED)
+            await self._send_command(link, number, b"complete %b 4\r\ndone\r\n", Known.COMPLETING, Known.COMPLETED)
         elif choice < 20:
-            await self._say(link, number, b"fail %b 3\r\nbad\r\n", Known.FAILING, Known.FAILED)
+            await self._send_command(link, number, b"fail %b 3\r\nbad\r\n", Known.FAILING, Known.FAILED)
         if choice % 2 and not shift.is_dying:
-            await self._say(link, number, b"delete %b\r\n", Known.DELETING, Known.DELETED)
+            await self._send_command(link, number, b"delete %b\r\n", Known.DELETING, Known.DELETED)
         return True
 
-    async def _say(self, link: Link, number: int, command: bytes, before: Known, after: Known) -> None:
+    async def _send_command(self, link: Link, number: int, command: bytes, before: Known, after: Known) -> None:
         shift, jobs = self.shift, self.shift.book.jobs
         was, jobs[number] = jobs[number], before
         if before is Known.DELETING and was in (Known.COMPLETED, Known.FAILED):

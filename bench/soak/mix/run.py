@@ -21,7 +21,7 @@ from staniel.bench.soak.clients import Broken
 from staniel.bench.soak.jobs import Book
 from staniel.bench.soak.ledger import Fate, Ledger
 from staniel.bench.soak.mix.accidents import Accidents, Say
-from staniel.bench.soak.mix.clients import Shift, hired, look
+from staniel.bench.soak.mix.clients import Shift, hired, read_queues
 from staniel.bench.soak.mix.jobs import delete_jobs, job_clients, look_at_jobs
 from staniel.bench.soak.mix.stage import FAMILIES, Figures, Stage
 from staniel.bench.soak.mix.verdict import Latency, Life, Seen
@@ -64,7 +64,7 @@ class Run:
         self.phase_s = min(max(seconds / PHASES, PHASE_SECONDS[0]), PHASE_SECONDS[1])
         self.shift: Shift | None = None
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         self._say(f"{self.stage.now_s:8.1f} s  {self.stage.name}: {text}")
 
     async def run(self) -> None:
@@ -74,7 +74,7 @@ class Run:
             nursery.start_soon(self.watch)
             try:
                 await self.begin_life("a long life")
-                await look(self.stage)  # children of a fan-out exist from the first look on
+                await read_queues(self.stage)  # children of a fan-out exist from the first look on
                 await self.live(LONG_LIFE_SHARE * self.seconds)
                 await self.die(self.seconds * (1 - LONG_LIFE_SHARE))
                 await self.live(self.seconds)
@@ -99,9 +99,9 @@ class Run:
         await warm_up(self.stage)
         while self.stage.now_s < until_s or len(rests) < PHASES_MIN:
             shift = self.new_shift()
-            accidents = Accidents(shift, self.phase_s / 8, self.say)
+            accidents = Accidents(shift, self.phase_s / 8, self.report)
             await self.work(shift, self.phase, partial(accidents.happen, self.phase_s / ACCIDENTS_A_PHASE))
-            await self.rest()
+            await self.check_at_rest()
 
     async def work(self, shift: Shift, rule: Callable[[Shift], Awaitable[None]], *others: Task) -> None:
         """Let all clients work while `rule` lasts. Raises Failed if something is wrong then."""
@@ -121,7 +121,7 @@ class Run:
         await shift.drained()
         shift.is_over = True
 
-    async def rest(self) -> None:
+    async def check_at_rest(self) -> None:
         await self.check("at a rest")
         await delete_jobs(self.stage, self.book)
         await trio.sleep(CALM_SECONDS)
@@ -132,7 +132,9 @@ class Run:
         names = ("at_s", "rss_kb", "files", "disk_kb")
         figures = Figures(*(median(getattr(each, name) for each in found) for name in names))
         self.seen.lives[-1].rests.append(figures)
-        self.say(f"at rest: {figures.rss_kb} KB of memory, {figures.files} descriptors, {figures.disk_kb} KB on disk")
+        self.report(
+            f"at rest: {figures.rss_kb} KB of memory, {figures.files} descriptors, {figures.disk_kb} KB on disk"
+        )
 
     async def die(self, until_s: float) -> None:
         """End the long life, and run short ones."""
@@ -150,7 +152,7 @@ class Run:
             if not self.random.randrange(KILL_AGAIN_ONE_IN):
                 self.stage.victim.spawn()
                 await trio.sleep(self.random.uniform(0.1, 0.5))
-                self.stage.victim.tell(signal.SIGKILL)
+                self.stage.victim.send_signal(signal.SIGKILL)
                 await self.stage.wait()
                 self.seen.counts["kills during a start"] += 1
             self.seen.lives[-1].end_s = self.stage.now_s
@@ -162,11 +164,11 @@ class Run:
         with trio.move_on_after(min(self.random.uniform(*MORTAL_SECONDS), self.phase_s)):
             await shift.broke.wait()
         shift.is_dying = True
-        self.stage.victim.tell(signal.SIGKILL if is_kill else signal.SIGTERM)
+        self.stage.victim.send_signal(signal.SIGKILL if is_kill else signal.SIGTERM)
 
     async def stop(self) -> None:
         """Stop the server, without clients."""
-        self.stage.victim.tell(signal.SIGTERM)
+        self.stage.victim.send_signal(signal.SIGTERM)
         code = await self.stage.wait()
         self.seen.lives[-1].end_s = self.stage.now_s
         self.seen.counts["stops"] += 1
@@ -182,10 +184,10 @@ class Run:
         wrong = []
         for ledger in self.ledgers:
             wrong += ledger.check(found)
-            ledger.settle(found)
+            ledger.accept_recovered(found)
         jobs = await look_at_jobs(self.stage, self.book)
         wrong += self.book.judge(jobs)
-        self.book.settle(jobs)
+        self.book.accept_recovered(jobs)
         self.seen.counts["checks of everything"] += 1
         if "Traceback" in self.stage.victim.said:
             wrong.append("a traceback on standard error")
@@ -193,11 +195,11 @@ class Run:
 
     async def _settled(self) -> dict[str, list[bytes]]:
         """Return the contents once no item is moving from queue to queue, or leased to a vanished client."""
-        found = await look(self.stage)
+        found = await read_queues(self.stage)
         with trio.move_on_after(8.0):
             while self._lacks(found):
                 await trio.sleep(0.2)
-                found = await look(self.stage)
+                found = await read_queues(self.stage)
         return found
 
     def _lacks(self, found: dict[str, list[bytes]]) -> bool:
@@ -210,7 +212,7 @@ class Run:
     def blame(self, *wrong: str) -> None:
         """Note what is wrong. Raises Failed if anything is."""
         for line in wrong[:WRONG_MAX]:
-            self.say(f"WRONG: {line}")
+            self.report(f"WRONG: {line}")
         self.seen.wrong += [f"{self.stage.now_s:.1f} s: {line}" for line in wrong[:WRONG_MAX]]
         if wrong:
             raise Failed

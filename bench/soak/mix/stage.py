@@ -203,7 +203,7 @@ class Stage:
 
     def reload(self) -> None:
         self.victim.configure(self.config())
-        self.victim.tell(signal.SIGHUP)
+        self.victim.send_signal(signal.SIGHUP)
 
     # figures
 

@@ -36,19 +36,19 @@ async def _open_many(stage: Stage) -> None:
         for _ in range(0, OPEN_AT_ONCE, AT_ONCE):
             await link.send(put * AT_ONCE)
             await _expect(link, [b"STORED"] * AT_ONCE)
-            await _take(link, b"/open", AT_ONCE)
+            await _take_items(link, b"/open", AT_ONCE)
     finally:
         link.close()
     link = await Link.open(stage.address("memcache", is_secure=False), None)
     try:
-        await _take(link, b"/t=5000", 1)  # once they are back
+        await _take_items(link, b"/t=5000", 1)  # once they are back
         for _ in range(0, OPEN_AT_ONCE, AT_ONCE):
-            await _take(link, b"", AT_ONCE)
+            await _take_items(link, b"", AT_ONCE)
     finally:
         link.close()
 
 
-async def _take(link: Link, options: bytes, count: int) -> None:
+async def _take_items(link: Link, options: bytes, count: int) -> None:
     """Take items without checking them: only the clients' items are judged."""
     await link.send(b"get %b%b\r\n" % (QUEUE, options) * count)
     for _ in range(count):
@@ -66,7 +66,7 @@ async def _fill_memos(stage: Stage) -> None:
             sizes = range(at, at + AT_ONCE)
             await link.send(b"".join(b"set %b 0 0 %d\r\n%b\r\n" % (QUEUE, size, b"w" * size) for size in sizes))
             await _expect(link, [b"STORED"] * AT_ONCE)
-            await _take(link, b"", AT_ONCE)
+            await _take_items(link, b"", AT_ONCE)
     finally:
         link.close()
     link = await Link.open(stage.address("workq", is_secure=False), None)

@@ -118,7 +118,7 @@ class Speaker:
         """Put items. Return the reply to each, b"" if it is stored."""
         raise NotImplementedError
 
-    async def take(self, count_max: int, wait_ms: int, *, is_brief: bool = False) -> list[bytes]:
+    async def open_items(self, count_max: int, wait_ms: int, *, is_brief: bool = False) -> list[bytes]:
         """Open items."""
         raise NotImplementedError
 
@@ -150,7 +150,7 @@ class Memcache(Speaker):
         answers = [await self.link.line() for _ in items]
         return [b"" if answer == b"STORED" else answer for answer in answers]
 
-    async def take(self, count_max: int, wait_ms: int, *, is_brief: bool = False) -> list[bytes]:
+    async def open_items(self, count_max: int, wait_ms: int, *, is_brief: bool = False) -> list[bytes]:
         return await self._get(b"t=%d/open" % wait_ms)
 
     async def confirm(self) -> None:
@@ -189,7 +189,7 @@ class Text(Speaker):
         stored = int(answer[1:])
         return [b""] * stored + [b"-cut short"] * (len(items) - stored)
 
-    async def take(self, count_max: int, wait_ms: int, *, is_brief: bool = False) -> list[bytes]:
+    async def open_items(self, count_max: int, wait_ms: int, *, is_brief: bool = False) -> list[bytes]:
         await self.link.send(b"get %b %d\n" % (self.queue, wait_ms))
         answer = await self.link.line()
         if answer == b"*":
@@ -221,7 +221,7 @@ class Thrift(Speaker):
             return [str(refusal).encode()] * len(items)
         return [b""] * stored + [b"cut short"] * (len(items) - stored)
 
-    async def take(self, count_max: int, wait_ms: int, *, is_brief: bool = False) -> list[bytes]:
+    async def open_items(self, count_max: int, wait_ms: int, *, is_brief: bool = False) -> list[bytes]:
         lease_ms = BRIEF_LEASE_MS if is_brief else LEASE_MS
         found = await self._get(count_max, wait_ms, lease_ms)
         self._ids = {each.id for each in found}

@@ -154,7 +154,7 @@ class KestrelAdapter:
             at += size
         return at < len(head) and at + TIME_END.get(head[at], len(head)) <= len(head)
 
-    def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
+    def list_fates(self, folder: Folder) -> dict[str, list[JournalSegment]]:
         return {}
 
     def read_marks(self, folder: Folder, queues: Collection[str], reading: Reading) -> dict[str, dict[str, ReadMark]]:
@@ -218,7 +218,7 @@ def read_summaries(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.
                 why = str(error)
         rows.add(_row(segment, one, why))
     if rows.rows:
-        yield rows.take()
+        yield rows.pop_batch()
 
 
 def summarise_alone(folder: Folder, segment: JournalSegment, reading: Reading) -> tuple[Summarised | None, str]:

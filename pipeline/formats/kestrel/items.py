@@ -81,16 +81,16 @@ class Tally(EffectScan):
             pass
         return at
 
-    def settle(self) -> None:
+    def note_remaining(self) -> None:
         """Note the items that are still in the queue."""
         for symbol in self._front:
-            self._note(symbol, RETURNED)
+            self._note_fate(symbol, RETURNED)
         for symbol in self._opens.values():
-            self._note(symbol, OPEN)
+            self._note_fate(symbol, OPEN)
 
     def _remove(self) -> None:
         if self._front:
-            self._note(self._front.pop(), REMOVED)
+            self._note_fate(self._front.pop(), REMOVED)
         elif self._taken < self._added:
             self.fates[self._taken] = REMOVED
             self._taken += 1
@@ -98,7 +98,7 @@ class Tally(EffectScan):
     def _end(self, xid: int) -> None:
         symbol = self._opens.pop(xid, None)
         if symbol is not None:
-            self._note(symbol, CONFIRMED)
+            self._note_fate(symbol, CONFIRMED)
 
     def _add(self, record: Record, at: int) -> None:
         if record.op == STATE_DUMP:
@@ -106,7 +106,7 @@ class Tally(EffectScan):
         self.fates.append(QUEUED)
         super()._add(record, at)
 
-    def _note(self, held: Held, fate: int) -> None:
+    def _note_fate(self, held: Held, fate: int) -> None:
         symbol = symbol_of(held)
         if symbol.origin is Origin.LINE:
             self.fates[symbol.number] = fate | min(symbol.deliveries, DELIVERIES_MAX) << FATE_BITS
@@ -127,7 +127,7 @@ def read_items(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Reco
             handle_damage(folder, segment, error, reading)
         finally:
             file.close()
-    tally.settle()
+    tally.note_remaining()
     number, id_floor = 0, ID_FLOOR_MIN
     for segment in part.segments:
         for found in _items(folder, segment, reading.include_value):

@@ -132,7 +132,7 @@ class LibkestrelAdapter:
         """Return True if the head has the first item's id and time."""
         return len(head) > MAGIC_BYTES + TELLING_BYTES and head[MAGIC_BYTES] != 0
 
-    def beside(self, folder: Folder) -> dict[str, list[JournalSegment]]:
+    def list_fates(self, folder: Folder) -> dict[str, list[JournalSegment]]:
         found: dict[str, list[JournalSegment]] = {}
         for name, size, id in folder.scan():
             parsed = parse(name)
@@ -157,10 +157,10 @@ class LibkestrelAdapter:
         return None
 
     def read_marks(self, folder: Folder, queues: Collection[str], reading: Reading) -> dict[str, dict[str, ReadMark]]:
-        beside = self.beside(folder)
+        fates = self.list_fates(folder)
         found: dict[str, dict[str, ReadMark]] = {}
         for queue in queues:
-            readers = readers_of(folder, Part(queue, [], beside.get(queue, [])), reading)
+            readers = readers_of(folder, Part(queue, [], fates.get(queue, [])), reading)
             found[queue] = {each.name: ReadMark(each.head, sorted(each.done)) for each in readers}
         return found
 
@@ -223,7 +223,7 @@ def read_readers(folder: Folder, part: Part, reading: Reading) -> Iterator[pa.Re
 def readers_of(folder: Folder, part: Part, reading: Reading) -> list[ReaderProgress]:
     """Return the readers of a queue. The last record of a kind counts; a damaged file counts up to its damage."""
     readers = []
-    known = LibkestrelAdapter().beside(folder).get(part.queue, []) if part.beside is None else part.beside
+    known = LibkestrelAdapter().list_fates(folder).get(part.queue, []) if part.fates is None else part.fates
     for segment in known:
         reader = ReaderProgress(parse(segment.file).reader, segment.file)
         try:
@@ -243,9 +243,9 @@ def batches(columns: pa.Schema, rows: Iterator[dict[str, Any]]) -> Iterator[pa.R
     for row in rows:
         held.add(row)
         if held.full:
-            yield held.take()
+            yield held.pop_batch()
     if held.rows:
-        yield held.take()
+        yield held.pop_batch()
 
 
 def _rows(folder: Folder, segment: JournalSegment, reading: Reading, tell: bool = False) -> Iterator[dict[str, Any]]:

@@ -63,7 +63,7 @@ def watch() -> None:
     around(live_source.LiveStream, "read", "drain.read")
     around(live_source.LiveStream, "commit", "drain.forget", "drain.forgotten")
     around(sink.WindowWriter, "_try", "sink.put")
-    around(sink.RepeatGuard, "note", "sink.stored", "sink.noted")
+    around(sink.RepeatGuard, "note_stored", "sink.stored", "sink.noted")
     around(sink.StreamSink, "commit", "sink.commit", "sink.committed")
 
 

@@ -11,14 +11,14 @@ from staniel.protocol.workq.fields import read_id
 from staniel.sim.history import SeedPlan
 from staniel.sim.jobs.conversation import JobConversation, Request, Want
 from staniel.sim.jobs.conversation import job_id as written
-from staniel.sim.jobs.model import Fact, JobModel, Standing, Verb
+from staniel.sim.jobs.model import Fact, JobModel, JobRecord, Verb
 from staniel.sim.jobs.promises import check_jobs
 from staniel.sim.jobs.run import JobRun
 from staniel.sim.profiles import PROFILES
 from staniel.sim.queues.promises import Accident
 from staniel.sim.violations import Kind, Violation
 
-NEW_JOB = Standing("q", 10, 60_000, 0, 0, 0, b"x", 1, 0)
+NEW_JOB = JobRecord("q", 10, 60_000, 0, 0, 0, b"x", 1, 0)
 
 
 def job_id(number: int) -> bytes:
@@ -31,7 +31,7 @@ def history(*added: int, segments: tuple[int, ...] = (), promised: int = 0) -> J
     """Jobs added one after the other, each in its segment of the log (the first if none is given)."""
     model = JobModel({}, {}, False)
     for number, segment in zip(added, segments or (1,) * len(added), strict=True):
-        model.take(Fact(Verb.ADD, job_id(number), segment, NEW_JOB))
+        model.apply(Fact(Verb.ADD, job_id(number), segment, NEW_JOB))
     model.promised_after_kill = model.promised_after_power_loss = promised
     return model
 

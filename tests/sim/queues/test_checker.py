@@ -84,7 +84,7 @@ def test_an_ordinary_history_is_fine() -> None:
     scene.one.asks(Want.GET)
     scene.states(Removed(0))
     scene.one.hears("END", "b")
-    scene.checker.settle()
+    scene.checker.check_turn()
 
 
 def stored_and_not_recorded(scene: Scene) -> None:
@@ -108,12 +108,12 @@ def added_once_more(scene: Scene) -> None:
 
 def gone_without_a_reader(scene: Scene) -> None:
     scene.put("a").states(Removed(0))
-    scene.checker.settle()
+    scene.checker.check_turn()
 
 
 def open_and_nobody_knows(scene: Scene) -> None:
     scene.put("a").states(Opened(0, 1))
-    scene.checker.settle()
+    scene.checker.check_turn()
 
 
 def closed_without_a_wish(scene: Scene) -> None:
@@ -165,7 +165,7 @@ def peeked_and_gone(scene: Scene) -> None:
     scene.put("a").one.asks(Want.GET)
     scene.states(Removed(0))
     scene.one.hears("END", "a")
-    scene.checker.settle()
+    scene.checker.check_turn()
     scene.one.asks(Want.PEEK)
     scene.one.hears("END", "a")
 
@@ -210,17 +210,17 @@ def test_what_expires_is_dropped_for_a_limit_or_flushed_needs_no_reader() -> Non
     expiring = Scene(max_age_ms=10).put("a")
     expiring.checker.now_ms = 100
     expiring.states(Removed(0))
-    expiring.checker.settle()
+    expiring.checker.check_turn()
     full = Scene(max_items=1, discard_old_when_full=True).put("a")
     full.one.asks(Want.PUT, "b")
     full.states(Removed(0), added("b"))
     full.one.hears("STORED")
-    full.checker.settle()
+    full.checker.check_turn()
     flushed = Scene().put("a")
     flushed.one.asks(Want.FLUSH)
     flushed.states(Removed(0))
     flushed.one.hears("END")
-    flushed.checker.settle()
+    flushed.checker.check_turn()
 
 
 def test_an_item_goes_back_when_its_time_is_over_and_not_before() -> None:

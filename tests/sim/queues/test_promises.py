@@ -24,15 +24,15 @@ def model(*steps: str, name: str = "q", sync_ms: int = 0, keep_journal: bool = T
     """A history: "+a" adds, "-" removes the head, "(5" opens it as 5, ")5" confirms, "<5" aborts, "x" deletes."""
     found = QueueModel(name, [])
     config = QueueConfig(sync_ms=sync_ms, keep_journal=keep_journal)
-    found.begin(Queue(name, config, NoJournal(), 1))
+    found.add_queue(Queue(name, config, NoJournal(), 1))
     verbs = {"+": Verb.ADD, "-": Verb.REMOVE, "(": Verb.OPEN, ")": Verb.CONFIRM, "<": Verb.ABORT}
     for step in steps:
         if step == "x":
             found.end()
         elif step[0] == "+":
-            found.take(Fact(Verb.ADD, 0, record(step[1:])))
+            found.apply(Fact(Verb.ADD, 0, record(step[1:])))
         else:
-            found.take(Fact(verbs[step[0]], int(step[1:] or 0)))
+            found.apply(Fact(verbs[step[0]], int(step[1:] or 0)))
     return found
 
 
@@ -52,8 +52,8 @@ def verdict(history: QueueModel, found: str, accident: Accident = Accident.POWER
 
 def test_every_state_from_the_last_acknowledged_one_on_is_allowed() -> None:
     history = answered(model("+a", "+b"))
-    history.take(Fact(Verb.ADD, 0, record("c")))
-    history.take(Fact(Verb.REMOVE))
+    history.apply(Fact(Verb.ADD, 0, record("c")))
+    history.apply(Fact(Verb.REMOVE))
     assert [verdict(history, found) for found in ("a b", "a b c", "b c")] == [None, None, None]
     assert verdict(history, "a") is Kind.LOST
     assert verdict(history, "b") is Kind.NO_PREFIX
@@ -132,7 +132,7 @@ def test_a_removal_says_that_it_is_under_way_while_files_go() -> None:
 
 def test_of_an_item_whose_life_has_ended_not_even_its_place_must_be_left() -> None:
     history = QueueModel("q", [Record(b"old", 1, 50), Record(b"new", 1, 500)])
-    history.begin(Queue("q", QueueConfig(sync_ms=0), NoJournal(), 1))
+    history.add_queue(Queue("q", QueueConfig(sync_ms=0), NoJournal(), 1))
     for found, is_allowed in (([b"old", b"new"], True), ([b"new"], True), ([b"old"], False)):
         if is_allowed:
             check({"q": history}, {"q": found}, Accident.POWER, now_ms=100)

@@ -291,7 +291,7 @@ class History:
         disk.stop_at = len(disk.log) + STEPS_TO_GROUP
         noted = False
 
-        def look() -> None:
+        def cut_in_group() -> None:
             nonlocal noted
             if disk.stop_at is None:
                 disk.before_step = before  # it has come about
@@ -304,13 +304,13 @@ class History:
                         raise PowerCut("a group of records is written")
             before()
 
-        before, disk.before_step = disk.before_step, look
+        before, disk.before_step = disk.before_step, cut_in_group
 
     def _arm_removal(self, disk: Disk) -> None:
         """Let the disk fail behind the removal of a sidecar, before the sync of that, or at some later step."""
         disk.stop_at = len(disk.log) + STEPS_TO_REMOVAL
 
-        def look() -> None:
+        def cut_at_removal() -> None:
             if disk.stop_at is None:
                 disk.before_step = before  # it has come about
             elif disk.log and disk.log[-1].verb == "remove" and "/segments/" in disk.log[-1].path:
@@ -319,7 +319,7 @@ class History:
                 raise PowerCut("sidecar removed")
             before()
 
-        before, disk.before_step = disk.before_step, look
+        before, disk.before_step = disk.before_step, cut_at_removal
 
     def _end(self, accident: Accident) -> None:
         if accident is Accident.STOP:

@@ -154,13 +154,13 @@ def queue_open_confirm(folder: str) -> Iterator[Work]:
     queue = Queue("jobs", QueueConfig(), NoJournal(), NOW_MS)
     item = Item(DATA, NOW_MS)
 
-    def step() -> None:
+    def cycle_item() -> None:
         queue.add(item, NOW_MS)
         taken = queue.open(NOW_MS)
         assert taken is not None
         queue.confirm(taken)
 
-    yield simple(step)
+    yield simple(cycle_item)
 
 
 def served_broker(folder: str, sync: str, more: str = "") -> Broker:
@@ -223,11 +223,11 @@ def in_session(*requests: Request) -> Layer:
         session.execute([Set("jobs", DATA)], NOW_MS)
         batch: list[Request] = list(requests)
 
-        def step() -> None:
+        def execute_batch() -> None:
             session.execute(batch, NOW_MS)
             session.clear_out()
 
-        work = simple(step)
+        work = simple(execute_batch)
 
         def committed(meter: Meter) -> int:
             count = work(meter)
@@ -243,12 +243,12 @@ def in_session(*requests: Request) -> Layer:
 def reply_item(folder: str) -> Iterator[Work]:
     get = Get(b"jobs", "jobs")
 
-    def step() -> None:
+    def append_reply() -> None:
         out: list[bytes] = []
         append_item(out, get, DATA, 0, 1)
         b"".join(out)
 
-    yield simple(step)
+    yield simple(append_reply)
 
 
 @contextmanager

@@ -131,22 +131,22 @@ def some_reads(count: int, part: str, config: str) -> Rows:
     with served(config + LONG) as server, ExitStack() as stack:
         crowded = clients(server, crowd, stack)
 
-        def each(key: str) -> None:
+        def get_by_crowd(key: str) -> None:
             for client in crowded:
                 client.get([key] * (count // crowd))
 
         crowded[0].put(["q"] * count, [DATA] * count)
-        yield Row(part, "open (cpu)", count, cpu_ms(server, lambda: each("q/open")))
-        yield Row(part, "abort the oldest (cpu)", count, cpu_ms(server, lambda: each("q/abort")))
+        yield Row(part, "open (cpu)", count, cpu_ms(server, lambda: get_by_crowd("q/open")))
+        yield Row(part, "abort the oldest (cpu)", count, cpu_ms(server, lambda: get_by_crowd("q/abort")))
         before_kb = server.journal_kb()
-        each("q/open")
+        get_by_crowd("q/open")
         yield Row(part, "journal, opened", count, server.journal_kb() - before_kb, "KiB")
         yield from restart_rows(part, server, count, count)
         crowded = clients(server, crowd, stack)
-        each("q/open")
-        yield Row(part, "close the oldest (cpu)", count, cpu_ms(server, lambda: each("q/close")))
+        get_by_crowd("q/open")
+        yield Row(part, "close the oldest (cpu)", count, cpu_ms(server, lambda: get_by_crowd("q/close")))
         crowded[0].put(["q"] * count, [DATA] * count)
-        each("q/open")
+        get_by_crowd("q/open")
         yield Row(part, "hang up with all (cpu)", count, cpu_ms(server, partial(hang_up, stack)))
 
 

@@ -42,11 +42,11 @@ def claims_of_ones_own() -> Iterator[None]:
 @contextmanager
 def times_of_puts() -> Iterator[None]:
     def make(right: Any) -> Any:
-        def look(self: UndoRecovery, record: Any, content: Any, now_ms: int) -> None:
+        def search_all_ages(self: UndoRecovery, record: Any, content: Any, now_ms: int) -> None:
             content.returning = structs.replace(content.returning, before_ms=0)
             right(self, record, content, now_ms)
 
-        return look
+        return search_all_ages
 
     as_it_was = replaced(Transfers, "earlier", lambda right: lambda self, item, now_ms: item)
     with as_it_was, replaced(UndoRecovery, "_find_landed", make):

@@ -145,11 +145,11 @@ def not_held() -> Any:
 @mutant("a client that has shut its side is never let go", "hub")
 def never_let_go() -> Any:
     def make(right: Any) -> Any:
-        def finish(self: Hub, connection: Connection, now_ms: int) -> None:
+        def finish_none(self: Hub, connection: Connection, now_ms: int) -> None:
             if connection.state is not ConnectionState.FLUSHING:
                 right(self, connection, now_ms)
 
-        return finish
+        return finish_none
 
     return replaced(Hub, "_end_connection", make)
 
@@ -205,12 +205,12 @@ def alarm_kept() -> Any:
 @mutant("a client that waits behind a delete is not told that it is done", "hub")
 def deletion_untold() -> Any:
     def make(right: Any) -> Any:
-        def look(self: Deletions, now_ms: int) -> None:
+        def forget_postponed(self: Deletions, now_ms: int) -> None:
             for sessions in self.postponed.values():
                 del sessions[:]
             right(self, now_ms)
 
-        return look
+        return forget_postponed
 
     return replaced(Deletions, "carry_out", make)
 
@@ -312,14 +312,14 @@ def page_keeps_the_dead() -> Any:
 @mutant("events are made for a page that does not read", "hub-admin")
 def page_piles_up() -> Any:
     def make(right: Any) -> Any:
-        def go_on(self: PageEvents, waited: Any, now_ms: int) -> None:
+        def send_all_queues(self: PageEvents, waited: Any, now_ms: int) -> None:
             if self._broker.status.is_stopping:
                 right(self, waited, now_ms)
             else:
                 self._epoch = -1  # send all queues each time, because the simulator has few
                 self._send_event(now_ms)
 
-        return go_on
+        return send_all_queues
 
     return replaced(PageEvents, "_send_next", make)
 

@@ -13,11 +13,11 @@ __all__ = ["MUTANTS"]
 @mutant("an end by id is that of the oldest read", "hub-ids")
 def ends_oldest() -> Any:
     def make(right: Any) -> Any:
-        def begin(self: _Search, now_ms: int) -> None:
+        def begin_oldest(self: _Search, now_ms: int) -> None:
             self._found = [0] if self._session.reads.get(self._request.queue) else []
             self._end_found(now_ms)
 
-        return begin
+        return begin_oldest
 
     return replaced(_Search, "begin_search", make)
 
@@ -25,7 +25,7 @@ def ends_oldest() -> Any:
 @mutant("an id ends the read of any connection", "hub-ids")
 def ends_anothers() -> Any:
     def make(right: Any) -> Any:
-        def finish(self: _Search, now_ms: int) -> None:
+        def end_any_read(self: _Search, now_ms: int) -> None:
             if not self._is_anothers:
                 right(self, now_ms)
                 return
@@ -34,7 +34,7 @@ def ends_anothers() -> Any:
                 self._act(queue, taken, now_ms)
             self._session.out.append(self._done_reply)
 
-        return finish
+        return end_any_read
 
     return replaced(_Search, "_end_found", make)
 
@@ -42,11 +42,11 @@ def ends_anothers() -> Any:
 @mutant("the answer to an end by id does not wait for its sync", "hub-ids")
 def answered_at_once() -> Any:
     def make(right: Any) -> Any:
-        def finish(self: _Search, now_ms: int) -> None:
+        def reply_at_once(self: _Search, now_ms: int) -> None:
             batch = self._session.batch
             right(self, now_ms)
             self._session.batch = batch
 
-        return finish
+        return reply_at_once
 
     return replaced(_Search, "_end_found", make)

@@ -101,12 +101,12 @@ def pack_unsynced() -> Any:
 @mutant("a pack does not wait for the records that it rests on", "packing")
 def pack_unsafe() -> Any:
     def make(right: Any) -> Any:
-        def step(self: Pack, now_ms: int) -> None:
+        def skip_sync(self: Pack, now_ms: int) -> None:
             if self.stage is Stage.SYNCED:
                 self.stage = Stage.SAFE
             right(self, now_ms)
 
-        return step
+        return skip_sync
 
     return replaced(Pack, "run_slice", make)
 
@@ -129,7 +129,7 @@ def old_order() -> Any:
 
 @mutant("a pack gets its last name before the old files are gone", "packing")
 def pack_named_first() -> Any:
-    def finish(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str]) -> None:
+    def name_pack_first(fs: Fs, folder: str, pack: str, sealed: str, covered: list[str]) -> None:
         fs.rename(f"{folder}/{pack}", f"{folder}/{sealed}")
         for name in covered:
             if name != sealed:
@@ -141,7 +141,7 @@ def pack_named_first() -> Any:
         with ExitStack() as stack:
             for module in list(sys.modules.values()):
                 if getattr(module, "__name__", "").startswith("staniel.journal.") and hasattr(module, "finish_pack"):
-                    stack.enter_context(replaced(module, "finish_pack", lambda right: finish))
+                    stack.enter_context(replaced(module, "finish_pack", lambda right: name_pack_first))
             yield
 
     return everywhere()

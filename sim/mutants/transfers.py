@@ -46,11 +46,13 @@ def intent_ended_early() -> Any:
 @mutant("the first equal item is a copy, wherever it lies", "crc-collisions")
 def copy_anywhere() -> Any:
     def make(right: Any) -> Any:
-        def begin(self: TransferLog, source: str, taken: Any, target: str, next_write_position: Any, copy: Any) -> int:
+        def begin_anywhere(
+            self: TransferLog, source: str, taken: Any, target: str, next_write_position: Any, copy: Any
+        ) -> int:
             number: int = right(self, source, taken, target, (0, 0), copy)
             return number
 
-        return begin
+        return begin_anywhere
 
     return replaced(TransferLog, "log_intent", make)
 

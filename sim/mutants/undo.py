@@ -137,12 +137,12 @@ def moved_back_twice() -> Any:
 @mutant("what is passed on the way to a moved item is dropped", "hub-undo")
 def passed_dropped() -> Any:
     def make(right: Any) -> Any:
-        def take(self: RunningReturn, there: Queue) -> Any:
+        def drop_passed(self: RunningReturn, there: Queue) -> Any:
             while (head := there.line.head()) is not None and self._lookup.key(head) is None:
                 there.drop_head()
             return right(self, there)
 
-        return take
+        return drop_passed
 
     return replaced(RunningReturn, "_set_aside_passing", make)
 

@@ -33,7 +33,7 @@ def test_a_date_of_the_millisecond_in_which_the_wall_is_set_back_has_come_or_is_
     times = WallJobTimes(clocks)
     known = times.added(job(START_MS + 5), 0)
     clocks.pass_until(START_MS + 5)
-    clocks.step(StepsBack())
+    clocks.step_wall(StepsBack())
     times.served(job(date_ms), [known])
 
 
@@ -42,6 +42,6 @@ def test_a_date_before_the_wall_was_set_back_has_come() -> None:
     times = WallJobTimes(clocks)
     known = times.added(job(START_MS + 5), 0)
     clocks.pass_until(START_MS + 7)
-    clocks.step(StepsBack())
+    clocks.step_wall(StepsBack())
     with pytest.raises(Violation, match=r"^lost: a job ends 28800000 ms after its time"):
         times.served(job(START_MS + 5 + 8 * HOUR_MS), [known])

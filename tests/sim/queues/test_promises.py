@@ -195,7 +195,7 @@ def equal_items(found: str, target: str) -> Kind | None:
     source, other = answered(model("+a", "+a", "+b", "(1", sync_ms=SYNC_OS)), answered(model("+a", name="t"))
     source.promised_after_power_loss = len(source.facts)
     source.now.open[1].moved_to = Move("t", 0)
-    source.take(Fact(Verb.REMOVE))
+    source.apply(Fact(Verb.REMOVE))
     try:
         check({"q": source, "t": other}, {"q": found.encode().split(), "t": target.encode().split()}, Accident.POWER)
     except Violation as violation:
@@ -213,7 +213,7 @@ def test_of_two_equal_items_either_may_be_the_one_that_has_left() -> None:
 
 def test_of_two_equal_items_the_one_that_has_expired_may_be_missing() -> None:
     history = QueueModel("q", [Record(b"same", 1, 50), Record(b"same", 1, 500)])
-    history.begin(Queue("q", QueueConfig(sync_ms=0), NoJournal(), 1))
+    history.add_queue(Queue("q", QueueConfig(sync_ms=0), NoJournal(), 1))
     (left,) = check({"q": history}, {"q": [b"same"]}, Accident.POWER, now_ms=100)["q"]
     assert left.expires_ms == 500
     with pytest.raises(Violation):

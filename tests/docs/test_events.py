@@ -15,8 +15,16 @@ EVENTS_LIKE_SETTINGS = {"admin.no_socket", "admin.refused", "tls.refused", "tls.
     "server.failed",
     "server.stopped",
 }
-OTHER = {"queue.name", "queue.had_children", "queue.blocked", "failed_sync.room", "convert.plan", "_file.size"}
-"""Attributes, names of files, and an event of a journal that only `staniel adopt` looks for."""
+OTHER = {
+    "queue.name",
+    "queue.had_children",
+    "queue.blocked",
+    "failed_sync.room",
+    "convert.plan",
+    "_file.size",
+    "top.command",
+}
+"""Attributes, names of files, a module, and an event of a journal that only `staniel adopt` looks for."""
 
 
 def dotted_texts() -> Iterator[str]:

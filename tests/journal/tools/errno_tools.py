@@ -334,7 +334,7 @@ def backed_up(root: Path, tool: Tool, ran: Ran) -> Outcome | str:
     if not place.exists() or (not (place / "staniel-backups").exists() and not (place / "backups").exists()):
         return Outcome.REFUSED if ran.code != 0 else "there is no backup"
     try:
-        store = stores.open_store(str(place), writes=False)
+        store = backup.open_store(str(place), writes=False)
     except Exception as error:
         return Outcome.REFUSED if ran.code != 0 else str(error)
     try:
@@ -355,7 +355,7 @@ def backed_up(root: Path, tool: Tool, ran: Ran) -> Outcome | str:
 
 @cache
 def kept_backups() -> list[str]:
-    store = stores.open_store(str(template() / "b"), writes=False)
+    store = backup.open_store(str(template() / "b"), writes=False)
     try:
         return stores.ids(store)
     finally:

@@ -25,6 +25,7 @@ from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.restore import restore
 from staniel.server.backup.source import RestingSource
 from staniel.server.backup.take import make_backup
+from staniel.server.cli.backup import open_store
 from staniel.sim.disk.disk import Disk
 from tests.faults.rich import LATER_MS, _asks, _puts, _transfers, files, start
 from tests.support.world import World
@@ -157,7 +158,7 @@ def test_adopt_refuses_them(killed: Disk, tmp_path: Path, has_version: bool) -> 
 
 def test_a_backup_at_rest_and_its_restore_have_them_and_a_start_goes_on(killed: Disk, tmp_path: Path) -> None:
     spool = on_disk(killed, tmp_path)
-    store = stores.open_store(str(tmp_path / "backups"), writes=True)
+    store = open_store(str(tmp_path / "backups"), writes=True)
     stores.prepare(store)
     source = RestingSource(str(spool), LATER_MS)
     manifest = make_backup(store, source, lambda: 0, lambda size: None)

@@ -18,14 +18,14 @@ from tests.support.process import STANIEL, STOP_SECONDS_MAX, die_with_the_tests,
 SLOW_RECOVERY = """
 import sys
 from pathlib import Path
-from staniel.server import app
+from staniel.broker.recovery import SpoolRecovery
 sys.argv = sys.argv[1:]
-right = app.recover
+right = SpoolRecovery.recover
 def recover(*args):
     print("recovering", flush=True)
     sys.stdin.readline()
     return right(*args)
-app.recover = recover
+SpoolRecovery.recover = recover
 from staniel.server.__main__ import main
 sys.exit(main())
 """

@@ -15,7 +15,7 @@ from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.cleaning import Cleaner, CleaningResult
 from staniel.journal.workq.log import CmdLog
 from staniel.journal.workq.recovery import CmdLogRecovery
-from staniel.protocol.workq.requests import JobTerms
+from staniel.protocol.workq.job_terms import JobTerms
 from staniel.queues.calendar import EVEN, Calendar
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS
 from staniel.queues.jobs.job import Terms

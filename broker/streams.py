@@ -15,7 +15,7 @@ from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.group_commit import GroupMember
 from staniel.journal.kestrel.files import Files
 from staniel.journal.libkestrel.appender import Appender
-from staniel.journal.libkestrel.files import StreamFiles, parse
+from staniel.journal.libkestrel.files import StreamFiles, parse, queue_of_reader
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.records import ID_MAX
 from staniel.journal.spool import Spool, SpoolError
@@ -86,7 +86,7 @@ class StreamQueues:
         """Move away the files of readers that keep no journal; all files, if no reader keeps one.
         Raises OSError.
         """
-        queues = {reader: name if reader in ("", name) else f"{name}+{reader}" for reader in files.readers}
+        queues = {reader: queue_of_reader(name, reader) for reader in files.readers}
         lapsed = {each for each in queues.values() or [name] if not self._queues.config_of(each).keep_journal}
         if lapsed >= {*(queues.values() or [name])}:
             set_aside(
@@ -125,7 +125,7 @@ class StreamQueues:
     def _block(self, name: str, files: StreamFiles, why: str) -> None:
         self.store.families.pop(name, None)
         self._blocked[name] = why
-        names = {name} | {f"{name}+{reader}" for reader in files.readers if reader not in ("", name)}
+        names = {name} | {queue_of_reader(name, reader) for reader in files.readers}
         for queue_name in names:
             self._queues.block(queue_name, why)
 
@@ -181,12 +181,12 @@ class StreamQueues:
         try:
             if isinstance(member, ReaderLog):
                 member.start_over_if_large(now_ms)
-            family = member.family
+            family = self.store.families[member.queue]
             family.trim()
         except OSError as error:
             raise self.store.group.failure(f"cannot tidy {member.path}", error) from error
         memory = self._memory
-        queue = self._queues.find(family.queue_name(member.name)) if isinstance(member, ReaderLog) else None
+        queue = self._queues.find(member.queue_name) if isinstance(member, ReaderLog) else None
         if queue is not None:
             memory.weigh(queue)
         elif family.stream.members:

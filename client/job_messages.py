@@ -13,7 +13,8 @@ from staniel.protocol.client.replies import Error
 from staniel.protocol.client.workq.replies import Inspected, Job, JobAnswer, JobReply
 from staniel.protocol.workq.fields import is_job_id, read_id, show_id
 from staniel.protocol.workq.job_requests import AddJob
-from staniel.protocol.workq.requests import JobTerms, ScheduleJob
+from staniel.protocol.workq.job_terms import JobTerms
+from staniel.protocol.workq.requests import ScheduleJob
 
 NS_A_SECOND = 1_000_000_000
 WAIT_S_MAX = 86_400

@@ -21,7 +21,7 @@ def removal_log(journal: Journal) -> Log | ReaderLog | None:
 def append_log(journal: Journal) -> Log | StreamWriter | None:
     """Return the file that takes new items; None for a queue in memory alone."""
     if isinstance(journal, ReaderLog):
-        return journal.family.writer
+        return journal.writer
     return journal if isinstance(journal, Log) else None
 
 
@@ -29,8 +29,8 @@ def primary_log(journal: Journal) -> Log | StreamWriter | ReaderLog | None:
     """Return the file that grows with the queue: a fan-out child in libkestrel's format has a reader file of
     its own only.
     """
-    if isinstance(journal, ReaderLog) and journal.family.queue_name(journal.name) == journal.family.queue:
-        return journal.family.writer
+    if isinstance(journal, ReaderLog) and journal.queue_name == journal.queue:
+        return journal.writer
     return removal_log(journal)
 
 

@@ -44,7 +44,7 @@ def held_files(queue: Queue, now_ms: int) -> HeldByReads:
     first = next((taken for taken in reads if taken.id == first_id), None)
     if first is None and len(reads) == len(queue.open_reads):
         return NOTHING  # an item that waits or is delayed keeps the files
-    readers = journal.family.readers.values()
+    readers = journal.readers.values()
     aside = (*islice(queue.delayed.values(), LOOK_MAX), *islice(queue.in_transfer.values(), LOOK_MAX))
     reached = min([_taken_through(reader.line) for reader in readers if reader.has_file])
     reached = min([reached, *(taken.id - 1 for taken in aside)])

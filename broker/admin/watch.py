@@ -212,7 +212,7 @@ class Watch:
         if queue.line.read_error is not None:
             self._unreadable[name] = None
         self._tell_if_ahead(queue, now_ms)
-        if read_bytes := read_bytes_of(self._maintenance, queue):
+        if read_bytes := read_bytes_of(self._spool, self._maintenance, queue):
             self._read.append((read_bytes, name))
         was_full = ReasonName.QUEUE_FULL in self.reasons.get(name, EMPTY)
         found = [ReasonName.QUEUE_FULL] if queue.refuses_puts(now_ms, was_full) else []
@@ -335,15 +335,14 @@ class Watch:
             self.fills_in_ms = left_ms if left_ms < FILLS_WITHIN_MS else 0
 
 
-def read_bytes_of(maintenance: MaintenanceScheduler, queue: Queue) -> int:
+def read_bytes_of(spool: Spool, maintenance: MaintenanceScheduler, queue: Queue) -> int:
     """Return about how many bytes of the queue's files have been read and could be given back now. Those of a
     libkestrel family count for the first of its readers.
     """
     journal = queue.journal
     if not isinstance(journal, ReaderLog):
         return maintenance.reclaimable(queue)[0]
-    family = journal.family
-    return family.reclaimable()[0] if queue.name == family.queue else 0
+    return spool.streams.families[journal.queue].reclaimable()[0] if queue.name == journal.queue else 0
 
 
 def _of_dead_letters(found: Sequence[ReasonName]) -> list[ReasonName]:

@@ -18,6 +18,7 @@ from staniel.broker.session import Session
 from staniel.protocol.limits import LONG_ITEM_BYTES
 from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import without_ends
+from staniel.protocol.memcache.meta_fields import Meta
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
@@ -110,7 +111,7 @@ def answer(session: Session, request: memcache.MetaGet, queue: Queue, taken: Del
         session.out.append(replies.meta(DONE, request.meta, facts))
 
 
-def miss(session: Session, meta: memcache.Meta) -> None:
+def miss(session: Session, meta: Meta) -> None:
     if not meta.quiet:
         session.out.append(session.replies.meta_miss)
 

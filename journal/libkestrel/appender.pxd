@@ -3,8 +3,8 @@ from staniel.queues.interfaces cimport Journal
 
 
 cdef class Appender(Journal):
-    cdef public object fs, family, _file
-    cdef public str path
+    cdef public object fs, _file
+    cdef public str folder, queue, path
     cdef public GroupCommit group
     cdef public long long sync_ms, _closed_bytes
     cdef public bint is_erased

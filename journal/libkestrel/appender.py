@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from staniel.journal.disk.fs import File, Fs, write_whole
 from staniel.journal.group_commit import GroupCommit
 from staniel.queues.interfaces import Journal
 
-if TYPE_CHECKING:
-    from staniel.journal.libkestrel.family import StreamJournal
-
 
 class Appender(Journal):
-    """A member of the commit group. `path` changes when the file is renamed, or the next segment takes its place."""
+    """A member of the commit group. `path` changes when the file is renamed, or the next segment takes its place.
+    `queue`: the name of the family.
+    """
 
-    __slots__ = ("_closed_bytes", "_file", "_unwritten", "family", "fs", "group", "is_erased", "path", "sync_ms")
+    __slots__ = (
+        "_closed_bytes",
+        "_file",
+        "_unwritten",
+        "folder",
+        "fs",
+        "group",
+        "is_erased",
+        "path",
+        "queue",
+        "sync_ms",
+    )
 
     batch = 0  # a slot in segments, a property in reader files
 
-    def __init__(self, fs: Fs, path: str, group: GroupCommit, sync_ms: int) -> None:
-        self.family: StreamJournal
+    def __init__(self, fs: Fs, folder: str, queue: str, group: GroupCommit, sync_ms: int) -> None:
         self.fs = fs
-        self.path = path
+        self.folder = folder
+        self.queue = queue
+        self.path = ""
         self.group = group
         self.sync_ms = sync_ms
         self.is_erased = False

@@ -20,10 +20,10 @@ from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, Fs, remove_each
 from staniel.journal.disk.removal import FileRemoval, Unremoved
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.libkestrel.cutting import CutSegment
-from staniel.journal.libkestrel.files import StreamFiles, archived_name, temp_name
+from staniel.journal.libkestrel.files import DEFAULT_READER, StreamFiles, archived_name, queue_of_reader, temp_name
 from staniel.journal.libkestrel.position import Position
 from staniel.journal.libkestrel.reader import ReaderLog
-from staniel.journal.libkestrel.recovery import DEFAULT_READER, RecoveredStream, StreamRecovery
+from staniel.journal.libkestrel.recovery import RecoveredStream, StreamRecovery
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.config import QueueConfig
@@ -110,7 +110,6 @@ class StreamJournal:
         self.tasks = tasks
         self.segments = segments
         self.writer = StreamWriter(fs, folder, queue, group, config, segments)
-        self.writer.family = self
         self.stream = Stream(self.writer, segments.last_id, config.max_memory_bytes)
         self.readers: dict[str, ReaderLog] = {}
         self._being_removed: dict[str, None] = {}  # segments whose removal may not have run yet
@@ -155,10 +154,6 @@ class StreamJournal:
         with suppress(OSError):  # the disk still fails; recovery removes a segment without items
             remove_each(self.fs, self.folder, names)
 
-    def queue_name(self, reader: str) -> str:
-        """Return the name of the queue of `reader`."""
-        return self.queue if reader in (DEFAULT_READER, self.queue) else f"{self.queue}+{reader}"
-
     def resume(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
         """Add a recovered reader, with what it has not confirmed counted into its line. Raises OSError."""
         found = self._add_reader(reader, position, config)
@@ -201,7 +196,7 @@ class StreamJournal:
     def _add_reader(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
         found = ReaderLog(self.fs, self.folder, self.queue, reader, self.group, config, self.segments, position)
         found.line = StreamLine(self.stream, position)
-        found.family, found.writer = self, self.writer
+        found.writer, found.readers, found.on_policy_change = self.writer, self.readers, self.update_sync_policy
         self.readers[reader] = found
         self.update_sync_policy()
         return found
@@ -386,10 +381,10 @@ class StreamJournals:
             self.on_stuck(name, error, now_ms)
         readers = []
         for reader, position in recovered.readers.items():
-            journal = family.resume(reader, position, config_of(family.queue_name(reader)))
+            journal = family.resume(reader, position, config_of(queue_of_reader(files.queue, reader)))
             self.fs.append(journal.path).close()
             journal.resume(self.fs.size(journal.path))
-            readers.append((family.queue_name(reader), journal))
+            readers.append((journal.queue_name, journal))
         if not readers:
             position = Position(recovered.segments.last_id if config.fanout_only else recovered.segments.first_id - 1)
             journal = family.resume(DEFAULT_READER, position, config)
@@ -418,7 +413,7 @@ class StreamJournals:
         """Remove a reader's file, with the last one all files of the family, and return what could not be removed.
         Raises OSError, and nothing has changed; JournalFailure.
         """
-        family = journal.family
+        family = self.families[journal.queue]
         if len(family.readers) > 1:
             family.erase(journal)
             return None

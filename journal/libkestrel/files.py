@@ -14,6 +14,7 @@ from msgspec import Struct
 # Any number of digits: the next segment is numbered one above the largest, however large that is.
 PATTERN = re.compile(r"([A-Za-z0-9:_-]+)\.(?:([0-9]+)(~~[0-9]+)?|read\.([^/]*))", re.DOTALL)
 NAME = re.compile(r"[A-Za-z0-9:_-]+")
+DEFAULT_READER = ""
 
 
 class StreamFileKind(Enum):
@@ -54,6 +55,11 @@ def segment_name(queue: str, number: int) -> str:
 
 def reader_name(queue: str, reader: str) -> str:
     return f"{queue}.read.{reader}"
+
+
+def queue_of_reader(queue: str, reader: str) -> str:
+    """Return the name of the queue of a reader of the family `queue`."""
+    return queue if reader in (DEFAULT_READER, queue) else f"{queue}+{reader}"
 
 
 def temp_name(file_name: str, number: int) -> str:

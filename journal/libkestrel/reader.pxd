@@ -9,8 +9,9 @@ from staniel.queues.stream.line cimport StreamLine
 
 cdef class ReaderLog(Appender):
     cdef dict __dict__  # the simulator listens to `record`
-    cdef public str folder, queue, name
-    cdef public object segments
+    cdef public str name
+    cdef public object segments, on_policy_change
+    cdef public dict readers
     cdef public Position position
     cdef public StreamLine line
     cdef public StreamWriter writer

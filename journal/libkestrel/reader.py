@@ -6,12 +6,14 @@ are appended with every batch, so a confirmation is as durable as the queue's sy
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from staniel.journal.disk.fs import BROKEN_ERRNOS, File, Fs
 from staniel.journal.disk.replace_file import replace_and_open, replace_file
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.interval_set import IntervalSet
 from staniel.journal.libkestrel.appender import Appender
-from staniel.journal.libkestrel.files import reader_name, temp_name
+from staniel.journal.libkestrel.files import queue_of_reader, reader_name, temp_name
 from staniel.journal.libkestrel.position import Position, can_append, encode_position, encode_reader_file
 from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.libkestrel.writer import StreamWriter
@@ -35,13 +37,13 @@ class ReaderLog(Appender):
         "_is_dirty",
         "_start_over_bytes",
         "blocks_transfers",
-        "folder",
         "has_file",
         "line",
         "name",
+        "on_policy_change",
         "open_transfers",
         "position",
-        "queue",
+        "readers",
         "segments",
         "writer",
     )
@@ -58,14 +60,15 @@ class ReaderLog(Appender):
         position: Position,
     ) -> None:
         self._batch = 0
-        self.folder = folder
-        self.queue = queue
+        super().__init__(fs, folder, queue, group, config.sync_ms)
         self.name = name
+        self.path = f"{folder}/{self.file_name}"
         self.segments = segments
         self.position = position
-        super().__init__(fs, f"{folder}/{self.file_name}", group, config.sync_ms)
         self.line: StreamLine
         self.writer: StreamWriter  # of the family
+        self.readers: dict[str, ReaderLog]  # of the family, this one included, by name
+        self.on_policy_change: Callable[[], None]  # the family syncs its segments as the strictest reader requires
         self.has_file = True
         self.open_transfers = 0  # transfers whose removal must still be recorded here
         self.blocks_transfers = False
@@ -76,6 +79,11 @@ class ReaderLog(Appender):
     @property
     def file_name(self) -> str:
         return reader_name(self.queue, self.name)
+
+    @property
+    def queue_name(self) -> str:
+        """The name of the queue that reads here."""
+        return queue_of_reader(self.queue, self.name)
 
     @property
     def batch(self) -> int:
@@ -101,7 +109,7 @@ class ReaderLog(Appender):
     def configure(self, config: QueueConfig) -> None:
         """Apply changed settings. A stricter sync policy holds for earlier confirmations and items too."""
         before, self.sync_ms = self.sync_ms, config.sync_ms
-        self.family.update_sync_policy()
+        self.on_policy_change()
         if self.has_file and is_stricter(self.sync_ms, before):
             self.group.tighten(self)
 

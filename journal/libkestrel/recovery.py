@@ -15,13 +15,12 @@ from staniel.journal.disk.fs import Fs, try_to_remove
 from staniel.journal.disk.quarantine import quarantine
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Corrupt, Damage, Truncated
-from staniel.journal.libkestrel.files import StreamFiles, temp_name
+from staniel.journal.libkestrel.files import DEFAULT_READER, StreamFiles, temp_name
 from staniel.journal.libkestrel.position import Position, ReaderFileScan, can_append, encode_reader_file
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from staniel.journal.libkestrel.scan import IdRun, SegmentScan
 from staniel.journal.libkestrel.segments import StreamSegment, StreamSegments
 
-DEFAULT_READER = ""
 CHUNK_BYTES = 256 << 10  # read at a time
 
 

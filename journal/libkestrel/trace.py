@@ -15,7 +15,7 @@ from staniel.journal.dump import Row, rows
 from staniel.journal.errors import Corrupt, Flaw, Truncated
 from staniel.journal.interval_set import IntervalSet
 from staniel.journal.libkestrel.dump import LibkestrelDumper
-from staniel.journal.libkestrel.files import StreamFiles
+from staniel.journal.libkestrel.files import StreamFiles, queue_of_reader
 from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
 from staniel.journal.trace import Event, FrozenFs, Happened, Payload, Progress
 
@@ -78,11 +78,7 @@ class StreamTrace:
         one.
         """
         found, queue = self._files.readers, self._files.queue
-        names = {
-            queue if reader in ("", queue) else f"{queue}+{reader}": name
-            for reader, name in found.items()
-            if reader or len(found) == 1
-        }
+        names = {queue_of_reader(queue, reader): name for reader, name in found.items() if reader or len(found) == 1}
         return dict(sorted(names.items()))
 
     def puts(self) -> Iterator[Put]:

@@ -6,7 +6,6 @@ from staniel.queues.item cimport Numbered
 
 
 cdef class StreamWriter(Appender):
-    cdef public str folder, queue
     cdef public object segments, _run
     cdef public object newest_number, written_id, _entered_id  # of a file name, ids: of any size
     cdef public long long batch, open_transfers, transfers_in, rotations, segment_bytes, usual_bytes, _size, _rotated_ms

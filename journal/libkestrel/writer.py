@@ -33,10 +33,8 @@ class StreamWriter(Appender):
         "_size",
         "batch",
         "blocks_transfers",
-        "folder",
         "newest_number",
         "open_transfers",
-        "queue",
         "rotations",
         "segment_bytes",
         "segments",
@@ -48,10 +46,8 @@ class StreamWriter(Appender):
     def __init__(
         self, fs: Fs, folder: str, queue: str, group: GroupCommit, config: QueueConfig, segments: StreamSegments
     ) -> None:
-        super().__init__(fs, "", group, config.sync_ms)
+        super().__init__(fs, folder, queue, group, config.sync_ms)
         self.batch = 0
-        self.folder = folder
-        self.queue = queue
         self.segments = segments
         self.newest_number = 0
         self.open_transfers = 0  # transfers whose copies recovery would look for here

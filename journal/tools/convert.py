@@ -19,7 +19,7 @@ from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.libkestrel import files as libkestrel_files
 from staniel.journal.libkestrel.family import StreamJournal
-from staniel.journal.libkestrel.files import reader_name, segment_name
+from staniel.journal.libkestrel.files import queue_of_reader, reader_name, segment_name
 from staniel.journal.libkestrel.position import Position, encode_reader_file
 from staniel.journal.libkestrel.records import DATA_BYTES_MAX, MAGIC_BYTES, SEGMENT_MAGIC, encode_put
 from staniel.journal.libkestrel.segments import StreamSegments
@@ -265,7 +265,7 @@ class Conversion:
             self.fs, self.folder, self.queue, self.spool.group, config, found.segments, streams.tasks
         )
         return {
-            family.queue_name(reader): family.resume(reader, position, config).line
+            queue_of_reader(self.queue, reader): family.resume(reader, position, config).line
             for reader, position in found.readers.items()
         }
 

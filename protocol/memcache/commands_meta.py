@@ -13,7 +13,8 @@ from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.fields import block_too_large, expiry, hang_up, refuse
 from staniel.protocol.memcache.item_requests import Get, SetHead
 from staniel.protocol.memcache.keys import parse_key, parse_some
-from staniel.protocol.memcache.requests import Meta, MetaDebug, MetaDelete, MetaGet, MetaNoop, Parsed, RefusedBlock
+from staniel.protocol.memcache.meta_fields import Meta
+from staniel.protocol.memcache.requests import MetaDebug, MetaDelete, MetaGet, MetaNoop, Parsed, RefusedBlock
 from staniel.protocol.requests import Invalid
 from staniel.protocol.words import INT32_MAX, UINT32_MAX, integer, text
 

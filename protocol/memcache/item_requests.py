@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from msgspec import Struct, structs
 
-if TYPE_CHECKING:
-    from staniel.protocol.memcache.requests import Meta
+from staniel.protocol.memcache.meta_fields import Meta
 
 
 class Set(Struct, frozen=True, gc=False):

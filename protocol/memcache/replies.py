@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from staniel.protocol import escaping
 from staniel.protocol.memcache.item_reply import ITEM_END, append_item
 from staniel.protocol.memcache.item_requests import Get
-from staniel.protocol.memcache.requests import Dialect, Meta
+from staniel.protocol.memcache.meta_fields import Meta
+from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.memo import remember
 
 _NO_VALUES: Mapping[bytes, int] = {}

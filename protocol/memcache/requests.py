@@ -14,6 +14,7 @@ from msgspec import Struct
 from staniel.protocol.memcache.item_requests import Get as Get
 from staniel.protocol.memcache.item_requests import Set as Set
 from staniel.protocol.memcache.item_requests import SetHead as SetHead
+from staniel.protocol.memcache.meta_fields import Meta
 from staniel.protocol.requests import Invalid, More
 
 
@@ -159,19 +160,6 @@ class Status(RareRequest, frozen=True, gc=False):
 
 class Reload(RareRequest, frozen=True, gc=False):
     pass
-
-
-class Meta(Struct, frozen=True, gc=False):
-    """The contents of the reply to a meta command.
-
-    `key` is as the client wrote it, in base64 if `base64` is set. `shown` has the requested flags, in the client's
-    order. `quiet`: the usual reply is left out.
-    """
-
-    key: bytes
-    base64: bool = False
-    quiet: bool = False
-    shown: tuple[bytes, ...] = ()
 
 
 class MetaSet(RareRequest, frozen=True, gc=False):

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from staniel.protocol.requests import Invalid
 from staniel.protocol.workq.fields import is_job_id, is_name, read_flags, read_id, read_time, signed, unsigned
+from staniel.protocol.workq.job_terms import JobTerms
 from staniel.protocol.workq.replies import client_error
 from staniel.protocol.workq.requests import (
     AddJob,
@@ -24,7 +25,6 @@ from staniel.protocol.workq.requests import (
     InspectQueue,
     InspectQueues,
     InspectServer,
-    JobTerms,
     LeaseJob,
     RunJob,
     ScheduleJob,

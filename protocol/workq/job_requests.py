@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from staniel.protocol.workq.requests import JobTerms
+from staniel.protocol.workq.job_terms import JobTerms
 
 
 class AddJob(Struct, frozen=True, gc=False):

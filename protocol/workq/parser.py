@@ -25,8 +25,9 @@ from staniel.protocol.parser import Parser
 from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq.commands import Body, parse
 from staniel.protocol.workq.job_requests import AddJob, LeaseJob, new_add, new_delete
+from staniel.protocol.workq.job_terms import JobTerms
 from staniel.protocol.workq.job_texts import job_id_at, read_id
-from staniel.protocol.workq.requests import JobTerms, WorkqRequest
+from staniel.protocol.workq.requests import WorkqRequest
 
 LINE_BYTES_MAX = 1_058_576  # the original's, CR LF included
 WINDOW_BYTES = 1 << 16

@@ -11,19 +11,7 @@ from staniel.protocol.requests import Invalid, More
 from staniel.protocol.workq.job_requests import AddJob as AddJob
 from staniel.protocol.workq.job_requests import DeleteJob as DeleteJob
 from staniel.protocol.workq.job_requests import LeaseJob as LeaseJob
-
-
-class JobTerms(Struct, frozen=True, eq=False):
-    """The terms of a job, besides its id and payload. Equal lines share one object, which is compared by identity.
-    `ttl_ms` 0: a run.
-    """
-
-    name: bytes
-    ttr_ms: int
-    ttl_ms: int
-    priority: int = 0
-    max_attempts: int = 0
-    max_fails: int = 0
+from staniel.protocol.workq.job_terms import JobTerms
 
 
 class ScheduleJob(Struct, frozen=True, gc=False):

@@ -16,6 +16,7 @@ from staniel.protocol.client.workq.replies import Inspected, Job, JobAnswer, Job
 from staniel.protocol.client.workq.requests import encode
 from staniel.protocol.limits import Limits
 from staniel.protocol.workq.job_requests import AddJob, DeleteJob, LeaseJob
+from staniel.protocol.workq.job_terms import JobTerms
 from staniel.protocol.workq.parser import WorkqParser
 from staniel.protocol.workq.requests import (
     AwaitResult,
@@ -24,7 +25,6 @@ from staniel.protocol.workq.requests import (
     InspectQueue,
     InspectQueues,
     InspectServer,
-    JobTerms,
     RunJob,
     ScheduleJob,
     WorkqRequest,

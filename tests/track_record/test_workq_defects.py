@@ -9,7 +9,7 @@ import pytest
 from staniel.broker.broker import Broker
 from staniel.broker.config.load import parse
 from staniel.journal.workq.encoder import encode_bare, encode_time
-from staniel.protocol.workq.requests import JobTerms
+from staniel.protocol.workq.job_terms import JobTerms
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
 from tests.support.job_world import LOG, JobWorld, disk_with_log, job_id

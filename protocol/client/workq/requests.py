@@ -17,7 +17,8 @@ from staniel.protocol.workq.commands import (
 )
 from staniel.protocol.workq.fields import NS_A_SECOND, is_job_id, is_name, show_id, show_time
 from staniel.protocol.workq.job_requests import AddJob, DeleteJob, LeaseJob
-from staniel.protocol.workq.requests import JobTerms, WorkqRequest
+from staniel.protocol.workq.job_terms import JobTerms
+from staniel.protocol.workq.requests import WorkqRequest
 
 ATTEMPTS_MAX = 255
 TIME_NS_MAX = 2**63 - 1  # workq compares times in 64 bits

@@ -6,6 +6,7 @@ import pytest
 
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.item_requests import Get, Set
+from staniel.protocol.memcache.meta_fields import Meta
 from staniel.protocol.memcache.parser import MemcacheParser, MemcacheState
 from staniel.protocol.memcache.requests import (
     AbortItem,
@@ -22,7 +23,6 @@ from staniel.protocol.memcache.requests import (
     FlushExpired,
     GetMany,
     GetSome,
-    Meta,
     MetaDebug,
     MetaDelete,
     MetaGet,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from staniel.protocol.memcache.item_requests import Get, Set
+from staniel.protocol.memcache.meta_fields import Meta
 from staniel.protocol.memcache.parser import MemcacheState
 from staniel.protocol.memcache.requests import (
     Delete,
     Dialect,
     FlushAll,
     GetMany,
-    Meta,
     MetaGet,
     MetaNoop,
     MetaSet,

@@ -1,0 +1,18 @@
+"""The part of a meta command that its reply repeats."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Meta(Struct, frozen=True, gc=False):
+    """The contents of the reply to a meta command.
+
+    `key` is as the client wrote it, in base64 if `base64` is set. `shown` has the requested flags, in the client's
+    order. `quiet`: the usual reply is left out.
+    """
+
+    key: bytes
+    base64: bool = False
+    quiet: bool = False
+    shown: tuple[bytes, ...] = ()

@@ -119,11 +119,11 @@ def _pieces(fs: Fs, path: str, start: int, read: Callable[[bytes, int, int, int,
         rest_bytes = size - offset - end
         try:
             while at < end:
-                found = read(piece, at, end, rest_bytes, offset + at)
-                if found is None:
+                record = read(piece, at, end, rest_bytes, offset + at)
+                if record is None:
                     return
-                yield found
-                at += found.size
+                yield record
+                at += record.size
         except NeedMore:
             if not rest_bytes:
                 raise Truncated(at=offset + at) from None

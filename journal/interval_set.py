@@ -23,10 +23,10 @@ class IntervalSet:
         """Return the ids that lie in one of the intervals (first, last), which may be in any order, overlap and
         touch.
         """
-        found = cls()
+        ids = cls()
         for first, last in intervals:
-            found.add_interval(first, last)
-        return found
+            ids.add_interval(first, last)
+        return ids
 
     def __bool__(self) -> bool:
         return bool(self.starts)

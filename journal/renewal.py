@@ -55,30 +55,30 @@ class Renewal:
         self._next_number = 0
         self._streams: set[str] = set()
 
-    def run(self, found: SpoolListing) -> Renewed:
+    def run(self, listing: SpoolListing) -> Renewed:
         """Write the files anew. Raises OSError, JournalFailure."""
         try:
-            return self._run(found)
+            return self._run(listing)
         finally:
             for release in self._releases:
                 release()
 
-    def _run(self, found: SpoolListing) -> Renewed:
+    def _run(self, listing: SpoolListing) -> Renewed:
         mark = self.failed_sync.read()
         self.failed_sync.save(mark)
         self._next_number = 1 + max(map(number_of, mark.puts.values()), default=-1)
-        self._streams = {*found.streams}
-        renamed = self._renamed(found) if mark.is_torn else []
+        self._streams = {*listing.streams}
+        renamed = self._renamed(listing) if mark.is_torn else []
         to_go, once_there = {*mark.gone, *mark.removals}, {*mark.names, *mark.puts, *renamed}
         named = self._reachable([*mark.names, *mark.files, *mark.puts, *mark.gone, *mark.removals, *renamed])
-        wanted = list(dict.fromkeys([*self._written(found, mark), *filter(self._counts, named)]))
+        wanted = list(dict.fromkeys([*self._written(listing, mark), *filter(self._counts, named)]))
         left = set(self._out_of_reach(wanted))
         within = [path for path in wanted if path not in left]
-        left_out = self._left_out(found, mark)
+        left_out = self._left_out(listing, mark)
         there = {path: size for path in within if path not in to_go | left_out and (size := self._size(path)) >= 0}
         gone = [path for path in within if path in to_go or (path in once_there and path not in {*there, *left_out})]
         self._clear(there)
-        self.failed_sync.renew(mark, *self._groups(there, gone, self._old(found, named)))
+        self.failed_sync.renew(mark, *self._groups(there, gone, self._old(listing, named)))
         left_names = {path: None for path in wanted if path in left}
         left_gone = {path: None for path in left_names if path in to_go}
         self.failed_sync.clear(
@@ -108,11 +108,11 @@ class Renewal:
                 group.gone.append(path)
         return sorted(groups.values(), key=lambda group: not group.pairs or group.pairs[0][0] not in old), apart
 
-    def _old(self, found: SpoolListing, named: list[str]) -> set[str]:
+    def _old(self, listing: SpoolListing, named: list[str]) -> set[str]:
         """Return the segments that have others behind them and are not in the mark: all of them are in doubt if it is
         torn.
         """
-        names = [name for each in found.streams.values() for name in _in_order(each.segments)[:-UNSURE_SEGMENTS]]
+        names = [name for each in listing.streams.values() for name in _in_order(each.segments)[:-UNSURE_SEGMENTS]]
         return {f"{self.folder}/{name}" for name in names} - {*named}
 
     def _clear(self, paths: Iterable[str]) -> None:
@@ -131,16 +131,16 @@ class Renewal:
             f"{self.own}/aside."
         )
 
-    def _written(self, found: SpoolListing, mark: SuspectPaths) -> list[str]:
+    def _written(self, listing: SpoolListing, mark: SuspectPaths) -> list[str]:
         """Return the files that the server writes to, whatever the mark says. Segments are synced before or soon after
         they are sealed: those that were not are in the mark, if it is whole.
         """
-        names = [name for name, each in found.kestrel.items() if each.current]
+        names = [name for name, each in listing.kestrel.items() if each.current]
         if mark.is_torn:  # a missing line may be about a segment that has just been sealed
-            names += [name for each in found.kestrel.values() for name in each.archives_in_order()[-UNSURE_SEGMENTS:]]
-            names += [name for each in found.kestrel.values() for name in each.packs]
+            names += [name for each in listing.kestrel.values() for name in each.archives_in_order()[-UNSURE_SEGMENTS:]]
+            names += [name for each in listing.kestrel.values() for name in each.packs]
             names += [f"{kestrel_files.OWN_FOLDER}/{UNDO_FOLDER}/{name}" for name in self._undo_files()]
-        for each in found.streams.values():
+        for each in listing.streams.values():
             names += self._newest(_in_order(each.segments), mark)
             names += each.readers.values()
         names += [f"{kestrel_files.OWN_FOLDER}/{name}" for name, regular in self.fs.list(self.own) if regular]
@@ -148,13 +148,13 @@ class Renewal:
         paths = [path for name in names if self._counts(path := f"{self.folder}/{name}")]
         return [*paths, *(f"{self.jobs}/{name}" for name in self._newest(segments, mark))]
 
-    def _left_out(self, found: SpoolListing, mark: SuspectPaths) -> set[str]:
+    def _left_out(self, listing: SpoolListing, mark: SuspectPaths) -> set[str]:
         """Return paths that are there and that no start reads: archives that a pack replaces, and empty packs. The
         system may refuse to write them anew, as it has refused to remove them.
         """
         to_go, named = {*mark.gone, *mark.removals}, {*mark.names, *mark.files, *mark.puts}
         left_out = set()
-        for files in found.kestrel.values():
+        for files in listing.kestrel.values():
             numbers = []
             for name, number in files.packs.items():
                 path = f"{self.folder}/{name}"
@@ -175,12 +175,12 @@ class Renewal:
         except FileNotFoundError:
             return []
 
-    def _renamed(self, found: SpoolListing) -> list[str]:
+    def _renamed(self, listing: SpoolListing) -> list[str]:
         """Return the names that archives may have had before. A power cut would bring such a name back beside the
         archive, so its items would come twice.
         """
         names = []
-        for queue, files in found.kestrel.items():
+        for queue, files in listing.kestrel.items():
             names += [queue, *(kestrel_files.pack_name(queue, number) for number in files.archives.values())]
         return [f"{self.folder}/{name}" for name in names]
 

@@ -91,26 +91,26 @@ def check_version(fs: Fs, folder: str) -> bytes | None:
     """
     path = f"{folder}/{OWN_FOLDER}/version"
     try:
-        found = fs.read(path, 0, 100).decode("utf-8", "replace").strip()
+        version = fs.read(path, 0, 100).decode("utf-8", "replace").strip()
     except FileNotFoundError:
         return None
-    if found.startswith(f"{IN_USE} ") and (number := _hex(found.removeprefix(f"{IN_USE} "))):
+    if version.startswith(f"{IN_USE} ") and (number := _hex(version.removeprefix(f"{IN_USE} "))):
         return number
-    if found == UNFINISHED:
+    if version == UNFINISHED:
         raise SpoolError(
             f"{folder} is not complete, what was copied into it was interrupted; remove it and copy it again"
         )
-    if (later := LATER.fullmatch(found)) and int(later[1]) > FORMATS_MAX:
-        why = f"{path} says {found!r}, this program knows {FORMAT_VERSION!r}"
+    if (later := LATER.fullmatch(version)) and int(later[1]) > FORMATS_MAX:
+        why = f"{path} says {version!r}, this program knows {FORMAT_VERSION!r}"
         raise SpoolError(f"{why}; use the version of staniel that wrote it")
-    if found != FORMAT_VERSION:
-        raise SpoolError(_damaged_version(fs, path, found))
+    if version != FORMAT_VERSION:
+        raise SpoolError(_damaged_version(fs, path, version))
     return b""
 
 
-def _damaged_version(fs: Fs, path: str, found: str) -> str:
+def _damaged_version(fs: Fs, path: str, version: str) -> str:
     """Return the text for a version file that no version of staniel has written: the command that mends it."""
-    why = f"{path} is damaged: it says {found!r}"
+    why = f"{path} is damaged: it says {version!r}"
     place = shlex.quote(path)
     mend = f"echo {FORMAT_VERSION} > {place}"
     own = path.rpartition("/")[0]
@@ -345,27 +345,27 @@ class Spool:
     def listing(self) -> SpoolListing:
         """List the folder: the files of each queue, and the names of the files that are left alone. Raises OSError."""
         held = dict.fromkeys(self.stuck_plan.queues, UNREADABLE) if self.stuck_plan else {}
-        found = list_spool(self.fs, self.folder, held)
-        found.foreign.remove(OWN_FOLDER)
+        listing = list_spool(self.fs, self.folder, held)
+        listing.foreign.remove(OWN_FOLDER)
         for name in names_in(self.fs, self.folder):
             parsed = kestrel_files.parse(name)
-            files = found.kestrel.get(parsed.queue)
+            files = listing.kestrel.get(parsed.queue)
             if files is not None and parsed.kind is kestrel_files.Kind.ARCHIVE and name not in files.archives:
                 files.gone = files.gone | {name: parsed.number}
-        return found
+        return listing
 
-    def renew(self, found: SpoolListing, jobs: str) -> Renewed:
+    def renew(self, listing: SpoolListing, jobs: str) -> Renewed:
         """Write anew the files that this run builds on, after a failed sync of an earlier run. `jobs`: the folder of
         the command log that this process has locked, empty if it serves none. Raises SpoolError.
         """
         folder = jobs or f"{self.own}/{workq_files.OWN_FOLDER}"
         renewal = Renewal(self.fs, self.folder, self.own, self.failed_sync, folder, serves_jobs=bool(jobs))
         try:
-            for files in found.kestrel.values():
+            for files in listing.kestrel.values():
                 self.recovery.tidy(files)
-            for stream in found.streams.values():
+            for stream in listing.streams.values():
                 self.streams.recovery.tidy(stream)
-            return renewal.run(found)
+            return renewal.run(listing)
         except (OSError, JournalFailure) as error:
             raise self._unrenewed(error) from error
 
@@ -379,10 +379,10 @@ class Spool:
         except OSError:
             return 0
 
-    def orphans(self, found: SpoolListing) -> list[str]:
+    def orphans(self, listing: SpoolListing) -> list[str]:
         """Return sealed files that are gone with all others of their queue, as sidecars tell."""
         named = [(kestrel_files.parse(name), name) for name in names_in(self.fs, self.folder)]
-        known = {*found.kestrel, *found.streams, *found.mixed}
+        known = {*listing.kestrel, *listing.streams, *listing.mixed}
         return [
             name for parsed, name in named if parsed.kind is kestrel_files.Kind.ARCHIVE and parsed.queue not in known
         ]

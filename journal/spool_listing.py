@@ -113,23 +113,23 @@ def spool_files(fs: Fs, folder: str, jobs: str = "") -> list[SpoolFile]:
     OSError.
     """
     own = f"{folder}/{OWN_FOLDER}"
-    found = [
+    files = [
         SpoolFile(name, f"{folder}/{name}") for name, regular in fs.list(folder) if regular and is_journal_file(name)
     ]
     sidecars = filter(is_journal_file, _names(fs, sidecar_folder(folder)))
-    found += [SpoolFile(f"{OWN_FOLDER}/segments/{name}", f"{sidecar_folder(folder)}/{name}") for name in sidecars]
-    found += [
+    files += [SpoolFile(f"{OWN_FOLDER}/segments/{name}", f"{sidecar_folder(folder)}/{name}") for name in sidecars]
+    files += [
         SpoolFile(f"{OPERATIONS}/{name}", f"{folder}/{OPERATIONS}/{name}")
         for name in _names(fs, f"{folder}/{OPERATIONS}")
         if undo_file.is_name(name) and _carries_items(fs, f"{folder}/{OPERATIONS}/{name}")
     ]
     there = set(_names(fs, own))
-    found += [SpoolFile(f"{OWN_FOLDER}/{name}", f"{own}/{name}", True) for name in SPOOL_STATE if name in there]
+    files += [SpoolFile(f"{OWN_FOLDER}/{name}", f"{own}/{name}", True) for name in SPOOL_STATE if name in there]
     jobs = jobs or f"{folder}/{CMDLOG}"
     for number in workq_files.segment_numbers((name, True) for name in _names(fs, jobs)):
         name = workq_files.segment_name(number)
-        found.append(SpoolFile(f"{CMDLOG}/{name}", f"{jobs}/{name}"))
-    return found
+        files.append(SpoolFile(f"{CMDLOG}/{name}", f"{jobs}/{name}"))
+    return files
 
 
 def may_be_in_spool(name: str) -> bool:

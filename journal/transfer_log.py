@@ -89,8 +89,8 @@ class Intent(Struct, frozen=True, forbid_unknown_fields=True):
         """
         if len(item.data) != self.size or key_of(item) == self.copy_key:
             return False
-        found, written = item.added_ms.to_bytes(8, "little", signed=True), self.added_ms.to_bytes(8, "little")
-        return all(byte in (0, right) for byte, right in zip(found, written, strict=True))
+        item_time, written = item.added_ms.to_bytes(8, "little", signed=True), self.added_ms.to_bytes(8, "little")
+        return all(byte in (0, right) for byte, right in zip(item_time, written, strict=True))
 
 
 def key_of(item: Item) -> tuple[int, int, int]:
@@ -200,17 +200,17 @@ class TransferLog:
         """Read the intents that an earlier run has left, in their order. A torn last line was never relied on; `damage`
         counts the other lines that cannot be read. Raises OSError.
         """
-        found: dict[int, Intent] = {}
+        intents: dict[int, Intent] = {}
         self.damage = TransferLogDamage()
         *lines, _torn = self._read_all().split(b"\n")
         for line in lines:
             record = self._decoded(line)
             if isinstance(record, Done):
-                found.pop(record.end, None)
+                intents.pop(record.end, None)
             elif record is not None:
-                found[record.begin] = record
+                intents[record.begin] = record
                 self._last = max(self._last, record.begin)
-        return list(found.values())
+        return list(intents.values())
 
     def _decoded(self, line: bytes) -> Intent | Done | None:
         """Decode a line, mended if that is possible. Returns None and counts the line as lost if it is not."""

@@ -454,7 +454,7 @@ class Unusable(Enum):
 
 def read_content(fs: Fs, path: str) -> UndoContent | Unusable:
     """Read the content of the file, up to its first frame that is not whole. Raises OSError."""
-    found: UndoContent | None = None
+    content: UndoContent | None = None
     entry = _frame_at(fs, path, 0)
     while entry is not None:
         following = _frame_at(fs, path, entry.end)
@@ -464,13 +464,13 @@ def read_content(fs: Fs, path: str) -> UndoContent | Unusable:
         head = entry.head
         if head is None or (isinstance(head, Began) and head.version > HOMEWARD_VERSION):
             return Unusable.LATER  # whole, and of a kind that is not known here
-        if found is None:
+        if content is None:
             if not isinstance(head, Began):
                 return Unusable.EMPTY
-            found = UndoContent(head)
-        found.apply(head, entry.at, entry.end - entry.at)
+            content = UndoContent(head)
+        content.apply(head, entry.at, entry.end - entry.at)
         entry = following
-    return found or Unusable.EMPTY
+    return content or Unusable.EMPTY
 
 
 def carries_items(fs: Fs, path: str) -> bool:

@@ -47,14 +47,14 @@ def find_mount(mountinfo: str, mount_id: int) -> Mount | None:
             continue
         kind, _, *of_file_system = fields[fields.index("-", 6) + 1 :]
         options = ",".join([fields[5], *of_file_system[:1]])
-        return Mount(kind, frozenset(options.split(",")), OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4]))
+        return Mount(kind, frozenset(options.split(",")), OCTAL.sub(lambda escape: chr(int(escape[1], 8)), fields[4]))
     return None
 
 
 def mount_id_in(fdinfo: str) -> int:
     """Return the number of the mount that an open file is on, from its /proc/self/fdinfo; -1 if it does not say."""
-    found = re.search(r"^mnt_id:\s*(\d+)$", fdinfo, re.MULTILINE)
-    return int(found[1]) if found else -1
+    match = re.search(r"^mnt_id:\s*(\d+)$", fdinfo, re.MULTILINE)
+    return int(match[1]) if match else -1
 
 
 def flaw_of(mount: Mount) -> FileSystemFlaw | None:

@@ -12,7 +12,7 @@ def limit_files(cgroup: str) -> list[str]:
     """Return the files that may hold a limit, from the text of /proc/self/cgroup: of its groups and of all above them.
     In a container the names may be those of the host, and the container's own group is the root that it sees.
     """
-    found: list[str] = []
+    paths: list[str] = []
     names: tuple[str, ...]
     for line in cgroup.splitlines():
         number, _, rest = line.partition(":")
@@ -24,8 +24,8 @@ def limit_files(cgroup: str) -> list[str]:
         else:
             continue
         parts = [part for part in path.split("/") if part not in ("", "..")]
-        found += ["/".join([folder, *parts[:count], name]) for count in range(len(parts), -1, -1) for name in names]
-    return found
+        paths += ["/".join([folder, *parts[:count], name]) for count in range(len(parts), -1, -1) for name in names]
+    return paths
 
 
 def limit_in(text: str) -> int | None:

@@ -93,10 +93,10 @@ def _is_named(fd: int, path: str, size: int = 0) -> bool:
     tell.
     """
     try:
-        found = os.stat(native(path))
+        status = os.stat(native(path))
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return found.st_size >= size and os.path.samestat(found, os.fstat(fd))
+    return status.st_size >= size and os.path.samestat(status, os.fstat(fd))
 
 
 def _is_large_and_gone(fd: int) -> bool:

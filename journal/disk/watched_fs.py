@@ -54,8 +54,8 @@ class _WatchedFs:
         return _WatchedReader(self._watch.call("open", path, self._fs.reader, path), path, self._watch)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._fs, name)
-        return partial(self._call, name, found) if callable(found) else found
+        attribute = getattr(self._fs, name)
+        return partial(self._call, name, attribute) if callable(attribute) else attribute
 
     def _call(self, name: str, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
         return self._watch.call(name.replace("_", " "), args[0] if args else None, method, *args, **named)

@@ -41,7 +41,7 @@ def boundaries(
     the item that is added next, payload bytes and items with an expiry before. The numbers passed are those behind the
     last one.
     """
-    found, last = [], at
+    ends, last = [], at
     for record in reversed(records):
         at -= len(record)
         head = _add_head(record)
@@ -50,9 +50,9 @@ def boundaries(
             added_bytes -= len(record) - head - ADDX_HEAD.size
             added_expiring -= record[head + EXPIRY_AT : head + ADDX_HEAD.size] != NEVER
         if last - at >= stride_bytes:
-            found.append((at, seq, added_bytes, added_expiring))
+            ends.append((at, seq, added_bytes, added_expiring))
             last = at
-    return found
+    return ends
 
 
 def _add_head(record: bytes) -> int:

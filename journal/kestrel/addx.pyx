@@ -87,8 +87,8 @@ cpdef Py_ssize_t size_of(list records) except -1:
 
 cpdef bytes joined(list records):
     """Return the bytes of waiting records."""
-    cdef bytes found = PyBytes_FromStringAndSize(NULL, size_of(records))
-    cdef char *at = PyBytes_AS_STRING(found)
+    cdef bytes data = PyBytes_FromStringAndSize(NULL, size_of(records))
+    cdef char *at = PyBytes_AS_STRING(data)
     cdef Py_ssize_t size
     for record in records:
         if type(record) is bytes:
@@ -97,12 +97,12 @@ cpdef bytes joined(list records):
             at += size
         else:
             at = put_addx(<Item>record, at)
-    return found
+    return data
 
 
 cpdef list boundaries(list records, long long at, long long seq, long long added_bytes, long long added_expiring, long long stride_bytes):
     """Return boundaries between waiting records, the last one first."""
-    cdef list found = []
+    cdef list ends = []
     cdef long long last = at
     cdef Py_ssize_t size, head, index
     cdef bytes data
@@ -128,6 +128,6 @@ cpdef list boundaries(list records, long long at, long long seq, long long added
                 added_bytes -= size - head - HEAD
                 added_expiring -= data[head + EXPIRY_AT : head + HEAD] != b"\0\0\0\0\0\0\0\0"
         if last - at >= stride_bytes:
-            found.append((at, seq, added_bytes, added_expiring))
+            ends.append((at, seq, added_bytes, added_expiring))
             last = at
-    return found
+    return ends

@@ -65,5 +65,5 @@ def unfinished_note(ids: list[int]) -> int:
 
 def _check(fact: bytes, added_ms: int, data: bytes) -> int:
     """Return a checksum, as the signed number that SAVE_XID holds."""
-    found = crc32(data[:CHECKED_BYTES], crc32(_TIME_AND_SIZE.pack(added_ms, len(data)), crc32(fact)))
-    return found - (1 << 32) if found >= 1 << 31 else found
+    checksum = crc32(data[:CHECKED_BYTES], crc32(_TIME_AND_SIZE.pack(added_ms, len(data)), crc32(fact)))
+    return checksum - (1 << 32) if checksum >= 1 << 31 else checksum

@@ -68,19 +68,19 @@ class ReadBehind:
         item was read before.
         """
         self._seek(seq)
-        found: list[Item] = []
+        items: list[Item] = []
         size = 0
         end = self.line.end
         while self._seq < end and size < size_max:
-            before = len(found)
+            before = len(items)
             try:
-                self._decode(found, min(end - self._seq, self._about(size_max - size)), size_max)
+                self._decode(items, min(end - self._seq, self._about(size_max - size)), size_max)
             except OSError:
-                if not found:
+                if not items:
                     raise
                 break
-            size += sum([len(item.data) for item in found[before:]])
-        return found
+            size += sum([len(item.data) for item in items[before:]])
+        return items
 
     def measure(self, seq: int, count: int) -> tuple[int, int]:
         """Return (payload bytes, how many have an expiry) of `count` items from `seq` on. Raises OSError if the disk
@@ -103,11 +103,11 @@ class ReadBehind:
             self._begin_segment(segment, at)
         count = seq - near
         while count:
-            found: list[Item] = []
-            self._decode(found, min(ITEMS_PER_SLICE, count), PIECE_BYTES)
-            count -= len(found)
-            size += sum([len(item.data) for item in found])
-            expiring += sum([item.expires_ms not in (0, LOST_MS) for item in found])
+            items: list[Item] = []
+            self._decode(items, min(ITEMS_PER_SLICE, count), PIECE_BYTES)
+            count -= len(items)
+            size += sum([len(item.data) for item in items])
+            expiring += sum([item.expires_ms not in (0, LOST_MS) for item in items])
         self._take_back(known)
         return size, expiring
 
@@ -142,10 +142,10 @@ class ReadBehind:
 
     def _between(self, seq: int, end: int) -> list[Item]:
         self._seek(seq)
-        found: list[Item] = []
-        while len(found) < end - seq:
-            self._decode(found, min(ITEMS_PER_SLICE, end - seq - len(found)), PIECE_BYTES)
-        return found
+        items: list[Item] = []
+        while len(items) < end - seq:
+            self._decode(items, min(ITEMS_PER_SLICE, end - seq - len(items)), PIECE_BYTES)
+        return items
 
     def fetch(self, seqs: Iterable[int]) -> dict[int, Item]:
         """Return the items with these seqs. Raises OSError."""
@@ -179,17 +179,17 @@ class ReadBehind:
         line = self.line
         line.measure_dropped()
         self._seek(line.left + len(line.in_memory))
-        found: list[Item] = []
+        items: list[Item] = []
         count_max = min(line.on_disk, self._about(line.full_bytes - line.memory_bytes))
         if self._seq >= self._lost_end and self._used < len(self._data):
-            self._starved = not self._consume(found, count_max)
+            self._starved = not self._consume(items, count_max)
         if self._is_at_bad and self._seq >= self._lost_end and (self._starved or self._used == len(self._data)):
             self._give_up_block()
         if self._segment is not None and self._segment.is_gone and self._lost_end <= self._seq < line.end:
             self._give_up_file()
-        if self._seq < self._lost_end and len(found) < count_max:
-            self._stand_in(found, count_max - len(found))
-        return found
+        if self._seq < self._lost_end and len(items) < count_max:
+            self._stand_in(items, count_max - len(items))
+        return items
 
     def wants(self) -> tuple[LogSegment, int, int] | None:
         """Return the part of a segment that should be read ahead: the segment, from byte, how many bytes. None if
@@ -256,17 +256,17 @@ class ReadBehind:
         stop = min(self.segments.readable(segment), at + count)
         return segment.block_at(at), segment.block_end(stop)
 
-    def _decode(self, found: list[Item], count_max: int, size_max: int) -> None:
-        """Append some items to `found`, if need be after reading more of the segment, or going on to the next one."""
+    def _decode(self, items: list[Item], count_max: int, size_max: int) -> None:
+        """Append some items to `items`, if need be after reading more of the segment, or going on to the next one."""
         segment = self._segment
         assert segment is not None
         if self._seq < self._lost_end:
-            self._stand_in(found, count_max)
+            self._stand_in(items, count_max)
             return
         if segment.is_gone:
             self._give_up_file()
             return
-        if self._used < len(self._data) and self._consume(found, count_max):
+        if self._used < len(self._data) and self._consume(items, count_max):
             return
         if self._is_at_bad:
             self._give_up_block()
@@ -285,7 +285,7 @@ class ReadBehind:
             more = self.segments.read(segment, at, want)
         if more:
             self.read_ahead(segment, start, more, checks_of(more, segment.block_bytes) if segment.checks else [])
-            self._consume(found, count_max)
+            self._consume(items, count_max)
         else:
             self._next_segment()
 
@@ -298,9 +298,9 @@ class ReadBehind:
         after = self.segments.after(segment)
         return after is not None and self._seq == after.first
 
-    def _stand_in(self, found: list[Item], count_max: int) -> None:
+    def _stand_in(self, items: list[Item], count_max: int) -> None:
         count = min(count_max, self._lost_end - self._seq)
-        found.extend(Item(b"", 0, LOST_MS) for _ in range(count))
+        items.extend(Item(b"", 0, LOST_MS) for _ in range(count))
         self._seq += count
 
     def _next_segment(self) -> None:
@@ -313,23 +313,23 @@ class ReadBehind:
         else:
             self._give_up("items are missing")
 
-    def _consume(self, found: list[Item], count_max: int) -> bool:
+    def _consume(self, items: list[Item], count_max: int) -> bool:
         """Decode from what has been read. Returns whether that brought any progress."""
         segment = self._segment
         assert segment is not None
-        before, used = len(found), self._used
+        before, used = len(items), self._used
         rest = self.segments.size(segment) - (self._at + len(self._data) - self._used)
         why = ""
         try:
-            stop = read_items(self._data, used, rest, found, count_max, self._saves, self._loses_stand_ins)
+            stop = read_items(self._data, used, rest, items, count_max, self._saves, self._loses_stand_ins)
         except Corrupt as error:
             stop, why = error.at, error.why
         loses = self._loses_stand_ins and self._seq >= self._wanted
-        if loses and (count := sum([item is LOST for item in found[before:]])):
+        if loses and (count := sum([item is LOST for item in items[before:]])):
             self.unreadable.append(UnreadableItems(segment.name, self._at, stop - used, count, STAND_INS))
         self._used = stop
         self._at += stop - used
-        self._seq += len(found) - before
+        self._seq += len(items) - before
         if why:
             self._give_up(why)
         return stop > used or bool(why)

@@ -202,8 +202,8 @@ def _bad_blocks(described: Sidecar, fs: Fs, path: str, count: int) -> Iterator[i
         expected = described.checks[first : min(first + SLICE_BLOCKS, count)]
         at = first * block_bytes
         data = fs.read(path, at, min(len(expected) * block_bytes, described.size - at))
-        found = checks_of(data, block_bytes)
-        yield from (first + place for place, check in enumerate(expected) if found[place : place + 1] != [check])
+        checksums = checks_of(data, block_bytes)
+        yield from (first + place for place, check in enumerate(expected) if checksums[place : place + 1] != [check])
 
 
 class CheckBlocks(CallbackTask):

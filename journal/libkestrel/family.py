@@ -156,13 +156,13 @@ class StreamJournal:
 
     def resume(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
         """Add a recovered reader, with what it has not confirmed counted into its line. Raises OSError."""
-        found = self._add_reader(reader, position, config)
+        reader_log = self._add_reader(reader, position, config)
         segments = self.segments
         there = segments.sums_through(segments.last_id) - segments.sums_through(position.head)
         for first, last in position.done.intervals():
             there = there - (segments.sums_through(last) - segments.sums_through(first - 1))
-        found.line.expect(there.items, there.bytes, there.expiring)
-        return found
+        reader_log.line.expect(there.items, there.bytes, there.expiring)
+        return reader_log
 
     def add(self, queue_name: str, config: QueueConfig, now_ms: int) -> ReaderLog:
         """Add a new reader, at the newest item. After an OSError there is none."""
@@ -174,32 +174,34 @@ class StreamJournal:
         elif self.readers:
             reader = self.queue
         is_first = not self.readers
-        found = self._add_reader(reader, Position(self.stream.last_id), config)
+        reader_log = self._add_reader(reader, Position(self.stream.last_id), config)
         try:
             if not plus and config.fanout_only:
-                found.has_file = False
+                reader_log.has_file = False
             elif plus or not is_first:
                 # If a crash lost or emptied this file, recovery would find other readers than there were.
-                found.create_synced(now_ms)
+                reader_log.create_synced(now_ms)
             else:
-                found.create(now_ms)
+                reader_log.create(now_ms)
         except OSError:
             del self.readers[reader]
-            found.discard()
+            reader_log.discard()
             raise
-        return found
+        return reader_log
 
     def _rename_default(self, default: ReaderLog) -> None:
         default.rename(self.queue)
         self.readers[self.queue] = self.readers.pop(DEFAULT_READER)
 
     def _add_reader(self, reader: str, position: Position, config: QueueConfig) -> ReaderLog:
-        found = ReaderLog(self.fs, self.folder, self.queue, reader, self.group, config, self.segments, position)
-        found.line = StreamLine(self.stream, position)
-        found.writer, found.readers, found.on_policy_change = self.writer, self.readers, self.update_sync_policy
-        self.readers[reader] = found
+        reader_log = ReaderLog(self.fs, self.folder, self.queue, reader, self.group, config, self.segments, position)
+        reader_log.line = StreamLine(self.stream, position)
+        reader_log.writer = self.writer
+        reader_log.readers = self.readers
+        reader_log.on_policy_change = self.update_sync_policy
+        self.readers[reader] = reader_log
         self.update_sync_policy()
-        return found
+        return reader_log
 
     def erase(self, reader: ReaderLog) -> None:
         """Remove a reader that is not the last one. Raises OSError, and nothing has changed."""

@@ -60,11 +60,11 @@ class StreamRecovery:
         refused = self.tidy(files)
         recovered = RecoveredStream(StreamSegments(self.fs, self.folder), {}, files, [], [], refused=refused)
         newest = files.newest_number()
-        found = [
+        segments = [
             self._segment(name, number, recovered, is_newest=number == newest)
             for name, number in sorted(files.segments.items())
         ]
-        recovered.segments.load(entry for entry in found if entry is not None)
+        recovered.segments.load(entry for entry in segments if entry is not None)
         for reader, name in sorted(files.readers.items()):
             self._reader(reader, name, recovered, now_ms)
         self._drop_default(recovered)

@@ -82,12 +82,12 @@ class StreamSegments:
         """The id of the oldest item; 1 if there is none."""
         return self.runs[0].first_id if self.runs else 1
 
-    def load(self, found: Iterable[tuple[StreamSegment, list[IdRun]]]) -> None:
+    def load(self, segments: Iterable[tuple[StreamSegment, list[IdRun]]]) -> None:
         """Add the segments found in the spool. Of an id that several have, the item of the segment that begins with the
         smallest id counts, and of equal ones that with the smallest number. Raises OSError.
         """
         runs_of: dict[str, list[IdRun]] = {}
-        for segment, runs in found:
+        for segment, runs in segments:
             if not runs:
                 continue
             segment.first_id = min(run.first_id for run in runs)
@@ -173,10 +173,10 @@ class StreamSegments:
 
     def dead_bytes(self, head: int) -> int:
         """Estimate how many bytes `cut_through(head)` would find. Reads nothing."""
-        found = self._run_to_cut(head)
-        if found is None:
+        run_to_cut = self._run_to_cut(head)
+        if run_to_cut is None:
             return 0
-        run, keep_id = found
+        run, keep_id = run_to_cut
         mark_at = self._mark_before(run, keep_id)
         mark = run.marks[mark_at]
         is_last = mark_at + 1 == len(run.marks)
@@ -189,10 +189,10 @@ class StreamSegments:
         stays, because the next id follows from it. None if nothing can be removed, or if the ids in the segment do not
         rise. Reads at most the items between two marks. Raises OSError.
         """
-        found = self._run_to_cut(head)
-        if found is None:
+        run_to_cut = self._run_to_cut(head)
+        if run_to_cut is None:
             return None
-        run, keep_id = found
+        run, keep_id = run_to_cut
         segment = self.files[0]
         mark_at = self._mark_before(run, keep_id)
         mark = run.marks[mark_at]

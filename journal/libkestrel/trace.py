@@ -77,8 +77,10 @@ class StreamTrace:
         """Return the files of readers, by the names of their queues. The default reader counts only if it is the only
         one.
         """
-        found, queue = self._files.readers, self._files.queue
-        names = {queue_of_reader(queue, reader): name for reader, name in found.items() if reader or len(found) == 1}
+        readers, queue = self._files.readers, self._files.queue
+        names = {
+            queue_of_reader(queue, reader): name for reader, name in readers.items() if reader or len(readers) == 1
+        }
         return dict(sorted(names.items()))
 
     def puts(self) -> Iterator[Put]:
@@ -102,17 +104,17 @@ class StreamTrace:
 
     def done(self, name: str | None) -> ReaderPosition:
         """Return the position of the reader of this file. `name` None: without a file nothing is confirmed."""
-        found = ReaderPosition()
+        position = ReaderPosition()
         for confirmed in self.confirmations(name) if name is not None else ():
-            found.note(confirmed)
-        return found
+            position.note(confirmed)
+        return position
 
     def done_before(self, name: str | None, later: IntervalSet) -> ReaderPosition:
         """Return the position of a reader before its file names one of the `later` ids, or soon after that. A head sums
         up, and the records at the beginning of a file sum up all earlier ones: so records count until there is another
         head.
         """
-        found = ReaderPosition()
+        position = ReaderPosition()
         head = head_then = -1
         has_met = False
         for confirmed in self.confirmations(name) if name is not None else ():
@@ -120,10 +122,10 @@ class StreamTrace:
                 head = confirmed.head
             if has_met and head != head_then:
                 break
-            found.note(confirmed)
+            position.note(confirmed)
             if not has_met and later and (later.starts[0] <= head or any(each in later for each in confirmed.ids)):
                 has_met, head_then = True, head
-        return found
+        return position
 
     def history(self, queues: set[str], item_id: int) -> list[Event]:
         """Return the life of an item in `queues`."""

@@ -74,10 +74,10 @@ def log_in_use(fs: Fs, own: str) -> str:
         return ""
     if not spool_id:
         return f"{own}/version does not say which redo log is in use"
-    found = read_log(fs, [f"{own}/{name}" for name in NAMES], spool_id)
-    state = f"{found.batches:,} batches about {len(found.files):,} files"
-    if found.found is not Legibility.WHOLE:
-        state = f"{found.found.value}, {state} can be read"
+    content = read_log(fs, [f"{own}/{name}" for name in NAMES], spool_id)
+    state = f"{content.batches:,} batches about {len(content.files):,} files"
+    if content.found is not Legibility.WHOLE:
+        state = f"{content.found.value}, {state} can be read"
     return f"a redo log is in use ({state}): after a power cut a start of the server brings the journals up to date"
 
 
@@ -110,15 +110,15 @@ def unlike_log(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
     has left them so, and no server has been started since. A file that has been renamed meanwhile is looked at again: a
     server may run, on any machine. Raises OSError.
     """
-    found: list[tuple[str, int]] = []
+    unlike: list[tuple[str, int]] = []
     for _ in range(LOOKS):
         content = _content(fs, own)
         if content is None:
             return []
-        before, found = found, list(differences(fs, folder, content, 1 << 62))
-        if not found or found == before:
+        before, unlike = unlike, list(differences(fs, folder, content, 1 << 62))
+        if not unlike or unlike == before:
             break
-    return found
+    return unlike
 
 
 def changed_by_start(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
@@ -130,8 +130,8 @@ def changed_by_start(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
     if content is None:
         return []
     may_cut = content.found is Legibility.WHOLE
-    found = [(each.path, first_change(fs, folder, each, may_cut=may_cut)) for each in to_replay(fs, folder, content)]
-    return [(f"{folder}/{path}", at) for path, at in found if at >= 0]
+    changes = [(each.path, first_change(fs, folder, each, may_cut=may_cut)) for each in to_replay(fs, folder, content)]
+    return [(f"{folder}/{path}", at) for path, at in changes if at >= 0]
 
 
 def _content(fs: Fs, own: str) -> LogContent | None:

@@ -91,7 +91,7 @@ def read_log(fs: Fs, paths: list[str], spool_id: bytes) -> LogContent:
     """Read the needed batches of the log `spool_id` in these segments, and return their records by file. Raises
     OSError.
     """
-    found: dict[int, tuple[BatchHead, memoryview]] = {}
+    batches: dict[int, tuple[BatchHead, memoryview]] = {}
     for path in paths:
         try:
             data = memoryview(_read_all(fs, path))
@@ -99,16 +99,16 @@ def read_log(fs: Fs, paths: list[str], spool_id: bytes) -> LogContent:
             continue
         if other_version(data):
             return LogContent(Legibility.NEWER)
-        found.update(_batches(data, spool_id))
-    if not found:
+        batches.update(_batches(data, spool_id))
+    if not batches:
         return LogContent(Legibility.GONE)
-    numbers, is_damaged = _needed(found)
+    numbers, is_damaged = _needed(batches)
     if not numbers:
         return LogContent(Legibility.DAMAGED)
-    content = LogContent(Legibility.DAMAGED if is_damaged else Legibility.WHOLE, found[numbers[-1]][0].boot_id)
+    content = LogContent(Legibility.DAMAGED if is_damaged else Legibility.WHOLE, batches[numbers[-1]][0].boot_id)
     by_number: dict[int, FileHistory] = {}
     for number in numbers:
-        head, records = found[number]
+        head, records = batches[number]
         content.batches += 1
         content.bytes += head.records_bytes
         try:
@@ -127,8 +127,8 @@ def find_log_id(fs: Fs, paths: list[str]) -> bytes:
     for path in paths:
         with suppress(FileNotFoundError):
             heads.append(decode_head(fs.read(path, 0, HEAD.size)))
-    found = [head for head in heads if head is not None]
-    return max(found, key=lambda head: head.number).spool_id if found else b""
+    batch_heads = [head for head in heads if head is not None]
+    return max(batch_heads, key=lambda head: head.number).spool_id if batch_heads else b""
 
 
 def _read_all(fs: Fs, path: str) -> bytearray:
@@ -144,41 +144,41 @@ def _read_all(fs: Fs, path: str) -> bytearray:
 
 def _batches(data: memoryview, spool_id: bytes) -> dict[int, tuple[BatchHead, memoryview]]:
     """Return the whole batches of a segment, by number. Behind a batch that is not whole, others may follow."""
-    found = {}
+    batches = {}
     at, latest = 0, 0
     while at < len(data):
         head = decode_head(data[at : at + HEAD.size])
         # Lower numbers are from an earlier use of the segment.
         if head is not None and head.spool_id == spool_id and head.number > latest and is_whole(data[at:], head):
             begin = at + HEAD.size
-            found[head.number] = head, data[begin : begin + head.records_bytes]
+            batches[head.number] = head, data[begin : begin + head.records_bytes]
             latest = head.number
             at += batch_bytes(head.records_bytes)
         else:
             at += BLOCK_BYTES
-    return found
+    return batches
 
 
-def _needed(found: dict[int, tuple[BatchHead, memoryview]]) -> tuple[list[int], bool]:
+def _needed(batches: dict[int, tuple[BatchHead, memoryview]]) -> tuple[list[int], bool]:
     """Return the numbers of the batches to use, and whether batches are missing that were on the disk once. A batch
     that was never synced may be missing. Batches behind it are not used: neither their records nor their `oldest`.
     """
-    synced = max(head.synced for head, _ in found.values())
-    for oldest in sorted({head.oldest for head, _ in found.values()}, reverse=True):
-        numbers, is_damaged = _row(found, oldest, synced)
-        if any(found[number][0].oldest == oldest for number in numbers):
+    synced = max(head.synced for head, _ in batches.values())
+    for oldest in sorted({head.oldest for head, _ in batches.values()}, reverse=True):
+        numbers, is_damaged = _row(batches, oldest, synced)
+        if any(batches[number][0].oldest == oldest for number in numbers):
             return numbers, is_damaged
     return [], True
 
 
-def _row(found: dict[int, tuple[BatchHead, memoryview]], oldest: int, synced: int) -> tuple[list[int], bool]:
+def _row(batches: dict[int, tuple[BatchHead, memoryview]], oldest: int, synced: int) -> tuple[list[int], bool]:
     """Return the numbers from `oldest` on, up to the first batch that is missing and may be; and whether others are
     missing.
     """
     numbers = []
     is_damaged = False
     expected = oldest
-    for number in sorted(found):
+    for number in sorted(batches):
         if number < oldest:
             continue
         if number != expected:
@@ -339,8 +339,8 @@ def _runs(ranges: list[Range], safe_bytes: int) -> Iterator[list[Range]]:
 
 def _data_of(run: list[Range]) -> bytes | None:
     """Return the bytes of a run; None if the log has only their checksum."""
-    found = [data for _, _, _, data in run if data is not None]
-    return b"".join(found) if found else None
+    pieces = [data for _, _, _, data in run if data is not None]
+    return b"".join(pieces) if pieces else None
 
 
 def _first_difference(fs: Fs, path: str, run: list[Range]) -> int:

@@ -104,10 +104,10 @@ class Window:
 
 def _of_kestrel(source: ReadSource, queue: str, at_ms: int, now_ms: int) -> Contents:
     trace, files = source.kestrel(queue)
-    found = _held(trace, _follow(trace, at_ms, is_over=at_ms >= now_ms))
-    items = [held for held in found if held is not None]
+    rows = _held(trace, _follow(trace, at_ms, is_over=at_ms >= now_ms))
+    items = [held for held in rows if held is not None]
     notes = _kestrel_notes(trace, at_ms, at_ms >= now_ms)
-    if left_out := len(found) - len(items):
+    if left_out := len(rows) - len(items):
         notes.append(f"{left_out} more that have been removed since: a pack has left them out, they are in no file")
     return Contents("kestrel", items, notes, named(trace.flaws), files, source.folder)
 
@@ -145,13 +145,13 @@ def _held(trace: KestrelTrace, window: Window) -> list[Held | None]:
     """
     there: list[tuple[TracedItem, str, int | None]] = [(item, "waiting", None) for item in trace.line]
     there += [(item, "open", xid) for xid, item in sorted(trace.open.items())]
-    found = []
+    rows = []
     for item, state, xid in there:
         before = window.before.pop(item.id, None)
         shown = state if before is None or before[1] == state else "waiting or open"
-        found.append(_kestrel_item(item, shown, xid, is_certain=True))
-    found += [_kestrel_item(item, state, xid, is_certain=False) for item, state, xid in window.before.values()]
-    return found
+        rows.append(_kestrel_item(item, shown, xid, is_certain=True))
+    rows += [_kestrel_item(item, state, xid, is_certain=False) for item, state, xid in window.before.values()]
+    return rows
 
 
 def _kestrel_item(item: TracedItem, state: str, xid: int | None, *, is_certain: bool) -> Held | None:

@@ -99,11 +99,11 @@ class Conversion:
         """Do what `run` does."""
         if parent_of(self.queue):
             raise Refusal(f"{self.queue} is a fan-out queue; name its parent, {parent_of(self.queue)}")
-        found = self._format()
-        if found is wanted:
+        source_format = self._format()
+        if source_format is wanted:
             return -1
         self._clean()
-        lines = self._kestrel_lines() if found is Format.KESTREL else self._stream_lines()
+        lines = self._kestrel_lines() if source_format is Format.KESTREL else self._stream_lines()
         total = sum(map(len, lines.values()))
         digests = {name: Digest() for name in lines}
         new = (self._write_stream if wanted is Format.LIBKESTREL else self._write_kestrel)(lines, digests, total)
@@ -132,14 +132,14 @@ class Conversion:
         return NotInPlace(f"{told(error, path)}. {left}: run this again or start a server, which finishes it")
 
     def _format(self) -> Format:
-        found = self.spool.listing()
-        kestrel = [name for name in found.kestrel if (parent_of(name) or name) == self.queue]
+        listing = self.spool.listing()
+        kestrel = [name for name in listing.kestrel if (parent_of(name) or name) == self.queue]
         if left := unfinished_in(self.fs, self.spool.folder, self.queue):
             why = left[0].work.value
             raise Refusal(f"the last server left work to finish: {why}; start it once, stop it, and try again")
-        if self.queue in found.mixed:
-            raise Refusal(f"queue {self.queue}: {found.mixed[self.queue]}")
-        if self.queue in found.streams:
+        if self.queue in listing.mixed:
+            raise Refusal(f"queue {self.queue}: {listing.mixed[self.queue]}")
+        if self.queue in listing.streams:
             return Format.LIBKESTREL
         if not kestrel:
             raise Refusal(f"there is no queue {self.queue} in {self.spool.folder}")
@@ -240,12 +240,12 @@ class Conversion:
         """Read the new files back as a start would. Raises Refusal."""
         lines = self._lines_of_new(wanted)
         done = 0
-        for name, digest in digests.items():
-            found = Digest()
+        for name, expected in digests.items():
+            digest = Digest()
             while name in lines and lines[name].head() is not None:
-                found.add(lines[name].pop().item)
+                digest.add(lines[name].pop().item)
                 done = self._report_progress("verifying", done + 1, total)
-            if found != digest:
+            if digest != expected:
                 raise Refusal(f"the new files of {name} do not hold what the old ones do; nothing has been replaced")
 
     def _lines_of_new(self, wanted: Format) -> dict[str, Line]:
@@ -259,14 +259,14 @@ class Conversion:
             }
         files = libkestrel_files.group_by_queue(entries)[self.queue]
         streams = self.spool.streams
-        found = type(streams.recovery)(self.fs, self.folder, streams.recovery.damaged).recover(files, self.now_ms)
+        recovered = type(streams.recovery)(self.fs, self.folder, streams.recovery.damaged).recover(files, self.now_ms)
         config = QueueConfig()
         family = StreamJournal(
-            self.fs, self.folder, self.queue, self.spool.group, config, found.segments, streams.tasks
+            self.fs, self.folder, self.queue, self.spool.group, config, recovered.segments, streams.tasks
         )
         return {
             queue_of_reader(self.queue, reader): family.resume(reader, position, config).line
-            for reader, position in found.readers.items()
+            for reader, position in recovered.readers.items()
         }
 
 

@@ -41,7 +41,7 @@ def history(source: ReadSource, queue: str, item_id: str) -> History:
 
 
 def _of_kestrel(source: ReadSource, queue: str, item_id: str) -> History:
-    wanted = _opened_under(source, queue, int(found[1])) if (found := XID.fullmatch(item_id)) else None
+    wanted = _opened_under(source, queue, int(match[1])) if (match := XID.fullmatch(item_id)) else None
     if wanted is None:
         place = PLACE.fullmatch(item_id)
         if place is None:

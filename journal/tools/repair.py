@@ -208,16 +208,16 @@ class Repair:
         lost += [FileFlaw(each.file, Flaw(each.at, each.lost_bytes, each.why, each.is_torn)) for each in cut]
         is_sound = all(each.file == queue for each in lost) and not (recovered.stand_ins or recovered.missing_items)
         if is_sound:
-            found = Repaired(queue, "kestrel", files.names(), self._count(queue, work), lost=lost)
-            self._check(found, work)
-            self._move(found.files, work)
-            return found
+            repaired = Repaired(queue, "kestrel", files.names(), self._count(queue, work), lost=lost)
+            self._check(repaired, work)
+            self._move(repaired.files, work)
+            return repaired
         count, lost_items = self._write_anew(queue, recovered)
-        found = Repaired(queue, "kestrel", [queue], count, True, lost, lost_items)
+        repaired = Repaired(queue, "kestrel", [queue], count, True, lost, lost_items)
         self._anew.add(queue)
-        self._check(found, self.anew)
-        self._move(found.files, self.anew)
-        return found
+        self._check(repaired, self.anew)
+        self._move(repaired.files, self.anew)
+        return repaired
 
     def _write_anew(self, queue: str, recovered: Recovered) -> tuple[int, int]:
         """Write one file with the items of the queue. Returns (how many items, how many are lost)."""
@@ -240,9 +240,9 @@ class Repair:
                 pieces.clear()
                 pending = 0
         finish_file(file, b"".join(pieces))
-        found = self._count(queue, self.anew)
+        read_back = self._count(queue, self.anew)
         self._watch.check()
-        assert found == count, f"{queue}: {count} items were written, {found} are read back"
+        assert read_back == count, f"{queue}: {count} items were written, {read_back} are read back"
         return count, lost_items
 
     def _count(self, queue: str, folder: str) -> int:
@@ -259,10 +259,10 @@ class Repair:
             self._copy(f"{self.folder}/{name}", f"{work}/{name}")
         lost = self._flaws(work, family)
         files = libkestrel_files.group_by_queue(fs.list(work))[family]
-        found = StreamRecovery(fs, work, f"{work}/damaged").recover(files, self.now_ms)
+        recovered = StreamRecovery(fs, work, f"{work}/damaged").recover(files, self.now_ms)
         self._watch.check()
-        kept = [name for name in found.files.names() if name not in found.ignored]
-        for name in found.ignored:
+        kept = [name for name in recovered.files.names() if name not in recovered.ignored]
+        for name in recovered.ignored:
             fs.remove(f"{work}/{name}")
         trace, frozen = ReadSource(fs, work).stream(family)
         with closing(frozen):
@@ -278,22 +278,22 @@ class Repair:
         self.fs.make_folder(folder)
         lost = self._flaws(source.cmdlog, "")
         trace, frozen = source.jobs()
-        found = Repaired(JOBS, "workq", [], 0, lost=lost)
+        repaired = Repaired(JOBS, "workq", [], 0, lost=lost)
         with closing(frozen):
             for name in trace.names():
                 if self._names is None or name in self._names:
-                    self._copy_records(trace, name, folder, found)
+                    self._copy_records(trace, name, folder, repaired)
         self.fs.sync_folder(folder)
-        self._check(found, folder)
-        return found
+        self._check(repaired, folder)
+        return repaired
 
-    def _copy_records(self, trace: CmdLogTrace, name: str, folder: str, found: Repaired) -> None:
+    def _copy_records(self, trace: CmdLogTrace, name: str, folder: str, repaired: Repaired) -> None:
         pieces, pending, file = [MAGIC], 0, None
         for step in trace.steps_of(name):
             file = file or self.fs.append(f"{folder}/{name}")
             pieces.append(trace.bytes_of(step))
             pending += step.size
-            found.count += 1
+            repaired.count += 1
             if pending > PIECE_BYTES:
                 file.write(b"".join(pieces))
                 self.progress(pending)
@@ -301,22 +301,22 @@ class Repair:
                 pending = 0
         if file is not None:
             finish_file(file, b"".join(pieces))
-            found.files.append(name)
+            repaired.files.append(name)
 
     def _flaws(self, folder: str, queue: str) -> list[FileFlaw]:
         """Return the flaws that `verify` finds, in the files of a queue or, without one, of a command log alone."""
-        found = []
+        flaws = []
         for each in inspect(self.fs, folder, frozenset((queue,) if queue else ())):
             name = each.path.removeprefix(f"{folder}/")
             if queue or workq_files.segment_numbers([(name, True)]):
-                found += [FileFlaw(name, flaw) for flaw in each.flaws]
+                flaws += [FileFlaw(name, flaw) for flaw in each.flaws]
         self._watch.check()
-        return found
+        return flaws
 
-    def _check(self, found: Repaired, folder: str) -> None:
-        queue = "" if found.format == "workq" else found.name
-        left = self._flaws(folder, queue) if found.files else []
-        assert not left, f"the new files of {found.name} are not sound: {left[0]}"
+    def _check(self, repaired: Repaired, folder: str) -> None:
+        queue = "" if repaired.format == "workq" else repaired.name
+        left = self._flaws(folder, queue) if repaired.files else []
+        assert not left, f"the new files of {repaired.name} are not sound: {left[0]}"
 
     def _copy(self, old: str, new: str) -> None:
         size, at = self.fs.size(old), 0

@@ -49,15 +49,15 @@ class ReadSource:
 
     def names(self) -> dict[str, list[str]]:
         """Return the present file names of each of `queues()`, by one listing. Raises OSError."""
-        found: dict[str, list[str]] = {queue: [] for queue in self.queues()}
+        names: dict[str, list[str]] = {queue: [] for queue in self.queues()}
         for name, regular in self.fs.list(self.folder):
             for queue, those in (
                 (kestrel_files.parse(name).queue, self.listing.kestrel),
                 (libkestrel_files.parse(name).queue, self.listing.streams),
             ):
                 if regular and queue in those:
-                    found[queue].append(name)
-        return found
+                    names[queue].append(name)
+        return names
 
     def family(self, queue: str) -> str:
         """Return the name under which libkestrel's files of a queue stand; empty if it has none."""

@@ -59,9 +59,9 @@ def stats(source: ReadSource, now_ms: int, queues: frozenset[str] = frozenset())
     step = -(-len(names) // BATCHES)
     before = source.names()
     for at in range(0, len(names), step or 1):
-        found = [_of_queue(source, name, before[name]) for name in names[at : at + step]]
+        rows = [_of_queue(source, name, before[name]) for name in names[at : at + step]]
         after = source.names()
-        for each in found:
+        for each in rows:
             # Files may have been missed if some have come or gone meanwhile: read these queues again, one by one.
             yield each if before[each.name] == after[each.name] else _of_queue(source, each.name, None)
         before = after

@@ -42,22 +42,24 @@ def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
     read.
     """
     own = f"{folder}/{OWN_FOLDER}"
-    found = []
+    unfinished = []
     if has_mark(fs, own):
-        found.append(Unfinished(Work.COPY, f"{own}/{VERSION}"))
+        unfinished.append(Unfinished(Work.COPY, f"{own}/{VERSION}"))
     if is_there(fs, f"{own}/{MARK}"):
-        found.append(Unfinished(Work.FAILED_SYNC, f"{own}/{MARK}"))
+        unfinished.append(Unfinished(Work.FAILED_SYNC, f"{own}/{MARK}"))
     if used_log(fs, own) is not None:
-        found.append(Unfinished(Work.REDO_LOG, f"{own}/version"))
+        unfinished.append(Unfinished(Work.REDO_LOG, f"{own}/version"))
     if is_there(fs, plan_path(own)):
-        found.append(Unfinished(Work.CONVERSION, plan_path(own)))
+        unfinished.append(Unfinished(Work.CONVERSION, plan_path(own)))
     path = f"{own}/intents"
     if is_there(fs, path):
         log = TransferLog(fs, path)
         names = [name for each in log.read() for name in (each.source, each.target)]
         lost = [""] if log.damage.lost else []  # a line that cannot be read may be about any queue
-        found += [Unfinished(Work.TRANSFERS, path, name) for name in dict.fromkeys([*lost, *map(family_of, names)])]
-    return found + _operations(fs, f"{own}/{FOLDER}")
+        unfinished += [
+            Unfinished(Work.TRANSFERS, path, name) for name in dict.fromkeys([*lost, *map(family_of, names)])
+        ]
+    return unfinished + _operations(fs, f"{own}/{FOLDER}")
 
 
 def unfinished_in(fs: Fs, folder: str, queue: str) -> list[Unfinished]:
@@ -73,15 +75,15 @@ def _operations(fs: Fs, folder: str) -> list[Unfinished]:
         names = [name for name, regular in fs.list(folder) if regular and is_name(name)]
     except MISSING:
         return []
-    found = []
+    unfinished = []
     for name in sorted(names, key=int):
         content = read_content(fs, f"{folder}/{name}")
         if content is Unusable.LATER:
-            found.append(Unfinished(Work.OPERATION, f"{folder}/{name}"))
+            unfinished.append(Unfinished(Work.OPERATION, f"{folder}/{name}"))
         elif not isinstance(content, Unusable) and not content.is_settled:
             families = dict.fromkeys(map(family_of, content.queues))
-            found += [Unfinished(Work.OPERATION, f"{folder}/{name}", each) for each in families]
-    return found
+            unfinished += [Unfinished(Work.OPERATION, f"{folder}/{name}", each) for each in families]
+    return unfinished
 
 
 def family_of(name: str) -> str:

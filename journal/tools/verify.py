@@ -61,15 +61,15 @@ def inspect(fs: Fs, folder: str, queues: frozenset[str] = frozenset()) -> Iterat
     jobs are of all queues. Raises OSError for the folder; a file that the system refuses to read has a refusal.
     """
     for name, read, is_written in _journals(fs, folder, queues):
-        found = Inspection(f"{folder}/{name}")
+        inspection = Inspection(f"{folder}/{name}")
         try:
             if read is not _missing:
-                found.bytes = fs.size(found.path)
-            read(fs, found, is_written)
+                inspection.bytes = fs.size(inspection.path)
+            read(fs, inspection, is_written)
         except OSError as error:
-            found.refusal = refused_tool(error, found.path)
-        found.flaws.sort(key=lambda flaw: flaw.at)
-        yield found
+            inspection.refusal = refused_tool(error, inspection.path)
+        inspection.flaws.sort(key=lambda flaw: flaw.at)
+        yield inspection
 
 
 def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
@@ -98,13 +98,13 @@ def _gone(fs: Fs, folder: str, queues: frozenset[str], there: set[str]) -> Itera
             yield name, _missing, False
 
 
-def _missing(fs: Fs, found: Inspection, is_written: bool) -> None:
-    folder, _, name = found.path.rpartition("/")
+def _missing(fs: Fs, inspection: Inspection, is_written: bool) -> None:
+    folder, _, name = inspection.path.rpartition("/")
     described = sidecar.load(fs, folder, name)
     if described is None:
-        found.flaws.append(Flaw(0, 0, GONE))
+        inspection.flaws.append(Flaw(0, 0, GONE))
     else:
-        found.flaws.append(Flaw(0, described.size, f"{GONE}, with {described.effect.added} items"))
+        inspection.flaws.append(Flaw(0, described.size, f"{GONE}, with {described.effect.added} items"))
 
 
 def _segments(fs: Fs, folder: str, own: kestrel_files.Files, stream: libkestrel_files.StreamFiles) -> set[str]:
@@ -171,54 +171,54 @@ def begun_stream(fs: Fs, path: str) -> Flaw | None:
     return None
 
 
-def _kestrel(fs: Fs, found: Inspection, is_written: bool) -> None:
-    _records(fs, found, KestrelDumper(), is_written)
-    folder, _, name = found.path.rpartition("/")
+def _kestrel(fs: Fs, inspection: Inspection, is_written: bool) -> None:
+    _records(fs, inspection, KestrelDumper(), is_written)
+    folder, _, name = inspection.path.rpartition("/")
     described = None if is_written else sidecar.load(fs, folder, name)
     if described is not None and described.file == name:
-        found.has_checksums = True
-        found.flaws += verify_checksums(described, fs, found.path)
+        inspection.has_checksums = True
+        inspection.flaws += verify_checksums(described, fs, inspection.path)
 
 
-def _segment(fs: Fs, found: Inspection, is_written: bool) -> None:
-    _stream(fs, found, is_written, SEGMENT_MAGIC)
+def _segment(fs: Fs, inspection: Inspection, is_written: bool) -> None:
+    _stream(fs, inspection, is_written, SEGMENT_MAGIC)
 
 
-def _reader(fs: Fs, found: Inspection, is_written: bool) -> None:
-    _stream(fs, found, is_written, READER_MAGIC)
+def _reader(fs: Fs, inspection: Inspection, is_written: bool) -> None:
+    _stream(fs, inspection, is_written, READER_MAGIC)
 
 
-def _stream(fs: Fs, found: Inspection, is_written: bool, magic: bytes) -> None:
+def _stream(fs: Fs, inspection: Inspection, is_written: bool, magic: bytes) -> None:
     """Read a segment or a reader's file. An empty file is sound: a crash came between its creation and its first
     bytes.
     """
-    begin = first_bytes(fs, found.path)
+    begin = first_bytes(fs, inspection.path)
     if begin == magic:
-        end = _records(fs, found, LibkestrelDumper(magic), is_written)
-        if not found.flaws and not is_zero(fs, found.path, end, found.bytes):
-            found.flaws.append(Flaw(end, found.bytes - end, "bytes behind the end of the data"))
-    elif found.bytes:
+        end = _records(fs, inspection, LibkestrelDumper(magic), is_written)
+        if not inspection.flaws and not is_zero(fs, inspection.path, end, inspection.bytes):
+            inspection.flaws.append(Flaw(end, inspection.bytes - end, "bytes behind the end of the data"))
+    elif inspection.bytes:
         torn = is_written and is_partial_magic(begin, magic)
-        found.flaws.append(Flaw(0, found.bytes, CUT_SHORT if torn else "another file's first bytes", torn))
+        inspection.flaws.append(Flaw(0, inspection.bytes, CUT_SHORT if torn else "another file's first bytes", torn))
 
 
-def _records(fs: Fs, found: Inspection, dumper: Dumper, is_written: bool) -> int:
+def _records(fs: Fs, inspection: Inspection, dumper: Dumper, is_written: bool) -> int:
     """Count the records and return where the last one ends."""
     end = dumper.start
     last: Run | None = None
     try:
-        for last in runs(fs, found.path, dumper):
-            found.records += last.records
+        for last in runs(fs, inspection.path, dumper):
+            inspection.records += last.records
             end = last.at + last.size
     except Corrupt as error:
-        size = found.bytes - error.at
-        found.flaws.append(Flaw(error.at, size, error.why, is_written and isinstance(error, Truncated)))
+        size = inspection.bytes - error.at
+        inspection.flaws.append(Flaw(error.at, size, error.why, is_written and isinstance(error, Truncated)))
     if is_written and last is not None:
-        _look_for_zeros(found, dumper.row(last.data, last.last_at, last.stop, 0, end - (last.stop - last.last_at)))
+        _look_for_zeros(inspection, dumper.row(last.data, last.last_at, last.stop, 0, end - (last.stop - last.last_at)))
     return end
 
 
-def _look_for_zeros(found: Inspection, last: Row | None) -> None:
+def _look_for_zeros(inspection: Inspection, last: Row | None) -> None:
     """Look for zeros at the end of the last item. A file system may know a file's new size before it has the bytes, and
     show zeros for them after power loss.
     """
@@ -227,18 +227,18 @@ def _look_for_zeros(found: Inspection, last: Row | None) -> None:
     zeros = len(last.data) - len(last.data.rstrip(b"\0"))
     if zeros == len(last.data) or zeros >= ZEROS_MIN:
         end = last.at + last.size
-        found.hints.append(Flaw(end - zeros, zeros, f"the last item, at byte {last.at}, ends in zeros"))
+        inspection.hints.append(Flaw(end - zeros, zeros, f"the last item, at byte {last.at}, ends in zeros"))
 
 
-def _cmdlog(fs: Fs, found: Inspection, is_written: bool) -> None:
+def _cmdlog(fs: Fs, inspection: Inspection, is_written: bool) -> None:
     """Read a segment of a command log, in which each record has a checksum of its own."""
-    found.has_checksums = True
-    if is_written and not found.bytes:
+    inspection.has_checksums = True
+    if is_written and not inspection.bytes:
         return  # a crash came between its creation and its first bytes
-    for record in workq_dump.dump_segment(fs, found.path):
+    for record in workq_dump.dump_segment(fs, inspection.path):
         why = str(record.get("damaged", ""))
         if not why:
-            found.records += 1
+            inspection.records += 1
             continue
         at, size = int(str(record["at"])), int(str(record["size"]))
-        found.flaws.append(Flaw(at, size, why, is_written and bool(record.get("torn"))))
+        inspection.flaws.append(Flaw(at, size, why, is_written and bool(record.get("torn"))))

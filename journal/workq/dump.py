@@ -41,10 +41,10 @@ def dump_segment(fs: Fs, path: str) -> Iterator[Record]:
     reader = SegmentReader(fs, path)
     reported = 0
     for data, frames, base in reader.pieces():
-        found: list[Record] = [_record(path, data, frame, base) for frame in frames]
-        found += [_corrupt_range(path, corrupt) for corrupt in reader.corrupt_ranges[reported:]]
+        records: list[Record] = [_record(path, data, frame, base) for frame in frames]
+        records += [_corrupt_range(path, corrupt) for corrupt in reader.corrupt_ranges[reported:]]
         reported = len(reader.corrupt_ranges)
-        yield from sorted(found, key=lambda record: int(str(record["at"])))
+        yield from sorted(records, key=lambda record: int(str(record["at"])))
     yield from (_corrupt_range(path, corrupt) for corrupt in reader.corrupt_ranges[reported:])
 
 

@@ -32,8 +32,8 @@ def segment_name(number: int) -> str:
 
 def segment_numbers(entries: Iterable[tuple[str, bool]]) -> list[int]:
     """Return the numbers of the segments in a listing of (name, is a regular file), lowest first."""
-    found = (_SEGMENT.fullmatch(name) for name, is_file in entries if is_file)
-    return sorted(int(match[1]) for match in found if match)
+    matches = (_SEGMENT.fullmatch(name) for name, is_file in entries if is_file)
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def holes(numbers: list[int]) -> list[tuple[int, int]]:

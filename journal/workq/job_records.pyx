@@ -49,12 +49,12 @@ cdef Py_ssize_t put_varint(unsigned long long number, char *at) noexcept:
 cpdef bytes encode_time(at_ns):
     """Return a TIME, big-endian: version 1, seconds, nanoseconds, the zone -1."""
     cdef int is_long = 0
-    cdef long long found = PyLong_AsLongLongAndOverflow(at_ns, &is_long), seconds, nanos
+    cdef long long nanos_since_1970 = PyLong_AsLongLongAndOverflow(at_ns, &is_long), seconds, nanos
     if is_long:
         more, rest = divmod(at_ns, NS_A_SECOND)
         seconds, nanos = more + SECONDS_TO_1970, rest
     else:
-        seconds, nanos = found // NS_A_SECOND + SECONDS_TO_1970, found % NS_A_SECOND
+        seconds, nanos = nanos_since_1970 // NS_A_SECOND + SECONDS_TO_1970, nanos_since_1970 % NS_A_SECOND
     cdef bytes time = PyBytes_FromStringAndSize(NULL, TIME_BYTES)
     cdef char *at = PyBytes_AS_STRING(time)
     at[0] = 1
@@ -66,8 +66,8 @@ cpdef bytes encode_time(at_ns):
 
 cpdef bytes encode_unsigned(unsigned long long number):
     """Encode a varint: seven bits a byte, the low ones first."""
-    cdef char found[VARINT_BYTES]
-    return PyBytes_FromStringAndSize(found, put_varint(number, found))
+    cdef char varint[VARINT_BYTES]
+    return PyBytes_FromStringAndSize(varint, put_varint(number, varint))
 
 
 cpdef bytes crc_of(bytes record):

@@ -67,20 +67,20 @@ class CmdLogRecovery:
     def recover(self, replay: JobReplay) -> RecoveredCmdLog:
         """Read every segment into `replay` and cut off torn ends; then `replay` hands over the jobs. Raises OSError."""
         numbers, refused = self._segment_numbers()
-        found = RecoveredCmdLog({}, [], workq_files.holes(numbers), refused=refused)
+        recovered = RecoveredCmdLog({}, [], workq_files.holes(numbers), refused=refused)
         for number in numbers:
             why = header_error(self.fs, self._path(number))
             if why:
                 torn = number == numbers[-1] and is_begun(self.fs, self._path(number))
-                found.damages.append(self._set_aside(number, why, torn))
+                recovered.damages.append(self._set_aside(number, why, torn))
             else:
-                found.segments[number] = self._read(number, replay, found, is_newest=number == numbers[-1])
+                recovered.segments[number] = self._read(number, replay, recovered, is_newest=number == numbers[-1])
         replay.end()
-        for number, segment in found.segments.items():
+        for number, segment in recovered.segments.items():
             segment.dead = replay.dead[number]
             segment.settle_due()
         self._terms.clear()
-        return found
+        return recovered
 
     def _segment_numbers(self) -> tuple[list[int], list[OSError]]:
         """Return the numbers of the segments, oldest first. Empty ones at the end are removed: a crash came before
@@ -98,14 +98,14 @@ class CmdLogRecovery:
     def _path(self, number: int) -> str:
         return f"{self.folder}/{workq_files.segment_name(number)}"
 
-    def _read(self, number: int, replay: JobReplay, found: RecoveredCmdLog, *, is_newest: bool) -> CmdLogSegment:
+    def _read(self, number: int, replay: JobReplay, recovered: RecoveredCmdLog, *, is_newest: bool) -> CmdLogSegment:
         path = self._path(number)
         segment = CmdLogSegment(number)
         replay.origin = number
         reader = SegmentReader(self.fs, path)
         invalid: list[CorruptRange] = []
         for data, frames, base in reader.pieces():
-            found.records += len(frames)
+            recovered.records += len(frames)
             for frame in frames:
                 if self._apply_same_terms(data, frame, segment, replay):
                     continue
@@ -115,7 +115,7 @@ class CmdLogRecovery:
                     invalid.append(CorruptRange(base + frame[0], frame[2] - frame[0], error.why))
         segment.size, segment.invalid_records = reader.size, len(invalid)
         for corrupt in [*reader.corrupt_ranges, *invalid]:
-            found.damages.append(self._keep(number, corrupt, is_newest and corrupt.is_torn))
+            recovered.damages.append(self._keep(number, corrupt, is_newest and corrupt.is_torn))
             if corrupt.is_tail:
                 segment.size = corrupt.at
                 self.fs.truncate(path, corrupt.at)

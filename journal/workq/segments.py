@@ -76,19 +76,19 @@ class CorruptRange(Struct, frozen=True):
 
 def is_begun(fs: Fs, path: str) -> bool:
     """Tell whether the segment ends inside its header. Raises OSError."""
-    found = fs.read(path, 0, len(MAGIC))
-    return len(found) < len(MAGIC) and MAGIC.startswith(found)
+    magic = fs.read(path, 0, len(MAGIC))
+    return len(magic) < len(MAGIC) and MAGIC.startswith(magic)
 
 
 def header_error(fs: Fs, path: str) -> str:
     """Return what is wrong with a segment's header, or "". Raises OSError."""
-    found = fs.read(path, 0, len(MAGIC))
-    if found == MAGIC:
+    magic = fs.read(path, 0, len(MAGIC))
+    if magic == MAGIC:
         return ""
-    if len(found) < len(MAGIC):
-        return f"the header has {len(found)} of {len(MAGIC)} bytes"
-    if found[:4] == MAGIC[:4]:
-        return f"version {int.from_bytes(found[4:], 'big')}, known is 1"
+    if len(magic) < len(MAGIC):
+        return f"the header has {len(magic)} of {len(MAGIC)} bytes"
+    if magic[:4] == MAGIC[:4]:
+        return f"version {int.from_bytes(magic[4:], 'big')}, known is 1"
     return "not a command log's header"
 
 
@@ -166,14 +166,14 @@ class SegmentReader:
         while at < end:
             data = self._read(at, WINDOW_BYTES)
             complete = at + len(data) >= self.size
-            found = find_frame(data, 0, complete)
-            at += found
-            if at < end and (found <= len(data) - RECORD_BYTES_MAX or complete):
-                row = follow_frames(data, found, found + RECORD_BYTES_MAX)
+            frame = find_frame(data, 0, complete)
+            at += frame
+            if at < end and (frame <= len(data) - RECORD_BYTES_MAX or complete):
+                row = follow_frames(data, frame, frame + RECORD_BYTES_MAX)
                 ends = complete and row == len(data)
-                if row > found and (at - found + row > sequence_end or row - found >= RECORD_BYTES_MAX or ends):
+                if row > frame and (at - frame + row > sequence_end or row - frame >= RECORD_BYTES_MAX or ends):
                     return at
-                at += max(1, row - found)
+                at += max(1, row - frame)
         return end
 
     def _read(self, at: int, count: int) -> bytes:

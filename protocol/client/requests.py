@@ -62,10 +62,10 @@ def encode(request: Request) -> bytes:
     Times that the protocol has in seconds are rounded up. Raises ValueError for what the protocol cannot express: names
     with spaces or line ends, numbers out of range, an `Invalid`.
     """
-    found = WRITERS.get(type(request))
-    if found is None:
+    writer = WRITERS.get(type(request))
+    if writer is None:
         raise ValueError(f"{type(request).__name__} is not a request")
-    return found(request)
+    return writer(request)
 
 
 @lru_cache(maxsize=4096)

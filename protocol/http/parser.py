@@ -90,16 +90,16 @@ class HttpParser(Parser):
             self._rest += data
             self.pending_bytes += len(data)
             return []
-        found: list[HttpMessage] = []
+        messages: list[HttpMessage] = []
         if data and self._is_new and data[0] == TLS_HELLO[0]:
-            found.append(TLS_REFUSED)
+            messages.append(TLS_REFUSED)
             self._close()
         elif data:
             self._is_new = False
             self._connection.receive_data(data)
-            self._read(found)
+            self._read(messages)
         self._count_pending()
-        return found
+        return messages
 
     def _resume(self, state: HttpState) -> list[HttpMessage]:
         assert self._state is HttpState.PAUSED
@@ -107,69 +107,69 @@ class HttpParser(Parser):
         if self._rest:
             self._connection.receive_data(bytes(self._rest))
             self._rest.clear()
-        found: list[HttpMessage] = []
-        self._read(found)
+        messages: list[HttpMessage] = []
+        self._read(messages)
         self._count_pending()
-        return found
+        return messages
 
     def _count_pending(self) -> None:
         self.pending_bytes = self._body.tell() + self._kept_bytes + len(self._rest)
 
-    def _read(self, found: list[HttpMessage]) -> None:
+    def _read(self, messages: list[HttpMessage]) -> None:
         work_left = WORK_PER_FEED
         while self._state is not HttpState.CLOSED and work_left > 0:
             work_left -= 1
             try:
                 event = self._connection.next_event()
             except h11.RemoteProtocolError as error:
-                self._refuse(error.error_status_hint, found)
+                self._refuse(error.error_status_hint, messages)
                 return
             if isinstance(event, h11.Request):
-                self._begin(event, found)
+                self._begin(event, messages)
                 work_left -= WORK_OF_HEAD
             elif isinstance(event, h11.Data):
-                self._add_to_body(bytes(event.data), found)
+                self._add_to_body(bytes(event.data), messages)
             elif isinstance(event, h11.EndOfMessage):
-                self._end(found)
+                self._end(messages)
             else:  # NEED_DATA, or the client asks to switch protocols
                 self._kept_bytes = len(self._connection.trailing_data[0])
                 return
         if self._state is not HttpState.CLOSED:
             self._kept_bytes = len(self._connection.trailing_data[0])
-            found.append(More(partial(self._resume, self._state)))
+            messages.append(More(partial(self._resume, self._state)))
             self._state = HttpState.PAUSED
 
-    def _begin(self, event: h11.Request, found: list[HttpMessage]) -> None:
+    def _begin(self, event: h11.Request, messages: list[HttpMessage]) -> None:
         self._state, self._request = HttpState.BODY, event
         # h11 limits only unfinished heads; one that arrives in one piece has the same limit.
         if sum([len(name) + len(value) for name, value in event.headers]) + len(event.target) > HEAD_BYTES_MAX:
-            self._refuse(431, found)
+            self._refuse(431, messages)
             return
         names = {name for name, _ in event.headers}
         if b"content-length" in names and b"transfer-encoding" in names:
-            self._refuse(400, found)  # a proxy before us may see the end of this body elsewhere
+            self._refuse(400, messages)  # a proxy before us may see the end of this body elsewhere
             return
         length = next((value for name, value in event.headers if name == b"content-length"), b"0")
         self._body_bytes_max = max(BODY_BYTES_MAX, self._item_bytes_max if _is_raw(event) else 0)
         if len(length) > 12 or int(length) > self._body_bytes_max:
-            self._refuse(413, found)
+            self._refuse(413, messages)
         elif self._connection.they_are_waiting_for_100_continue:
-            found.append(HttpHead(_head(event), waits=True))
+            messages.append(HttpHead(_head(event), waits=True))
 
-    def _add_to_body(self, data: bytes, found: list[HttpMessage]) -> None:
+    def _add_to_body(self, data: bytes, messages: list[HttpMessage]) -> None:
         assert self._request is not None
         before = self._body.tell()
         if before + len(data) > self._body_bytes_max:
-            self._refuse(413, found)
+            self._refuse(413, messages)
             return
         self._body.write(data)
         if before <= BODY_BYTES_MAX < before + len(data):
-            found.append(HttpHead(_head(self._request), waits=False))
+            messages.append(HttpHead(_head(self._request), waits=False))
 
-    def _end(self, found: list[HttpMessage]) -> None:
+    def _end(self, messages: list[HttpMessage]) -> None:
         assert self._request is not None
         request = _translated(self._request, self._body.getvalue())
-        found.append(request)
+        messages.append(request)
         if not request.keep_alive:
             self._close()
             return
@@ -179,7 +179,7 @@ class HttpParser(Parser):
         if rest:
             self._connection.receive_data(rest)
 
-    def _refuse(self, status: int, found: list[HttpMessage]) -> None:
+    def _refuse(self, status: int, messages: list[HttpMessage]) -> None:
         why = WHY.get(status, "these bytes are no request of HTTP/1.1")
         if status == 413:
             why = f"the body is larger than {self._body_bytes_max} bytes"
@@ -187,7 +187,7 @@ class HttpParser(Parser):
                 why += f"; one item of up to {self._item_bytes_max} goes as {RAW}, or through a queue protocol"
         nothing = HttpRequest("GET", "/", keep_alive=False)
         reply = replies.error_reply(nothing, status if status in (413, *WHY) else 400, why)
-        found.append(Invalid(reply, hang_up=True, why=why))
+        messages.append(Invalid(reply, hang_up=True, why=why))
         self._close()
 
     def _close(self) -> None:

@@ -15,7 +15,7 @@ cdef class MemcacheParser(Parser):
     cdef list _last_found
 
     # `text` is `data` as C sees it: its slices make no slice objects, and are not checked against its end.
-    @cython.locals(at=Py_ssize_t, stop=Py_ssize_t, text="const char *", line=bytes, found=object, follows=bint, head=SetHead)
+    @cython.locals(at=Py_ssize_t, stop=Py_ssize_t, text="const char *", line=bytes, parsed=object, follows=bint, head=SetHead)
     cpdef list feed(self, bytes data)
     @cython.locals(requests=list, is_known=bint)
     cpdef list _feed_pipeline(self, bytes data)

@@ -121,20 +121,20 @@ class MemcacheParser(Parser):
         if self._state is _LINE and not self._tail:
             if data == self._last_read and data:
                 return self._last_found
-            found, at, text = self._last_parsed, len(self._last_line), data
+            parsed, at, text = self._last_parsed, len(self._last_line), data
             follows = data.startswith(self._last_line)
-            if type(found) is not SetHead or not follows:
-                if follows and found is not None and len(data) > at:
+            if type(parsed) is not SetHead or not follows:
+                if follows and parsed is not None and len(data) > at:
                     return self._feed_pipeline(data)  # that line and more: no single line is equal to that
                 if len(data) <= KNOWN_LINE_BYTES_MAX and (single := self._single.get(data)):
                     self._last_read, self._last_found = data, single
                     return single
                 line = text[:at] if at < len(data) else b""
-                found = self._known.get(line)
-                if found is not None:
-                    self._last_line, self._last_parsed = line, found
-            if type(found) is SetHead:
-                head = found
+                parsed = self._known.get(line)
+                if parsed is not None:
+                    self._last_line, self._last_parsed = line, parsed
+            if type(parsed) is SetHead:
+                head = parsed
                 stop = at + head.length
                 # One put, its line as long as the last one and known. In C, slices of `text` are not checked.
                 if len(data) == stop + 2 and text[stop] == _CR and text[stop + 1] == _LF and head.meta is None:

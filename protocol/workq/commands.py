@@ -256,10 +256,10 @@ def _result(arguments: list[bytes], flags: Flags) -> Parsed:
 def _inspect(arguments: list[bytes], flags: Flags) -> Parsed:
     if not arguments:
         return INVALID_ARGS
-    found = INSPECTIONS.get(arguments[0])
-    if found is None:
+    make_inspection = INSPECTIONS.get(arguments[0])
+    if make_inspection is None:
         return UNKNOWN_COMMAND
-    count, command = found
+    count, command = make_inspection
     if len(arguments) != count + 1 or flags:
         return INVALID_ARGS
     return command(arguments[1:])

@@ -88,9 +88,9 @@ cdef const unsigned char *sixteen(bytes raw) except NULL:
 cpdef bytes show_id(bytes raw):
     """The canonical text of 16 bytes."""
     cdef bytes text
-    cdef const unsigned char *found = sixteen(raw)
+    cdef const unsigned char *id = sixteen(raw)
     text = PyBytes_FromStringAndSize(NULL, ID_BYTES)
-    show(found, PyBytes_AS_STRING(text))
+    show(id, PyBytes_AS_STRING(text))
     return text
 
 

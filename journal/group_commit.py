@@ -158,8 +158,8 @@ class Sync(Struct):
             is_whole = self.is_whole or len(files) > FILES_ONE_BY_ONE_MAX
             if is_whole:
                 self.fs.sync_all_with(self.spool, files)
-                others = [file for file in files if type(file) is not NamedFile]
-                files = tuple([file for file in others if isinstance(file, SeparateDevice)])
+                plain_files = [file for file in files if type(file) is not NamedFile]
+                files = tuple([file for file in plain_files if isinstance(file, SeparateDevice)])
             for file in files:
                 if self.is_cut_short:
                     self.is_done = False
@@ -231,11 +231,11 @@ class GroupCommit:
         """The server stops: each sync is one of the whole file system, and no journal is rotated behind it."""
         self._is_last = False  # no write follows this sync
 
-    def failure(self, what: str, error: OSError) -> JournalFailure:
+    def failure(self, failed: str, error: OSError) -> JournalFailure:
         """Return the error that ends a process which has tried to change files and cannot know how far that came. The
         next one sees it: no sync has failed, so what the system shows of the files is what they are.
         """
-        return JournalFailure(f"{what}: {described(error)}")
+        return JournalFailure(f"{failed}: {described(error)}")
 
     def touch(self, member: GroupMember) -> None:
         """Note that `member` has its first pending bytes of this batch."""
@@ -575,9 +575,9 @@ class GroupCommit:
         self.durable = sync.batch
         self.synced_ms = now_ms
         if sync.deferred:
-            for each in sync.deferred:
-                if each not in self._deferred:
-                    each.is_deferred = False
+            for deferred in sync.deferred:
+                if deferred not in self._deferred:
+                    deferred.is_deferred = False
         if sync.is_patient:
             self._patient_until_ms = now_ms + PATIENCE_MS
         if sync.redo is not None:
@@ -610,7 +610,7 @@ class GroupCommit:
             self._now.pop(file, None)
             file.close()
         self._closing.clear()
-        self._asked = {**dict.fromkeys(each for each in sync.asked if not each.is_erased), **self._asked}
+        self._asked = {**dict.fromkeys(member for member in sync.asked if not member.is_erased), **self._asked}
         self._folder_changed = self._folder_changed or bool(sync.folder)
         self._next_due_ms = 0
 

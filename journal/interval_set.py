@@ -68,14 +68,14 @@ class IntervalSet:
         if at < 0 or item_id > self._ends[at]:
             return
         first, last = self.starts[at], self._ends[at]
-        rest = [(low, high) for low, high in ((first, item_id - 1), (item_id + 1, last)) if low <= high]
-        self.starts[at : at + 1] = [low for low, _ in rest]
-        self._ends[at : at + 1] = [high for _, high in rest]
+        remaining = [(low, high) for low, high in ((first, item_id - 1), (item_id + 1, last)) if low <= high]
+        self.starts[at : at + 1] = [low for low, _ in remaining]
+        self._ends[at : at + 1] = [high for _, high in remaining]
 
     def drop_through(self, item_id: int) -> None:
         """Forget the ids up to `item_id`."""
-        gone = bisect_right(self._ends, item_id)
-        del self.starts[:gone], self._ends[:gone]
+        dropped = bisect_right(self._ends, item_id)
+        del self.starts[:dropped], self._ends[:dropped]
         if self.starts and self.starts[0] <= item_id:
             self.starts[0] = item_id + 1
 

@@ -70,30 +70,30 @@ class Renewal:
         self._streams = {*listing.streams}
         renamed = self._renamed(listing) if mark.is_torn else []
         to_go, once_there = {*mark.gone, *mark.removals}, {*mark.names, *mark.puts, *renamed}
-        named = self._reachable([*mark.names, *mark.files, *mark.puts, *mark.gone, *mark.removals, *renamed])
-        wanted = list(dict.fromkeys([*self._written(listing, mark), *filter(self._counts, named)]))
-        left = set(self._out_of_reach(wanted))
-        within = [path for path in wanted if path not in left]
+        suspects = self._reachable([*mark.names, *mark.files, *mark.puts, *mark.gone, *mark.removals, *renamed])
+        to_renew = list(dict.fromkeys([*self._written(listing, mark), *filter(self._counts, suspects)]))
+        left = set(self._out_of_reach(to_renew))
+        within = [path for path in to_renew if path not in left]
         left_out = self._left_out(listing, mark)
-        there = {path: size for path in within if path not in to_go | left_out and (size := self._size(path)) >= 0}
-        gone = [path for path in within if path in to_go or (path in once_there and path not in {*there, *left_out})]
-        self._clear(there)
-        self.failed_sync.renew(mark, *self._groups(there, gone, self._old(listing, named)))
-        left_names = {path: None for path in wanted if path in left}
+        sizes = {path: size for path in within if path not in to_go | left_out and (size := self._size(path)) >= 0}
+        gone = [path for path in within if path in to_go or (path in once_there and path not in {*sizes, *left_out})]
+        self._clear(sizes)
+        self.failed_sync.renew(mark, *self._groups(sizes, gone, self._old(listing, suspects)))
+        left_names = {path: None for path in to_renew if path in left}
         left_gone = {path: None for path in left_names if path in to_go}
         self.failed_sync.clear(
             SuspectPaths({path: None for path in left_names if path not in to_go}, gone=left_gone, is_torn=False)
         )
-        return Renewed(len(there), [*left_names])
+        return Renewed(len(sizes), [*left_names])
 
-    def _groups(self, there: dict[str, int], gone: list[str], old: set[str]) -> tuple[list[RenewalGroup], RenewalGroup]:
+    def _groups(self, sizes: dict[str, int], gone: list[str], old: set[str]) -> tuple[list[RenewalGroup], RenewalGroup]:
         """Return the groups of files that are renewed together: the files of a queue, whatever their format, with their
         sidecars. Old segments are renewed before the newer ones and each for itself, as they have been written: there
         may be many.
         """
         groups: dict[str, RenewalGroup] = {}
         apart = RenewalGroup()
-        for path in [*there, *gone]:
+        for path in [*sizes, *gone]:
             folder, _, name = path.rpartition("/")
             if not self._is_ours(folder):
                 group = apart
@@ -101,28 +101,28 @@ class Renewal:
                 queue = kestrel_files.parse(name).queue or libkestrel_files.parse(name).queue
                 is_alone = folder == self.own or not queue or path in old
                 group = groups.setdefault(path if is_alone else f"{queue}/", RenewalGroup())
-            if path in there:
+            if path in sizes:
                 group.pairs.append((path, self._temp(path)))
-                group.bytes += there[path]
+                group.bytes += sizes[path]
             else:
                 group.gone.append(path)
         return sorted(groups.values(), key=lambda group: not group.pairs or group.pairs[0][0] not in old), apart
 
-    def _old(self, listing: SpoolListing, named: list[str]) -> set[str]:
+    def _old(self, listing: SpoolListing, suspects: list[str]) -> set[str]:
         """Return the segments that have others behind them and are not in the mark: all of them are in doubt if it is
         torn.
         """
-        names = [name for each in listing.streams.values() for name in _in_order(each.segments)[:-UNSURE_SEGMENTS]]
-        return {f"{self.folder}/{name}" for name in names} - {*named}
+        names = [name for files in listing.streams.values() for name in _in_order(files.segments)[:-UNSURE_SEGMENTS]]
+        return {f"{self.folder}/{name}" for name in names} - {*suspects}
 
     def _clear(self, paths: Iterable[str]) -> None:
         """Remove files that an earlier start has copied under temporary names and did not come to list, as far as the
         system lets them go.
         """
-        wanted = {*paths}
-        for folder in dict.fromkeys(path.rpartition("/")[0] for path in wanted):
+        renewed = {*paths}
+        for folder in dict.fromkeys(path.rpartition("/")[0] for path in renewed):
             for name, _ in self.fs.list(folder) if self._is_ours(folder) else ():
-                if NUMBER.search(name) and f"{folder}/{name.rpartition('~~')[0]}" in wanted:
+                if NUMBER.search(name) and f"{folder}/{name.rpartition('~~')[0]}" in renewed:
                     try_to_remove(self.fs, folder, [name])
 
     def _is_ours(self, folder: str) -> bool:
@@ -135,14 +135,16 @@ class Renewal:
         """Return the files that the server writes to, whatever the mark says. Segments are synced before or soon after
         they are sealed: those that were not are in the mark, if it is whole.
         """
-        names = [name for name, each in listing.kestrel.items() if each.current]
+        names = [name for name, files in listing.kestrel.items() if files.current]
         if mark.is_torn:  # a missing line may be about a segment that has just been sealed
-            names += [name for each in listing.kestrel.values() for name in each.archives_in_order()[-UNSURE_SEGMENTS:]]
-            names += [name for each in listing.kestrel.values() for name in each.packs]
+            names += [
+                name for files in listing.kestrel.values() for name in files.archives_in_order()[-UNSURE_SEGMENTS:]
+            ]
+            names += [name for files in listing.kestrel.values() for name in files.packs]
             names += [f"{kestrel_files.OWN_FOLDER}/{UNDO_FOLDER}/{name}" for name in self._undo_files()]
-        for each in listing.streams.values():
-            names += self._newest(_in_order(each.segments), mark)
-            names += each.readers.values()
+        for files in listing.streams.values():
+            names += self._newest(_in_order(files.segments), mark)
+            names += files.readers.values()
         names += [f"{kestrel_files.OWN_FOLDER}/{name}" for name, regular in self.fs.list(self.own) if regular]
         segments = [workq_files.segment_name(number) for number in self._segments()]
         paths = [path for name in names if self._counts(path := f"{self.folder}/{name}")]
@@ -152,7 +154,7 @@ class Renewal:
         """Return paths that are there and that no start reads: archives that a pack replaces, and empty packs. The
         system may refuse to write them anew, as it has refused to remove them.
         """
-        to_go, named = {*mark.gone, *mark.removals}, {*mark.names, *mark.files, *mark.puts}
+        to_go, suspects = {*mark.gone, *mark.removals}, {*mark.names, *mark.files, *mark.puts}
         left_out = set()
         for files in listing.kestrel.values():
             numbers = []
@@ -163,7 +165,7 @@ class Renewal:
                 with suppress(OSError):  # a pack that cannot be read costs its queue
                     if not is_empty_pack(self.fs, path):
                         numbers.append(number)
-                    elif path not in named:
+                    elif path not in suspects:
                         left_out.add(path)
             last = max(numbers, default=-1)
             left_out |= {f"{self.folder}/{name}" for name, number in files.archives.items() if number <= last}

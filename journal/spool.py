@@ -111,13 +111,13 @@ def check_version(fs: Fs, folder: str) -> bytes | None:
 def _damaged_version(fs: Fs, path: str, version: str) -> str:
     """Return the text for a version file that no version of staniel has written: the command that mends it."""
     why = f"{path} is damaged: it says {version!r}"
-    place = shlex.quote(path)
-    mend = f"echo {FORMAT_VERSION} > {place}"
+    quoted_path = shlex.quote(path)
+    mend = f"echo {FORMAT_VERSION} > {quoted_path}"
     own = path.rpartition("/")[0]
     number = find_log_id(fs, [f"{own}/{name}" for name in redo_log.NAMES])
     if not number:
         return f"{why}; mend it with: {mend}"
-    used = f"echo {IN_USE} {number.hex()} > {place}"
+    used = f"echo {IN_USE} {number.hex()} > {quoted_path}"
     return f"{why}; mend it, if the last server was stopped cleanly, with: {mend}; else with: {used}"
 
 
@@ -201,14 +201,14 @@ class Spool:
 
     def _unrenewed(self, error: OSError | JournalFailure) -> SpoolError:
         why = f"a sync failed in an earlier run, and the spool {self.folder} cannot be written anew"
-        what = described(error) if isinstance(error, OSError) else error
-        return SpoolError(f"{why}: {what}; {remedy(error, 'make sure of the disk, then start again')}")
+        reason = described(error) if isinstance(error, OSError) else error
+        return SpoolError(f"{why}: {reason}; {remedy(error, 'make sure of the disk, then start again')}")
 
     def clear_way(self, folder: str, names: Iterable[str]) -> None:
         """Move entries away that are in the place of a file of ours, and are not files. Raises OSError."""
-        others = {name for name, regular in self.fs.list(folder) if not regular}
+        folders = {name for name, regular in self.fs.list(folder) if not regular}
         for name in names:
-            if name in others:
+            if name in folders:
                 self.cleared.append(
                     (f"{folder}/{name}", quarantine_entry(self.fs, folder, name, f"{self.own}/damaged"))
                 )
@@ -302,8 +302,8 @@ class Spool:
             return read_log(self.fs, paths, self.used_log)
         except OSError as error:
             why = f"cannot read the redo log of {self.folder}: {error}"
-            what = f"{error.filename or 'that file'} away, which after a power cut loses the last answered changes"
-            raise SpoolError(f"{why}; mend that and start again, or move {what}") from error
+            file = f"{error.filename or 'that file'} away, which after a power cut loses the last answered changes"
+            raise SpoolError(f"{why}; mend that and start again, or move {file}") from error
 
     def finish_log(self) -> None:
         """Replay the redo log that the last server has left in use, and end its use: a tool is about to change
@@ -382,14 +382,14 @@ class Spool:
     def orphans(self, listing: SpoolListing) -> list[str]:
         """Return sealed files that are gone with all others of their queue, as sidecars tell."""
         named = [(kestrel_files.parse(name), name) for name in names_in(self.fs, self.folder)]
-        known = {*listing.kestrel, *listing.streams, *listing.mixed}
+        queues = {*listing.kestrel, *listing.streams, *listing.mixed}
         return [
-            name for parsed, name in named if parsed.kind is kestrel_files.Kind.ARCHIVE and parsed.queue not in known
+            name for parsed, name in named if parsed.kind is kestrel_files.Kind.ARCHIVE and parsed.queue not in queues
         ]
 
     def prune(self, files: dict[str, Files]) -> None:
         """Remove the sidecars of files that are gone and tell nothing of those that are there. Raises OSError."""
-        prune(self.fs, self.folder, {name for each in files.values() for name in [*each.archives, *each.gone]})
+        prune(self.fs, self.folder, {name for queue in files.values() for name in [*queue.archives, *queue.gone]})
 
     def set_aside(self, files: Files | StreamFiles, now_ms: int) -> str:
         """Move a queue's files out of the spool without losing them, and return the folder where they are now."""

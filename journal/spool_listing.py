@@ -57,14 +57,14 @@ def list_spool(fs: Fs, folder: str, held: Mapping[str, str] | None = None) -> Sp
                 # Without a file of one format alone, segments of libkestrel's would be taken for damaged archives.
                 mixed[name] = f"the format of its files is not known: {described(error)}; {remedy(error, TRY_AGAIN)}"
                 del kestrel[name]
-    known = set[str]()
+    names = set[str]()
     for name, files in streams.items():
         if name in kestrel:
             if kestrel[name].current or kestrel[name].packs:
                 mixed[name] = MIXED
             del kestrel[name]
-        known.update(files.names())
-    foreign = [file_name for file_name in foreign if file_name not in known]
+        names.update(files.names())
+    foreign = [file_name for file_name in foreign if file_name not in names]
     for name in [name for name in kestrel if parent_of(name) in streams]:
         mixed[name] = mixed[parent_of(name)] = MIXED
         del kestrel[name]
@@ -123,8 +123,8 @@ def spool_files(fs: Fs, folder: str, jobs: str = "") -> list[SpoolFile]:
         for name in _names(fs, f"{folder}/{OPERATIONS}")
         if undo_file.is_name(name) and _carries_items(fs, f"{folder}/{OPERATIONS}/{name}")
     ]
-    there = set(_names(fs, own))
-    files += [SpoolFile(f"{OWN_FOLDER}/{name}", f"{own}/{name}", True) for name in SPOOL_STATE if name in there]
+    names = set(_names(fs, own))
+    files += [SpoolFile(f"{OWN_FOLDER}/{name}", f"{own}/{name}", True) for name in SPOOL_STATE if name in names]
     jobs = jobs or f"{folder}/{CMDLOG}"
     for number in workq_files.segment_numbers((name, True) for name in _names(fs, jobs)):
         name = workq_files.segment_name(number)

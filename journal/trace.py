@@ -65,7 +65,7 @@ class Payload(Struct, frozen=True, gc=False):
     size: int
 
 
-def _refuse(*given: Any, **named: Any) -> Any:
+def _refuse(*args: Any, **kwargs: Any) -> Any:
     raise AssertionError("a tool that looks must not change anything")
 
 
@@ -79,7 +79,7 @@ class FrozenFs:
     is_same_device = name_bytes_max = free_inodes = _refuse
     lock = is_locked = hold = _refuse
 
-    def __init__(self, fs: Fs, folder: str, wanted: Callable[[str], bool], listed: list[str] | None = None) -> None:
+    def __init__(self, fs: Fs, folder: str, is_wanted: Callable[[str], bool], listed: list[str] | None = None) -> None:
         """Open the files. `listed`: their names, as they were a while ago. If they are all there still, the folder is
         not listed: the caller must find out whether other files have come.
         """
@@ -89,8 +89,8 @@ class FrozenFs:
         if listed is not None and self._open(fs, folder, listed):
             return
         for _ in range(TRIES):
-            names = self._listed(fs, folder, wanted)
-            if self._open(fs, folder, names) and self._listed(fs, folder, wanted) == names:
+            names = self._listed(fs, folder, is_wanted)
+            if self._open(fs, folder, names) and self._listed(fs, folder, is_wanted) == names:
                 return
             self.close()
         raise OSError(EAGAIN, f"the files change faster than they can be opened, {TRIES} times in a row", folder)
@@ -108,8 +108,8 @@ class FrozenFs:
             return False
         return True
 
-    def _listed(self, fs: Fs, folder: str, wanted: Callable[[str], bool]) -> list[str]:
-        return [name for name, regular in fs.list(folder) if regular and wanted(name)]
+    def _listed(self, fs: Fs, folder: str, is_wanted: Callable[[str], bool]) -> list[str]:
+        return [name for name, regular in fs.list(folder) if regular and is_wanted(name)]
 
     def list(self, folder: str) -> list[tuple[str, bool]]:
         return self._entries

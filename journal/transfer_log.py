@@ -226,13 +226,13 @@ class TransferLog:
         self._last += 1
         return self._last
 
-    def log_intent(self, source: str, taken: Delivery, target: str, position: tuple[int, int], copy: Item) -> int:
+    def log_intent(self, source: str, delivery: Delivery, target: str, position: tuple[int, int], copy: Item) -> int:
         """Write down an intent and return the number to end it by. `position`: where the copy will be written."""
         self._last += 1
         self._under_way += 1
-        item_id = taken.item.id if isinstance(taken.item, Numbered) else 0
-        xid = 0 if item_id else taken.xid
-        intent = Intent(self._last, source, taken.item.added_ms, target, *position, *key_of(copy), xid, item_id)
+        item_id = delivery.item.id if isinstance(delivery.item, Numbered) else 0
+        xid = 0 if item_id else delivery.xid
+        intent = Intent(self._last, source, delivery.item.added_ms, target, *position, *key_of(copy), xid, item_id)
         self._begun[self._last] = line = encode(intent)
         self._pending.append(line)
         self.on_pending()
@@ -305,10 +305,10 @@ class TransferLog:
     def synced(self, now_ms: int) -> None:
         """Do nothing after a sync: the file has no work that waits for one."""
 
-    def restart(self, kept: Iterable[Intent] = ()) -> None:
-        """Write the file anew with the intents `kept` and no others. No transfer is under way."""
+    def restart(self, intents: Iterable[Intent] = ()) -> None:
+        """Write the file anew with `intents` and no others. No transfer is under way."""
         self._restart_bytes = RESTART_BYTES
-        self.kept = {intent.begin: intent for intent in kept}
+        self.kept = {intent.begin: intent for intent in intents}
         self.close()
         if self.kept:
             lines = [encode(intent) for intent in self.kept.values()]

@@ -339,15 +339,15 @@ class UndoContent(Struct):
             return [(queue, "" if self.returning is None else queue)] if not self.is_over or self.returning else []
         is_moved = began.version < RESUMED_VERSION
         under_way = [] if is_moved else range(self.settled, len(self.slices))
-        there = [(queue, target) for target in dict.fromkeys(map(self.target_of, under_way))]
-        return there + ([] if self.settled_backs == len(self.backs) else [(target, queue) for target in self.targets])
+        routes = [(queue, target) for target in dict.fromkeys(map(self.target_of, under_way))]
+        return routes + ([] if self.settled_backs == len(self.backs) else [(target, queue) for target in self.targets])
 
     @property
     def targets(self) -> list[str]:
         """The queues that the items were sent to; none for a purge."""
         if not self.began.is_homeward:
             return [_name(self.began.target)] if self.began.target else []
-        return [_name(target) for target in dict.fromkeys([each.target for each in self.slices])]
+        return [_name(target) for target in dict.fromkeys([place.target for place in self.slices])]
 
     @property
     def queues(self) -> list[str]:
@@ -370,13 +370,13 @@ class UndoContent(Struct):
             case Back(_, _, items):
                 self.backs.append(Place(at, size, len(items), 0))
             case Settled(slices, backs, after, last):
-                place = int(after), last
-                if place == (0, 0):  # none of it was copied: what is known of earlier copies holds
+                begin = int(after), last
+                if begin == (0, 0):  # none of it was copied: what is known of earlier copies holds
                     pass
                 elif backs > self.settled_backs:
-                    self.returned_behind = Behind(place, len(self.backs))
+                    self.returned_behind = Behind(begin, len(self.backs))
                 elif slices:
-                    self.moved_behind[self.target_of(slices - 1)] = Behind(place, len(self.slices))
+                    self.moved_behind[self.target_of(slices - 1)] = Behind(begin, len(self.slices))
                 self.settled, self.settled_backs = slices, backs
             case UndoBegan():
                 self.undoing = head
@@ -387,10 +387,10 @@ class UndoContent(Struct):
             case DeleteEnded():
                 self.is_ended = True
             case Kept(number, places):
-                before = self.kept.get(number, frozenset())
-                self.kept[number] = before | frozenset(places)
+                kept_before = self.kept.get(number, frozenset())
+                self.kept[number] = kept_before | frozenset(places)
                 if not (self.is_over or self.undoing or self.began.is_chosen):  # a start goes on with those, too
-                    self.wanted += len(self.kept[number]) - len(before)
+                    self.wanted += len(self.kept[number]) - len(kept_before)
                 if self.returning is not None and self.returning.slice == number:
                     self.returning = None
             case Returning():
@@ -402,9 +402,9 @@ class UndoContent(Struct):
                 self.wanted = total
         self.end = at + size
 
-    def add_slice(self, taken: list[Delivery], size: int) -> None:
+    def add_slice(self, reads: list[Delivery], size: int) -> None:
         """Add the slice of these items, whose frame of `size` bytes has been written at the end of the file."""
-        self.slices.append(Place(self.end, size, len(taken), sum([len(each.item.data) for each in taken])))
+        self.slices.append(Place(self.end, size, len(reads), sum([len(read.item.data) for read in reads])))
         self.end += size
 
     @property
@@ -432,15 +432,15 @@ def frame(head: Head, payload: bytes = b"") -> bytes:
     return LENGTHS.pack(len(body), len(payload), crc32(body), crc32(payload)) + body + payload
 
 
-def slice_frame(taken: list[Delivery], left: int = 0) -> bytes:
+def slice_frame(reads: list[Delivery], left: int = 0) -> bytes:
     """Return the frame of items that have just been set aside; `left` more are wanted."""
-    return frame(Slice([_described(each) for each in taken], left), b"".join([each.item.data for each in taken]))
+    return frame(Slice([_described(read) for read in reads], left), b"".join([read.item.data for read in reads]))
 
 
-def _described(taken: Delivery) -> UndoItem:
-    item = taken.item
+def _described(read: Delivery) -> UndoItem:
+    item = read.item
     item_id = item.id if isinstance(item, Numbered) else 0
-    xid = 0 if item_id else taken.xid
+    xid = 0 if item_id else read.xid
     times, crc = (item.added_ms, item.expires_ms), crc32(item.data)
     return UndoItem(*times, item.flags, len(item.data), crc, xid, item_id, past_bytes(item))
 
@@ -564,9 +564,9 @@ def read_items(data: bytes) -> list[tuple[UndoItem, Item]] | None:
 
 def _items(described: list[UndoItem], payload: bytes) -> Iterator[tuple[UndoItem, Item]]:
     at = 0
-    for each in described:
-        yield each, item_with(each.past, payload[at : at + each.size], each.added_ms, each.expires_ms, each.flags)
-        at += each.size
+    for item in described:
+        yield item, item_with(item.past, payload[at : at + item.size], item.added_ms, item.expires_ms, item.flags)
+        at += item.size
 
 
 class AppendFrames(CallbackTask):

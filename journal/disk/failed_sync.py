@@ -275,10 +275,10 @@ class FailedSyncMarker:
 
     def _promise(self, mark: SuspectPaths, puts: dict[str, str], removals: dict[str, None]) -> None:
         """Promise to do all of it from now on, whatever happens."""
-        kept = {path: temp for path, temp in mark.puts.items() if path not in removals}
-        wanted = structs.replace(mark, puts=kept | puts, removals=mark.removals | removals)
-        self.save(wanted)
-        mark.puts, mark.removals = wanted.puts, wanted.removals
+        puts_to_keep = {path: temp for path, temp in mark.puts.items() if path not in removals}
+        promised = structs.replace(mark, puts=puts_to_keep | puts, removals=mark.removals | removals)
+        self.save(promised)
+        mark.puts, mark.removals = promised.puts, promised.removals
 
     def _remove_anew(self, paths: list[str]) -> None:
         for path in paths:

@@ -15,8 +15,8 @@ def limit_files(cgroup: str) -> list[str]:
     paths: list[str] = []
     names: tuple[str, ...]
     for line in cgroup.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+        number, _, controllers_and_path = line.partition(":")
+        controllers, _, path = controllers_and_path.partition(":")
         if number == "0" and not controllers:
             folder, names = ROOT, ("memory.max", "memory.high")
         elif "memory" in controllers.split(","):

@@ -92,7 +92,7 @@ class OpenFiles:
 
     def _ask_oldest(self, force: bool) -> bool:
         holder, _ = self._holders.popitem(last=False)
-        gone = holder.try_close(force)
-        if not gone:
+        is_closed = holder.try_close(force)
+        if not is_closed:
             self._holders[holder] = None
-        return gone
+        return is_closed

@@ -79,8 +79,8 @@ def _lock_holder(fd: int, path: str) -> str:
     """
     said = os.pread(fd, 200, 0).decode("utf-8", "replace").partition("\n")[0].strip()  # behind it: how far a start is
     status = os.fstat(fd)
-    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    held = [words for line in _text_of("/proc/locks").splitlines() if place in (words := line.split())]
+    device_and_inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    held = [words for line in _text_of("/proc/locks").splitlines() if device_and_inode in (words := line.split())]
     pids = [words[4] for words in held if "FLOCK" in words[:3] and words[4].isdecimal() and words[4] != "0"]
     if said and (not pids or any(said.endswith(f"process {pid}") for pid in pids)):
         return said

@@ -41,17 +41,17 @@ def _save(fs: Fs, path: str, at: int, end: int, saved_as: str) -> bool:
     """
     copy = fs.append(saved_as)
     try:
-        kept = copy.size
+        saved_bytes = copy.size
         done = 0
         while at + done < end and (piece := fs.read(path, at + done, min(CHUNK_BYTES, end - at - done))):
-            old = fs.read(saved_as, done, min(len(piece), kept - done)) if done < kept else b""
+            old = fs.read(saved_as, done, min(len(piece), saved_bytes - done)) if done < saved_bytes else b""
             if not piece.startswith(old):
                 return False
             if len(old) < len(piece):
                 copy.write(piece[len(old) :])
             done += len(piece)
         copy.sync()
-        return kept <= done
+        return saved_bytes <= done
     finally:
         copy.close()
 
@@ -61,8 +61,8 @@ def quarantine_entry(fs: Fs, folder: str, name: str, damaged: str) -> str:
     its new path. Raises OSError.
     """
     fs.make_folder(damaged)
-    there = {entry for entry, _ in fs.list(damaged)}
-    aside = next(each for each in numbered(name) if each not in there)
+    entries = {entry for entry, _ in fs.list(damaged)}
+    aside = next(free_name for free_name in numbered(name) if free_name not in entries)
     fs.rename(f"{folder}/{name}", f"{damaged}/{aside}")
     fs.sync_folder(damaged)
     fs.sync_folder(folder)

@@ -160,8 +160,8 @@ class UnsyncedNames:
 
     def unsynced_files(self) -> list[str]:
         """Return the files of which a power cut may take bytes."""
-        there = [path for path, file in self._open.copy().items() if file.size]
-        return list(dict.fromkeys([*self._unsynced.copy(), *there]))
+        paths = [path for path, file in self._open.copy().items() if file.size]
+        return list(dict.fromkeys([*self._unsynced.copy(), *paths]))
 
     def unsynced_bytes(self, path: str) -> int:
         """Return how much of an open file no sync has covered. Not counted is what a sync of the whole file system has
@@ -300,10 +300,10 @@ class UnsyncedNames:
 
     def sync_all_with(self, folder: str, files: Iterable[File]) -> None:
         """Sync as `sync_all` does, for the sake of `files`: what they have now is known to be safe then."""
-        named = [file for file in files if type(file) is NamedFile]
-        before = [(file.cuts, file.size) for file in named]  # the size last: a cut in between is noticed
+        named_files = [file for file in files if type(file) is NamedFile]
+        before = [(file.cuts, file.size) for file in named_files]  # the size last: a cut in between is noticed
         self.sync_all(folder)
-        for file, (cuts, size) in zip(named, before, strict=True):
+        for file, (cuts, size) in zip(named_files, before, strict=True):
             if file.cuts == cuts and size > file.safe_bytes:  # as in `NamedFile.sync`
                 file.safe_bytes = size
 

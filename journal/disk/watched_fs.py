@@ -31,9 +31,9 @@ class RefusedCalls:
         refused, self.refused = self.refused, None
         return refused
 
-    def call(self, verb: str, path: object, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    def call(self, verb: str, path: object, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
-            return method(*args, **named)
+            return method(*args, **kwargs)
         except MISSING:
             raise
         except OSError as error:
@@ -57,8 +57,8 @@ class _WatchedFs:
         attribute = getattr(self._fs, name)
         return partial(self._call, name, attribute) if callable(attribute) else attribute
 
-    def _call(self, name: str, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        return self._watch.call(name.replace("_", " "), args[0] if args else None, method, *args, **named)
+    def _call(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self._watch.call(name.replace("_", " "), args[0] if args else None, method, *args, **kwargs)
 
 
 class _WatchedReader:

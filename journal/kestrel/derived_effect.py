@@ -113,11 +113,11 @@ def head_of(checkpoint: Checkpoint, opened: list[Item], heads: list[Item], count
     return SegmentHead(effect, len(lead), lead_bytes, lead_expiring)
 
 
-def with_rest(head: SegmentHead, rest: tuple[int, int]) -> SegmentHead:
+def with_rest(head: SegmentHead, tail: tuple[int, int]) -> SegmentHead:
     """Return `head` with the payload of the fresh items added: (bytes, how many have an expiry)."""
     effect = head.effect
     effect = structs.replace(
-        effect, added_bytes=effect.added_bytes + rest[0], added_expiring=effect.added_expiring + rest[1]
+        effect, added_bytes=effect.added_bytes + tail[0], added_expiring=effect.added_expiring + tail[1]
     )
     return structs.replace(head, effect=effect)
 
@@ -134,16 +134,16 @@ def segment_of_rewrite(
     whole line.
     """
     heads, fresh = items[: len(checkpoint.heads)], items[len(checkpoint.heads) :]
-    rest = sum([len(item.data) for item in fresh]), sum([item.expires_ms != 0 for item in fresh])
+    tail = sum([len(item.data) for item in fresh]), sum([item.expires_ms != 0 for item in fresh])
     head = head_of(checkpoint, [open_reads[xid].item for xid in sorted(open_reads)], heads, counter)
     behind = records[len(records) - len(fresh) :]
     size = sum(map(len, records))
     totals = checkpoint.added_bytes, checkpoint.added_expiring
-    origin = IndexEntry(size - sum(map(len, behind)), checkpoint.left, totals[0] - rest[0], totals[1] - rest[1])
+    origin = IndexEntry(size - sum(map(len, behind)), checkpoint.left, totals[0] - tail[0], totals[1] - tail[1])
     segment = LogSegment(
         name, 0, origin, size, entry=checkpoint, entered=counter, checkpoint=checkpoint, counter=counter
     )
-    segment.head = with_rest(head, rest)
+    segment.head = with_rest(head, tail)
     index_records(segment, behind, IndexEntry(size, checkpoint.end, *totals))
     return segment
 

@@ -76,8 +76,8 @@ EMPTY = EntryState(0, 0)
 def entry_state_of(state: State) -> EntryState:
     """Return the entry of the segment that follows."""
     ahead = len(state.front) - state.taken
-    named = {ahead + number: xid for number, xid in state.named.items()}
-    return EntryState(state.counter, state.items, frozenset(state.opens), named)
+    xids = {ahead + number: xid for number, xid in state.named.items()}
+    return EntryState(state.counter, state.items, frozenset(state.opens), xids)
 
 
 class SegmentFacts(Struct):
@@ -142,7 +142,7 @@ class EffectScan:
         """Read common records until one needs the general decoder, and return where that record starts."""
         end, front, opens, closed, line = len(data), self._front, self._opens, self._closed, self._line
         unpack, unpack_xid, open_before = ADDX_BODY.unpack_from, XID_BODY.unpack_from, self.entry.opens
-        added, taken, need, size_sum = self._added, self._taken, self._need, self._blocks_bytes
+        added, opened, need, size_sum = self._added, self._taken, self._need, self._blocks_bytes
         mark, newest_ms, oldest_ms = self._next_mark, self.facts.newest_ms, self.facts.oldest_ms
         low, high = self._absent.pop() if self._absent else NO_SPAN
         while at < end:
@@ -165,13 +165,13 @@ class EffectScan:
                 if opens.pop(xid, None) is None:
                     self._close(xid)
                 at += WITH_XID_BYTES
-            elif front or taken - added >= line or self._named:
+            elif front or opened - added >= line or self._named:
                 break
             elif op == REMOVE:
-                taken += 1
+                opened += 1
                 at += 1
-                if taken - added > need:
-                    need = taken - added
+                if opened - added > need:
+                    need = opened - added
             elif op == REMOVE_TENTATIVE_XID and end - at >= WITH_XID_BYTES:
                 (xid,) = unpack_xid(data, at + 1)
                 if xid in opens or xid in closed or xid in open_before:
@@ -181,14 +181,14 @@ class EffectScan:
                     low = xid
                 self._counter = high = xid
                 self._touched = True
-                opens[xid] = taken
-                taken += 1
+                opens[xid] = opened
+                opened += 1
                 at += WITH_XID_BYTES
-                if taken - added > need:
-                    need = taken - added
+                if opened - added > need:
+                    need = opened - added
             else:
                 break
-        self._added, self._taken, self._need, self._blocks_bytes = added, taken, need, size_sum
+        self._added, self._taken, self._need, self._blocks_bytes = added, opened, need, size_sum
         self._next_mark = mark
         self._absent += [(low, high)] if high != NO_SPAN[1] else []
         return at
@@ -196,7 +196,7 @@ class EffectScan:
     def final_effect(self) -> SegmentEffect:
         """Return the effect of what was read."""
         base = self.entry.line or 0
-        gone = self._taken if self._known else 0
+        removed = self._taken if self._known else 0
         return SegmentEffect(
             taken=self._taken,
             front=[symbol_of(held) for held in reversed(self._front)],
@@ -214,7 +214,7 @@ class EffectScan:
             line=self.entry.line,
             absent=IntervalSet.of(self._absent).intervals(),
             numbered=self._numbered,
-            named={at - base: xid for at, xid in self._named.items() if at >= max(base, gone)},
+            named={at - base: xid for at, xid in self._named.items() if at >= max(base, removed)},
         )
 
     def _other(self, data: bytes, at: int, end: int, rest_bytes: int) -> int:
@@ -332,11 +332,11 @@ class EffectScan:
         if listed and not self._known:
             raise EffectMismatch("an opcode 8 list adds what is not open yet")
         self._set_counter(record.xid)
-        for each in listed:
-            if each.xid not in self._opens and (each.xid not in self.entry.opens or each.xid in self._closed):
-                if each.xid not in self._closed:
-                    self._is_absent(each.xid)
-                self._opens[each.xid] = Symbol(Origin.LISTED, self._listed, 1)
+        for read in listed:
+            if read.xid not in self._opens and (read.xid not in self.entry.opens or read.xid in self._closed):
+                if read.xid not in self._closed:
+                    self._is_absent(read.xid)
+                self._opens[read.xid] = Symbol(Origin.LISTED, self._listed, 1)
             self._listed += 1
 
     def _add(self, record: Record, at: int) -> None:
@@ -424,6 +424,6 @@ class XidScan(Struct):
             return None
         if not self.given:
             return counter
-        place = (counter - XID_MIN - (counter >= 0) + self.given) % XIDS
-        xid = XID_MIN + place
+        counter_position = (counter - XID_MIN - (counter >= 0) + self.given) % XIDS
+        xid = XID_MIN + counter_position
         return xid + 1 if xid >= 0 else xid

@@ -148,8 +148,8 @@ class Encoder:
         record.
         """
         past = past_bytes(item)
-        told = note(past, item.added_ms, item.data, self.counter) if past else b""
-        return told + self._flags(item.flags) if item.flags else told
+        note_record = note(past, item.added_ms, item.data, self.counter) if past else b""
+        return note_record + self._flags(item.flags) if item.flags else note_record
 
     def _flags(self, flags: int) -> bytes:
         return xid_record(SAVE_XID, signed(flags)) + xid_record(SAVE_XID, self.counter)

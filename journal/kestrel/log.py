@@ -181,8 +181,8 @@ class Log(Journal):
         """Return the names of all files that a pack of everything up to `last` replaces, the oldest first. If `last` is
         an unfinished pack, the new one takes its name, and so its place.
         """
-        own = layout.pack_name(self.name, last.number)
-        return [name for name in self.files_through(last) if name != own]
+        pack = layout.pack_name(self.name, last.number)
+        return [name for name in self.files_through(last) if name != pack]
 
     @property
     def archived_bytes(self) -> int:

@@ -167,8 +167,8 @@ class Pack:
         end = min(self._left, self.checkpoint.end)
         budget = A_SLICE
         while budget > 0 and self._seq < end:
-            kept = min(self._kept[0], end) if self._kept else end
-            count = min(kept - self._seq, STAND_INS_A_COST * budget)
+            next_kept = min(self._kept[0], end) if self._kept else end
+            count = min(next_kept - self._seq, STAND_INS_A_COST * budget)
             if count:
                 self._write_stand_ins(count)
                 budget -= RUN_COST + count // STAND_INS_A_COST
@@ -193,9 +193,9 @@ class Pack:
         """Return a slice of the items that the files hold; nothing while a piece of them is being read."""
         self._line.left, self._line.on_disk = self._seq, self.checkpoint.end - self._seq
         items = self._reader.decode()
-        wanted = None if items else self._reader.wants()
-        if wanted is not None:
-            segment, at, count = wanted
+        span = None if items else self._reader.wants()
+        if span is not None:
+            segment, at, count = span
             path = self.log.segments.path(segment)
             piece = ReadPiece(
                 self.log.fs,

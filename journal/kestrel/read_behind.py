@@ -94,7 +94,7 @@ class ReadBehind:
         """Return (payload bytes, how many have an expiry) of all items before `seq`. Reads on from the last known
         record boundary. Only recovery may ask: segments count these totals alike only then. Raises OSError.
         """
-        known = len(self.unreadable)
+        unreadable_before = len(self.unreadable)
         self._wanted = seq
         segment = self.segments.holding(seq)
         at, near, size, expiring = segment.index_entry(seq)
@@ -108,16 +108,16 @@ class ReadBehind:
             count -= len(items)
             size += sum([len(item.data) for item in items])
             expiring += sum([item.expires_ms not in (0, LOST_MS) for item in items])
-        self._take_back(known)
+        self._take_back(unreadable_before)
         return size, expiring
 
     def newest_id(self, seq: int, count: int) -> int:
         """Return the highest id of `count` items from `seq` on. Reads backwards from the end to where the newest add
         time begins: earlier items are assumed to be older, which is true unless the clock was set back. Raises OSError.
         """
-        known = len(self.unreadable)
+        unreadable_before = len(self.unreadable)
         newest = self._newest_id(seq, seq + count)
-        self._take_back(known)
+        self._take_back(unreadable_before)
         return newest
 
     def _newest_id(self, seq: int, end: int) -> int:
@@ -132,12 +132,12 @@ class ReadBehind:
             at = begin
         return (newest_ms << ID_SHIFT) + end - 1 - first
 
-    def _take_back(self, known: int) -> None:
-        """Forget the losses behind the first `known` ones: they were met while counting items that have left the line
-        or are still to be read. A later read meets and reports the latter again.
+    def _take_back(self, unreadable_before: int) -> None:
+        """Forget all losses but the first `unreadable_before`: they were met while counting items that have left the
+        line or are still to be read. A later read meets and reports the latter again.
         """
-        if len(self.unreadable) > known:
-            del self.unreadable[known:]
+        if len(self.unreadable) > unreadable_before:
+            del self.unreadable[unreadable_before:]
             self.reset()
 
     def _between(self, seq: int, end: int) -> list[Item]:
@@ -156,12 +156,12 @@ class ReadBehind:
 
     def give_up_missing_files(self) -> list[str]:
         """Give up the sealed files that do not exist any more, and return their names. Raises OSError."""
-        there = {name for name, _ in self.segments.fs.list(self.segments.folder)}
-        gone = [segment for segment in self.segments.sealed if segment.name not in there and not segment.is_gone]
-        for segment in gone:
+        names = {name for name, _ in self.segments.fs.list(self.segments.folder)}
+        missing = [segment for segment in self.segments.sealed if segment.name not in names and not segment.is_gone]
+        for segment in missing:
             segment.is_gone = True
         self.reset()
-        return [segment.name for segment in gone]
+        return [segment.name for segment in missing]
 
     def lose_stand_ins(self) -> None:
         """Read stand-ins of a pack as lost items from now on: no item that is read from now on has a later record that
@@ -318,10 +318,10 @@ class ReadBehind:
         segment = self._segment
         assert segment is not None
         before, used = len(items), self._used
-        rest = self.segments.size(segment) - (self._at + len(self._data) - self._used)
+        unread_bytes = self.segments.size(segment) - (self._at + len(self._data) - self._used)
         why = ""
         try:
-            stop = read_items(self._data, used, rest, items, count_max, self._saves, self._loses_stand_ins)
+            stop = read_items(self._data, used, unread_bytes, items, count_max, self._saves, self._loses_stand_ins)
         except Corrupt as error:
             stop, why = error.at, error.why
         loses = self._loses_stand_ins and self._seq >= self._wanted
@@ -340,8 +340,8 @@ class ReadBehind:
         """
         segment = self._segment
         assert segment is not None
-        place = segment.index_entry_behind(self._at + 1, self._seq + 1)
-        self._lose(self._at, self.segments.size(segment) if place is None else place.at, place, why)
+        next_entry = segment.index_entry_behind(self._at + 1, self._seq + 1)
+        self._lose(self._at, self.segments.size(segment) if next_entry is None else next_entry.at, next_entry, why)
 
     def _give_up_file(self) -> None:
         """Give up the rest of the segment, whose file is gone."""
@@ -359,16 +359,16 @@ class ReadBehind:
         end = segment.block_end(at + 1)
         self._lose(at, end, segment.index_entry_behind(end, self._seq), "a block does not match its checksum")
 
-    def _lose(self, at: int, end: int, place: IndexEntry | None, why: str) -> None:
-        """Give up bytes `at` to `end` of the segment. Reading goes on at `place` or, if that is None, in the next
+    def _lose(self, at: int, end: int, next_entry: IndexEntry | None, why: str) -> None:
+        """Give up bytes `at` to `end` of the segment. Reading goes on at `next_entry` or, if that is None, in the next
         segment.
         """
         segment = self._segment
         assert segment is not None
         after = self.segments.after(segment)
-        if place is not None:
-            self._begin_segment(segment, place.at)
-            self._lost_end = place.seq
+        if next_entry is not None:
+            self._begin_segment(segment, next_entry.at)
+            self._lost_end = next_entry.seq
         elif after is not None:
             self._begin_segment(after, after.origin.at)
             self._lost_end = after.first

@@ -172,7 +172,7 @@ class Recovery:
         files.packs.clear()
         for name in covered:
             del files.archives[name]
-        files.gone = {name: each for name, each in files.gone.items() if each > number}
+        files.gone = {name: last_number for name, last_number in files.gone.items() if last_number > number}
         files.archives[unfinished.pack if unfinished else sealed] = number
         return unfinished
 
@@ -275,7 +275,7 @@ class Recovery:
             for segment in recovered.segments.sealed
             if segment.checkpoint is not None
         }
-        outside = [taken.seq for taken in [*replay.open.values(), *replay.line.returned]]
+        outside = [delivery.seq for delivery in [*replay.open.values(), *replay.line.returned]]
         for at, missing in enumerate(recovered.missing_items):
             if missing.items >= 0:
                 first, end = missing.items, ends[missing.file]
@@ -291,10 +291,10 @@ class Recovery:
         in_line = sum(map(is_stand_in, line.in_memory))
         if in_line:
             line.in_memory = deque([LOST if is_stand_in(item) else item for item in line.in_memory])
-        outside = [taken for taken in opened.values() if is_stand_in(taken.item)]
-        returned = [taken for taken in line.returned if is_stand_in(taken.item)]
-        for taken in [*outside, *returned]:
-            taken.item = LOST
+        outside = [delivery for delivery in opened.values() if is_stand_in(delivery.item)]
+        returned = [delivery for delivery in line.returned if is_stand_in(delivery.item)]
+        for delivery in [*outside, *returned]:
+            delivery.item = LOST
         line.expiring += in_line + len(returned)
         recovered.stand_ins += in_line + len(returned) + len(outside)
 
@@ -304,10 +304,10 @@ class Recovery:
         if checkpoint is None:
             return
         line = replay.line
-        items = {taken.seq: taken.item for taken in [*replay.open.values(), *line.returned]}
+        items = {delivery.seq: delivery.item for delivery in [*replay.open.values(), *line.returned]}
         line.place(checkpoint, [], 0, 0)
-        wanted = {*checkpoint.open_seqs, *checkpoint.heads}
-        items |= tail.fetch(wanted - items.keys())
+        seqs = {*checkpoint.open_seqs, *checkpoint.heads}
+        items |= tail.fetch(seqs - items.keys())
         size, expiring = (
             tail.totals_before(checkpoint.left)
             if checkpoint.left < checkpoint.end
@@ -366,9 +366,9 @@ class Recovery:
 
     def _cut(self, damage: Damage) -> Damage:
         """Keep the unreadable end of the current file aside, then cut it off, so that new records can follow."""
-        kept = self._keep_copy(damage)
+        copy = self._keep_copy(damage)
         self.fs.truncate(f"{self.folder}/{damage.file}", damage.at)
-        return kept
+        return copy
 
     def _keep_copy(self, damage: Damage) -> Damage:
         path, damaged = f"{self.folder}/{damage.file}", kestrel_files.damaged_folder(self.folder)

@@ -95,14 +95,14 @@ class Replay:
             line.left,
             line.end,
             tuple(self.open),
-            tuple([taken.seq for taken in self.open.values()]),
-            tuple([taken.seq for taken in reversed(line.returned)]),
+            tuple([delivery.seq for delivery in self.open.values()]),
+            tuple([delivery.seq for delivery in reversed(line.returned)]),
             line.last_id,
             line.added_bytes,
             line.added_expiring,
-            tuple([taken.id for taken in outside]),
-            tuple([taken.deliveries for taken in outside]),
-            not self.has_items_with_xid() and all(taken.seq >= 0 for taken in outside),
+            tuple([delivery.id for delivery in outside]),
+            tuple([delivery.deliveries for delivery in outside]),
+            not self.has_items_with_xid() and all(delivery.seq >= 0 for delivery in outside),
         )
 
     def restore(
@@ -113,13 +113,13 @@ class Replay:
         """
         xids = [*checkpoint.xids, *([0] * len(checkpoint.heads))]
         seqs = [*checkpoint.open_seqs, *checkpoint.heads]
-        taken = [
+        reads = [
             Delivery(items[seq], item_id, deliveries, xid, 0, seq)
             for xid, seq, item_id, deliveries in zip(xids, seqs, checkpoint.ids, checkpoint.deliveries, strict=True)
         ]
-        self.open = {each.xid: each for each in taken[: len(checkpoint.xids)]}
+        self.open = {delivery.xid: delivery for delivery in reads[: len(checkpoint.xids)]}
         self.counter = counter
-        self.line.place(checkpoint, taken[len(checkpoint.xids) :], tail_bytes, tail_expiring)
+        self.line.place(checkpoint, reads[len(checkpoint.xids) :], tail_bytes, tail_expiring)
 
     def consume(self, data: bytes, rest_bytes: int) -> int:
         """Read whole records from the start of `data` and return how many bytes they have.
@@ -260,12 +260,12 @@ class Replay:
 
     def _open_listed(self, counter: int, listed: list[Record], data: bytes) -> None:
         self.counter = counter
-        for each in listed:
+        for read in listed:
             # The list repeats open reads. A read that is not open is kept rather than lost.
-            if each.xid not in self.open:
+            if read.xid not in self.open:
                 self._only_listed += 1
-                item = Item(each.payload(data), each.added_ms, each.expires_ms)
-                self.open[each.xid] = Delivery(item, 0, 1, each.xid, 0, -self._only_listed)
+                item = Item(read.payload(data), read.added_ms, read.expires_ms)
+                self.open[read.xid] = Delivery(item, 0, 1, read.xid, 0, -self._only_listed)
 
     def end_file(self, *, is_sealed: bool) -> int:
         """Forget a note at the end of the file of which its item is missing, and return how many bytes it has there.
@@ -321,7 +321,7 @@ class Replay:
         if xid in self.open:
             # This xid is open already, so its return was lost. Give the earlier item back, never overwrite it.
             self.line.give_back(self.open.pop(xid))
-        taken = self.line.pop()
-        taken.item = plain(taken.item)
-        taken.xid = xid
-        self.open[xid] = taken
+        delivery = self.line.pop()
+        delivery.item = plain(delivery.item)
+        delivery.xid = xid
+        self.open[xid] = delivery

@@ -97,8 +97,8 @@ class LogSegment(Struct, eq=False):
         """Return the byte from which on a piece that begins at byte `at` is not what was written; -1 if it all is.
         `checks`: those of its blocks; none: nothing is known.
         """
-        known = self.checks[at // self.block_bytes :] if checks else []
-        for block, (check, expected) in enumerate(zip(checks, known, strict=False)):
+        checksums = self.checks[at // self.block_bytes :] if checks else []
+        for block, (check, expected) in enumerate(zip(checks, checksums, strict=False)):
             if check != expected:
                 return at + block * self.block_bytes
         return -1
@@ -111,8 +111,8 @@ class LogSegment(Struct, eq=False):
 
 def index_records(segment: LogSegment, records: list[bytes], end: IndexEntry) -> None:
     """Keep some boundaries of `records`, each a whole change, which have been written to `segment`, up to `end`."""
-    for place in reversed(boundaries(records, *end, SAMPLE_BYTES)):
-        segment.add_index_entry(IndexEntry(*place))
+    for boundary in reversed(boundaries(records, *end, SAMPLE_BYTES)):
+        segment.add_index_entry(IndexEntry(*boundary))
     segment.add_index_entry(end)
 
 

@@ -82,12 +82,12 @@ def describe(segment: LogSegment, checks: list[int]) -> Slices[bytes | None]:
         (at, lead[0] + seq - first, lead[1] + size - origin.added_bytes, lead[2] + expiring - origin.added_expiring)
         for at, seq, size, expiring in segment.index
     ]
-    known = zip(checkpoint.ids, checkpoint.deliveries, strict=True)
+    numbers = zip(checkpoint.ids, checkpoint.deliveries, strict=True)
     opens: dict[int, Known] = {}
     for some in sliced(checkpoint.xids):
-        opens |= zip(some, known, strict=False)  # `known` goes on with the heads
+        opens |= zip(some, numbers, strict=False)  # `numbers` goes on with the heads
         yield len(some)
-    heads = list(known)
+    heads = list(numbers)
     block_bytes = block_bytes_of(segment.size)
     sidecar = Sidecar(segment.name, segment.size, effect, index, checkpoint.last_id, opens, heads, block_bytes, checks)
     try:
@@ -125,8 +125,8 @@ def fit(sidecar: Sidecar, fs: Fs, path: str) -> Fit:
     last = len(sidecar.checks) - 1
     if _is_as_written(sidecar, fs, path, last):
         return Fit.SAME
-    others = last > 0 and all(_is_as_written(sidecar, fs, path, block) for block in range(last))
-    return Fit.DAMAGED if others else Fit.OTHER
+    others_match = last > 0 and all(_is_as_written(sidecar, fs, path, block) for block in range(last))
+    return Fit.DAMAGED if others_match else Fit.OTHER
 
 
 def _is_as_written(sidecar: Sidecar, fs: Fs, path: str, block: int) -> bool:
@@ -164,12 +164,12 @@ def names_in(fs: Fs, folder: str) -> list[str]:
 
 def prune(fs: Fs, folder: str, names: set[str]) -> None:
     """Remove all sidecars but those of `names`. Raises OSError."""
-    own = kestrel_files.sidecar_folder(folder)
-    gone = [name for name in names_in(fs, folder) if name not in names]
-    for name in gone:
-        fs.remove(f"{own}/{name}")
-    if gone:
-        fs.sync_folder(own)
+    sidecars = kestrel_files.sidecar_folder(folder)
+    stale = [name for name in names_in(fs, folder) if name not in names]
+    for name in stale:
+        fs.remove(f"{sidecars}/{name}")
+    if stale:
+        fs.sync_folder(sidecars)
 
 
 def verify_checksums(described: Sidecar, fs: Fs, path: str) -> list[Flaw]:
@@ -203,7 +203,7 @@ def _bad_blocks(described: Sidecar, fs: Fs, path: str, count: int) -> Iterator[i
         at = first * block_bytes
         data = fs.read(path, at, min(len(expected) * block_bytes, described.size - at))
         checksums = checks_of(data, block_bytes)
-        yield from (first + place for place, check in enumerate(expected) if checksums[place : place + 1] != [check])
+        yield from (first + block for block, check in enumerate(expected) if checksums[block : block + 1] != [check])
 
 
 class CheckBlocks(CallbackTask):

@@ -34,7 +34,7 @@ from staniel.journal.trace import TIMES_FROM_MS, Event, FrozenFs, Happened, Payl
 from staniel.queues.xids import next_xid
 
 PIECE_BYTES = 1 << 20
-Tell = Callable[..., None]
+AddEvent = Callable[..., None]
 
 
 class TracedItem(Struct, eq=False, gc=False):
@@ -159,7 +159,7 @@ class KestrelTrace:
         self.records[name] += 1
         self.clock_ms = max(self.clock_ms, record.added_ms)
 
-        def tell(happened: Happened, item: TracedItem, xid: int | None = None) -> None:
+        def add_event(happened: Happened, item: TracedItem, xid: int | None = None) -> None:
             has_time = happened is Happened.ADDED and record.added_ms > 0
             from_ms = record.added_ms if has_time else self.clock_ms
             until_ms = from_ms if has_time else self._until()
@@ -168,23 +168,23 @@ class KestrelTrace:
 
         if record.listed is not None:
             self._counter = record.xid
-            for each in record.listed:
-                if each.xid not in self.open:
-                    self.open[each.xid] = item = self._item(each, at, size, offset, 0)
-                    tell(Happened.OPENED, item, each.xid)
+            for read in record.listed:
+                if read.xid not in self.open:
+                    self.open[read.xid] = item = self._item(read, at, size, offset, 0)
+                    add_event(Happened.OPENED, item, read.xid)
         elif record.size >= 0:
             if op == STATE_DUMP and (closed := self.open.pop(record.xid, None)):
-                tell(Happened.CLOSED, closed, record.xid)
+                add_event(Happened.CLOSED, closed, record.xid)
             self.line.append(self._item(record, at, size, offset, 0 if op == STATE_DUMP else self._flags()))
-            tell(Happened.ADDED, self.line[-1])
+            add_event(Happened.ADDED, self.line[-1])
         elif op == REMOVE and self.line:
-            tell(Happened.REMOVED, self.line.popleft())
+            add_event(Happened.REMOVED, self.line.popleft())
         elif op in (REMOVE_TENTATIVE, REMOVE_TENTATIVE_XID):
-            self._reserve(record, tell)
+            self._reserve(record, add_event)
         elif op == UNREMOVE and record.xid in self.open:
-            self._give_back(record.xid, tell)
-        elif op == CONFIRM_REMOVE and (taken := self.open.pop(record.xid, None)):
-            tell(Happened.CLOSED, taken, record.xid)
+            self._give_back(record.xid, add_event)
+        elif op == CONFIRM_REMOVE and (confirmed := self.open.pop(record.xid, None)):
+            add_event(Happened.CLOSED, confirmed, record.xid)
         if op == SAVE_XID:
             self._saves.append((self._counter, record.xid))
             self._counter = record.xid
@@ -203,7 +203,7 @@ class KestrelTrace:
         item_id = f"{self._file}:{at}"
         return TracedItem(item_id, payload, size, record.added_ms, record.expires_ms, flags, xid, is_stand_in)
 
-    def _reserve(self, record: Record, tell: Tell) -> None:
+    def _reserve(self, record: Record, add_event: AddEvent) -> None:
         head = self.line[0] if self.line else None
         if record.op == REMOVE_TENTATIVE_XID:
             self._counter = xid = record.xid
@@ -216,16 +216,16 @@ class KestrelTrace:
         if head is None:
             return
         if xid in self.open:  # its return was lost
-            self._give_back(xid, tell)
-        taken = self.line.popleft()
-        taken.xid = None
-        self.open[xid] = taken
-        tell(Happened.OPENED, taken, xid)
+            self._give_back(xid, add_event)
+        item = self.line.popleft()
+        item.xid = None
+        self.open[xid] = item
+        add_event(Happened.OPENED, item, xid)
 
-    def _give_back(self, xid: int, tell: Tell) -> None:
-        taken = self.open.pop(xid)
-        self.line.appendleft(taken)
-        tell(Happened.ABORTED, taken, xid)
+    def _give_back(self, xid: int, add_event: AddEvent) -> None:
+        item = self.open.pop(xid)
+        self.line.appendleft(item)
+        add_event(Happened.ABORTED, item, xid)
 
     def _flags(self) -> int:
         """Return the memcache flags as replay.py does."""

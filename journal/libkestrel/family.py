@@ -158,10 +158,10 @@ class StreamJournal:
         """Add a recovered reader, with what it has not confirmed counted into its line. Raises OSError."""
         reader_log = self._add_reader(reader, position, config)
         segments = self.segments
-        there = segments.sums_through(segments.last_id) - segments.sums_through(position.head)
+        unconfirmed = segments.sums_through(segments.last_id) - segments.sums_through(position.head)
         for first, last in position.done.intervals():
-            there = there - (segments.sums_through(last) - segments.sums_through(first - 1))
-        reader_log.line.expect(there.items, there.bytes, there.expiring)
+            unconfirmed = unconfirmed - (segments.sums_through(last) - segments.sums_through(first - 1))
+        reader_log.line.expect(unconfirmed.items, unconfirmed.bytes, unconfirmed.expiring)
         return reader_log
 
     def add(self, queue_name: str, config: QueueConfig, now_ms: int) -> ReaderLog:
@@ -258,10 +258,10 @@ class StreamJournal:
         if self.writer.open_transfers:
             self.writer.blocks_transfers = True
             return
-        gone = self.segments.drop_through(head)
-        if gone:
-            self.stream.forget_flags(gone[-1].last_id)
-            self._remove([segment.name for segment in gone])
+        dropped = self.segments.drop_through(head)
+        if dropped:
+            self.stream.forget_flags(dropped[-1].last_id)
+            self._remove([segment.name for segment in dropped])
 
     def _remove(self, names: list[str]) -> RemoveSegments:
         self._being_removed |= dict.fromkeys(names)

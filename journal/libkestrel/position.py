@@ -147,15 +147,15 @@ def encode_position(head: int, done: list[int], at: int) -> Iterator[bytes]:
         left = SECTOR_BYTES
     yield encode_read_head(head)
     left -= _HEAD_BYTES
-    taken = 0
-    while taken < len(done):
-        count = _ids_that_fit(left, len(done) - taken)
+    encoded = 0
+    while encoded < len(done):
+        count = _ids_that_fit(left, len(done) - encoded)
         if not count:
             yield from _padding(head, left)
             left = SECTOR_BYTES
             continue
-        yield encode_read_done(done[taken : taken + count])
-        taken += count
+        yield encode_read_done(done[encoded : encoded + count])
+        encoded += count
         left = left - _DONE_BYTES - count * _ID_BYTES or SECTOR_BYTES
 
 

@@ -95,12 +95,12 @@ class StreamSegments:
             self.files.append(segment)
             runs_of[segment.name] = runs
         self.files.sort(key=lambda segment: (segment.first_id, segment.number, segment.name))
-        taken: list[IdRun] = []
+        loaded: list[IdRun] = []
         for segment in self.files:
             for run in runs_of[segment.name]:
-                for piece in self._outside(run, taken):
-                    insort(taken, piece, key=_first_id)
-        for run in taken:
+                for piece in self._outside(run, loaded):
+                    insort(loaded, piece, key=_first_id)
+        for run in loaded:
             self.append_run(run)
 
     def append_run(self, run: IdRun) -> None:
@@ -161,15 +161,15 @@ class StreamSegments:
     def drop_through(self, head: int) -> list[StreamSegment]:
         """Forget and return the segments whose ids are all at or below `head`, except the newest that has an item."""
         newest = max((segment.last_id for segment in self.files), default=0)
-        gone = [segment for segment in self.files if 0 < segment.last_id <= head and segment.last_id < newest]
-        if gone:
-            names = {segment.name for segment in gone}
+        dropped = [segment for segment in self.files if 0 < segment.last_id <= head and segment.last_id < newest]
+        if dropped:
+            names = {segment.name for segment in dropped}
             self.files = [segment for segment in self.files if segment.name not in names]
-            kept = [at for at, run in enumerate(self.runs) if run.segment not in names]
-            self._before = [self._before[at] for at in kept]
-            self.runs = [self.runs[at] for at in kept]
+            kept_runs = [at for at, run in enumerate(self.runs) if run.segment not in names]
+            self._before = [self._before[at] for at in kept_runs]
+            self.runs = [self.runs[at] for at in kept_runs]
             self._cached = None
-        return gone
+        return dropped
 
     def dead_bytes(self, head: int) -> int:
         """Estimate how many bytes `cut_through(head)` would find. Reads nothing."""
@@ -222,8 +222,8 @@ class StreamSegments:
             if mark.index > gone.items:
                 expiring = mark.expiring - gone.expiring
                 marks.append(ScanMark(mark.index - gone.items, mark.offset - shift, mark.bytes - gone.bytes, expiring))
-        kept = ItemTotals(old.count, old.bytes, old.expiring) - gone
-        self.runs[at] = IdRun(old.segment, cut.keep_id, marks, kept.items, kept.bytes, kept.expiring, old.stop - shift)
+        rest = ItemTotals(old.count, old.bytes, old.expiring) - gone
+        self.runs[at] = IdRun(old.segment, cut.keep_id, marks, rest.items, rest.bytes, rest.expiring, old.stop - shift)
         self._before[at] += gone
         for run in self.runs[at + 1 :]:
             if run.segment == old.segment:
@@ -276,14 +276,16 @@ class StreamSegments:
             self._cached = mark, items
         return items
 
-    def _outside(self, run: IdRun, taken: list[IdRun]) -> list[IdRun]:
-        """Return the parts of `run` whose ids are in none of `taken`, which rise and do not overlap. Raises OSError."""
+    def _outside(self, run: IdRun, loaded: list[IdRun]) -> list[IdRun]:
+        """Return the parts of `run` whose ids are in none of `loaded`, which rise and do not overlap. Raises
+        OSError.
+        """
         pieces, first_id = [], run.first_id
-        at = max(0, bisect_right(taken, first_id, key=_first_id) - 1)
-        while at < len(taken) and taken[at].first_id <= run.last_id:
-            if first_id < taken[at].first_id:
-                pieces.append(self._part(run, first_id, taken[at].first_id - 1))
-            first_id = max(first_id, taken[at].next_id)
+        at = max(0, bisect_right(loaded, first_id, key=_first_id) - 1)
+        while at < len(loaded) and loaded[at].first_id <= run.last_id:
+            if first_id < loaded[at].first_id:
+                pieces.append(self._part(run, first_id, loaded[at].first_id - 1))
+            first_id = max(first_id, loaded[at].next_id)
             at += 1
         if first_id <= run.last_id:
             pieces.append(self._part(run, first_id, run.last_id))

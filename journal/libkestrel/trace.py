@@ -117,23 +117,23 @@ class StreamTrace:
         position = ReaderPosition()
         head = head_then = -1
         has_met = False
-        for confirmed in self.confirmations(name) if name is not None else ():
-            if confirmed.head >= 0:
-                head = confirmed.head
+        for done in self.confirmations(name) if name is not None else ():
+            if done.head >= 0:
+                head = done.head
             if has_met and head != head_then:
                 break
-            position.note(confirmed)
-            if not has_met and later and (later.starts[0] <= head or any(each in later for each in confirmed.ids)):
+            position.note(done)
+            if not has_met and later and (later.starts[0] <= head or any(item_id in later for item_id in done.ids)):
                 has_met, head_then = True, head
         return position
 
     def history(self, queues: set[str], item_id: int) -> list[Event]:
         """Return the life of an item in `queues`."""
-        put = next((each for each in self.puts() if each.id == item_id), None)
+        put = next((put for put in self.puts() if put.id == item_id), None)
         events = list[Event]()
         if put is not None:
-            place = (put.file, put.at, put.size, "PUT")
-            events.append(Event(Happened.ADDED, str(item_id), *place, put.added_ms, put.added_ms))
+            where = (put.file, put.at, put.size, "PUT")
+            events.append(Event(Happened.ADDED, str(item_id), *where, put.added_ms, put.added_ms))
         for queue, name in self.readers().items():
             if queue in queues:
                 events += self._closed(queue, name, item_id, 0 if put is None else put.added_ms)
@@ -141,11 +141,11 @@ class StreamTrace:
 
     def _closed(self, queue: str, name: str, item_id: int, added_ms: int) -> list[Event]:
         """Return the event that confirms the item; nothing if the reader of this file has not confirmed it."""
-        first = next((each for each in self.confirmations(name) if each.covers(item_id)), None)
+        first = next((done for done in self.confirmations(name) if done.covers(item_id)), None)
         if first is None or item_id not in self.done(name):  # a later head may be lower
             return []
-        place = (first.file, first.at, first.size, first.record)
-        return [Event(Happened.CLOSED, str(item_id), *place, added_ms, None, None, queue)]
+        where = (first.file, first.at, first.size, first.record)
+        return [Event(Happened.CLOSED, str(item_id), *where, added_ms, None, None, queue)]
 
     @property
     def _newest(self) -> str:

@@ -156,10 +156,10 @@ class StreamWriter(Appender):
 
     def names(self) -> list[str]:
         """Return the file names of the segments that exist, the oldest first."""
-        there = [segment for segment in self.segments.files if segment not in self._planned]
+        created = [segment for segment in self.segments.files if segment not in self._planned]
         if not (self._file or self._closed_bytes):
-            there.remove(self.segments.files[-1 - len(self._planned)])
-        return [segment.name for segment in there]
+            created.remove(self.segments.files[-1 - len(self._planned)])
+        return [segment.name for segment in created]
 
     def forget_files(self) -> None:
         """Forget all segments, which are gone or about to be removed, and the pending records."""

@@ -130,7 +130,7 @@ def changed_by_start(fs: Fs, folder: str, own: str) -> list[tuple[str, int]]:
     if content is None:
         return []
     may_cut = content.found is Legibility.WHOLE
-    changes = [(each.path, first_change(fs, folder, each, may_cut=may_cut)) for each in to_replay(fs, folder, content)]
+    changes = [(file.path, first_change(fs, folder, file, may_cut=may_cut)) for file in to_replay(fs, folder, content)]
     return [(f"{folder}/{path}", at) for path, at in changes if at >= 0]
 
 

@@ -466,9 +466,9 @@ class RedoLog:
         (segment,) = self._unsynced
         return segment.region
 
-    def carry_out(self, taken: list[tuple[bytes, int]], pieces: Sequence[Piece] = ()) -> None:
-        """Write and sync the batches in `taken`, then the records of `pieces`. Raises OSError, JournalFailure."""
-        self._stage_each(taken)
+    def carry_out(self, batches: list[tuple[bytes, int]], pieces: Sequence[Piece] = ()) -> None:
+        """Write and sync `batches`, then the records of `pieces`. Raises OSError, JournalFailure."""
+        self._stage_each(batches)
         batch: list[bytes] = []
         size = 0
         for piece in pieces:
@@ -482,8 +482,8 @@ class RedoLog:
         self._sync()
         self.durable_take = self.taken
 
-    def _stage_each(self, taken: list[tuple[bytes, int]]) -> None:
-        for batch, oldest in taken:
+    def _stage_each(self, batches: list[tuple[bytes, int]]) -> None:
+        for batch, oldest in batches:
             if not self._fits(records.batch_bytes(len(batch))):
                 self._switch()
             self._stage(batch, oldest)

@@ -267,8 +267,8 @@ def to_replay(fs: Fs, folder: str, content: LogContent) -> list[FileHistory]:
     unlike: set[str] = set()
     if not is_other_boot:
         unlike.update(path for path, _ in differences(fs, folder, content, COMPARED_BYTES_MAX))
-    followed = [each for each in content.files.values() if not each.is_done]
-    return [each for each in followed if is_other_boot or f"{folder}/{each.path}" in unlike]
+    followed = [change for change in content.files.values() if not change.is_done]
+    return [change for change in followed if is_other_boot or f"{folder}/{change.path}" in unlike]
 
 
 def first_change(fs: Fs, folder: str, history: FileHistory, *, may_cut: bool) -> int:
@@ -321,16 +321,16 @@ def _runs(ranges: list[Range], safe_bytes: int) -> Iterator[list[Range]]:
     """
     run: list[Range] = []
     limit, expected = 0, -1
-    for each in ranges:
-        begin, end, _, data = each
+    for piece in ranges:
+        begin, end, _, data = piece
         if end <= safe_bytes:
             continue
         if begin == expected and end <= limit and data is not None:
-            run.append(each)
+            run.append(piece)
         else:
             if run:
                 yield run
-            run = [each]
+            run = [piece]
             limit = begin + RUN_BYTES_MAX
         expected = end if data is not None else -1
     if run:
@@ -349,10 +349,10 @@ def _first_difference(fs: Fs, path: str, run: list[Range]) -> int:
     data = _data_of(run)
     if data is None:
         return -1 if _is_whole(fs, path, run[0]) else run_at
-    there = fs.read(path, run_at, run_end - run_at)
-    if there == data:
+    on_disk = fs.read(path, run_at, run_end - run_at)
+    if on_disk == data:
         return -1
-    return next(at for at, end, _, _ in run if there[at - run_at : end - run_at] != data[at - run_at : end - run_at])
+    return next(at for at, end, _, _ in run if on_disk[at - run_at : end - run_at] != data[at - run_at : end - run_at])
 
 
 def _write_again(fs: Fs, path: str, at: int, data: bytes) -> int:

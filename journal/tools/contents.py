@@ -74,8 +74,8 @@ def contents(source: ReadSource, queue: str, at_ms: int, now_ms: int, *, jobs: b
     """Return the content of a queue at `at_ms`. `jobs`: that of the jobs called `queue`, and not that of the queue of
     that name. `now_ms`: everything in the files was before it. Raises NotFound, OSError.
     """
-    known = queue in source.listing.kestrel or source.family(queue) or queue in source.listing.mixed
-    if jobs or (not known and source.cmdlog):
+    exists = queue in source.listing.kestrel or source.family(queue) or queue in source.listing.mixed
+    if jobs or (not exists and source.cmdlog):
         return _of_jobs(source, queue, at_ms, now_ms)
     source.check(queue)
     if family := source.family(queue):
@@ -143,10 +143,10 @@ def _held(trace: KestrelTrace, window: Window) -> list[Held | None]:
     """Return the items that were there, then those that may have been; None for a stand-in that a pack has put in an
     item's place.
     """
-    there: list[tuple[TracedItem, str, int | None]] = [(item, "waiting", None) for item in trace.line]
-    there += [(item, "open", xid) for xid, item in sorted(trace.open.items())]
+    items: list[tuple[TracedItem, str, int | None]] = [(item, "waiting", None) for item in trace.line]
+    items += [(item, "open", xid) for xid, item in sorted(trace.open.items())]
     rows = []
-    for item, state, xid in there:
+    for item, state, xid in items:
         before = window.before.pop(item.id, None)
         shown = state if before is None or before[1] == state else "waiting or open"
         rows.append(_kestrel_item(item, shown, xid, is_certain=True))

@@ -84,31 +84,31 @@ class Conversion:
         self.left: list[Damage] = []
         """What of the old files could not be read, so that the new ones do not have it; each says where it is kept."""
 
-    def run(self, wanted: Format) -> int:
+    def run(self, target_format: Format) -> int:
         """Convert the queue and return how many items have been moved; -1 if the queue is in that format already.
         Raises Refusal, or OSError with nothing changed in the spool; NotInPlace.
         """
         self._watch.pop_error()  # a start may go on without what was refused
         try:
-            return self._run(wanted)
+            return self._run(target_format)
         except Refusal:
             self._watch.check()  # what could not be read is not damaged
             raise
 
-    def _run(self, wanted: Format) -> int:
+    def _run(self, target_format: Format) -> int:
         """Do what `run` does."""
         if parent_of(self.queue):
             raise Refusal(f"{self.queue} is a fan-out queue; name its parent, {parent_of(self.queue)}")
         source_format = self._format()
-        if source_format is wanted:
+        if source_format is target_format:
             return -1
         self._clean()
         lines = self._kestrel_lines() if source_format is Format.KESTREL else self._stream_lines()
         total = sum(map(len, lines.values()))
         digests = {name: Digest() for name in lines}
-        new = (self._write_stream if wanted is Format.LIBKESTREL else self._write_kestrel)(lines, digests, total)
+        new = (self._write_stream if target_format is Format.LIBKESTREL else self._write_kestrel)(lines, digests, total)
         self.fs.sync_folder(self.folder)
-        self._verify(wanted, digests, total)
+        self._verify(target_format, digests, total)
         self._watch.check()  # what could not be read might be missing in both
         self._put_in_place(ConversionPlan(f"{self.spool.own}/aside.{self.now_ms}", self.old, new))
         return sum(digest.items for digest in digests.values())
@@ -231,14 +231,14 @@ class Conversion:
             finish_file(file, b"".join(pieces))
         return list(lines)
 
-    def _report_progress(self, what: str, done: int, total: int) -> int:
+    def _report_progress(self, stage: str, done: int, total: int) -> int:
         if not done % TOLD_EVERY_ITEMS:
-            self.progress(what, done, total)
+            self.progress(stage, done, total)
         return done
 
-    def _verify(self, wanted: Format, digests: dict[str, Digest], total: int) -> None:
+    def _verify(self, target_format: Format, digests: dict[str, Digest], total: int) -> None:
         """Read the new files back as a start would. Raises Refusal."""
-        lines = self._lines_of_new(wanted)
+        lines = self._lines_of_new(target_format)
         done = 0
         for name, expected in digests.items():
             digest = Digest()
@@ -248,9 +248,9 @@ class Conversion:
             if digest != expected:
                 raise Refusal(f"the new files of {name} do not hold what the old ones do; nothing has been replaced")
 
-    def _lines_of_new(self, wanted: Format) -> dict[str, Line]:
+    def _lines_of_new(self, target_format: Format) -> dict[str, Line]:
         entries = self.fs.list(self.folder)
-        if wanted is Format.KESTREL:
+        if target_format is Format.KESTREL:
             recovery = type(self.spool.recovery)(self.fs, self.folder)
             queues = kestrel_files.sort_out(entries)[0]
             return {
@@ -315,11 +315,11 @@ def write_file(fs: Fs, path: str, pieces: list[bytes]) -> None:
     finish_file(fs.append(path), b"".join(pieces))
 
 
-def finish_file(file: File, rest: bytes) -> None:
-    """Write `rest`, then sync and close the file."""
+def finish_file(file: File, last_bytes: bytes) -> None:
+    """Write `last_bytes`, then sync and close the file."""
     try:
-        if rest:
-            file.write(rest)
+        if last_bytes:
+            file.write(last_bytes)
         file.sync()
     finally:
         file.close()

@@ -41,18 +41,18 @@ def history(source: ReadSource, queue: str, item_id: str) -> History:
 
 
 def _of_kestrel(source: ReadSource, queue: str, item_id: str) -> History:
-    wanted = _opened_under(source, queue, int(match[1])) if (match := XID.fullmatch(item_id)) else None
-    if wanted is None:
-        place = PLACE.fullmatch(item_id)
-        if place is None:
+    ids = _opened_under(source, queue, int(match[1])) if (match := XID.fullmatch(item_id)) else None
+    if ids is None:
+        position = PLACE.fullmatch(item_id)
+        if position is None:
             raise NotFound(f"{item_id!r} is no id of this format: give FILE:BYTE, or BYTE of {queue}, or xid=NUMBER")
-        wanted = {f"{place['file'] or queue}:{int(place['at'], 0)}"}
+        ids = {f"{position['file'] or queue}:{int(position['at'], 0)}"}
     trace, files = source.kestrel(queue)
     with closing(files):
-        events = [event for step in trace.steps() for event in step.events if event.id in wanted]
+        events = [event for step in trace.steps() for event in step.events if event.id in ids]
         if not events:
             raise NotFound(f"no record of {queue} has added or opened {item_id}")
-        is_there = any(item.id in wanted for item in [*trace.line, *trace.open.values()])
+        is_there = any(item.id in ids for item in [*trace.line, *trace.open.values()])
         first = trace.names()[0]
         note = ""
         if trace.begins_with_state(first):
@@ -73,16 +73,16 @@ def _of_stream(source: ReadSource, family: str, queue: str, item_id: str) -> His
     trace, files = source.stream(family)
     with closing(files):
         readers = set(trace.readers())
-        wanted = readers if queue == family else readers & {queue}
-        if queue != family and not wanted:
+        names = readers if queue == family else readers & {queue}
+        if queue != family and not names:
             raise NotFound(f"there is no queue {queue} in {source.folder}")
-        events = trace.history(wanted, int(item_id))
+        events = trace.history(names, int(item_id))
         was_put = bool(events) and events[0].happened is Happened.ADDED
         if not was_put:
             raise NotFound(f"no segment of {family} has an item {item_id}: never put, or in a segment that is gone")
         closed = {event.queue for event in events}
         note = "opens and aborts are not recorded; a reader's file begins anew with where it stands"
-        return History("libkestrel", events, not wanted <= closed, named(trace.flaws), note)
+        return History("libkestrel", events, not names <= closed, named(trace.flaws), note)
 
 
 def _of_job(source: ReadSource, queue: str, job_id: str) -> History:

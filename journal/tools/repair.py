@@ -74,7 +74,7 @@ class Repaired(Struct):
 
     @property
     def has_losses(self) -> bool:
-        return bool(self.why_not or self.lost_items) or not all(each.flaw.is_torn for each in self.lost)
+        return bool(self.why_not or self.lost_items) or not all(file_flaw.flaw.is_torn for file_flaw in self.lost)
 
 
 class Repair:
@@ -98,9 +98,9 @@ class Repair:
         """Make the repaired copy. Raises CannotRepair before anything is made; OSError, JournalFailure: then the copy
         is marked as unfinished. Any refused call ends the repair: only bytes that were read can be damaged.
         """
-        for each in self._made():
+        for repaired in self._made():
             self._watch.check()
-            yield each
+            yield repaired
         self._watch.check()
         self.fs.sync_folder(self.target)
         clear_mark(self.fs, f"{self.target}/{OWN_FOLDER}", self._version())
@@ -111,8 +111,8 @@ class Repair:
         if self._names is None:
             self._check_version()
         left = unfinished_work(fs, folder)
-        for each in left:
-            self._look_at(each)
+        for unfinished in left:
+            self._look_at(unfinished)
         source = ReadSource(fs, folder)
         listing = source.listing
         self._watch.check()
@@ -127,8 +127,8 @@ class Repair:
         for name in source.queues():
             is_stream = name in listing.streams
             files = (listing.streams[name] if is_stream else listing.kestrel[name]).names()
-            if wanted := [each for each in files if self._names is None or each in self._names]:
-                yield self._stream(name, wanted) if is_stream else self._kestrel(name, wanted)
+            if names := [file for file in files if self._names is None or file in self._names]:
+                yield self._stream(name, names) if is_stream else self._kestrel(name, names)
                 self._clear_work()
         if source.cmdlog and (self._names is None or source.cmdlog == folder):
             yield self._jobs(source)
@@ -138,12 +138,12 @@ class Repair:
         """Return the version that the copy gets. Empty: only some files are copied, or no server has used the folder.
         Raises OSError.
         """
-        own = f"{self.folder}/{OWN_FOLDER}"
-        if self._names is not None or not is_there(self.fs, f"{own}/{VERSION}"):
+        own_folder = f"{self.folder}/{OWN_FOLDER}"
+        if self._names is not None or not is_there(self.fs, f"{own_folder}/{VERSION}"):
             return b""
-        if used_log(self.fs, own) is not None:  # the copy has no redo log
+        if used_log(self.fs, own_folder) is not None:  # the copy has no redo log
             return f"{UNUSED}\n".encode()
-        return self.fs.read(f"{own}/{VERSION}", 0, 1 << 20)
+        return self.fs.read(f"{own_folder}/{VERSION}", 0, 1 << 20)
 
     def _check_version(self) -> None:
         """Verify that a start would accept the spool. Raises CannotRepair."""
@@ -174,10 +174,10 @@ class Repair:
 
     def _look_at_log(self) -> None:
         """Verify that no journal lacks what the redo log has: the copy would lack it too. Raises CannotRepair."""
-        own = f"{self.folder}/{OWN_FOLDER}"
-        if is_of_later_version(self.fs, own):
+        own_folder = f"{self.folder}/{OWN_FOLDER}"
+        if is_of_later_version(self.fs, own_folder):
             raise CannotRepair(f"the redo log of {self.folder} is of a later version of staniel: use that one")
-        changed = changed_by_start(self.fs, self.folder, own)
+        changed = changed_by_start(self.fs, self.folder, own_folder)
         lacking = [path for path, _ in changed if self._names is None or path.rpartition("/")[2] in self._names]
         if lacking:
             raise CannotRepair(
@@ -203,10 +203,10 @@ class Repair:
         recovered = recovery.recover(queue, files, self.now_ms, MEMORY_BYTES)
         recovery.drop_stand_ins(recovered)
         self._watch.check()
-        told = {each.file for each in lost}
-        cut = [each for each in recovered.damages if each.file not in told]
-        lost += [FileFlaw(each.file, Flaw(each.at, each.lost_bytes, each.why, each.is_torn)) for each in cut]
-        is_sound = all(each.file == queue for each in lost) and not (recovered.stand_ins or recovered.missing_items)
+        flawed_files = {flaw.file for flaw in lost}
+        cut = [flaw for flaw in recovered.damages if flaw.file not in flawed_files]
+        lost += [FileFlaw(flaw.file, Flaw(flaw.at, flaw.lost_bytes, flaw.why, flaw.is_torn)) for flaw in cut]
+        is_sound = all(flaw.file == queue for flaw in lost) and not (recovered.stand_ins or recovered.missing_items)
         if is_sound:
             repaired = Repaired(queue, "kestrel", files.names(), self._count(queue, work), lost=lost)
             self._check(repaired, work)
@@ -222,7 +222,7 @@ class Repair:
     def _write_anew(self, queue: str, recovered: Recovered) -> tuple[int, int]:
         """Write one file with the items of the queue. Returns (how many items, how many are lost)."""
         replay, encoder = recovered.replay, Encoder(JournalDialect.DOCUMENTS)
-        opened = {xid: taken for xid, taken in replay.open.items() if not _is_lost(taken.item)}
+        opened = {xid: delivery for xid, delivery in replay.open.items() if not _is_lost(delivery.item)}
         lost_items = len(replay.open) - len(opened)
         file = self.fs.append(f"{self.anew}/{queue}")
         pieces = list(encoder.snapshot(replay.counter, opened, []))
@@ -261,15 +261,15 @@ class Repair:
         files = libkestrel_files.group_by_queue(fs.list(work))[family]
         recovered = StreamRecovery(fs, work, f"{work}/damaged").recover(files, self.now_ms)
         self._watch.check()
-        kept = [name for name in recovered.files.names() if name not in recovered.ignored]
+        known_files = [name for name in recovered.files.names() if name not in recovered.ignored]
         for name in recovered.ignored:
             fs.remove(f"{work}/{name}")
         trace, frozen = ReadSource(fs, work).stream(family)
         with closing(frozen):
             count = sum(1 for _ in trace.puts())
-        repaired = Repaired(family, "libkestrel", kept, count, lost=lost)
+        repaired = Repaired(family, "libkestrel", known_files, count, lost=lost)
         self._check(repaired, work)
-        self._move(kept, work)
+        self._move(known_files, work)
         return repaired
 
     def _jobs(self, source: ReadSource) -> Repaired:
@@ -306,10 +306,10 @@ class Repair:
     def _flaws(self, folder: str, queue: str) -> list[FileFlaw]:
         """Return the flaws that `verify` finds, in the files of a queue or, without one, of a command log alone."""
         flaws = []
-        for each in inspect(self.fs, folder, frozenset((queue,) if queue else ())):
-            name = each.path.removeprefix(f"{folder}/")
+        for inspection in inspect(self.fs, folder, frozenset((queue,) if queue else ())):
+            name = inspection.path.removeprefix(f"{folder}/")
             if queue or workq_files.segment_numbers([(name, True)]):
-                flaws += [FileFlaw(name, flaw) for flaw in each.flaws]
+                flaws += [FileFlaw(name, flaw) for flaw in inspection.flaws]
         self._watch.check()
         return flaws
 
@@ -345,8 +345,8 @@ class Repair:
         self.fs.sync_folder(self.target)
 
     def _clear_work(self) -> None:
-        own = f"{self.work}/{OWN_FOLDER}"
-        for folder in (self.work, f"{self.work}/damaged", f"{own}/segments", f"{own}/damaged"):
+        own_folder = f"{self.work}/{OWN_FOLDER}"
+        for folder in (self.work, f"{self.work}/damaged", f"{own_folder}/segments", f"{own_folder}/damaged"):
             if _has_folder(self.fs, folder):
                 for name, regular in self.fs.list(folder):
                     if regular:
@@ -368,11 +368,11 @@ class Repair:
         """Yield the unfinished work that is not copied, because only some files are."""
         names = self._names or frozenset()
         queues = {family_of(parse(name).queue) for name in names for parse in PARSERS}
-        for each in left:
-            if each.work in (Work.TRANSFERS, Work.OPERATION) and (not each.queue or each.queue in queues):
-                about = each.queue or "some queue"
-                why = f"{each.work.value}, of {about}: name the whole spool, or some may be in two queues, or not gone"
-                yield Repaired(each.path.removeprefix(f"{self.folder}/{OWN_FOLDER}/"), "unfinished", [], 0, why_not=why)
+        for work in left:
+            if work.work in (Work.TRANSFERS, Work.OPERATION) and (not work.queue or work.queue in queues):
+                about = work.queue or "some queue"
+                why = f"{work.work.value}, of {about}: name the whole spool, or some may be in two queues, or not gone"
+                yield Repaired(work.path.removeprefix(f"{self.folder}/{OWN_FOLDER}/"), "unfinished", [], 0, why_not=why)
 
     def _copy_intents(self, old: str, new: str) -> Iterator[Repaired]:
         """Copy the intents that a start on the copy can follow. A start finds the item of an intent by its transaction
@@ -380,9 +380,9 @@ class Repair:
         """
         log = TransferLog(self.fs, old)
         under_way = log.read()
-        kept = [each for each in under_way if not self._is_lost_on(each.source, each.target)]
-        replace_file(self.fs, new, b"".join(map(encode, kept)))
-        for route in dict.fromkeys((each.source, each.target) for each in under_way):
+        followable = [intent for intent in under_way if not self._is_lost_on(intent.source, intent.target)]
+        replace_file(self.fs, new, b"".join(map(encode, followable)))
+        for route in dict.fromkeys((intent.source, intent.target) for intent in under_way):
             if self._is_lost_on(*route):
                 yield self._left(INTENTS, *route)
         if log.damage.lost:

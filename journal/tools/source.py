@@ -39,7 +39,7 @@ class ReadSource:
         self.folder = folder
         self.progress = progress
         self.listing: SpoolListing = list_spool(fs, folder)
-        self.cmdlog = next((each for each in (folder, f"{folder}/{CMDLOG_FOLDER}") if _has_segments(fs, each)), "")
+        self.cmdlog = next((path for path in (folder, f"{folder}/{CMDLOG_FOLDER}") if _has_segments(fs, path)), "")
 
     def queues(self) -> list[str]:
         """Return every queue that has files of its own, and each family of libkestrel's format, in order of their
@@ -105,4 +105,4 @@ def _has_segments(fs: Fs, folder: str) -> bool:
 
 
 def named(flaws: list[tuple[str, Flaw]]) -> list[FileFlaw]:
-    return [FileFlaw(*each) for each in dict.fromkeys(flaws)]
+    return [FileFlaw(*flaw) for flaw in dict.fromkeys(flaws)]

@@ -61,9 +61,9 @@ def stats(source: ReadSource, now_ms: int, queues: frozenset[str] = frozenset())
     for at in range(0, len(names), step or 1):
         rows = [_of_queue(source, name, before[name]) for name in names[at : at + step]]
         after = source.names()
-        for each in rows:
+        for row in rows:
             # Files may have been missed if some have come or gone meanwhile: read these queues again, one by one.
-            yield each if before[each.name] == after[each.name] else _of_queue(source, each.name, None)
+            yield row if before[row.name] == after[row.name] else _of_queue(source, row.name, None)
         before = after
     if source.cmdlog and not queues:
         yield _of_jobs(source, now_ms)

@@ -54,7 +54,7 @@ def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
     path = f"{own}/intents"
     if is_there(fs, path):
         log = TransferLog(fs, path)
-        names = [name for each in log.read() for name in (each.source, each.target)]
+        names = [name for intent in log.read() for name in (intent.source, intent.target)]
         lost = [""] if log.damage.lost else []  # a line that cannot be read may be about any queue
         unfinished += [
             Unfinished(Work.TRANSFERS, path, name) for name in dict.fromkeys([*lost, *map(family_of, names)])
@@ -64,7 +64,7 @@ def unfinished_work(fs: Fs, folder: str) -> list[Unfinished]:
 
 def unfinished_in(fs: Fs, folder: str, queue: str) -> list[Unfinished]:
     """Return the unfinished work of a queue and its children, and of the spool as a whole."""
-    return [each for each in unfinished_work(fs, folder) if each.queue in ("", family_of(queue))]
+    return [unfinished for unfinished in unfinished_work(fs, folder) if unfinished.queue in ("", family_of(queue))]
 
 
 def _operations(fs: Fs, folder: str) -> list[Unfinished]:
@@ -82,7 +82,7 @@ def _operations(fs: Fs, folder: str) -> list[Unfinished]:
             unfinished.append(Unfinished(Work.OPERATION, f"{folder}/{name}"))
         elif not isinstance(content, Unusable) and not content.is_settled:
             families = dict.fromkeys(map(family_of, content.queues))
-            unfinished += [Unfinished(Work.OPERATION, f"{folder}/{name}", each) for each in families]
+            unfinished += [Unfinished(Work.OPERATION, f"{folder}/{name}", family) for family in families]
     return unfinished
 
 

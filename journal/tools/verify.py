@@ -78,23 +78,23 @@ def _journals(fs: Fs, folder: str, queues: frozenset[str]) -> Iterator[Journal]:
     kestrel, streams = kestrel_files.sort_out(entries)[0], libkestrel_files.group_by_queue(entries)
     yield from _gone(fs, folder, queues, {name for name, _ in entries})
     for queue in sorted(queues.intersection({*kestrel, *streams}) if queues else {*kestrel, *streams}):
-        own, stream = kestrel.get(queue) or kestrel_files.Files(queue, {}, {}, []), streams.get(queue)
+        kestrel_queue, stream = kestrel.get(queue) or kestrel_files.Files(queue, {}, {}, []), streams.get(queue)
         segments = set[str]()
         if stream is not None:
-            segments = _segments(fs, folder, own, stream)
-            others = stream.segments.keys() - segments
-            yield from (each for each in _of_stream(stream) if each[0] not in others)
-        yield from (each for each in _of_kestrel(own) if each[0] not in segments)
+            segments = _segments(fs, folder, kestrel_queue, stream)
+            kestrel_files_of_queue = stream.segments.keys() - segments
+            yield from (journal for journal in _of_stream(stream) if journal[0] not in kestrel_files_of_queue)
+        yield from (journal for journal in _of_kestrel(kestrel_queue) if journal[0] not in segments)
     if not queues:
         yield from _of_cmdlog(fs, folder, "")
         yield from _of_cmdlog(fs, folder, f"{CMDLOG_FOLDER}/")
 
 
-def _gone(fs: Fs, folder: str, queues: frozenset[str], there: set[str]) -> Iterator[Journal]:
+def _gone(fs: Fs, folder: str, queues: frozenset[str], names: set[str]) -> Iterator[Journal]:
     """Yield the sealed files of which only a sidecar is left."""
     for name in sorted(sidecar.names_in(fs, folder)):
         parsed = kestrel_files.parse(name)
-        if parsed.kind is kestrel_files.Kind.ARCHIVE and name not in there and (not queues or parsed.queue in queues):
+        if parsed.kind is kestrel_files.Kind.ARCHIVE and name not in names and (not queues or parsed.queue in queues):
             yield name, _missing, False
 
 
@@ -153,7 +153,7 @@ def is_written_to(fs: Fs, path: str) -> bool:
     begin = first_bytes(fs, path)
     if begin == SEGMENT_MAGIC:
         streams = libkestrel_files.group_by_queue(fs.list(folder or ".")).values()
-        return all(each.segments.get(name, -1) in (-1, each.newest_number()) for each in streams)
+        return all(files.segments.get(name, -1) in (-1, files.newest_number()) for files in streams)
     return begin == READER_MAGIC or kestrel_files.parse(name).kind is kestrel_files.Kind.CURRENT
 
 
@@ -165,8 +165,8 @@ def begun_stream(fs: Fs, path: str) -> Flaw | None:
     folder, _, name = path.rpartition("/")
     if not any(is_partial_magic(begin, magic) for magic in (SEGMENT_MAGIC, READER_MAGIC)):
         return None  # no Kestrel record begins like this
-    for each in libkestrel_files.group_by_queue(fs.list(folder or ".")).values():
-        if name in each.readers.values() or each.segments.get(name) == each.newest_number():
+    for files in libkestrel_files.group_by_queue(fs.list(folder or ".")).values():
+        if name in files.readers.values() or files.segments.get(name) == files.newest_number():
             return Flaw(0, len(begin), CUT_SHORT, True)
     return None
 

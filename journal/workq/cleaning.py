@@ -52,11 +52,11 @@ class Cleaner:
     The caller runs `run_slice` at `next_ms`.
     """
 
-    def __init__(self, log: CmdLog, jobs: Jobs, every_ms: int, tell: Callable[[CleaningResult], None]) -> None:
+    def __init__(self, log: CmdLog, jobs: Jobs, every_ms: int, report: Callable[[CleaningResult], None]) -> None:
         self.log = log
         self.jobs = jobs
         self.every_ms = every_ms
-        self.tell = tell
+        self.tell = report
         self._due_ms = NEVER_MS
         self._now_ms = 0
         self._round: Generator[None] | None = None
@@ -316,10 +316,10 @@ class Rewrite:
         file.write(MAGIC)
         size = len(MAGIC)
         for data, frames, _ in reader.pieces():
-            kept = [data[frame[0] : frame[2]] for frame in frames if self._is_needed(data, frame)]
-            self._kept += len(kept)
-            self._dropped += len(frames) - len(kept)
-            piece = b"".join(kept)
+            needed = [data[frame[0] : frame[2]] for frame in frames if self._is_needed(data, frame)]
+            self._kept += len(needed)
+            self._dropped += len(frames) - len(needed)
+            piece = b"".join(needed)
             if piece:
                 file.write(piece)
                 size += len(piece)

@@ -60,8 +60,8 @@ def line(record: Record) -> str:
 def _shown(value: object) -> str:
     if not isinstance(value, bytes):
         return str(value)
-    rest = len(value) - SHOWN_BYTES
-    return repr(value[:SHOWN_BYTES])[1:] + (f"+{rest}" if rest > 0 else "")
+    hidden_bytes = len(value) - SHOWN_BYTES
+    return repr(value[:SHOWN_BYTES])[1:] + (f"+{hidden_bytes}" if hidden_bytes > 0 else "")
 
 
 def _record(path: str, data: bytes, frame: tuple[int, int, int], base: int) -> Record:

@@ -346,12 +346,12 @@ class CmdLog(JobJournal):
 
     def _next_file(self, number: int) -> None:
         """Open the next file. The group syncs the old one with the current batch. Raises OSError."""
-        before, path = self._file, self.path
+        old_file, path = self._file, self.path
         self._open(number)
-        if before is not None and self.sync_ms >= 0:
-            self.group.ask_for_sync(SyncRequest(path, before, partial(self._end_file, before)))
-        elif before is not None:
-            self.group.close_after_sync(before)
+        if old_file is not None and self.sync_ms >= 0:
+            self.group.ask_for_sync(SyncRequest(path, old_file, partial(self._end_file, old_file)))
+        elif old_file is not None:
+            self.group.close_after_sync(old_file)
 
     def _end_file(self, file: File) -> None:
         self.group.complete(file)

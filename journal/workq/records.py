@@ -69,15 +69,15 @@ def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
         if high < 0x80:
             return low & 0x7F | high << 7, at + 2
     number = shift = 0
-    for each in range(at, at + _VARINT_BYTES_MAX):
-        if each >= len(data):
+    for offset in range(at, at + _VARINT_BYTES_MAX):
+        if offset >= len(data):
             raise NeedMore
-        byte = data[each]
+        byte = data[offset]
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             if number >= 1 << 64:
                 break
-            return number, each + 1
+            return number, offset + 1
         shift += 7
     raise Corrupt("a number of more than 64 bits")
 

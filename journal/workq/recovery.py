@@ -196,8 +196,8 @@ class CmdLogRecovery:
     def _set_aside(self, number: int, why: str, torn: bool) -> Damage:
         """Rename a file whose header is not that of a segment. Raises OSError."""
         path = self._path(number)
-        there = {f"{self.folder}/{name}" for name, _ in self.fs.list(self.folder)}
-        aside = next(name for name in numbered(f"{path}{workq_files.ASIDE_SUFFIX}") if name not in there)
+        paths = {f"{self.folder}/{name}" for name, _ in self.fs.list(self.folder)}
+        aside = next(name for name in numbered(f"{path}{workq_files.ASIDE_SUFFIX}") if name not in paths)
         size = self.fs.size(path)
         self.fs.rename(path, aside)
         self.fs.sync_folder(self.folder)

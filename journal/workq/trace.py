@@ -122,8 +122,8 @@ class CmdLogTrace:
                 self.records[COMMANDS[step.kind]] += 1
                 self._progress(step.size)
                 yield step
-        for each in reader.corrupt_ranges:
-            self.flaws.append((name, Flaw(each.at, each.size, each.why, is_newest and each.is_torn)))
+        for corrupt in reader.corrupt_ranges:
+            self.flaws.append((name, Flaw(corrupt.at, corrupt.size, corrupt.why, is_newest and corrupt.is_torn)))
 
     def bytes_of(self, step: JobStep) -> bytes:
         """Return the whole record, as it stands in the file."""

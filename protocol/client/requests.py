@@ -50,7 +50,7 @@ def _read(queue: str, wait_ms: int, open: bool, close: bool, abort: bool, peek: 
     fetches = not abort and (open or not close)
     options = [b"/t=%d" % wait_ms] if wait_ms and fetches else []
     options += [
-        word for asked, word in ((close, b"/close"), (open, b"/open"), (abort, b"/abort"), (peek, b"/peek")) if asked
+        word for is_set, word in ((close, b"/close"), (open, b"/open"), (abort, b"/abort"), (peek, b"/peek")) if is_set
     ]
     key = _queue(queue) + b"".join(options)
     return Get(key, queue, wait_ms if fetches else 0, open, close, abort, peek, with_id)

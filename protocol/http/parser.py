@@ -173,11 +173,11 @@ class HttpParser(Parser):
         if not request.keep_alive:
             self._close()
             return
-        rest, _ = self._connection.trailing_data
+        trailing_data, _ = self._connection.trailing_data
         self._forget()
         self._state = HttpState.HEAD
-        if rest:
-            self._connection.receive_data(rest)
+        if trailing_data:
+            self._connection.receive_data(trailing_data)
 
     def _refuse(self, status: int, messages: list[HttpMessage]) -> None:
         why = WHY.get(status, "these bytes are no request of HTTP/1.1")

@@ -169,18 +169,18 @@ def _touch(words: list[bytes], limits: Limits) -> Parsed:
     """Parse `touch`. The expiry must be a number, as in memcached, and is ignored: the queue sets a read's time-out. A
     key with `id=` names one open read, which `/abort` hands back.
     """
-    rest = words[1:]
-    noreply = len(rest) > 2 and pop_noreply(rest)
-    if len(rest) != 2:
+    arguments = words[1:]
+    noreply = len(arguments) > 2 and pop_noreply(arguments)
+    if len(arguments) != 2:
         return refuse("touch needs a queue and an expiry", noreply)
-    if seconds(rest[1]) is None:
+    if seconds(arguments[1]) is None:
         return refuse(NOT_SECONDS, noreply)
-    named = parse_id(rest[0])
-    if named is None:
-        return Touch(text(rest[0]), noreply)
-    if isinstance(named, str):
-        return refuse(named, noreply)
-    return (AbortItem if named.abort else ExtendItem)(named.queue, named.id, noreply)
+    target = parse_id(arguments[0])
+    if target is None:
+        return Touch(text(arguments[0]), noreply)
+    if isinstance(target, str):
+        return refuse(target, noreply)
+    return (AbortItem if target.abort else ExtendItem)(target.queue, target.id, noreply)
 
 
 def _move(words: list[bytes], limits: Limits) -> Parsed:
@@ -194,10 +194,10 @@ def _move(words: list[bytes], limits: Limits) -> Parsed:
 
 def _pause(words: list[bytes], limits: Limits) -> Parsed:
     command = words[0].lower()
-    what = words[2] if len(words) == 3 else b"all"
-    if len(words) not in (2, 3) or what not in (b"gets", b"puts", b"all"):
+    direction = words[2] if len(words) == 3 else b"all"
+    if len(words) not in (2, 3) or direction not in (b"gets", b"puts", b"all"):
         return refuse(f"{text(command)} needs a queue, and perhaps gets, puts or all")
-    return Pause(text(words[1]), gets=what != b"puts", puts=what != b"gets", paused=command == b"pause")
+    return Pause(text(words[1]), gets=direction != b"puts", puts=direction != b"gets", paused=command == b"pause")
 
 
 def monitor_of(words: list[bytes]) -> Monitor | None:
@@ -231,20 +231,20 @@ def _delete(words: list[bytes], limits: Limits) -> Parsed:
     """Parse `delete`. Old clients send `delete k 0`, a delay that memcached ignored too. A key with `id=` names an open
     read, which is confirmed.
     """
-    rest = words[1:]
-    noreply = len(rest) > 1 and pop_noreply(rest)
-    if not rest:
+    arguments = words[1:]
+    noreply = len(arguments) > 1 and pop_noreply(arguments)
+    if not arguments:
         return refuse("no queue name")
-    if rest[1:] not in ([], [b"0"]):
+    if arguments[1:] not in ([], [b"0"]):
         return refuse("delete takes a queue and noreply", noreply)
-    named = parse_id(rest[0])
-    if named is None:
-        return Delete(text(rest[0]), noreply)
-    if isinstance(named, str):
-        return refuse(named, noreply)
-    if named.abort:
+    target = parse_id(arguments[0])
+    if target is None:
+        return Delete(text(arguments[0]), noreply)
+    if isinstance(target, str):
+        return refuse(target, noreply)
+    if target.abort:
         return refuse("delete confirms a read, use touch to abort one", noreply)
-    return ConfirmItem(named.queue, named.id, noreply)
+    return ConfirmItem(target.queue, target.id, noreply)
 
 
 def _flush(words: list[bytes], limits: Limits) -> Parsed:
@@ -256,17 +256,17 @@ def _flush_expired(words: list[bytes], limits: Limits) -> Parsed:
 
 
 def _flush_all(words: list[bytes], limits: Limits) -> Parsed:
-    rest = words[1:]
-    noreply = pop_noreply(rest)
-    delays = [integer(word, 0, 0) for word in rest]
+    arguments = words[1:]
+    noreply = pop_noreply(arguments)
+    delays = [integer(word, 0, 0) for word in arguments]
     return FlushAll(noreply) if delays in ([], [0]) else refuse("delayed flush is not supported", noreply)
 
 
 def _verbosity(words: list[bytes], limits: Limits) -> Parsed:
     """Parse `verbosity`. The level is checked and ignored; it may be missing before `noreply`, as in memcached."""
-    rest = words[1:]
-    noreply = pop_noreply(rest)
-    levels = [integer(word, 0, UINT32_MAX) for word in rest]
+    arguments = words[1:]
+    noreply = pop_noreply(arguments)
+    levels = [integer(word, 0, UINT32_MAX) for word in arguments]
     if len(levels) > 1 or None in levels or not (levels or noreply):
         return refuse("verbosity needs a level", noreply)
     return Verbosity(noreply)

@@ -111,12 +111,12 @@ def parse_arithmetic(words: list[bytes], limits: Limits) -> Invalid:
     return refuse("ma is not supported by a queue")
 
 
-def _meta(key: bytes, words: list[bytes], known: frozenset[int]) -> Meta | str:
+def _meta(key: bytes, words: list[bytes], known_flags: frozenset[int]) -> Meta | str:
     """Return what the reply must contain, or what is wrong with the flags."""
     letters = [word[0] for word in words]
     if len(set(letters)) < len(letters):
         return "duplicate flag"
-    unknown = set(letters) - known
+    unknown = set(letters) - known_flags
     if unknown:
         return f"invalid flag, or none for a queue: {_spelled(unknown)}"
     if len(_token(words, b"O")) > OPAQUE_BYTES_MAX:

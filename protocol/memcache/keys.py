@@ -39,19 +39,19 @@ def parse_key(key: bytes, with_id: bool = False) -> Get | str:
             wait_ms = integer(option[2:], INT32_MIN, INT32_MAX)
             if wait_ms is None:
                 return "t= needs a number of milliseconds"
-    asked = frozenset(options)
+    names = frozenset(options)
     for pair, why in _FORBIDDEN:
-        if pair <= asked:
+        if pair <= names:
             return why
-    fetches = b"abort" not in asked and (b"close" not in asked or b"open" in asked)
+    fetches = b"abort" not in names and (b"close" not in names or b"open" in names)
     return Get(
         key=key,
         queue=queue_name(name),
         wait_ms=wait_ms if fetches and wait_ms is not None else 0,
-        open=b"open" in asked,
-        close=b"close" in asked,
-        abort=b"abort" in asked,
-        peek=b"peek" in asked,
+        open=b"open" in names,
+        close=b"close" in names,
+        abort=b"abort" in names,
+        peek=b"peek" in names,
         with_id=with_id,
     )
 
@@ -94,7 +94,7 @@ def parse_id(key: bytes) -> OpenItem | str | None:
     item_id = integer(ids[0][3:], 0, ID_MAX)
     if item_id is None or len(ids) > 1:
         return "id= needs the id of one item, as gets shows it"
-    others = set(options) - set(ids)
-    if not others <= {b"abort"}:
-        return f"only abort goes with id=, not {text(min(others - {b'abort'})) or 'an empty option'}"
-    return OpenItem(queue_name(name), item_id, b"abort" in others)
+    other_options = set(options) - set(ids)
+    if not other_options <= {b"abort"}:
+        return f"only abort goes with id=, not {text(min(other_options - {b'abort'})) or 'an empty option'}"
+    return OpenItem(queue_name(name), item_id, b"abort" in other_options)

@@ -194,19 +194,19 @@ class TextParser(Parser):
         self._items = []
         self._items_bytes = 0
 
-    def _keep(self, rest: bytes, requests: list[TextRequest]) -> None:
+    def _keep(self, body: bytes, requests: list[TextRequest]) -> None:
         """Store the beginning of a line, unless it is already too long."""
-        if self._state is LINE and len(self._tail) + len(rest) > self._line_bytes_max:
+        if self._state is LINE and len(self._tail) + len(body) > self._line_bytes_max:
             self._close(self._too_long(), requests)
         # The last byte may be a CR, which is no part of the item; a single byte may become the empty line.
-        known = len(self._tail) + len(rest) - 1
-        if self._state is ITEMS and known > 0:
-            self._refuse_item(known)
+        end = len(self._tail) + len(body) - 1
+        if self._state is ITEMS and end > 0:
+            self._refuse_item(end)
         if self._state is SKIP:
             del self._tail[2:]
-            rest = rest[: 2 - len(self._tail)]
+            body = body[: 2 - len(self._tail)]
         if self._state is not CLOSED:
-            self._tail += rest
+            self._tail += body
 
     def _emit(self, request: TextRequest, requests: list[TextRequest]) -> None:
         if isinstance(request, Invalid) and request.hang_up:

@@ -206,9 +206,9 @@ class _Walk:
         """
         if declared is None:
             return
-        wanted, elements_wanted = declared
-        if kind != wanted:
-            raise Malformed(f"a field of type {kind}, not {wanted}")
+        type_wanted, elements_wanted = declared
+        if kind != type_wanted:
+            raise Malformed(f"a field of type {kind}, not {type_wanted}")
         if not elements_wanted:
             return
         elements, count = _ELEMENTS.unpack_from(self._data, at)

@@ -81,7 +81,7 @@ def read_time(word: bytes) -> int | None:
 def show_time(at_ns: int) -> bytes:
     """Return the inverse of `read_time`, without the fraction, for the years 1 to 9999."""
     seconds = at_ns // NS_A_SECOND
-    days, rest = divmod(seconds, 86_400)
+    days, second = divmod(seconds, 86_400)
     ordinal = min(max(days + _EPOCH_DAY, 1), date.max.toordinal())
     day = date.fromordinal(ordinal)
-    return b"%bT%02d:%02d:%02dZ" % (day.isoformat().encode(), rest // 3_600, rest // 60 % 60, rest % 60)
+    return b"%bT%02d:%02d:%02dZ" % (day.isoformat().encode(), second // 3_600, second // 60 % 60, second % 60)

@@ -241,13 +241,13 @@ class WorkqParser(Parser):
         return len(data)
 
     def _read_body(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
-        body, kept = self._body, self._data
+        body, collected = self._body, self._data
         assert body is not None
-        end = min(len(data), at + body.size + 2 - len(kept))
-        kept += memoryview(data)[at:end]
-        if len(kept) < body.size + 2:
+        end = min(len(data), at + body.size + 2 - len(collected))
+        collected += memoryview(data)[at:end]
+        if len(collected) < body.size + 2:
             return end
-        requests.append(body.make(bytes(kept[:-2])) if kept.endswith(b"\r\n") else body.refusal)
+        requests.append(body.make(bytes(collected[:-2])) if collected.endswith(b"\r\n") else body.refusal)
         self._body, self._data = None, bytearray()
         self._enter(WorkqState.LINE)
         return end

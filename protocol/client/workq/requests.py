@@ -44,9 +44,9 @@ def _name(name: bytes) -> bytes:
     return name
 
 
-def _number(what: str, number: int, low: int, high: int) -> int:
+def _number(name: str, number: int, low: int, high: int) -> int:
     if not low <= number <= high:
-        raise ValueError(f"{what} is a number from {low} to {high}, not {number}")
+        raise ValueError(f"{name} is a number from {low} to {high}, not {number}")
     return number
 
 

@@ -396,7 +396,7 @@ class Broker:
             version = self.spool.end_of_log()
         except OSError as error:
             refused = error
-        self.group.end(now_ms)
+        self.group.sync_for_shutdown(now_ms)
         if clock is not None:
             try:
                 clock.install()
@@ -433,7 +433,7 @@ class Broker:
             if isinstance(queue.journal, ReaderLog):
                 # The added item and the removal are recorded in two files: a power cut that keeps only the first must
                 # not leave both the item and its copy.
-                self.group.after(queue.journal, partial(self._put_back, queue, items))
+                self.group.call_when_durable(queue.journal, partial(self._put_back, queue, items))
             else:
                 self._put_back(queue, items, now_ms)
 
@@ -475,7 +475,7 @@ class Broker:
         JournalFailure.
         """
         if now_ms >= self._look_due_ms:
-            self._look_due_ms = now_ms + (LOOK_MS if self.spool.look() else LOOK_AGAIN_MS)
+            self._look_due_ms = now_ms + (LOOK_MS if self.spool.check_files_in_place() else LOOK_AGAIN_MS)
             self._remake_lost_files(now_ms)
             self.wall.check_clock(now_ms)
             if self._starved:

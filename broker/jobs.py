@@ -191,7 +191,7 @@ class JobService:
         ballast = self.log.ballast
         if ballast is not None and ballast.budget_bytes < 0 and now_ms >= self._ballast_due_ms:
             self._ballast_due_ms = now_ms + BALLAST_RETRY_MS
-            if ballast.stand():
+            if ballast.create():
                 self.report(Level.WARNING, "cmdlog.space", folder=self.folder, hint="jobs are accepted again")
             else:
                 self._reclaim(now_ms)
@@ -210,7 +210,7 @@ class JobService:
         room = self._spool.fs.free_bytes(self.folder)[0] * 7 // 8
         if self.log.end_segment_if_dead(RECLAIMED_BYTES_MIN):
             return
-        self.cleaner.begin_now(now_ms, room)
+        self.cleaner.start_round_now(now_ms, room)
 
     def next_ms(self) -> int:
         """Return when `tick` has something to do again, if nothing else happens."""
@@ -226,7 +226,7 @@ class JobService:
 
     def _take_reserve(self) -> None:
         ballast = self.log.ballast
-        if ballast is not None and not ballast.stand():
+        if ballast is not None and not ballast.create():
             hint = "jobs are refused until there is space"
             self.report(Level.ERROR, "cmdlog.full", folder=self.folder, hint=hint)
 

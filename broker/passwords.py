@@ -123,7 +123,7 @@ class PasswordCheck:
         with suppress(MemoryError, ValueError):  # out of memory (OpenSSL's ValueError): not right
             self._is_right = self._wanted.matches(self._password)
 
-    def done(self, now_ms: int) -> None:
+    def on_done(self, now_ms: int) -> None:
         self._then(self._is_right, now_ms)
 
 

@@ -455,7 +455,7 @@ class Session:
     def retry_after_sync(self, log: GroupMember, retry: Callable[[int], None]) -> None:
         """Suspend until the records of `log` are durable, then `retry` in a turn of its own."""
         self.suspend(lambda _, now_ms: self.yield_turn(retry))
-        self.broker.group.after(log, lambda now_ms: self.deliver(True))
+        self.broker.group.call_when_durable(log, lambda now_ms: self.deliver(True))
 
     def deliver(self, taken: Any) -> None:
         """Take the awaited item, in the same step that made it available."""

@@ -114,7 +114,7 @@ class TransferRecovery:
         wanted = {intent.target for intent in kept.values()}
         for target in [target for target in self._pinned if target not in wanted]:
             _, logs = self._pinned.pop(target)
-            self.spool.group.after(self.transfer_log, partial(self._searched, logs))
+            self.spool.group.call_when_durable(self.transfer_log, partial(self._searched, logs))
 
     def _searched(self, logs: Pinned, now_ms: int) -> None:
         """Release the pins of files that were searched: the results are durable."""
@@ -141,11 +141,11 @@ class TransferRecovery:
             return
         log = None if source is None else removal_log(source.journal)
         if log is None:  # nothing leaves the source on the disk
-            self.transfer_log.end(number)
+            self.transfer_log.end_intent(number)
             return
         self._ended.add(number)
         self.transfer_log.retain(replace(intent, fate=Fate.LANDED))
-        self.spool.group.after(log, self._ending(number))
+        self.spool.group.call_when_durable(log, self._ending(number))
 
     def find_copies(self, target: str, position: tuple[int, int], items: list[Item], now_ms: int) -> set[int]:
         """Return which of `items`, by their places, have copies with the same times in `target`, behind `position`,
@@ -189,13 +189,13 @@ class TransferRecovery:
             self._held.pop(number, None)
             self.transfer_log.abandon(number)
             if log is None:
-                self.transfer_log.end(number)
+                self.transfer_log.end_intent(number)
             else:
-                self.spool.group.after(log, self._ending_for_good(number))
+                self.spool.group.call_when_durable(log, self._ending_for_good(number))
 
     def _ending_for_good(self, number: int) -> Callable[[int], None]:
         def end(now_ms: int) -> None:
-            self.transfer_log.end(number)
+            self.transfer_log.end_intent(number)
             self.spool.group.ask_for_sync(self.transfer_log)
 
         return end
@@ -203,7 +203,7 @@ class TransferRecovery:
     def _ending(self, number: int) -> Callable[[int], None]:
         def end(now_ms: int) -> None:
             self._ended.discard(number)
-            self.transfer_log.end(number)
+            self.transfer_log.end_intent(number)
 
         return end
 
@@ -251,7 +251,7 @@ class TransferRecovery:
             intents = sorted(intents, key=self._is_still_there)
         is_stream = (parent_of(target) or target) in self.spool.streams.families
         search = (StreamSearch if is_stream else Search)(self.spool.fs, self.spool.folder, target)
-        places = [search.place(intent.after, intent.at) for intent in intents]
+        places = [search.position_after(intent.after, intent.at) for intent in intents]
         landed: dict[tuple[int, int, int], list[tuple[FilePosition, bytes]]] = {}
         keys, sizes = {intent.copy_key for intent in intents}, {intent.size for intent in intents}
         times = {intent.added_ms for intent in intents}
@@ -328,7 +328,7 @@ class TransferRecovery:
         first = [under_its_number.item] if under_its_number is not None else []
         is_open = [taken.item for taken in source.open_reads.values()]
         items = chain(first, is_open, source.line.walk())
-        return next((item for item in items if intent.means(item, getattr(item, "id", 0))), None)
+        return next((item for item in items if intent.matches(item, getattr(item, "id", 0))), None)
 
     def _apply_fates(
         self, name: str, intents: list[Intent], found: dict[int, Fate | None], now_ms: int
@@ -380,11 +380,11 @@ class TransferRecovery:
         waits is another.
         """
         if intent.xid and steps_past(last, intent.xid) <= 0:
-            return set_aside_open(source, intent.xid, intent.means)
+            return set_aside_open(source, intent.xid, intent.matches)
         copy = self._copies.get(intent.begin)
 
         def means(item: Item, item_id: int) -> bool:
-            return intent.means(item, item_id) and copy in (None, item.data)
+            return intent.matches(item, item_id) and copy in (None, item.data)
 
         return set_aside_found(source, intent.xid, means)
 

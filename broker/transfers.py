@@ -294,7 +294,7 @@ class Transfers:
             self._held_back.append(transfer)
         elif came_by is not None and came_by.transfers_in:
             # The item may be new in this queue. Move it on only after its arrival is durable.
-            self.group.after(came_by, partial(self._enqueue, transfer))
+            self.group.call_when_durable(came_by, partial(self._enqueue, transfer))
         elif own is not None and log is not None:
             self._begin_transfer(source, taken, own, target, log, copy, now_ms)
         else:
@@ -334,7 +334,7 @@ class Transfers:
         log.open_transfers += 1
         log.transfers_in += 1
         target.add(copy, now_ms, forced=True)
-        self.group.after(log, partial(self._copy_synced, source, taken, own, log, number))
+        self.group.call_when_durable(log, partial(self._copy_synced, source, taken, own, log, number))
 
     def _copy_synced(
         self, source: Queue, taken: Delivery, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int
@@ -342,14 +342,14 @@ class Transfers:
         """Remove the item from its source, because the copy is durable."""
         log.transfers_in -= 1
         source.release(taken)
-        self.group.after(own, partial(self._removal_synced, own, log, number))
+        self.group.call_when_durable(own, partial(self._removal_synced, own, log, number))
 
     def _removal_synced(self, own: Log | ReaderLog, log: Log | StreamWriter, number: int, now_ms: int) -> None:
         """End the intent, because the removal is durable. The intent's end must be durable, too, before one of the
         journals is rewritten: a transaction's number has a meaning only in the journal that records it.
         """
-        self.transfer_log.end(number)
-        self.group.after(self.transfer_log, partial(self._end, own, log))
+        self.transfer_log.end_intent(number)
+        self.group.call_when_durable(self.transfer_log, partial(self._end, own, log))
 
     def _end(self, own: Log | ReaderLog, log: Log | StreamWriter, now_ms: int) -> None:
         self.unpin([own, log])

@@ -18,7 +18,7 @@ class BackgroundTask(Protocol):
     def run(self) -> None:
         """Do the work in a thread. An OSError is kept for `done`. Raises JournalFailure: a sync has failed."""
 
-    def done(self, now_ms: int) -> None: ...
+    def on_done(self, now_ms: int) -> None: ...
 
 
 class TaskQueue:
@@ -58,7 +58,7 @@ class TaskQueue:
         if task in self._running:
             del self._running[task]
             self.is_due = True
-            task.done(now_ms)
+            task.on_done(now_ms)
 
     def is_running(self, task: BackgroundTask) -> bool:
         """Tell whether `task` has been handed out and is not finished."""
@@ -74,7 +74,7 @@ class TaskQueue:
             if task in waiting:
                 waiting.remove(task)
                 task.run()
-                task.done(now_ms)
+                task.on_done(now_ms)
 
     def drop(self, task: BackgroundTask) -> bool:
         """Forget a task that has not been started; False if it has."""
@@ -102,7 +102,7 @@ class CallbackTask:
         except OSError as error:
             self._error = error
 
-    def done(self, now_ms: int) -> None:
+    def on_done(self, now_ms: int) -> None:
         then, self._then = self._then, _nothing_more
         # `then` usually refers to its task, and so to the bytes that were read: a cycle that would live until the next
         # collection.
@@ -112,7 +112,7 @@ class CallbackTask:
         """Do the work. Raises OSError, JournalFailure."""
         raise NotImplementedError
 
-    def forgo(self) -> None:
+    def release(self) -> None:
         """Release what the task holds: it will not run."""
 
 
@@ -139,7 +139,7 @@ class ReadPiece(CallbackTask):
         if self._block_bytes:
             self.checks = checks_of(self.data, self._block_bytes)
 
-    def forgo(self) -> None:
+    def release(self) -> None:
         self._reader.close()
 
 

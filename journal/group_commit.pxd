@@ -12,7 +12,7 @@ cdef class GroupCommit:
     cdef public bint _waited_for, _folder_changed, is_stopping, _is_last
     cdef public dict _syncing, _now, _later, _asked, _sealed, _unchecked, _patiently_asked, _deferred, defers
 
-    cpdef touch(self, member)
+    cpdef mark_dirty(self, member)
     cpdef bint admits(self, long long size) except -1
     cpdef list write(self, long long now_ms)
     @cython.locals(last="long long", files=dict)

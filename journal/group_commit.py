@@ -7,13 +7,13 @@ batch (`Journal.batch`); a session keeps the highest number of the queues that i
 file is synced for a rotation, a transfer or a stop only.
 
 One `Sync` takes all files that are due, and the folder if a name in it changed. No second one starts while it runs, so
-it serves every reply gathered while the sync before it ran. `GroupCommit.after(log, then)` calls `then` once everything
+it serves every reply gathered while the sync before it ran. `call_when_durable(log, then)` calls `then` once everything
 that a log has recorded is synced, whatever its policy: transfers wait with it.
 
-An operation of an operator records much, for which no client waits. Beside clients it asks `after` with patience, and
-what it records into a queue with "always" is `deferred`: it is synced when the operation asks for that, or for a reply
-that rests on it, because the journal tells of such a reply (`hasten`). So most replies wait for a sync of their own
-files alone.
+An operation of an operator records much, for which no client waits. While clients are served it calls
+`call_when_durable` with `patiently`, and what it records into a queue with "always" is `deferred`: that is synced when
+the operation asks for it, or when a reply depends on it, which the journal reports (`sync_with_batch`). So most replies
+wait for a sync of their own files alone.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class GroupMember(Protocol):
 
 
 class Deferrable(GroupMember, Protocol):
-    """A journal that calls `GroupCommit.hasten` when a reply rests on it while it `is_deferred`."""
+    """A journal that calls `sync_with_batch` when a reply depends on it while it `is_deferred`."""
 
     is_deferred: bool
 
@@ -237,7 +237,7 @@ class GroupCommit:
         """
         return JournalFailure(f"{failed}: {described(error)}")
 
-    def touch(self, member: GroupMember) -> None:
+    def mark_dirty(self, member: GroupMember) -> None:
         """Note that `member` has its first pending bytes of this batch."""
         self._touched.append(member)
         if member.sync_ms == 0:
@@ -248,7 +248,7 @@ class GroupCommit:
             member.batch = self.gathering
             self._waited_for = True
 
-    def hasten(self, member: Deferrable) -> None:
+    def sync_with_batch(self, member: Deferrable) -> None:
         """Sync what is deferred of `member` with the batch that is gathered now: a reply rests on it."""
         member.is_deferred = False
         self._deferred.pop(member, None)
@@ -317,7 +317,7 @@ class GroupCommit:
                     self._check(file, now_ms)
                 elif is_dormant:
                     is_dormant = False
-                    redo.awake()
+                    redo.schedule_creation()
         self.pending_bytes = 0
         if self._waited_for:
             self._waited_for = False
@@ -386,7 +386,7 @@ class GroupCommit:
     def restore_ballast(self) -> bool:
         """Try to restore the ballast; True if puts are accepted now."""
         self.failed_sync.set_room_aside()
-        standing = self.ballast.stand()
+        standing = self.ballast.create()
         self._take_budget()
         return standing
 
@@ -398,7 +398,7 @@ class GroupCommit:
         """Include `member` in the next sync, whatever its policy; then call its `synced`."""
         self._asked[member] = None
 
-    def after(self, member: GroupMember, then: Callable[[int], None], *, patiently: bool = False) -> None:
+    def call_when_durable(self, member: GroupMember, then: Callable[[int], None], *, patiently: bool = False) -> None:
         """Call `then(now_ms)` once everything that `member` has recorded by now is on the disk, whatever its policy.
         `patiently`: no sync begins for it within PATIENCE_MS of the last such one.
 
@@ -411,11 +411,11 @@ class GroupCommit:
             asked[member] = None
         thens.append(then)
 
-    def hurry(self) -> None:
+    def include_patient(self) -> None:
         """Let the next sync begin for those who have asked patiently, too."""
         self._patient_until_ms = 0
 
-    def _end_patience(self) -> None:
+    def _merge_patient(self) -> None:
         self._asked |= self._patiently_asked
         self._then += self._patiently_then
         self._patiently_asked.clear()
@@ -448,7 +448,7 @@ class GroupCommit:
         # Who has asked without patience may wait for what one who has asked with patience does then.
         if self._patiently_then and (self._patient_until_ms <= now_ms or self._asked or self._then):
             is_patient = True
-            self._end_patience()
+            self._merge_patient()
         is_plain = not (self._asked or self._then or self._folder_changed or self._next_due_ms <= now_ms)
         if is_plain:
             if last == self._started:
@@ -472,7 +472,7 @@ class GroupCommit:
 
     def start_hurried_sync(self, now_ms: int) -> Sync | None:
         """Return what `start_sync` does, also for those who have asked patiently."""
-        self.hurry()
+        self.include_patient()
         return self.start_sync(now_ms)
 
     def _take_deferred(self, sync: Sync, files: dict[File, None]) -> None:
@@ -485,7 +485,7 @@ class GroupCommit:
         """Let the redo log take over what it covers of a sync that clients wait for."""
         redo = self.redo
         if redo.takes_data:
-            left = redo.uncovered(sync.files)
+            left = redo.uncovered_files(sync.files)
             for file in left:
                 if (named := named_file(file)) is not None and named.binding is None:
                     redo.adopt(named, has_data=True)
@@ -628,7 +628,7 @@ class GroupCommit:
         """True if something is to be done when the next sync has ended."""
         return bool(self._then or self._patiently_then)
 
-    def end(self, now_ms: int) -> None:
+    def sync_for_shutdown(self, now_ms: int) -> None:
         """Write all, and make all of the spool durable with one sync: the server stops, and records nothing any more.
 
         The redo log is not told of it. A power cut before `version` says that the log is not in use any more may undo

@@ -19,7 +19,7 @@ class IntervalSet:
             self.add(item_id)
 
     @classmethod
-    def of(cls, intervals: Iterable[tuple[int, int]]) -> IntervalSet:
+    def from_intervals(cls, intervals: Iterable[tuple[int, int]]) -> IntervalSet:
         """Return the ids that lie in one of the intervals (first, last), which may be in any order, overlap and
         touch.
         """

@@ -43,8 +43,8 @@ def total_bytes(journal: Journal) -> int:
 
 
 def next_write_position(log: Log | StreamWriter) -> tuple[int, int]:
-    """Return where the next item will be written, as `Search.place` understands it: behind the file of this number, at
-    this byte or later.
+    """Return where the next item will be written, as `Search.position_after` takes it: behind the file of
+    this number, at this byte or later.
     """
     if isinstance(log, StreamWriter):
         return log.newest_number - 1, log.current_bytes

@@ -40,9 +40,9 @@ class OperationFile:
         return False
 
     def append(self, data: bytes) -> None:
-        """Add a frame; `GroupCommit.after` tells when it is durable."""
+        """Add a frame; `GroupCommit.call_when_durable` tells when it is durable."""
         if not self._pending:
-            self._group.touch(self)
+            self._group.mark_dirty(self)
         self._pending.append(data)
         self._group.pending_bytes += len(data)
 

@@ -71,14 +71,14 @@ class Renewal:
         renamed = self._renamed(listing) if mark.is_torn else []
         to_go, once_there = {*mark.gone, *mark.removals}, {*mark.names, *mark.puts, *renamed}
         suspects = self._reachable([*mark.names, *mark.files, *mark.puts, *mark.gone, *mark.removals, *renamed])
-        to_renew = list(dict.fromkeys([*self._written(listing, mark), *filter(self._counts, suspects)]))
+        to_renew = list(dict.fromkeys([*self._written_files(listing, mark), *filter(self._counts, suspects)]))
         left = set(self._out_of_reach(to_renew))
         within = [path for path in to_renew if path not in left]
         left_out = self._left_out(listing, mark)
         sizes = {path: size for path in within if path not in to_go | left_out and (size := self._size(path)) >= 0}
         gone = [path for path in within if path in to_go or (path in once_there and path not in {*sizes, *left_out})]
         self._clear(sizes)
-        self.failed_sync.renew(mark, *self._groups(sizes, gone, self._old(listing, suspects)))
+        self.failed_sync.renew(mark, *self._groups(sizes, gone, self._older_segments(listing, suspects)))
         left_names = {path: None for path in to_renew if path in left}
         left_gone = {path: None for path in left_names if path in to_go}
         self.failed_sync.clear(
@@ -108,7 +108,7 @@ class Renewal:
                 group.gone.append(path)
         return sorted(groups.values(), key=lambda group: not group.pairs or group.pairs[0][0] not in old), apart
 
-    def _old(self, listing: SpoolListing, suspects: list[str]) -> set[str]:
+    def _older_segments(self, listing: SpoolListing, suspects: list[str]) -> set[str]:
         """Return the segments that have others behind them and are not in the mark: all of them are in doubt if it is
         torn.
         """
@@ -131,7 +131,7 @@ class Renewal:
             f"{self.own}/aside."
         )
 
-    def _written(self, listing: SpoolListing, mark: SuspectPaths) -> list[str]:
+    def _written_files(self, listing: SpoolListing, mark: SuspectPaths) -> list[str]:
         """Return the files that the server writes to, whatever the mark says. Segments are synced before or soon after
         they are sealed: those that were not are in the mark, if it is whole.
         """
@@ -222,12 +222,12 @@ class Renewal:
         for path in paths:
             folder = path.rpartition("/")[0]
             if folder not in refused:
-                refused[folder] = not self._hold(folder)
+                refused[folder] = not self._lock_folder(folder)
             if refused[folder]:
                 left.append(path)
         return left
 
-    def _hold(self, folder: str) -> bool:
+    def _lock_folder(self, folder: str) -> bool:
         try:
             names = {name for name, _ in self.fs.list(folder)}
             if workq_files.APPEND_LOCK in names:

@@ -219,7 +219,7 @@ class Spool:
         except Locked as locked:
             raise Locked(f"{locked.holder or 'another process'} ({self.folder})") from None
 
-    def look(self) -> bool:
+    def check_files_in_place(self) -> bool:
         """Verify that the files are where this process has opened them. Returns False if one is to be looked at again
         soon.
 
@@ -324,7 +324,7 @@ class Spool:
         if self.used_log:
             replace_file(self.fs, f"{self.own}/version", f"{FORMAT_VERSION}\n".encode())
             self.used_log = b""
-        self.redo.end()
+        self.redo.end_use()
 
     def end_of_log(self) -> Replacement | None:
         """Return a version file that says that no redo log is needed, to be installed after a sync of all journals.

@@ -75,7 +75,7 @@ class Intent(Struct, frozen=True, forbid_unknown_fields=True):
         """The values by which the copy can be known; copies with equal keys are told apart by their places."""
         return self.added_ms, self.size, self.crc
 
-    def means(self, item: Item, item_id: int) -> bool:
+    def matches(self, item: Item, item_id: int) -> bool:
         """Tell whether `item` is the one to be removed. If the intent has neither a transaction nor an id, an equal
         item will do.
         """
@@ -140,7 +140,7 @@ def decode(line: bytes) -> Intent | Done | None:
         return None
 
 
-def mended(line: bytes) -> Intent | Done | None:
+def correct_line(line: bytes) -> Intent | Done | None:
     """Decode a line in which one bit is wrong: the checksum tells which one. Returns None if there is no such bit."""
     bent = bytearray(line)
     for at in range(len(bent)):
@@ -216,7 +216,7 @@ class TransferLog:
         """Decode a line, mended if that is possible. Returns None and counts the line as lost if it is not."""
         record = decode(line)
         if record is None and len(line) <= MENDED_BYTES_MAX and self.damage.lines < MENDED_LINES_MAX:
-            record = mended(line)
+            record = correct_line(line)
             self.damage.mended += record is not None
         self.damage.lost += record is None
         return record
@@ -239,7 +239,7 @@ class TransferLog:
         self._must_sync = True
         return self._last
 
-    def end(self, number: int) -> None:
+    def end_intent(self, number: int) -> None:
         """End an intent: the removal is durable."""
         self.kept.pop(number, None)
         self._begun.pop(number, None)
@@ -247,7 +247,7 @@ class TransferLog:
 
     def end_durably(self, number: int) -> None:
         """End a kept intent whose copy has not come before anything else is written: its item may go elsewhere now."""
-        self.end(number)
+        self.end_intent(number)
         self._must_sync = True
 
     def abandon(self, number: int) -> None:

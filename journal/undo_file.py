@@ -121,7 +121,7 @@ class MovedItem(Struct, frozen=True, array_like=True):
     digest: bytes
 
     @classmethod
-    def of(cls, item: Item) -> MovedItem:
+    def from_item(cls, item: Item) -> MovedItem:
         return cls(item.added_ms, item.expires_ms, len(item.data), digest_of(item.data))
 
 
@@ -286,7 +286,7 @@ class Behind(Struct, frozen=True):
     place: tuple[int, int] = (0, 0)
     count: int = 0
 
-    def of(self, number: int, announced: tuple[int, int]) -> tuple[int, int]:
+    def end_for(self, number: int, announced: tuple[int, int]) -> tuple[int, int]:
         """Return the place behind which the copies of number `number`, which was `announced` there, may lie."""
         return max(announced, self.place) if number < self.count else announced
 

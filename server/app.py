@@ -247,7 +247,7 @@ def cause(broker: Broker, error: Exception) -> Exception:
     """
     try:
         for _ in range(LOOKS):
-            broker.spool.look()
+            broker.spool.check_files_in_place()
     except Misplaced as found:
         return found
     return error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from staniel.journal.disk.os_fs import CloseGone, OsFs, native
+from staniel.journal.disk.os_fs import CloseGone, OsFs, to_native
 
 if TYPE_CHECKING:
     from staniel.broker.recovery import RecoveryProgress  # commands read what it is, and recover nothing
@@ -61,7 +61,7 @@ class StartNotice:
     def announce_start(self, lock_path: str) -> None:
         """Say that the server starts. `lock_path` is the lock file, held by this process."""
         try:
-            self._fd = os.open(native(lock_path), os.O_WRONLY | os.O_CLOEXEC)
+            self._fd = os.open(to_native(lock_path), os.O_WRONLY | os.O_CLOEXEC)
             self._at = os.fstat(self._fd).st_size
         except OSError:
             pass  # commands are told that the server does not listen

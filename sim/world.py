@@ -123,7 +123,7 @@ class World:
 
     def sync(self) -> bool:
         """Run a sync, also for those who have patience. Returns whether one was due."""
-        self.broker.group.hurry()
+        self.broker.group.include_patient()
         sync = self.start_sync()
         if sync is not None:
             sync.run()

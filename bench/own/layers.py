@@ -329,7 +329,7 @@ class Crowd:
     def _begin_redo_log(self) -> None:
         redo = self.hub.broker.group.redo
         if redo.state is LogState.DORMANT:
-            redo.awake()
+            redo.schedule_creation()
         while redo.is_due or redo.running:
             self.hub.turn(self.poller.poll(0))
 

@@ -44,7 +44,7 @@ def finish_tasks(spool: Spool) -> None:
     while spool.redo.is_due:
         for task in spool.redo.tasks():
             task.run()
-            task.done(NOW_MS)
+            task.on_done(NOW_MS)
 
 
 def fill(folder: Path, log_bytes: int, queues: int, item_bytes: int) -> tuple[int, int]:

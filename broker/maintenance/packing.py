@@ -92,7 +92,7 @@ class PackScheduler:
             self._pack = Pack(log, self._wanted.pop(log), self._tasks.submit)
         pack = self._pack
         if pack is not None and self._waits_for_transfers(pack) and self.is_kept(pack.log):
-            pack.drop()  # the others would wait for a reload, too
+            pack.discard()  # the others would wait for a reload, too
             pack.log.blocks_transfers = True
             self._pack = None
             self.note_unfinished(pack.log)
@@ -132,7 +132,7 @@ class PackScheduler:
         assert left is not None
         covered = log.segments.sealed[:1]  # the file is about to be renamed
         try:
-            log.segments.hold(covered, log.queue_view.unread())
+            log.segments.keep_open(covered, log.queue_view.unread())
         except OSError as error:
             self._leave(log, error, now_ms)
             return
@@ -186,7 +186,7 @@ class PackScheduler:
             dropped = self._tasks.drop(pack.task)
             assert dropped
         if not pack.is_over:
-            pack.drop()
+            pack.discard()
         self._pack = None
 
     def _forgo_finishing(self, log: Log) -> None:

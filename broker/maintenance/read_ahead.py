@@ -54,7 +54,7 @@ class ReadAhead:
         if items:
             line.take_in(items)
             self.queue_if_room(queue)
-        wanted = tail.wants() if line.on_disk else None
+        wanted = tail.span_to_read() if line.on_disk else None
         if wanted is not None and queue not in self._reading:
             self._read(queue, tail, *wanted)
 

@@ -347,7 +347,7 @@ class RunningMove(TransferOperation):
         self.advance(self.done + len(taken), now_ms)
         if log is not None and transfers.admits(self.source, 0) is not Admission.NOW:
             self._is_waiting = True
-            self.tools.group.after(log, self._resume)
+            self.tools.group.call_when_durable(log, self._resume)
 
     def _resume(self, now_ms: int) -> None:
         self._is_waiting = False

@@ -119,7 +119,7 @@ class FileOperation(Operation):
         if log is None:
             then(now_ms)  # a queue in memory alone
         else:
-            self.tools.group.after(log, then)
+            self.tools.group.call_when_durable(log, then)
 
     def release(self) -> None:
         """Close the file, and let the journal be rewritten: the operation has no step under way any more."""

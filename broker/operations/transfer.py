@@ -168,7 +168,7 @@ class TransferOperation(Operation):
             self._close(now_ms)
         elif self._ready or self._may_begin():
             if not work:
-                group.hurry()  # it waits for the end of something else, and for that without patience
+                group.include_patient()  # it waits for the end of something else, and for that without patience
             self.tools.timers.soon(self)
         elif not self._under_way:
             self.tools.timers.set(self, now_ms + LOOK_AGAIN_MS)
@@ -266,7 +266,7 @@ class TransferOperation(Operation):
         self._after(self._file, then)
 
     def _after(self, member: GroupMember, then: Callable[[int], None]) -> None:
-        self.tools.group.after(member, then, patiently=self._is_patient)
+        self.tools.group.call_when_durable(member, then, patiently=self._is_patient)
 
     def write(self, head: Head) -> None:
         """Add a frame to the file."""

@@ -277,7 +277,7 @@ class UndoRecovery:
         assert isinstance(head, Moving)
         target, place = record.content.target_of(number), (int(head.after), head.at)
         if target in record.content.moved_behind:
-            place = record.content.moved_behind[target].of(number, place)
+            place = record.content.moved_behind[target].end_for(number, place)
         kept = record.content.kept.get(number, frozenset())  # known before they were taken back
         return [
             self._intent(record, False, number, at, record.queue, target, place, each.added_ms, head.at_ms, each)
@@ -287,7 +287,7 @@ class UndoRecovery:
 
     def _returning(self, record: UndoRecord, number: int) -> list[Intent]:
         head = self._read_slice(record, record.content.backs[number], read_back)
-        place = record.content.returned_behind.of(number, (int(head.after), head.at))
+        place = record.content.returned_behind.end_for(number, (int(head.after), head.at))
         return [
             self._intent(
                 record,

@@ -57,7 +57,7 @@ class Ballast:
         """
         return -1 if self.space is Space.FULL else self.bytes // 2
 
-    def stand(self) -> bool:
+    def create(self) -> bool:
         """Create the ballast; False while the disk has no room for twice its size. If the system refuses for another
         reason, there is no ballast: then puts are refused earlier, once there is no room for it.
         """

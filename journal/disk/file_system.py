@@ -69,16 +69,16 @@ def flaw_of(mount: Mount) -> FileSystemFlaw | None:
     if kind in FAT:
         return _broken(mount, "has no journal and takes a and A for one name")
     if kind in IN_MEMORY:
-        return FileSystemFlaw(False, f"{_named(mount)} is in memory: a restart of the machine empties it")
+        return FileSystemFlaw(False, f"{_described(mount)} is in memory: a restart of the machine empties it")
     if "data=writeback" in options:
         why = "what was not synced may read as old contents of the disk after a power cut"
-        return FileSystemFlaw(False, f"{_named(mount)} is mounted with data=writeback: {why}")
+        return FileSystemFlaw(False, f"{_described(mount)} is mounted with data=writeback: {why}")
     return None
 
 
 def _broken(mount: Mount, why: str) -> FileSystemFlaw:
-    return FileSystemFlaw(True, f"{_named(mount)} {why}")
+    return FileSystemFlaw(True, f"{_described(mount)} {why}")
 
 
-def _named(mount: Mount) -> str:
+def _described(mount: Mount) -> str:
     return f"{mount.kind} at {mount.place}"

@@ -44,15 +44,15 @@ T = TypeVar("T")
 IS_UTF8 = sys.getfilesystemencoding().replace("-", "").lower() == "utf8"
 
 
-def native(path: str) -> str:
+def to_native(path: str) -> str:
     """Return `path` as the calls of `os` take it. On the disk names are UTF-8, whatever the locale says; bytes that are
     no UTF-8 are surrogates, as in PEP 383.
     """
     return path if IS_UTF8 else os.fsdecode(path.encode("utf-8", "surrogateescape"))
 
 
-def own(name: str) -> str:
-    """Return a name that `os` has given in our form: the reverse of `native`."""
+def from_native(name: str) -> str:
+    """Return a name that `os` has given in our form: the reverse of `to_native`."""
     return name if IS_UTF8 else os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
@@ -93,7 +93,7 @@ def _is_named(fd: int, path: str, size: int = 0) -> bool:
     tell.
     """
     try:
-        status = os.stat(native(path))
+        status = os.stat(to_native(path))
     except (FileNotFoundError, NotADirectoryError):
         return False
     return status.st_size >= size and os.path.samestat(status, os.fstat(fd))
@@ -113,7 +113,7 @@ def _mode_of(path: str, *, follows: bool = True) -> int:
     functions of os.path say then that nothing is there.
     """
     try:
-        return os.stat(native(path), follow_symlinks=follows).st_mode
+        return os.stat(to_native(path), follow_symlinks=follows).st_mode
     except MISSING:
         return 0
 
@@ -149,12 +149,12 @@ def _unless_missing(error: OSError) -> None:
 
 def _is_there(folder: str) -> bool:
     """Tell whether there is such a folder. Raises OSError: something else is there, or the system does not tell."""
-    path = native(folder)
+    path = to_native(folder)
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         if os.path.islink(path):
-            why = f"a symbolic link to {own(os.readlink(path))}, which is not there"
+            why = f"a symbolic link to {from_native(os.readlink(path))}, which is not there"
             raise OSError(errno.ENOENT, why, folder) from None
         return False
     if not stat.S_ISDIR(mode):
@@ -169,7 +169,7 @@ class OsFile:
 
     def __init__(self, path: str, close_gone: CloseGone = os.close) -> None:
         # O_NONBLOCK: a FIFO in a journal's place must not hold the server up. Regular files do not care.
-        self.fd = os.open(native(path), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
+        self.fd = os.open(to_native(path), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
         status = os.fstat(self.fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(self.fd)
@@ -215,7 +215,7 @@ class OsRegion:
     __slots__ = ("_buffer", "_is_dirty", "_path", "_through", "fd", "flushed", "size", "staged_at", "staged_bytes")
 
     def __init__(self, path: str) -> None:
-        self.fd = os.open(native(path), os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self.fd = os.open(to_native(path), os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         status = os.fstat(self.fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(self.fd)
@@ -260,7 +260,7 @@ class OsRegion:
             return -1
         if self._through == -1:
             try:
-                self._through = os.open(native(self._path), os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT | os.O_DSYNC)
+                self._through = os.open(to_native(self._path), os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT | os.O_DSYNC)
             except OSError:
                 self._through = NEVER
         return self._through if self._through >= 0 else -1
@@ -316,7 +316,7 @@ class OsReader:
     __slots__ = ("_close_gone", "_fd", "_path")
 
     def __init__(self, path: str, close_gone: CloseGone = os.close) -> None:
-        self._fd = os.open(native(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._fd = os.open(to_native(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._path = path
         self._close_gone = close_gone
 
@@ -379,32 +379,32 @@ class OsFs:
 
     @_naming("stat")
     def size(self, path: str) -> int:
-        return os.stat(native(path)).st_size
+        return os.stat(to_native(path)).st_size
 
     @_naming("stat")
     def modified_ms(self, path: str) -> int:
-        return os.stat(native(path)).st_mtime_ns // 1_000_000
+        return os.stat(to_native(path)).st_mtime_ns // 1_000_000
 
     @_naming("list")
     def list(self, folder: str) -> list[tuple[str, bool]]:
-        with os.scandir(native(folder)) as entries:
-            return sorted((own(entry.name), entry.is_file(follow_symlinks=True)) for entry in entries)
+        with os.scandir(to_native(folder)) as entries:
+            return sorted((from_native(entry.name), entry.is_file(follow_symlinks=True)) for entry in entries)
 
     @_naming("rename")
     def rename(self, old: str, new: str) -> None:
-        os.rename(native(old), native(new))
+        os.rename(to_native(old), to_native(new))
 
     @_naming("link")
     def link(self, path: str, other: str) -> None:
-        os.link(native(path), native(other))
+        os.link(to_native(path), to_native(other))
 
     @_naming("remove")
     def remove(self, path: str) -> None:
-        os.unlink(native(path))
+        os.unlink(to_native(path))
 
     @_naming("truncate")
     def truncate(self, path: str, size: int) -> None:
-        fd = os.open(native(path), os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(to_native(path), os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(fd, size)
             _sync(os.fsync, fd, path)
@@ -430,12 +430,12 @@ class OsFs:
                 self._sync_each(path)
             elif is_file:
                 with suppress(FileNotFoundError):  # removed meanwhile, by another thread
-                    fd = os.open(native(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                    fd = os.open(to_native(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
                     try:
                         _sync(os.fsync, fd, path)
                     finally:
                         os.close(fd)
-        fd = os.open(native(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(to_native(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             _sync(os.fsync, fd, folder)
         finally:
@@ -443,7 +443,7 @@ class OsFs:
 
     def _folder_fd(self, folder: str) -> int:
         if folder not in self._folders:
-            self._folders[folder] = os.open(native(folder) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._folders[folder] = os.open(to_native(folder) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return self._folders[folder]
 
     @_naming("make")
@@ -455,24 +455,24 @@ class OsFs:
         if missing:  # the parent folder may have been made by a process that was killed before it could sync its name
             sync_name(self, path)
         for folder in reversed(missing):
-            os.mkdir(native(folder), 0o750)
+            os.mkdir(to_native(folder), 0o750)
             self.sync_folder(os.path.dirname(folder.rstrip("/")) or ".")
 
     @_naming("allocate space for")
     def allocate(self, path: str, size: int) -> None:
-        fd = os.open(native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(to_native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             os.posix_fallocate(fd, 0, size)
             os.fsync(fd)  # covers no data: a failure means that there is no room, and nothing was promised
         except OSError:
-            os.unlink(native(path))
+            os.unlink(to_native(path))
             raise
         finally:
             os.close(fd)
 
     @_naming("allocate space for")
     def set_aside(self, path: str, size: int) -> None:
-        fd = os.open(native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(to_native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             if LIBC.fallocate(fd, FALLOC_FL_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)) != 0:
                 number = ctypes.get_errno()
@@ -486,7 +486,7 @@ class OsFs:
 
     @_naming("write")
     def fill(self, path: str, size: int) -> None:
-        fd = os.open(native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+        fd = os.open(to_native(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
         try:
             before = at = os.fstat(fd).st_size
             try:
@@ -513,11 +513,11 @@ class OsFs:
 
     @_naming("stat")
     def is_same_device(self, path: str, folder: str) -> bool:
-        return os.stat(native(path)).st_dev == os.stat(native(folder)).st_dev
+        return os.stat(to_native(path)).st_dev == os.stat(to_native(folder)).st_dev
 
     def free_bytes(self, folder: str) -> tuple[int, int]:
         try:
-            numbers = os.statvfs(native(folder))
+            numbers = os.statvfs(to_native(folder))
         except (FileNotFoundError, NotADirectoryError):
             raise
         except OSError:
@@ -526,14 +526,14 @@ class OsFs:
 
     def free_inodes(self, folder: str) -> tuple[int, int]:
         try:
-            numbers = os.statvfs(native(folder))
+            numbers = os.statvfs(to_native(folder))
         except OSError:
             return UNKNOWN_INODES, UNKNOWN_INODES
         return (numbers.f_favail, numbers.f_files) if numbers.f_files else (UNKNOWN_INODES, UNKNOWN_INODES)
 
     def name_bytes_max(self, folder: str) -> int:
         try:
-            return os.statvfs(native(folder)).f_namemax or USUAL_NAME_BYTES
+            return os.statvfs(to_native(folder)).f_namemax or USUAL_NAME_BYTES
         except OSError:
             return USUAL_NAME_BYTES
 
@@ -541,10 +541,10 @@ class OsFs:
         """Return the file system of `path`, or of the nearest folder above it that is there; None if the system does
         not tell.
         """
-        while not os.path.isdir(native(path)):
-            path = os.path.dirname(own(os.path.abspath(native(path))))
+        while not os.path.isdir(to_native(path)):
+            path = os.path.dirname(from_native(os.path.abspath(to_native(path))))
         try:
-            fd = os.open(native(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = os.open(to_native(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 with open(f"/proc/self/fdinfo/{fd}") as info, open("/proc/self/mountinfo", errors="replace") as mounts:
                     return find_mount(mounts.read(), mount_id_in(info.read()))
@@ -560,7 +560,7 @@ class OsFs:
 
     @_naming("lock")
     def lock(self, path: str) -> None:
-        fd = os.open(native(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(to_native(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", path)
@@ -581,7 +581,7 @@ class OsFs:
 
     @_naming("lock")
     def hold(self, path: str, *, shared: bool) -> Callable[[], None]:
-        fd = os.open(native(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+        fd = os.open(to_native(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
         try:
             fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:

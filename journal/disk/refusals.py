@@ -59,7 +59,7 @@ def refused_tool(error: OSError, path: str = "", otherwise: str = "look at the s
     return f"{described(error, path)}; {advice}"
 
 
-def told(error: Exception, path: str = "") -> str:
+def failure_line(error: Exception, path: str = "") -> str:
     """Return the line of a command that ends because of a refused call, or of a failure of the journal that one has
     caused.
     """

@@ -51,7 +51,7 @@ class Replacement:
         _rename(self._fs, self._temp, self._path)
 
 
-def fresh_file(fs: Fs, path: str) -> File:
+def create_empty(fs: Fs, path: str) -> File:
     """Create `path` empty, whatever an earlier attempt has left there. Raises OSError."""
     file = fs.append(path)
     if file.size:
@@ -63,7 +63,7 @@ def fresh_file(fs: Fs, path: str) -> File:
 
 def discard(fs: Fs, path: str, file: File) -> None:
     """Close and remove a temporary file that is not needed any more. One that cannot be removed does no harm:
-    `fresh_file` and the next start try again.
+    `create_empty` and the next start try again.
     """
     file.close()
     with suppress(OSError):
@@ -71,7 +71,7 @@ def discard(fs: Fs, path: str, file: File) -> None:
 
 
 def _write(fs: Fs, temp: str, data: bytes, *, is_synced: bool = True) -> File:
-    file = fresh_file(fs, temp)
+    file = create_empty(fs, temp)
     try:
         file.write(data)
         if is_synced:

@@ -219,7 +219,7 @@ class UnsyncedNames:
             log.free_name(path)
         file = NamedFile(self, path, self._fs.append(path))
         if file.size == 0:
-            self._note(path)
+            self._remember_change(path)
         self._open[path] = file
         file.is_in_doubt = path in self._unsynced
         if log is not None and path in log.bound:
@@ -254,8 +254,8 @@ class UnsyncedNames:
                 log.free_name(new)
         with self._change(old), self._change(new):
             self._fs.rename(old, new)
-            self._note(old)
-            self._note(new)
+            self._remember_change(old)
+            self._remember_change(new)
             self._open.pop(new, None)
             self._unsynced.pop(new, None)
             file = self._open.pop(old, None)
@@ -270,7 +270,7 @@ class UnsyncedNames:
             self._fs.remove(path)
             if self.write_log is not None and path in self.write_log.bound:
                 self.write_log.removed(path)
-            self._note(path)
+            self._remember_change(path)
             self._open.pop(path, None)
             self._unsynced.pop(path, None)
 
@@ -339,7 +339,7 @@ class UnsyncedNames:
         """Raise JournalFailure after a failed sync, in whichever thread. The remedy that is told is of its cause."""
         raise JournalFailure(self.failure) from self._cause
 
-    def _note(self, path: str) -> None:
+    def _remember_change(self, path: str) -> None:
         self._remember(self._changed, path)
 
     def _remember(self, notes: dict[str, int], path: str) -> None:

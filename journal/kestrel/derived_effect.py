@@ -207,7 +207,7 @@ def checkpoint_of(whole: SegmentEffect) -> Checkpoint:
     )
 
 
-def whole_at(checkpoint: Checkpoint, counter: int, listed: int = 0) -> SegmentEffect:
+def effect_of_state(checkpoint: Checkpoint, counter: int, listed: int = 0) -> SegmentEffect:
     """Return the effect that makes a new, empty queue what it is at `checkpoint`. Its id floor is the least that gives
     the next item an id above `checkpoint.last_id`, and deliveries count from the beginning. `listed`: as in a
     SegmentEffect.

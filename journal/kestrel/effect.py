@@ -74,7 +74,7 @@ class SegmentEffect(Struct, frozen=True, array_like=True):
     present: frozenset[int] = frozenset()
 
     @property
-    def gain(self) -> int:
+    def net_items(self) -> int:
         """The number of items by which the line is longer at the end."""
         return len(self.front) + self.added - self.taken
 
@@ -112,7 +112,7 @@ def merge(first: SegmentEffect, second: SegmentEffect) -> SegmentEffect:
     used = min(second.taken, len(front))
     opens = {xid: symbol for xid, symbol in first.opens.items() if xid not in second.closed}
     opens.update((xid, _through(first, symbol)) for xid, symbol in second.opens.items())
-    need = second.need - first.gain
+    need = second.need - first.net_items
     return SegmentEffect(
         taken=first.taken + second.taken - used,
         front=[_through(first, symbol) for symbol in second.front] + front[used:],
@@ -126,7 +126,7 @@ def merge(first: SegmentEffect, second: SegmentEffect) -> SegmentEffect:
         counter=first.counter if second.counter is None else second.counter,
         entered=second.entered if first.entered is None and first.counter is None else first.entered,
         need=max(first.need, need),
-        line=second.line - first.gain if first.line is None and second.line is not None else first.line,
+        line=second.line - first.net_items if first.line is None and second.line is not None else first.line,
         absent=_absent(first, second),
         numbered=first.numbered or second.numbered,
         present=first.present | (second.present - first.opens.keys()),
@@ -163,7 +163,7 @@ def id_floor_of(added_ms: int, number: int) -> int:
 
 def _absent(first: SegmentEffect, second: SegmentEffect) -> list[Span]:
     """Return the transaction ids that were not open when the two segments began."""
-    absent = IntervalSet.of(second.absent)
+    absent = IntervalSet.from_intervals(second.absent)
     for xid in first.closed:
         absent.discard(xid)
     for low, high in first.absent:
@@ -192,18 +192,18 @@ def _agree(first: SegmentEffect, second: SegmentEffect) -> None:
         if given is not None and given != second.entered:
             raise EffectMismatch(f"transaction ids go on from {second.entered}, the segment before ends with {given}")
     if first.line is not None:
-        length = first.line + first.gain
+        length = first.line + first.net_items
         if second.need > length or second.line not in (None, length):
             raise EffectMismatch(f"{second.need or second.line} items are expected in the line, {length} are there")
-    elif second.line is not None and second.line < first.gain:
-        raise EffectMismatch(f"{second.line} items are expected in the line, at least {first.gain} are there")
+    elif second.line is not None and second.line < first.net_items:
+        raise EffectMismatch(f"{second.line} items are expected in the line, at least {first.net_items} are there")
     if first.named and second.numbered:
         raise EffectMismatch("reserves that are numbered meet items that have their own transaction id")
-    absent = IntervalSet.of(second.absent)
+    absent = IntervalSet.from_intervals(second.absent)
     for xid in first.opens:
         if xid in absent:
             raise EffectMismatch(f"transaction id {xid} is given while it is open")
-    absent = IntervalSet.of(first.absent)
+    absent = IntervalSet.from_intervals(first.absent)
     for xid in second.present - first.opens.keys():
         if xid in first.closed or xid in absent:
             raise EffectMismatch(f"open read {xid} is given back, and was not there")

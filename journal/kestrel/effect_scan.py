@@ -212,7 +212,7 @@ class EffectScan:
             entered=self.entry.counter if self._entered else None,
             need=self._need,
             line=self.entry.line,
-            absent=IntervalSet.of(self._absent).intervals(),
+            absent=IntervalSet.from_intervals(self._absent).intervals(),
             numbered=self._numbered,
             named={at - base: xid for at, xid in self._named.items() if at >= max(base, removed)},
         )
@@ -417,7 +417,7 @@ class XidScan(Struct):
             pass
         return at
 
-    def after(self, entered: int | None) -> int | None:
+    def counter_after(self, entered: int | None) -> int | None:
         """Return the counter at the end, if it was `entered` at the beginning."""
         counter = entered if self.base is None else self.base
         if counter is None:

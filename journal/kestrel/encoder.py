@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from staniel.journal.kestrel.addx import addx_record, xid_record
-from staniel.journal.kestrel.notes import note
+from staniel.journal.kestrel.notes import note_records
 from staniel.journal.kestrel.records import (
     ADD_XID,
     ADD_XID_HEAD,
@@ -82,11 +82,11 @@ class Encoder:
         if open_reads or items:
             yield self.save_xid(counter)
         elif counter:
-            yield self.nothing(counter)
+            yield self.encode_empty(counter)
         for xid in sorted(open_reads):
             yield self._still_open(xid, open_reads[xid].item)
         if self.counter != counter and open_reads:
-            yield self.nothing(counter)
+            yield self.encode_empty(counter)
         for item in items:
             yield self.addx(item)
         self.open.update(open_reads)
@@ -148,7 +148,7 @@ class Encoder:
         record.
         """
         past = past_bytes(item)
-        note_record = note(past, item.added_ms, item.data, self.counter) if past else b""
+        note_record = note_records(past, item.added_ms, item.data, self.counter) if past else b""
         return note_record + self._flags(item.flags) if item.flags else note_record
 
     def _flags(self, flags: int) -> bytes:
@@ -159,7 +159,7 @@ class Encoder:
         self.counter = counter
         return xid_record(SAVE_XID, counter)
 
-    def nothing(self, counter: int) -> bytes:
+    def encode_empty(self, counter: int) -> bytes:
         """Return all records of a pack without items and open reads. A pack that was cut off may hold one such record,
         or none, so a whole pack holds two, which mean the same to every reader.
         """

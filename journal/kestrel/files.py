@@ -124,11 +124,11 @@ def sort_out(entries: list[tuple[str, bool]]) -> tuple[dict[str, Files], list[st
         if name.kind is Kind.FOREIGN or not regular:
             foreign.append(file_name)
             continue
-        _note(queues.setdefault(name.queue, Files(name.queue, {}, {}, [])), name, file_name)
+        _add_file(queues.setdefault(name.queue, Files(name.queue, {}, {}, [])), name, file_name)
     return queues, foreign
 
 
-def _note(files: Files, name: Name, file_name: str) -> None:
+def _add_file(files: Files, name: Name, file_name: str) -> None:
     if name.kind is Kind.CURRENT:
         files.current = True
     elif name.kind is Kind.ARCHIVE:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from staniel.journal.disk.fs import File, Fs, remove_each, take_back
 from staniel.journal.disk.removal import FileRemoval, Unremoved
-from staniel.journal.disk.replace_file import discard, fresh_file
+from staniel.journal.disk.replace_file import create_empty, discard
 from staniel.journal.group_commit import GroupCommit, is_stricter
 from staniel.journal.kestrel import files as layout
 from staniel.journal.kestrel.addx import joined, size_of, waiting_record, xid_record
@@ -238,7 +238,7 @@ class Log(Journal):
 
     def reply_batch(self) -> int:
         if self.is_deferred:
-            self.group.hasten(self)
+            self.group.sync_with_batch(self)
         return self.batch
 
     def record(self, change: Change) -> None:
@@ -263,7 +263,7 @@ class Log(Journal):
             return
         pending, group = self._pending, self.group
         if not pending:
-            group.touch(self)
+            group.mark_dirty(self)
         pending.append(waiting_record(item))
         group.pending_bytes += _ADDX_HEAD_BYTES + len(item.data)
 
@@ -300,7 +300,7 @@ class Log(Journal):
         """Add a record to the batch being gathered. An item without flags is added as it is, by `record_added`."""
         pending, group = self._pending, self.group
         if not pending:
-            group.touch(self)
+            group.mark_dirty(self)
         pending.append(data)
         group.pending_bytes += len(data)
 
@@ -372,7 +372,7 @@ class Log(Journal):
             self.write()  # in a sealed file each SAVE_XID counts
         number = max(now_ms, self.newest_number + 1)
         sealed, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
-        fresh = fresh_file(self.fs, f"{self.folder}/{temp}")
+        fresh = create_empty(self.fs, f"{self.folder}/{temp}")
         self.file.sync()
         self._rename_current(fresh, f"{self.folder}/{temp}", f"{self.folder}/{sealed}")
         self.fs.sync_folder(self.folder)
@@ -415,7 +415,7 @@ class Log(Journal):
             self.rotate(now_ms)
         records = list(encoder.snapshot(self.encoder.counter, open_reads, items))
         if self.segments.sealed and not records:
-            records = [encoder.nothing(0)]
+            records = [encoder.encode_empty(0)]
         temp, file = self._write_synced(records, max(now_ms, self.newest_number))
         kept_bytes = file.size
         rewritten = segment_of_rewrite(self.name, checkpoint, encoder.counter, open_reads, items, records)
@@ -464,7 +464,7 @@ class Log(Journal):
         number = self.newest_number + 1
         last, temp = layout.archive_name(self.name, number), layout.temp_name(self.name, number)
         pack = layout.pack_name(self.name, number)
-        records = [Encoder(self.config.journal_dialect).nothing(0)]
+        records = [Encoder(self.config.journal_dialect).encode_empty(0)]
         # Even on a full disk it must be possible to delete a queue.
         self.group.try_or_release_ballast(lambda: self._write_synced(records, number)[1].close())
         self._rename_to_pack(f"{self.folder}/{temp}", f"{self.folder}/{last}", f"{self.folder}/{pack}")
@@ -512,7 +512,7 @@ class Log(Journal):
         removed and the OSError raised.
         """
         temp = f"{self.folder}/{layout.temp_name(self.name, number)}"
-        file = fresh_file(self.fs, temp)
+        file = create_empty(self.fs, temp)
         try:
             file.write(b"".join(records))
             file.sync()

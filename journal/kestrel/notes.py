@@ -26,7 +26,7 @@ _TIME_AND_SIZE = struct.Struct("<qi")
 _XID = struct.Struct("<i")
 
 
-def note(fact: bytes, added_ms: int, data: bytes, counter: int) -> bytes:
+def note_records(fact: bytes, added_ms: int, data: bytes, counter: int) -> bytes:
     """Return the records of a note about the item of `data` that was added at `added_ms`."""
     assert 0 < len(fact) <= NOTE_BYTES_MAX
     padded = fact + bytes(-len(fact) % 4)

@@ -17,7 +17,7 @@ from enum import Enum
 from staniel.journal.background import BackgroundTask, CallbackTask, ReadPiece, SyncFile
 from staniel.journal.disk.fs import File
 from staniel.journal.disk.quarantine import quarantine
-from staniel.journal.disk.replace_file import discard, fresh_file
+from staniel.journal.disk.replace_file import create_empty, discard
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.derived_effect import head_of, with_rest
 from staniel.journal.kestrel.encoder import Encoder
@@ -91,7 +91,7 @@ class Pack:
             elif self.stage is Stage.SYNCED:
                 # A power cut must not take back the removals of the items that the pack leaves out.
                 self.stage = Stage.WAITING
-                self.log.group.after(self.log, self._safe)
+                self.log.group.call_when_durable(self.log, self._safe)
             elif self.stage is Stage.SAFE:
                 self._install(now_ms)
         except OSError as error:
@@ -106,20 +106,20 @@ class Pack:
     def is_over(self) -> bool:
         return self.stage in (Stage.DONE, Stage.FAILED, Stage.DROPPED)
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Remove all traces of the pack. Not to be called while a task of this pack runs; a task that has not begun
         never will.
         """
         self.stage = Stage.DROPPED
         if self.task is not None:
-            self.task.forgo()
+            self.task.release()
             self.task = None
             self.log.segments.close_held(self.log.segments.covered_by(self.last))
         self._clear_away()
 
     def _write_some(self) -> None:
         if self._file is None:
-            self._file = fresh_file(self.log.fs, f"{self.log.folder}/{self._temp}")
+            self._file = create_empty(self.log.fs, f"{self.log.folder}/{self._temp}")
             self._lead = self._head()
         if self._segment is None:
             self._write_lead()
@@ -136,12 +136,12 @@ class Pack:
 
     def _head(self) -> Iterator[bytes]:
         """Return the records of the open reads and of the items that had been handed back, as of the checkpoint."""
-        heads = [self._of(seq) for seq in self.checkpoint.heads]
+        heads = [self._item_at(seq) for seq in self.checkpoint.heads]
         if not self.checkpoint.xids and not heads:
             # The files after this one continue from this counter.
             is_nothing = self.checkpoint.left >= self.checkpoint.end
-            return iter([(self._encoder.nothing if is_nothing else self._encoder.save_xid)(self.last.counter)])
-        opened = {xid: Delivery(self._of(seq), 0, 1, xid) for xid, seq in self.checkpoint.open.items()}
+            return iter([(self._encoder.encode_empty if is_nothing else self._encoder.save_xid)(self.last.counter)])
+        opened = {xid: Delivery(self._item_at(seq), 0, 1, xid) for xid, seq in self.checkpoint.open.items()}
         return self._encoder.snapshot(self.last.counter, opened, heads)
 
     def _write_lead(self) -> None:
@@ -157,7 +157,7 @@ class Pack:
         self._write(b"".join(records))
         self._begin_segment()
 
-    def _of(self, seq: int) -> Item:
+    def _item_at(self, seq: int) -> Item:
         return self._alive.get(seq, STAND_IN)
 
     def _write_left(self) -> None:
@@ -193,7 +193,7 @@ class Pack:
         """Return a slice of the items that the files hold; nothing while a piece of them is being read."""
         self._line.left, self._line.on_disk = self._seq, self.checkpoint.end - self._seq
         items = self._reader.decode()
-        span = None if items else self._reader.wants()
+        span = None if items else self._reader.span_to_read()
         if span is not None:
             segment, at, count = span
             path = self.log.segments.path(segment)
@@ -226,8 +226,8 @@ class Pack:
             checkpoint=checkpoint,
         )
         segment.entered = segment.counter = counter
-        opened = [self._of(seq) for _, seq in sorted(checkpoint.open.items())]
-        segment.head = head_of(checkpoint, opened, [self._of(seq) for seq in checkpoint.heads], counter)
+        opened = [self._item_at(seq) for _, seq in sorted(checkpoint.open.items())]
+        segment.head = head_of(checkpoint, opened, [self._item_at(seq) for seq in checkpoint.heads], counter)
         self._segment = segment
 
     def _write_stand_ins(self, count: int) -> None:
@@ -293,7 +293,7 @@ class Pack:
         names = self._temp, kestrel_files.pack_name(log.name, number), kestrel_files.archive_name(log.name, number)
         covered = log.segments.covered_by(self.last)
         # Items that memory had no room for may be in these files, whose names another file takes at any moment.
-        log.segments.hold(covered, log.queue_view.unread())
+        log.segments.keep_open(covered, log.queue_view.unread())
         self._hand_over(InstallPack(log.fs, log.folder, names, log.covered_files(self.last), self._installed))
 
     def _installed(self, error: OSError | None, now_ms: int) -> None:

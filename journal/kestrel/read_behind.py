@@ -191,7 +191,7 @@ class ReadBehind:
             self._stand_in(items, count_max - len(items))
         return items
 
-    def wants(self) -> tuple[LogSegment, int, int] | None:
+    def span_to_read(self) -> tuple[LogSegment, int, int] | None:
         """Return the part of a segment that should be read ahead: the segment, from byte, how many bytes. None if
         enough has been read, if there is nothing to read, or if a pack is just taking the segment's place.
 
@@ -205,14 +205,16 @@ class ReadBehind:
             self._is_through(segment) or (not ahead and at >= self.segments.size(segment))
         ):
             self._next_segment()
-            return self.wants()
+            return self.span_to_read()
         if segment.held is not None or segment.is_gone:
             return None
         start, stop = self._span(segment, at, max(PIECE_BYTES, ahead))
         return (segment, start, stop - start) if at < stop and not self._is_at_bad else None
 
     def read_ahead(self, segment: LogSegment, at: int, data: bytes, checks: list[int]) -> None:
-        """Take the bytes that `wants` asked for, and the crc32 of each block of them if the segment has checksums."""
+        """Take the bytes that `span_to_read` asked for, and the crc32 of each block of them if the segment has
+        checksums.
+        """
         end = self._at + len(self._data) - self._used
         if segment is not self._segment or segment.is_replaced or at != segment.block_at(end):
             return
@@ -295,7 +297,7 @@ class ReadBehind:
         """
         if segment.checkpoint is None or self._seq != segment.checkpoint.end:
             return False  # the usual case; finding the next segment costs more the more there are
-        after = self.segments.after(segment)
+        after = self.segments.next_after(segment)
         return after is not None and self._seq == after.first
 
     def _stand_in(self, items: list[Item], count_max: int) -> None:
@@ -307,7 +309,7 @@ class ReadBehind:
         """Go on to the next segment. Items are lost if this one has fewer than the next one's first seq says."""
         segment = self._segment
         assert segment is not None
-        after = self.segments.after(segment)
+        after = self.segments.next_after(segment)
         if after is not None and self._seq == after.first:
             self._begin_segment(after, after.origin.at)
         else:
@@ -341,13 +343,14 @@ class ReadBehind:
         segment = self._segment
         assert segment is not None
         next_entry = segment.index_entry_behind(self._at + 1, self._seq + 1)
-        self._lose(self._at, self.segments.size(segment) if next_entry is None else next_entry.at, next_entry, why)
+        end = self.segments.size(segment) if next_entry is None else next_entry.at
+        self._give_up_bytes(self._at, end, next_entry, why)
 
     def _give_up_file(self) -> None:
         """Give up the rest of the segment, whose file is gone."""
         segment = self._segment
         assert segment is not None
-        self._lose(self._at, segment.size, None, "the file is gone")
+        self._give_up_bytes(self._at, segment.size, None, "the file is gone")
 
     def _give_up_block(self) -> None:
         """Give up the block ahead, which does not match its checksum. Items that begin in it or reach into it are lost;
@@ -357,15 +360,15 @@ class ReadBehind:
         assert segment is not None
         at = segment.block_at(self._bad_at)
         end = segment.block_end(at + 1)
-        self._lose(at, end, segment.index_entry_behind(end, self._seq), "a block does not match its checksum")
+        self._give_up_bytes(at, end, segment.index_entry_behind(end, self._seq), "a block does not match its checksum")
 
-    def _lose(self, at: int, end: int, next_entry: IndexEntry | None, why: str) -> None:
+    def _give_up_bytes(self, at: int, end: int, next_entry: IndexEntry | None, why: str) -> None:
         """Give up bytes `at` to `end` of the segment. Reading goes on at `next_entry` or, if that is None, in the next
         segment.
         """
         segment = self._segment
         assert segment is not None
-        after = self.segments.after(segment)
+        after = self.segments.next_after(segment)
         if next_entry is not None:
             self._begin_segment(segment, next_entry.at)
             self._lost_end = next_entry.seq

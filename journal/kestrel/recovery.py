@@ -102,9 +102,9 @@ class Recovery:
             if number is None:
                 self._do_without(name, recovered)
             elif not self._skip(name, number, recovered):
-                self._place(recovered)
+                self._restore_state(recovered)
                 self._replay_sealed(name, number, recovered)
-        self._place(recovered)
+        self._restore_state(recovered)
         segments.current.name = queue
         if files.current:
             self._replay(recovered)
@@ -191,7 +191,7 @@ class Recovery:
         except EffectMismatch as odd:
             recovered.rejected_sidecars.append(SidecarRejected(name, str(odd), False))
             return False
-        if not is_shorter and sidecar.fit(described, self.fs, path) is sidecar.Fit.OTHER:
+        if not is_shorter and sidecar.compare_file(described, self.fs, path) is sidecar.Fit.OTHER:
             recovered.rejected_sidecars.append(SidecarRejected(name, "checksums are those of another file", True))
             return False
         if is_shorter:
@@ -298,7 +298,7 @@ class Recovery:
         line.expiring += in_line + len(returned)
         recovered.stand_ins += in_line + len(returned) + len(outside)
 
-    def _place(self, recovered: Recovered) -> None:
+    def _restore_state(self, recovered: Recovered) -> None:
         """Let replay go on from the state that the sidecars have led to."""
         checkpoint, replay, tail = recovered.ahead, recovered.replay, recovered.tail
         if checkpoint is None:

@@ -24,7 +24,7 @@ class Search:
         self.folder = folder
         self.files = sorted(_numbered(fs.list(folder), queue))
 
-    def place(self, after: int, at: int) -> FilePosition:
+    def position_after(self, after: int, at: int) -> FilePosition:
         """Return byte `at` of the first file numbered above `after`."""
         return FilePosition(next((number for number, _ in self.files if number > after), CURRENT), at)
 

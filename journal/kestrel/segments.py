@@ -183,7 +183,7 @@ class Segments:
         """Return every segment up to `last`."""
         return self.sealed[: self.sealed.index(last) + 1]
 
-    def hold(self, covered: list[LogSegment], seq: int) -> None:
+    def keep_open(self, covered: list[LogSegment], seq: int) -> None:
         """Keep the files of those segments open that hold items from `seq` on: a pack takes the names of `covered` at a
         moment that is not known here. Raises OSError with none of them open.
         """
@@ -210,7 +210,7 @@ class Segments:
         # A segment without items has the same first seq as the next one; the search finds the next one.
         return self.sealed[max(0, at - 1)]
 
-    def after(self, segment: LogSegment) -> LogSegment | None:
+    def next_after(self, segment: LogSegment) -> LogSegment | None:
         """Return the segment after `segment`; None behind the current one."""
         if segment is self.current:
             return None

@@ -97,7 +97,7 @@ def describe(segment: LogSegment, checks: list[int]) -> Slices[bytes | None]:
     return MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
 
 
-def read(data: bytes) -> Sidecar | None:
+def decode_sidecar(data: bytes) -> Sidecar | None:
     """Return the sidecar in `data`, None: there is none that this program understands."""
     body = data[HEAD_BYTES:]
     if not data.startswith(MAGIC) or data[len(MAGIC) : HEAD_BYTES] != zlib.crc32(body).to_bytes(4, "little"):
@@ -118,7 +118,7 @@ def block_bytes_of(size: int) -> int:
     return block_bytes
 
 
-def fit(sidecar: Sidecar, fs: Fs, path: str) -> Fit:
+def compare_file(sidecar: Sidecar, fs: Fs, path: str) -> Fit:
     """Tell whether `path`, of the size it should have, is the described file, damaged, or another. Raises OSError."""
     if not sidecar.checks:
         return Fit.SAME
@@ -149,7 +149,7 @@ def load(fs: Fs, folder: str, name: str) -> Sidecar | None:
     path = kestrel_files.sidecar_path(folder, name)
     try:
         size = fs.size(path)
-        return read(fs.read(path, 0, size)) if size <= SIDECAR_MAX_BYTES else None
+        return decode_sidecar(fs.read(path, 0, size)) if size <= SIDECAR_MAX_BYTES else None
     except OSError:
         return None
 

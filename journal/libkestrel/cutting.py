@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from staniel.journal.background import CallbackTask
 from staniel.journal.disk.fs import Fs
-from staniel.journal.disk.replace_file import discard, fresh_file
+from staniel.journal.disk.replace_file import create_empty, discard
 from staniel.journal.libkestrel.records import SEGMENT_MAGIC
 from staniel.journal.libkestrel.segments import SegmentCut
 
@@ -32,7 +32,7 @@ class CutSegment(CallbackTask):
 
     def work(self) -> None:
         at = self.cut.offset
-        file = fresh_file(self._fs, self.temp)
+        file = create_empty(self._fs, self.temp)
         try:
             file.write(SEGMENT_MAGIC)
             while at < self._end:

@@ -225,7 +225,7 @@ class ReaderLog(Appender):
 
     def _mark_dirty(self) -> None:
         self._is_dirty = True
-        self.group.touch(self)
+        self.group.mark_dirty(self)
         self.group.pending_bytes += RECORDS_ESTIMATE_BYTES
 
     def _install(self, now_ms: int) -> None:

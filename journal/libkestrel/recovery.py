@@ -85,12 +85,12 @@ class StreamRecovery:
         path = f"{self.folder}/{name}"
         size = self.fs.size(path)
         if not size:
-            self._drop(name, recovered)  # a crash came between its creation and its first bytes
+            self._remove_empty(name, recovered)  # a crash came between its creation and its first bytes
             return None
         begin = self.fs.read(path, 0, MAGIC_BYTES)
         if is_newest and is_partial_magic(begin, SEGMENT_MAGIC):
             recovered.damages.append(self._cut(name, size, Truncated(), is_newest))
-            self._drop(name, recovered)
+            self._remove_empty(name, recovered)
             return None
         if begin != SEGMENT_MAGIC:
             recovered.ignored.append(name)
@@ -104,11 +104,11 @@ class StreamRecovery:
         if scan.offset < size:
             self._cut_padding(name, scan.offset, size, recovered)
         if not scan.runs and not scan.unknown_records:
-            self._drop(name, recovered)
+            self._remove_empty(name, recovered)
             return None
         return StreamSegment(name, number, scan.offset), scan.runs
 
-    def _drop(self, name: str, recovered: RecoveredStream) -> None:
+    def _remove_empty(self, name: str, recovered: RecoveredStream) -> None:
         """Remove a segment without items. One that the system refuses to remove stays among the files, so that no other
         segment gets its number, and is dropped again by the next start.
         """

@@ -26,7 +26,7 @@ class StreamSearch:
         segments = [(name.number, file_name) for name, file_name in names if name.kind is StreamFileKind.SEGMENT]
         self.files = sorted((number, file_name) for number, file_name in segments if parse(file_name).queue == family)
 
-    def place(self, after: int, at: int) -> FilePosition:
+    def position_after(self, after: int, at: int) -> FilePosition:
         """Return the position `at` bytes into the first segment numbered above `after`. A transfer notes the newest
         segment's number less 1 as `after`, and no other segment ever gets that number.
         """

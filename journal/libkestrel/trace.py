@@ -55,7 +55,7 @@ class ReaderPosition:
         self._head = 0
         self._ids = IntervalSet()
 
-    def note(self, confirmed: Confirmation) -> None:
+    def add(self, confirmed: Confirmation) -> None:
         if confirmed.head >= 0:
             self._head = confirmed.head
         for item_id in confirmed.ids:
@@ -106,7 +106,7 @@ class StreamTrace:
         """Return the position of the reader of this file. `name` None: without a file nothing is confirmed."""
         position = ReaderPosition()
         for confirmed in self.confirmations(name) if name is not None else ():
-            position.note(confirmed)
+            position.add(confirmed)
         return position
 
     def done_before(self, name: str | None, later: IntervalSet) -> ReaderPosition:
@@ -122,7 +122,7 @@ class StreamTrace:
                 head = done.head
             if has_met and head != head_then:
                 break
-            position.note(done)
+            position.add(done)
             if not has_met and later and (later.starts[0] <= head or any(item_id in later for item_id in done.ids)):
                 has_met, head_then = True, head
         return position

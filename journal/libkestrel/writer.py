@@ -171,7 +171,7 @@ class StreamWriter(Appender):
 
     def _mark_dirty(self) -> None:
         self._is_dirty = True
-        self.group.touch(self)
+        self.group.mark_dirty(self)
 
     def _next_segment(self, now_ms: int) -> StreamSegment:
         """Return a segment numbered by the clock, but always above the one before, even if the clock steps back."""

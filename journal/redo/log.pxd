@@ -28,12 +28,12 @@ cdef class RedoLog:
     cdef public long long _files, _table_bytes, _piece_bytes, _pending_bytes, _sealed_bytes
 
     cpdef bint covers(self, file) except -1
-    cpdef list uncovered(self, files)
+    cpdef list uncovered_files(self, files)
     @cython.locals(binding=Binding, at="long long")
     cpdef wrote(self, file, long long at, bytes data)
     @cython.locals(binding=Binding, at="long long", end="long long", safe_bytes="long long")
     cpdef piece_of(self, file, long long bytes_max)
-    cpdef _note(self, bytes record)
+    cpdef _add_record(self, bytes record)
     cpdef _seal(self, unsigned long long oldest=*)
     cpdef list take_sealed(self)
     cpdef bint stage(self) except -1

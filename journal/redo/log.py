@@ -139,7 +139,7 @@ class Piece(Struct):
             data = self.file.read(at, min(EXTENT_BYTES_MAX, self.end - at))
             if not data:
                 raise OSError(errno.EIO, "what was written cannot be read back", self.file.path)
-            yield records.extent(self.number, at, safe_bytes, data)
+            yield records.encode_extent(self.number, at, safe_bytes, data)
             at += len(data)
 
 
@@ -200,13 +200,13 @@ class RedoLog:
         binding = file.binding
         return isinstance(binding, Binding) and binding.has_data and file.safe_bytes >= binding.direct_bytes
 
-    def uncovered(self, files: Iterable[File]) -> list[File]:
+    def uncovered_files(self, files: Iterable[File]) -> list[File]:
         """Return those of `files` that must be synced themselves, as far as the log knows; files outside the spool are
         among them.
         """
         return [file for file in files if type(file) is not NamedFile or not self.covers(file)]
 
-    def awake(self) -> None:
+    def schedule_creation(self) -> None:
         """Schedule the creation of the log: there are writes to log."""
         self.state = LogState.UNUSED
         self.is_due = True
@@ -235,7 +235,7 @@ class RedoLog:
         binding.since = self.taken + 1
         record = records.bind(binding.number, binding.known_safe_bytes(), path)
         self._table_bytes += len(record)
-        self._note(record)
+        self._add_record(record)
         self.bound[file.path] = binding
         file.bind(binding, tell=has_data)
         binding.noted_bytes = binding.known_safe_bytes()
@@ -301,7 +301,7 @@ class RedoLog:
             self._pending_bytes += DATA.size + size
         else:
             binding.direct_bytes = at + size
-            self._note(records.extent(binding.number, at, safe_bytes, data))
+            self._add_record(records.encode_extent(binding.number, at, safe_bytes, data))
         binding.taken = self.taken + 1
         self.has_pending = True
         if self._pending_bytes > self._piece_bytes:
@@ -338,7 +338,7 @@ class RedoLog:
             file.sync()
             if file is not binding.file:
                 file.close()
-        self._note(records.done(binding.number))
+        self._add_record(records.encode_done(binding.number))
         self.left[path] = binding
 
     def removed(self, path: str) -> None:
@@ -358,7 +358,7 @@ class RedoLog:
         if binding is None:
             return
         self.fs.sync_folder(path.rpartition("/")[0])
-        self._note(records.done(binding.number))
+        self._add_record(records.encode_done(binding.number))
         self.wait_for_sync()
         self.carry_out(self.take_sealed())
 
@@ -382,7 +382,7 @@ class RedoLog:
         binding.taken = self.taken + 1
         return binding
 
-    def _note(self, record: bytes) -> None:
+    def _add_record(self, record: bytes) -> None:
         size = len(record)  # first, so that no call follows the append: a background task may be renaming a file
         self._pending.append(record)
         self._pending_bytes += size
@@ -390,7 +390,7 @@ class RedoLog:
 
     def _seal(self, oldest: int = 0) -> None:
         self.has_pending = True
-        pending, self._pending, self._pending_bytes = self._pending, [], 0  # in one step, see `_note`
+        pending, self._pending, self._pending_bytes = self._pending, [], 0  # in one step, see `_add_record`
         batch = b"".join(pending)
         self._sealed.append((batch, oldest))
         self._sealed_bytes += records.batch_bytes(len(batch))
@@ -420,7 +420,7 @@ class RedoLog:
         if binding.noted_bytes >= safe_bytes:
             return False
         binding.noted_bytes = safe_bytes
-        self._note(records.safe(binding.number, safe_bytes))
+        self._add_record(records.encode_safe(binding.number, safe_bytes))
         return True
 
     def take_sealed(self) -> list[tuple[bytes, int]]:
@@ -568,7 +568,7 @@ class RedoLog:
                     return segment.path
         return ""
 
-    def begin(self) -> None:
+    def begin_use(self) -> None:
         """Begin to use the segments, which exist now. The first of them has one batch, which has no records."""
         for segment in self.segments:
             segment.state, segment.at, segment.last, segment.take = SegmentState.FREE, 0, 0, self.taken
@@ -600,10 +600,10 @@ class RedoLog:
         for path, binding in list(self.bound.items()):
             if binding.taken <= segment.take and binding.known_safe_bytes() == binding.written_bytes():
                 self._release(path)
-                self._note(records.done(binding.number))
+                self._add_record(records.encode_done(binding.number))
                 self.left[path] = binding
             else:
-                self._note(records.safe(binding.number, binding.known_safe_bytes()))
+                self._add_record(records.encode_safe(binding.number, binding.known_safe_bytes()))
         self._seal(oldest=segment.last + 1)
         segment.state = SegmentState.SAFE
         segment.safe_take = self.taken + 1
@@ -627,7 +627,7 @@ class RedoLog:
             if binding.taken < take and (popped := self.left.pop(path, binding)) is not binding:
                 self.left.setdefault(path, popped)
 
-    def end(self) -> None:
+    def end_use(self) -> None:
         """End the use of the log: all files of the spool are durable and nothing is written to them any more, so older
         servers may use them. Raises OSError, JournalFailure.
         """
@@ -671,7 +671,7 @@ class RedoTask:
         except OSError as error:
             self.error = error
 
-    def done(self, now_ms: int) -> None:
+    def on_done(self, now_ms: int) -> None:
         self.log.running.remove(self)
         self.end()
 
@@ -714,7 +714,7 @@ class MakeLog(RedoTask):
 
     def end(self) -> None:
         if self.error is None:
-            self.log.begin()
+            self.log.begin_use()
         else:
             self.log.state = LogState.OFF
             self.log.trouble = str(self.error)

@@ -159,15 +159,15 @@ def bind(file: int, safe_bytes: int, path: str) -> bytes:
     return BIND.pack(1, file, safe_bytes, len(raw)) + raw
 
 
-def extent(file: int, at: int, safe_bytes: int, data: bytes) -> bytes:
+def encode_extent(file: int, at: int, safe_bytes: int, data: bytes) -> bytes:
     return EXTENT.pack(3, file, at, safe_bytes, len(data), crc_of(data))
 
 
-def done(file: int) -> bytes:
+def encode_done(file: int) -> bytes:
     return DONE.pack(4, file)
 
 
-def safe(file: int, safe_bytes: int) -> bytes:
+def encode_safe(file: int, safe_bytes: int) -> bytes:
     return SAFE.pack(5, file, safe_bytes)
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from staniel.journal.interval_set import IntervalSet
 from staniel.journal.kestrel.trace import KestrelTrace, Step, TracedItem
 from staniel.journal.libkestrel.trace import Put
-from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource, named
+from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource, file_flaws
 from staniel.journal.trace import FrozenFs, Happened, Payload
 from staniel.journal.workq.dump import show_id
 from staniel.journal.workq.trace import CmdLogTrace
@@ -91,7 +91,7 @@ class Window:
     def __init__(self) -> None:
         self.before: dict[str, tuple[TracedItem, str, int | None]] = {}
 
-    def note(self, step: Step) -> None:
+    def add(self, step: Step) -> None:
         for event, item in zip(step.events, step.items, strict=True):
             was_open = event.happened in (Happened.CLOSED, Happened.ABORTED)
             if event.happened is not Happened.ADDED:
@@ -109,7 +109,7 @@ def _of_kestrel(source: ReadSource, queue: str, at_ms: int, now_ms: int) -> Cont
     notes = _kestrel_notes(trace, at_ms, at_ms >= now_ms)
     if left_out := len(rows) - len(items):
         notes.append(f"{left_out} more that have been removed since: a pack has left them out, they are in no file")
-    return Contents("kestrel", items, notes, named(trace.flaws), files, source.folder)
+    return Contents("kestrel", items, notes, file_flaws(trace.flaws), files, source.folder)
 
 
 def _follow(trace: KestrelTrace, at_ms: int, *, is_over: bool) -> Window:
@@ -132,7 +132,7 @@ def _follow(trace: KestrelTrace, at_ms: int, *, is_over: bool) -> Window:
         if is_before or 0 < step.added_ms == trace.clock_ms:
             window.clear()
         else:
-            window.note(step)
+            window.add(step)
     else:
         if is_over or ((sealed_ms := trace.sealed_ms(file)) is not None and sealed_ms <= at_ms):
             window.clear()
@@ -198,7 +198,7 @@ def _of_stream(source: ReadSource, family: str, queue: str, at_ms: int, now_ms: 
         notes.append(f"items below the number {oldest} are in no file any more")
     if not is_over:
         notes.append("a reader's file has no times: when an item was done with is known only by later additions")
-    return Contents("libkestrel", certain + perhaps, notes, named(trace.flaws), files, source.folder)
+    return Contents("libkestrel", certain + perhaps, notes, file_flaws(trace.flaws), files, source.folder)
 
 
 def _stream_item(put: Put, *, is_certain: bool) -> Held:
@@ -221,7 +221,7 @@ def _of_jobs(source: ReadSource, queue: str, at_ms: int, now_ms: int) -> Content
     replay = replayed(trace, at_ms, until_ns=None if at_ms >= now_ms else (at_ms + 1) * NS_A_MS - 1)
     jobs = [job for job in replay.found.values() if job.terms.queue.name.decode("latin-1") == queue]
     notes = ["jobs that were over and have been cleaned away since are in no file"]
-    return Contents("workq", [_job(job, at_ms) for job in jobs], notes, named(trace.flaws), files, source.cmdlog)
+    return Contents("workq", [_job(job, at_ms) for job in jobs], notes, file_flaws(trace.flaws), files, source.cmdlog)
 
 
 def job_state(job: Job, at_ms: int) -> str:

@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from staniel.journal.convert_plan import ConversionPlan, carry_out, encode
 from staniel.journal.disk.fs import File, Fs, JournalFailure, is_missing
-from staniel.journal.disk.refusals import told
+from staniel.journal.disk.refusals import failure_line
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.errors import Damage
@@ -129,7 +129,7 @@ class Conversion:
 
     def _not_in_place(self, error: OSError | JournalFailure, path: str) -> NotInPlace:
         left = f"the files of {self.queue} are between two formats, as {path} says"
-        return NotInPlace(f"{told(error, path)}. {left}: run this again or start a server, which finishes it")
+        return NotInPlace(f"{failure_line(error, path)}. {left}: run this again or start a server, which finishes it")
 
     def _format(self) -> Format:
         listing = self.spool.listing()
@@ -287,7 +287,7 @@ class SegmentFiles:
     def write(self, record: bytes) -> None:
         if self._file is None or self._size + len(record) > SEGMENT_BYTES:
             self.close()
-            self._begin()
+            self._begin_segment()
         self._pieces.append(record)
         self._size += len(record)
         self._pending += len(record)
@@ -303,7 +303,7 @@ class SegmentFiles:
             self._pieces.clear()
             self._file = None
 
-    def _begin(self) -> None:
+    def _begin_segment(self) -> None:
         self.names.append(segment_name(self.queue, self.number))
         self.number += 1
         self._file = self.fs.append(f"{self.folder}/{self.names[-1]}")

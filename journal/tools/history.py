@@ -10,7 +10,7 @@ from contextlib import closing
 
 from msgspec import Struct
 
-from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource, named
+from staniel.journal.tools.source import FileFlaw, NotFound, ReadSource, file_flaws
 from staniel.journal.trace import Event, Happened
 
 JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -57,7 +57,7 @@ def _of_kestrel(source: ReadSource, queue: str, item_id: str) -> History:
         note = ""
         if trace.begins_with_state(first):
             note = f"{first} begins with what the queue held when it was written; what was before is in no file"
-        return History("kestrel", events, is_there, named(trace.flaws), note)
+        return History("kestrel", events, is_there, file_flaws(trace.flaws), note)
 
 
 def _opened_under(source: ReadSource, queue: str, xid: int) -> set[str]:
@@ -82,7 +82,7 @@ def _of_stream(source: ReadSource, family: str, queue: str, item_id: str) -> His
             raise NotFound(f"no segment of {family} has an item {item_id}: never put, or in a segment that is gone")
         closed = {event.queue for event in events}
         note = "opens and aborts are not recorded; a reader's file begins anew with where it stands"
-        return History("libkestrel", events, not names <= closed, named(trace.flaws), note)
+        return History("libkestrel", events, not names <= closed, file_flaws(trace.flaws), note)
 
 
 def _of_job(source: ReadSource, queue: str, job_id: str) -> History:
@@ -96,4 +96,4 @@ def _of_job(source: ReadSource, queue: str, job_id: str) -> History:
         events = [step.event() for step in steps]
         is_there = events[-1].happened not in (Happened.DELETED, Happened.EXPIRED)
         note = "" if names else "its addition is not in the log any more"
-        return History("workq", events, is_there, named(trace.flaws), note)
+        return History("workq", events, is_there, file_flaws(trace.flaws), note)

@@ -384,7 +384,7 @@ class Repair:
         replace_file(self.fs, new, b"".join(map(encode, followable)))
         for route in dict.fromkeys((intent.source, intent.target) for intent in under_way):
             if self._is_lost_on(*route):
-                yield self._left(INTENTS, *route)
+                yield self._unfinished(INTENTS, *route)
         if log.damage.lost:
             why = f"{log.damage.lost} lines cannot be read: an item whose line is lost may be in both of its queues"
             yield Repaired(INTENTS, "transfers", [], 0, why_not=why)
@@ -402,7 +402,7 @@ class Repair:
                 yield Repaired(f"{UNDO_FOLDER}/{name}", UNDO_FOLDER, [], 0, why_not=content.value)
             elif not isinstance(content, Unusable):
                 if lost := [route for route in content.routes if self._is_lost_on(*route)]:
-                    yield self._left(f"{UNDO_FOLDER}/{name}", *lost[0])
+                    yield self._unfinished(f"{UNDO_FOLDER}/{name}", *lost[0])
                     continue
                 fs.make_folder(new)
                 self._copy(f"{old}/{name}", f"{new}/{name}")
@@ -421,7 +421,7 @@ class Repair:
         """Tell whether a start on the copy could not know which items of `source` have left, or arrived in `target`."""
         return target in self._anew or not self._mixed.isdisjoint(map(family_of, (source, target)))
 
-    def _left(self, name: str, source: str, target: str) -> Repaired:
+    def _unfinished(self, name: str, source: str, target: str) -> Repaired:
         way = f"on their way from {source} to {target}" if target not in (source, "") else f"of {source} being purged"
         why = f"items were {way}, and their journals are written anew or not copied: some may be in both, or back"
         return Repaired(name, "unfinished", [], 0, why_not=why)

@@ -104,5 +104,5 @@ def _has_segments(fs: Fs, folder: str) -> bool:
         return False
 
 
-def named(flaws: list[tuple[str, Flaw]]) -> list[FileFlaw]:
+def file_flaws(flaws: list[tuple[str, Flaw]]) -> list[FileFlaw]:
     return [FileFlaw(*flaw) for flaw in dict.fromkeys(flaws)]

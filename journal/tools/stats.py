@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from staniel.journal.kestrel.records import ADD_XID_HEAD_BYTES, WITH_XID_BYTES
 from staniel.journal.libkestrel.records import MAGIC_BYTES
 from staniel.journal.tools.contents import job_state, replayed
-from staniel.journal.tools.source import JOBS, FileFlaw, ReadSource, named
+from staniel.journal.tools.source import JOBS, FileFlaw, ReadSource, file_flaws
 from staniel.queues.jobs.times import NS_A_MS
 
 BATCHES = 16  # number of batches of queues: their files are listed before and after each batch
@@ -89,7 +89,14 @@ def _of_kestrel(source: ReadSource, queue: str, listed: list[str] | None) -> Que
         size = sum(files.size(f"{source.folder}/{name}") for name in names)
         packed_bytes = packed_bytes if line.states else 0
         return QueueStats(
-            queue, "kestrel", len(names), size, dict(trace.records), {queue: line}, packed_bytes, named(trace.flaws)
+            queue,
+            "kestrel",
+            len(names),
+            size,
+            dict(trace.records),
+            {queue: line},
+            packed_bytes,
+            file_flaws(trace.flaws),
         )
 
 
@@ -111,7 +118,7 @@ def _of_stream(source: ReadSource, family: str, listed: list[str] | None) -> Que
         entries = files.list(source.folder)
         size = sum(files.size(f"{source.folder}/{name}") for name, _ in entries)
         return QueueStats(
-            family, "libkestrel", len(entries), size, dict(trace.records), lines, needed_bytes, named(trace.flaws)
+            family, "libkestrel", len(entries), size, dict(trace.records), lines, needed_bytes, file_flaws(trace.flaws)
         )
 
 
@@ -119,7 +126,7 @@ def _of_jobs(source: ReadSource, now_ms: int) -> QueueStats:
     trace, files = source.jobs()
     with closing(files):
         replay = replayed(trace, now_ms, until_ns=None)
-        records, flaws = dict(trace.records), named(trace.flaws)
+        records, flaws = dict(trace.records), file_flaws(trace.flaws)
         needed_bytes = sum(step.size for step in trace.steps() if step.id in replay.found)
         entries = files.list(source.cmdlog)
         size = sum(files.size(f"{source.cmdlog}/{name}") for name, _ in entries)

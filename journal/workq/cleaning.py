@@ -104,13 +104,13 @@ class Cleaner:
         try:
             next(self._round)
         except StopIteration:
-            self._end("")
+            self._end_round("")
         except OSError as error:
-            self._end(f"{error.filename or self.log.folder}: {error.strerror}")
+            self._end_round(f"{error.filename or self.log.folder}: {error.strerror}")
         except Locked:
-            self._end(f"{workq_files.READ_LOCK} is held by another program")
+            self._end_round(f"{workq_files.READ_LOCK} is held by another program")
 
-    def begin_now(self, now_ms: int, room: int) -> None:
+    def start_round_now(self, now_ms: int, room: int) -> None:
         """Begin a round now: the disk is full. It leaves out segments that take more than `room` bytes to rewrite, and
         those that are mostly needed.
         """
@@ -121,9 +121,9 @@ class Cleaner:
     def stop(self) -> None:
         """End a running round; an unfinished successor is removed."""
         if self._round is not None:
-            self._end("the server stops")
+            self._end_round("the server stops")
 
-    def _end(self, why: str) -> None:
+    def _end_round(self, why: str) -> None:
         if self._rewrite is not None:
             try:
                 self._rewrite.abandon()

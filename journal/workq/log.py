@@ -195,7 +195,7 @@ class CmdLog(JobJournal):
             return False
         if not self._touched:
             self._touched = True
-            self.group.touch(self)
+            self.group.mark_dirty(self)
         self._pending_bytes += len(MAGIC)
         self.group.pending_bytes += len(MAGIC)
         return True
@@ -264,7 +264,7 @@ class CmdLog(JobJournal):
             self._begin_segment()
         if not self._touched:
             self._touched = True
-            self.group.touch(self)
+            self.group.mark_dirty(self)
         size = len(record)
         pending = self._pending
         pending.append(record)

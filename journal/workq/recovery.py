@@ -115,7 +115,7 @@ class CmdLogRecovery:
                     invalid.append(CorruptRange(base + frame[0], frame[2] - frame[0], error.why))
         segment.size, segment.invalid_records = reader.size, len(invalid)
         for corrupt in [*reader.corrupt_ranges, *invalid]:
-            recovered.damages.append(self._keep(number, corrupt, is_newest and corrupt.is_torn))
+            recovered.damages.append(self._quarantine(number, corrupt, is_newest and corrupt.is_torn))
             if corrupt.is_tail:
                 segment.size = corrupt.at
                 self.fs.truncate(path, corrupt.at)
@@ -189,7 +189,7 @@ class CmdLogRecovery:
         self._terms[coded] = terms
         return terms
 
-    def _keep(self, number: int, corrupt: CorruptRange, torn: bool) -> Damage:
+    def _quarantine(self, number: int, corrupt: CorruptRange, torn: bool) -> Damage:
         saved_as = quarantine(self.fs, self._path(number), corrupt.at, corrupt.size, self.damaged)
         return Damage(workq_files.segment_name(number), corrupt.at, corrupt.size, corrupt.why, saved_as, torn)
 

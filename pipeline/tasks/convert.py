@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from staniel.journal.disk.fs import JournalFailure, Locked
 from staniel.journal.disk.os_fs import OsFs
-from staniel.journal.disk.refusals import told
+from staniel.journal.disk.refusals import failure_line
 from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.libkestrel import files as libkestrel_files
@@ -60,7 +60,7 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
         if not place.list() and not folder(below(path, OWN_FOLDER)).exists():
             return [Converted(path, "", 0, str(folder_missing(path, "are no journals in")))]
     except OSError as error:
-        return [Converted(path, "", 0, told(error, path))]
+        return [Converted(path, "", 0, failure_line(error, path))]
     disk, watch = OsFs(), RefusedCalls()
     try:
         spool = Spool(watch.on(disk), path)
@@ -70,7 +70,7 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
         return [Converted(path, "", 0, f"{locked.holder} has it open; stop it first")]
     except (OSError, JournalFailure) as error:
         disk.close()
-        return [Converted(path, "", 0, told(error, path))]
+        return [Converted(path, "", 0, failure_line(error, path))]
     except SpoolError as error:
         disk.close()
         return [Converted(path, "", 0, str(error))]
@@ -80,7 +80,7 @@ def convert_spool(task: tuple[str, str, Format, int]) -> list[Converted]:
         missing = [Converted(path, each, 0, "there is no such queue") for each in chosen.unmet(names)]
         return [*missing, *(_one(spool, name, wanted, now_ms, watch) for name in sorted(names) if name in chosen)]
     except OSError as error:
-        return [Converted(path, "", 0, told(error, path))]
+        return [Converted(path, "", 0, failure_line(error, path))]
     finally:
         disk.close()
 
@@ -95,6 +95,6 @@ def _one(spool: Spool, queue: str, wanted: Format, now_ms: int, watch: RefusedCa
         is_whole = all(each.is_torn for each in conversion.left)
         return Converted(spool.folder, queue, items, "", left, is_whole)
     except (OSError, JournalFailure) as error:
-        return Converted(spool.folder, queue, 0, f"nothing has been replaced: {told(error, spool.folder)}")
+        return Converted(spool.folder, queue, 0, f"nothing has been replaced: {failure_line(error, spool.folder)}")
     except (Refusal, NotInPlace) as error:
         return Converted(spool.folder, queue, 0, str(error))

@@ -242,7 +242,7 @@ def snapshot(path: str, queue: QueueSummary, dialect: JournalDialect) -> Iterato
         if opens:
             yield from encoder.snapshot(state.counter, opens, [])
         else:
-            yield (encoder.save_xid if state.items else encoder.nothing)(state.counter)
+            yield (encoder.save_xid if state.items else encoder.encode_empty)(state.counter)
         for row in _rows(path, replace(queue, state=replace(state, opens={}))):
             yield encoder.addx(copies.item(row))
     finally:

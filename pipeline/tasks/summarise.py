@@ -216,7 +216,7 @@ def _counters(tasks: list[SegmentTask], first: list[Any]) -> Iterator[tuple[int,
         elif isinstance(result, XidScan):
             if counter is not None:
                 yield at, counter
-            counter = result.after(counter)
+            counter = result.counter_after(counter)
         else:
             counter = None
 

@@ -170,7 +170,7 @@ class Conversation:
         have = len(data) - at
         if have > REPLY_LINE_BYTES_MAX:
             return self._fail(data, data[at : at + 80], "line too long", replies)
-        return self._keep(data, at, have + 1)
+        return self._store_rest(data, at, have + 1)
 
     def _read_item(
         self,
@@ -191,7 +191,7 @@ class Conversation:
         ending = b"\r\n" if isinstance(request, memcache.GetMany) else b"\r\nEND\r\n"
         after = stop + len(ending)
         if len(data) < after:
-            return self._keep(data, at, after - at)
+            return self._store_rest(data, at, after - at)
         if not data.startswith(ending, stop):
             return self._fail(data, line, "the item is not as long as announced", replies)
         item = Item(data[end + 1 : stop], head.flags, head.id, head.key)
@@ -239,7 +239,7 @@ class Conversation:
         self._lines = []
         self._items = []
 
-    def _keep(self, data: bytes, at: int, need: int) -> int:
+    def _store_rest(self, data: bytes, at: int, need: int) -> int:
         self._tail = bytearray(memoryview(data)[at:])
         self._need = need
         return len(data)

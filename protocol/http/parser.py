@@ -97,7 +97,7 @@ class HttpParser(Parser):
         elif data:
             self._is_new = False
             self._connection.receive_data(data)
-            self._read(messages)
+            self._read_events(messages)
         self._count_pending()
         return messages
 
@@ -108,14 +108,14 @@ class HttpParser(Parser):
             self._connection.receive_data(bytes(self._rest))
             self._rest.clear()
         messages: list[HttpMessage] = []
-        self._read(messages)
+        self._read_events(messages)
         self._count_pending()
         return messages
 
     def _count_pending(self) -> None:
         self.pending_bytes = self._body.tell() + self._kept_bytes + len(self._rest)
 
-    def _read(self, messages: list[HttpMessage]) -> None:
+    def _read_events(self, messages: list[HttpMessage]) -> None:
         work_left = WORK_PER_FEED
         while self._state is not HttpState.CLOSED and work_left > 0:
             work_left -= 1
@@ -125,12 +125,12 @@ class HttpParser(Parser):
                 self._refuse(error.error_status_hint, messages)
                 return
             if isinstance(event, h11.Request):
-                self._begin(event, messages)
+                self._begin_request(event, messages)
                 work_left -= WORK_OF_HEAD
             elif isinstance(event, h11.Data):
                 self._add_to_body(bytes(event.data), messages)
             elif isinstance(event, h11.EndOfMessage):
-                self._end(messages)
+                self._end_request(messages)
             else:  # NEED_DATA, or the client asks to switch protocols
                 self._kept_bytes = len(self._connection.trailing_data[0])
                 return
@@ -139,7 +139,7 @@ class HttpParser(Parser):
             messages.append(More(partial(self._resume, self._state)))
             self._state = HttpState.PAUSED
 
-    def _begin(self, event: h11.Request, messages: list[HttpMessage]) -> None:
+    def _begin_request(self, event: h11.Request, messages: list[HttpMessage]) -> None:
         self._state, self._request = HttpState.BODY, event
         # h11 limits only unfinished heads; one that arrives in one piece has the same limit.
         if sum([len(name) + len(value) for name, value in event.headers]) + len(event.target) > HEAD_BYTES_MAX:
@@ -166,7 +166,7 @@ class HttpParser(Parser):
         if before <= BODY_BYTES_MAX < before + len(data):
             messages.append(HttpHead(_head(self._request), waits=False))
 
-    def _end(self, messages: list[HttpMessage]) -> None:
+    def _end_request(self, messages: list[HttpMessage]) -> None:
         assert self._request is not None
         request = _translated(self._request, self._body.getvalue())
         messages.append(request)

@@ -21,6 +21,6 @@ cdef class MemcacheParser(Parser):
     cpdef list _feed_pipeline(self, bytes data)
     @cython.locals(requests=list, at=Py_ssize_t)
     cpdef list _feed(self, bytes data)
-    cpdef Py_ssize_t _step(self, bytes data, Py_ssize_t at, list requests) except -1
+    cpdef Py_ssize_t _parse_from(self, bytes data, Py_ssize_t at, list requests) except -1
     @cython.locals(text="const char *", arrived=Py_ssize_t, size=Py_ssize_t, end=Py_ssize_t, stop=Py_ssize_t, line=bytes, body=bytes, head=SetHead)
     cpdef Py_ssize_t _read_lines(self, bytes data, Py_ssize_t at, list requests) except -1

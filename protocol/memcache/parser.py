@@ -167,7 +167,7 @@ class MemcacheParser(Parser):
         self._work_left = WORK_PER_FEED
         at = 0
         while at < len(data):
-            at = self._step(data, at, requests)
+            at = self._parse_from(data, at, requests)
         self.pending_bytes = len(self._tail) + self._body.tell()
         return requests
 
@@ -180,7 +180,7 @@ class MemcacheParser(Parser):
         assert state in _NEXT[self._state], f"{state} after {self._state}"
         self._state = state
 
-    def _step(self, data: bytes, at: int, requests: list[Request]) -> int:
+    def _parse_from(self, data: bytes, at: int, requests: list[Request]) -> int:
         """Read from `at` on, as the state says. Return where the next step starts."""
         state = self._state
         if state is _LINE:
@@ -252,14 +252,14 @@ class MemcacheParser(Parser):
         """End this slice. Nothing is parsed before the More is resumed, because its requests come first."""
         requests.append(More(self._resume))
         self._enter(MemcacheState.PAUSED)
-        return self._keep(data, at)
+        return self._store_rest(data, at)
 
     def _keep_line(self, data: bytes, at: int, requests: list[Request]) -> int:
         if len(data) - at > self._limits.line_bytes_max:
             return self._close(self._lines.too_long, data, requests)
-        return self._keep(data, at)
+        return self._store_rest(data, at)
 
-    def _keep(self, data: bytes, at: int) -> int:
+    def _store_rest(self, data: bytes, at: int) -> int:
         self._tail = data[at:]
         return len(data)
 
@@ -289,13 +289,13 @@ class MemcacheParser(Parser):
         was wrong.
         """
         if self._dialect is Dialect.KESTREL:
-            return self._end_block(at + 2, data, requests) if len(data) - at >= 2 else self._keep(data, at)
+            return self._end_block(at + 2, data, requests) if len(data) - at >= 2 else self._store_rest(data, at)
         if data.startswith(b"\r\n", at):
             return self._end_block(at + 2, data, requests)
         if data[at] == LF:
             return self._end_block(at + 1, data, requests)
         if data[at] == CR and at + 1 == len(data):
-            return self._keep(data, at)
+            return self._store_rest(data, at)
         return self._reject_block(at, requests)
 
     def _end_block(self, at: int, data: bytes, requests: list[Request]) -> int:

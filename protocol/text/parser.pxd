@@ -20,5 +20,5 @@ cdef class TextParser(Parser):
     cpdef _end_items(self, list requests)
     cpdef _forget_items(self)
     @cython.locals(known=Py_ssize_t)
-    cpdef _keep(self, bytes rest, list requests)
+    cpdef _store_rest(self, bytes rest, list requests)
     cpdef _emit(self, request, list requests)

@@ -123,7 +123,7 @@ class TextParser(Parser):
                 line = bytes(self._tail + line)
                 self._tail.clear()
             self._end_line(line, requests)
-        self._keep(data[at:], requests)
+        self._store_rest(data[at:], requests)
         self.pending_bytes = len(self._tail) + self._items_bytes
         return requests
 
@@ -194,7 +194,7 @@ class TextParser(Parser):
         self._items = []
         self._items_bytes = 0
 
-    def _keep(self, body: bytes, requests: list[TextRequest]) -> None:
+    def _store_rest(self, body: bytes, requests: list[TextRequest]) -> None:
         """Store the beginning of a line, unless it is already too long."""
         if self._state is LINE and len(self._tail) + len(body) > self._line_bytes_max:
             self._close(self._too_long(), requests)

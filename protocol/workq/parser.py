@@ -109,7 +109,7 @@ class WorkqParser(Parser):
             return requests
         if self._tail:
             if b"\n" not in data:
-                self._keep(data, 0, requests)
+                self._store_rest(data, 0, requests)
                 self.pending_bytes = len(self._tail)
                 return requests
             data = bytes(self._tail) + data
@@ -176,7 +176,7 @@ class WorkqParser(Parser):
                     continue
             end = data.find(b"\n", at)
             if end < 0:
-                return self._keep(data, at, requests)
+                return self._store_rest(data, at, requests)
             if first in (_A, _L) and self._recall(data[at : end + 1]):
                 continue
             line = data[at:end]
@@ -233,7 +233,7 @@ class WorkqParser(Parser):
             remember(_known_leases, line, parsed)
         return True
 
-    def _keep(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
+    def _store_rest(self, data: bytes, at: int, requests: list[WorkqRequest]) -> int:
         if len(self._tail) + len(data) - at >= self._line_bytes_max:
             self._close(requests)
         else:

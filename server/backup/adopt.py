@@ -20,7 +20,7 @@ from staniel.broker.events import Level
 from staniel.journal.copy_mark import VERSION, has_mark
 from staniel.journal.disk.fs import JournalFailure, Locked
 from staniel.journal.disk.os_fs import OsFs, is_folder, is_named
-from staniel.journal.disk.refusals import told
+from staniel.journal.disk.refusals import failure_line
 from staniel.journal.errors import Flaw
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.files import OWN_FOLDER
@@ -313,7 +313,7 @@ def _recover_copy(old_files: Survey, target: str, now_ms: int) -> Adopted:
         has = {queue.name: len(queue.line) for queue in broker.queues}
         broker.shutdown(now_ms)
     except (OSError, SpoolError, JournalFailure, Locked) as error:
-        why = f"a server cannot start on {target}: {told(error, target)}"
+        why = f"a server cannot start on {target}: {failure_line(error, target)}"
         raise BackupError(f"{why}. It is not complete, and stays to be looked at: remove it, or adopt again") from error
     finally:
         fs.close()

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from staniel.journal.disk.fs import Fs, JournalFailure, Locked
 from staniel.journal.disk.os_fs import OsFs
-from staniel.journal.disk.refusals import refused_tool, told
+from staniel.journal.disk.refusals import failure_line, refused_tool
 from staniel.journal.disk.watched_fs import RefusedCalls
 from staniel.journal.dump import Dumper, Row, Totals, rows
 from staniel.journal.errors import Corrupt, Flaw, Truncated
@@ -160,7 +160,7 @@ def convert(path: str, queues: tuple[str, ...], wanted: str) -> None:
         raise CommandFailed(f"{printable(locked.holder)} has this spool; stop the server first") from locked
     except (OSError, JournalFailure) as error:
         what = f"nothing of {queue} has been replaced" if queue else "nothing has been replaced"
-        raise CommandFailed(printable(f"{what}: {told(error, path)}")) from error
+        raise CommandFailed(printable(f"{what}: {failure_line(error, path)}")) from error
     finally:
         disk.close()
     sys.exit(0 if all(whole) else 1)

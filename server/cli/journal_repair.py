@@ -16,7 +16,7 @@ import click
 from staniel.journal.copy_mark import has_mark
 from staniel.journal.disk.fs import JournalFailure
 from staniel.journal.disk.os_fs import OsFs, is_folder, is_named
-from staniel.journal.disk.refusals import refused_tool, told
+from staniel.journal.disk.refusals import failure_line, refused_tool
 from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.tools.repair import CannotRepair, Repair, Repaired
 from staniel.server.cli.journal_reading import flaws_as_json, json_option
@@ -61,7 +61,7 @@ def repair(paths: tuple[str, ...], target: str, as_json: bool) -> None:
         raise  # click ends quietly
     except (OSError, JournalFailure) as error:
         ticker.clear()
-        why = told(error, folder)
+        why = failure_line(error, folder)
         raise CommandFailed(printable(f"the copy is not finished: {why}{_describe_unfinished(fs, target)}")) from error
     finally:
         fs.close()

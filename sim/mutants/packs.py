@@ -41,7 +41,7 @@ def leftover_met() -> Any:
         assert file.size == 0
         return file
 
-    return replaced(pack, "fresh_file", lambda right: append_only)
+    return replaced(pack, "create_empty", lambda right: append_only)
 
 
 @mutant("stand-ins of a pack are handed out", "packs")

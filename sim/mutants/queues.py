@@ -167,13 +167,13 @@ def reply_before_durable() -> Any:
 @mutant("replies depend on nothing", "power")
 def no_batch() -> Any:
     def make(right: Any) -> Any:
-        def touch(self: GroupCommit, member: Any) -> None:
+        def mark_dirty(self: GroupCommit, member: Any) -> None:
             right(self, member)
             member.batch = 0
 
-        return touch
+        return mark_dirty
 
-    return replaced(GroupCommit, "touch", make)
+    return replaced(GroupCommit, "mark_dirty", make)
 
 
 @mutant("every other batch is written a tick late", "kill")
@@ -345,16 +345,16 @@ def intent_unsynced() -> Any:
 @mutant("a transfer's removal does not wait for the copy", "transfers")
 def removal_first() -> Any:
     def make(right: Any) -> Any:
-        def after(self: GroupCommit, member: Any, then: Any) -> None:
+        def call_when_durable(self: GroupCommit, member: Any, then: Any) -> None:
             self.after_now = [*getattr(self, "after_now", ()), then]  # type: ignore[attr-defined]
             if len(self.after_now) == 1:  # type: ignore[attr-defined]
                 while self.after_now:  # type: ignore[attr-defined]
                     self.after_now[0](0)  # type: ignore[attr-defined]
                     self.after_now = self.after_now[1:]  # type: ignore[attr-defined]
 
-        return after
+        return call_when_durable
 
-    return replaced(GroupCommit, "after", make)
+    return replaced(GroupCommit, "call_when_durable", make)
 
 
 @mutant("recovery ignores intents", "transfers")

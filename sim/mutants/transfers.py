@@ -35,7 +35,7 @@ def twin_taken() -> Any:
 def intent_ended_early() -> Any:
     def make(right: Any) -> Any:
         def landed(self: Transfers, source: Any, taken: Any, own: Any, log: Any, number: int, now_ms: int) -> None:
-            self.transfer_log.end(number)
+            self.transfer_log.end_intent(number)
             right(self, source, taken, own, log, number, now_ms)
 
         return landed

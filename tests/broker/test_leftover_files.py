@@ -214,7 +214,7 @@ def test_a_pack_that_a_power_cut_brings_back_beside_its_archive_replaces_nothing
 
 
 def test_a_pack_without_content_is_one_that_replaces_all() -> None:
-    disk = disk_of({"q.5": item(7), "q.5.pack": Encoder(JournalDialect.DOCUMENTS).nothing(7), "q": item(1)})
+    disk = disk_of({"q.5": item(7), "q.5.pack": Encoder(JournalDialect.DOCUMENTS).encode_empty(7), "q": item(1)})
     marked(disk, b'"s/q.5.pack"\n')
     for verb in ("remove", "rename"):
         disk.fail(verb, "s/q.5", errno.EPERM, times=ALWAYS)

@@ -99,7 +99,7 @@ def test_a_power_cut_at_any_step_of_a_stop_loses_nothing_that_was_answered(form:
 
 @pytest.mark.pure
 def test_files_that_are_renamed_before_the_sync_of_all_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GroupCommit, "end", GroupCommit.write)
+    monkeypatch.setattr(GroupCommit, "sync_for_shutdown", GroupCommit.write)
     with pytest.raises(SpoolError, match="version is damaged"):
         cut_at_each_step("kestrel", "1MB")
 

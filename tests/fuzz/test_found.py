@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from staniel.journal.kestrel.sidecar import MAGIC, read
+from staniel.journal.kestrel.sidecar import MAGIC, decode_sidecar
 from staniel.server.backup.manifest import BackupError, decode
 from tests.fuzz.targets import TARGETS
 
@@ -16,7 +16,7 @@ NESTED = 100_000
 
 @pytest.mark.parametrize("body", [b"\x99\xa2\xff\xfe" + bytes(8), b"\x99\xa1q\x01" + b"\x91" * NESTED])
 def test_a_sidecar_that_no_program_of_ours_wrote_is_none(body: bytes) -> None:
-    assert read(MAGIC + zlib.crc32(body).to_bytes(4, "little") + body) is None
+    assert decode_sidecar(MAGIC + zlib.crc32(body).to_bytes(4, "little") + body) is None
 
 
 @pytest.mark.parametrize("line", [b"[" * NESTED, b'{"format":1,"id":' + b"[" * NESTED])

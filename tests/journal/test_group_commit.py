@@ -206,9 +206,9 @@ def test_the_ballast_does_not_stand_where_there_is_no_room_for_two() -> None:
     disk = new_disk(SMALL_BYTES)
     ballast = Ballast(disk, "s", "s/b")
     fill(disk, 2 * ballast.bytes - 1)
-    assert not ballast.stand() and ballast.budget_bytes == -1
+    assert not ballast.create() and ballast.budget_bytes == -1
     disk.remove("s/filler.x")
-    assert ballast.stand() and ballast.stand()
+    assert ballast.create() and ballast.create()
     ballast.release()
     ballast.release()
     assert disk.used_bytes == 0
@@ -281,7 +281,7 @@ def test_a_sync_that_something_waits_for_is_not_cut_short() -> None:
     put(log)
     group.write(NOW_MS)
     ends: list[int] = []
-    group.after(log, ends.append)
+    group.call_when_durable(log, ends.append)
     running = group.start_sync(NOW_MS)
     assert running is not None
     group.cut_short()
@@ -333,7 +333,7 @@ def test_a_reply_about_what_is_being_synced_for_an_operation_waits_for_the_next_
     group = group_on(new_disk())
     log = log_of(group)
     deferring(group, log)
-    group.after(log, lambda now_ms: None)
+    group.call_when_durable(log, lambda now_ms: None)
     running = group.start_sync(NOW_MS)
     assert running is not None and log.reply_batch() == 1 > group.durable
     group.write(NOW_MS)
@@ -368,14 +368,14 @@ def test_syncs_for_those_who_ask_patiently_leave_others_some_time_in_between() -
     group = group_on(new_disk())
     log = log_of(group)
     called: list[int] = []
-    group.after(log, called.append, patiently=True)
+    group.call_when_durable(log, called.append, patiently=True)
     commit(group)
     assert called == [NOW_MS]
-    group.after(log, called.append, patiently=True)
+    group.call_when_durable(log, called.append, patiently=True)
     assert group.next_due_ms() == NOW_MS + PATIENCE_MS and group.start_sync(NOW_MS + PATIENCE_MS - 1) is None
     commit(group, NOW_MS + PATIENCE_MS)
     assert called == [NOW_MS, NOW_MS + PATIENCE_MS]
-    group.after(log, called.append, patiently=True)
-    group.hurry()
+    group.call_when_durable(log, called.append, patiently=True)
+    group.include_patient()
     commit(group, NOW_MS + PATIENCE_MS)
     assert len(called) == 3

@@ -23,12 +23,12 @@ def test_an_intent_that_is_abandoned_stays_in_the_file_until_its_end() -> None:
     item = Item(b"x", 5)
     number = log.log_intent("q", Delivery(item, 1, 1, 0, 0), "target", (0, 0), item)
     log.write_and_sync()
-    log.end(number)
+    log.end_intent(number)
     log.end_synced()
     log._restart_bytes = 100
     log.write_and_sync()
     assert [each.begin for each in TransferLog(disk, PATH).read()] == [1]
-    log.end(1)
+    log.end_intent(1)
     log.write_and_sync()
     assert TransferLog(disk, PATH).read() == []
 

@@ -53,15 +53,18 @@ def test_where_copies_end_is_known_of_each_target_for_itself() -> None:
     found = content(began + b"".join(slices + settled))
     assert found.targets == ["a", "b"] and found.queues == ["dead", "a", "b"]
     assert found.routes == [("dead", "a"), ("dead", "b")]
-    assert [found.moved_behind[found.target_of(number)].of(number, (0, 10)) for number in (2, 3)] == [(7, 70), (3, 30)]
+    assert [found.moved_behind[found.target_of(number)].end_for(number, (0, 10)) for number in (2, 3)] == [
+        (7, 70),
+        (3, 30),
+    ]
 
 
 def test_a_slice_of_which_nothing_was_copied_says_nothing_of_where_copies_end() -> None:
     began = frame(Began(RESUMED_VERSION, 1, 0, 1, "move", b"q", b"r", total=3))
     slices = [frame(Moving(1, 0, 10, [])) for _ in range(3)]
     found = content(b"".join([began, *slices, frame(Settled(1, 0, 7, 70)), frame(Settled(2, 0))]))
-    assert found.moved_behind["r"].of(2, (0, 10)) == (7, 70)
+    assert found.moved_behind["r"].end_for(2, (0, 10)) == (7, 70)
     backs = [frame(Back(0, 10, [])) for _ in range(3)]
     settled = [frame(Settled(3, 1, 7, 70)), frame(Settled(3, 2))]
     found = content(b"".join([began, *slices, frame(Settled(3, 0)), *backs, *settled]))
-    assert found.returned_behind.of(2, (0, 10)) == (7, 70)
+    assert found.returned_behind.end_for(2, (0, 10)) == (7, 70)

@@ -142,7 +142,7 @@ def test_a_task_that_is_done_is_freed_with_what_it_has_read_although_its_end_kno
     task = started()
     gone = weakref.ref(task)
     task.run()
-    task.done(0)
+    task.on_done(0)
     del task
     assert gone() is None
 

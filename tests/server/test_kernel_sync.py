@@ -36,11 +36,11 @@ def log(tmp_path: Path) -> Iterator[RedoLog]:
     log = RedoLog(UnsyncedNames(OsFs()), str(tmp_path), str(tmp_path / "own"), 1 << 20)
     for task in log.tasks():
         task.run()
-        task.done(0)
+        task.on_done(0)
     assert log.is_in_use
     yield log
     with suppress(JournalFailure):  # of the test that has a sync fail
-        log.end()
+        log.end_use()
 
 
 def ended(worker: SyncWorker) -> Sync | None:

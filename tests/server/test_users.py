@@ -559,7 +559,7 @@ def test_a_password_for_which_there_is_no_memory_is_wrong() -> None:
         structs.replace(wanted, ln=40), b"both-secret", lambda is_right, now_ms: told.append(is_right)
     )
     check.run()
-    check.done(0)
+    check.on_done(0)
     assert told == [False]
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
-from staniel.journal.kestrel.derived_effect import checkpoint_of, follow, whole_at
+from staniel.journal.kestrel.derived_effect import checkpoint_of, effect_of_state, follow
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, NOTHING, EffectMismatch, Origin, SegmentEffect, apply, merge
 from staniel.journal.kestrel.effect_scan import MARK_EVERY, SegmentFacts, entry_state_of
 from staniel.journal.kestrel.records import ADD, ADD_XID, HEAD_BYTES, NEVER
@@ -103,7 +103,7 @@ def described(folder: Folder, segment: JournalSegment) -> Summarised | None:
     described = load_sidecar(folder, segment.file)
     if described is None or described.file != segment.file or described.size != segment.end:
         return None
-    if sidecar.fit(described, FolderFs(folder, segment.end), segment.file) is Fit.OTHER:
+    if sidecar.compare_file(described, FolderFs(folder, segment.end), segment.file) is Fit.OTHER:
         return None
     return Summarised(segment, described.effect, SegmentFacts([], []), None, described)
 
@@ -122,7 +122,7 @@ def load_sidecar(folder: Folder, name: str) -> Sidecar | None:
             file.close()
     except (Vanished, OSError):
         return None
-    return sidecar.read(bytes(data))
+    return sidecar.decode_sidecar(bytes(data))
 
 
 def stand(name: str, found: list[Summarised]) -> tuple[QueueSummary, dict[int, Stretch]]:
@@ -154,7 +154,7 @@ def _onto(before: SegmentEffect, known: Sidecar) -> tuple[SegmentEffect, Given]:
     """Return the queue's state after a file with a sidecar, as the server knows it. Raises EffectMismatch."""
     state, effect = apply(before), known.effect
     checkpoint = follow(checkpoint_of(before), state.counter, effect, known.last_id, known.opens, known.heads)
-    whole = whole_at(checkpoint, state.counter if effect.counter is None else effect.counter, state.listed)
+    whole = effect_of_state(checkpoint, state.counter if effect.counter is None else effect.counter, state.listed)
     ids = dict(zip([*checkpoint.open_seqs, *checkpoint.heads], checkpoint.ids, strict=True))
     return whole, Given(checkpoint.left, whole.id_floor, ids)
 

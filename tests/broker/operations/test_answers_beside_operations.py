@@ -3,8 +3,8 @@ is cut: a restart finds what clients were told is kept, nothing that one has tak
 purge has removed are in its undo file.
 
 What operations record waits for a sync longer than what clients do. An answer that rests on such a record must wait
-for it, too: `Log.reply_batch` hastens it. Each seed is a story with its own settings and limits. Where an answer does
-not mean that an item is on the disk, only a server that was killed keeps every promise.
+for it, too: `Log.reply_batch` has it synced. Each seed is a story with its own settings and limits. Where an answer
+does not mean that an item is on the disk, only a server that was killed keeps every promise.
 """
 
 from __future__ import annotations

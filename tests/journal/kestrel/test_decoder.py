@@ -147,8 +147,8 @@ def test_a_search_takes_the_current_file_last_whatever_the_numbers_of_archives(n
     for name, payload in ((f"q.{number}", b"older"), ("q", b"newer")):
         disk.append(f"spool/{name}").write(addx(payload))
     search = Search(disk, "spool", "q")
-    assert [item.data for _, item in search.added_since(search.place(number - 1, 0))] == [b"older", b"newer"]
-    assert [item.data for _, item in search.added_since(search.place(number, 0))] == [b"newer"]
+    assert [item.data for _, item in search.added_since(search.position_after(number - 1, 0))] == [b"older", b"newer"]
+    assert [item.data for _, item in search.added_since(search.position_after(number, 0))] == [b"newer"]
 
 
 def test_the_decoder_tells_both_meanings_of_opcode_8_apart() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staniel.journal.kestrel.derived_effect import checkpoint_of, effect_of, follow, whole_at
+from staniel.journal.kestrel.derived_effect import checkpoint_of, effect_of, effect_of_state, follow
 from staniel.journal.kestrel.effect import NOTHING, SegmentEffect, apply, merge
 from staniel.journal.kestrel.log import Log
 from staniel.journal.kestrel.replay import Replay
@@ -153,5 +153,7 @@ def test_what_two_marks_say_of_a_file_is_what_its_bytes_say(steps: Steps, dialec
         checkpoint = follow(checkpoint, counter, effect, after.last_id, opens, known[len(opens) :])
         counter = segment.counter
         assert numbers_of(checkpoint, counter) == numbers_of(read, replay.counter)
-        assert numbers_of(checkpoint_of(whole), counter) == told_by(whole) == told_by(whole_at(checkpoint, counter))
+        assert (
+            numbers_of(checkpoint_of(whole), counter) == told_by(whole) == told_by(effect_of_state(checkpoint, counter))
+        )
         assert (checkpoint.added_bytes, checkpoint.added_expiring) == (read.added_bytes, read.added_expiring)

@@ -152,7 +152,7 @@ def counted(segments: list[bytes]) -> list[int]:
     for data in segments:
         xid_scan = XidScan()
         assert xid_scan.consume(data, 0) == len(data)
-        after = xid_scan.after(counters[-1])
+        after = xid_scan.counter_after(counters[-1])
         assert after is not None
         counters.append(after)
     return counters
@@ -256,7 +256,7 @@ def test_what_is_given_back_must_have_been_open_even_if_it_is_gone_in_the_end() 
 
 
 def test_spans_join_and_lose_single_numbers() -> None:
-    found = IntervalSet.of([(5, 6), (1, 2), (3, 3)])
+    found = IntervalSet.from_intervals([(5, 6), (1, 2), (3, 3)])
     assert found.intervals() == [(1, 3), (5, 6)]
     for number in (2, 6, 9):
         found.discard(number)
@@ -269,8 +269,8 @@ def test_nothing_is_the_neutral_element() -> None:
 
 
 def test_the_counter_wraps_past_zero_in_the_first_pass_too() -> None:
-    assert XidScan(None, 2).after(-2) == 1
-    assert XidScan(None, 1).after(2**31 - 1) == -(2**31)
-    assert XidScan(None, 0).after(0) == 0
-    assert XidScan(None, 1).after(0) == 1
-    assert XidScan(None, 1).after(None) is None
+    assert XidScan(None, 2).counter_after(-2) == 1
+    assert XidScan(None, 1).counter_after(2**31 - 1) == -(2**31)
+    assert XidScan(None, 0).counter_after(0) == 0
+    assert XidScan(None, 1).counter_after(0) == 1
+    assert XidScan(None, 1).counter_after(None) is None

@@ -10,7 +10,7 @@ from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel.encoder import Encoder
 from staniel.journal.kestrel.files import Files, sort_out
 from staniel.journal.kestrel.item_reader import read_items
-from staniel.journal.kestrel.notes import NOTE_BYTES_MAX, fact_in, note
+from staniel.journal.kestrel.notes import NOTE_BYTES_MAX, fact_in, note_records
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.kestrel.replay import Replay
 from staniel.queues.config import JournalDialect
@@ -39,10 +39,12 @@ def replayed(data: bytes) -> Replay:
 
 def test_a_note_is_the_records_that_the_document_describes() -> None:
     head, first, second = 0x5D4E_0005, int.from_bytes(b"past", "little"), ord("!")
-    rest = note(b"past!", NOW_MS, b"data", 9)[15:]
-    assert note(b"past!", NOW_MS, b"data", 9)[:15] == with_xid(4, head) + with_xid(4, first) + with_xid(4, second)
+    rest = note_records(b"past!", NOW_MS, b"data", 9)[15:]
+    assert note_records(b"past!", NOW_MS, b"data", 9)[:15] == with_xid(4, head) + with_xid(4, first) + with_xid(
+        4, second
+    )
     assert rest[5:] == with_xid(4, 0) + with_xid(4, 9) and rest[:5] == with_xid(4, 2_013_018_525)
-    assert len(note(b"past!", NOW_MS, b"data", 9)) == NOTE_BYTES
+    assert len(note_records(b"past!", NOW_MS, b"data", 9)) == NOTE_BYTES
 
 
 @pytest.mark.parametrize("item", [ITEM, WITH_FLAGS])
@@ -141,7 +143,7 @@ def test_a_long_fact_is_read_back_and_no_longer_one_is_looked_for() -> None:
     (item,) = replayed(encoder_at(1).addx(item_with(fact, b"", NOW_MS, 0, 0))).line.items()
     assert past_bytes(item) == fact
     with pytest.raises(AssertionError):
-        note(fact + b"x", NOW_MS, b"", 1)
+        note_records(fact + b"x", NOW_MS, b"", 1)
 
 
 def test_a_truncated_item_behind_a_note_is_reported_from_the_note_on() -> None:

@@ -58,7 +58,9 @@ def test_a_pack_that_says_nothing_replaces_nothing_and_is_set_aside(said: bytes)
 
 
 def test_a_pack_of_an_empty_state_is_told_apart_from_one_that_was_cut_off() -> None:
-    disk = spool_of({"q.5": addx(b"old"), "q.5.pack": Encoder(JournalDialect.DOCUMENTS).nothing(7), "q": addx(b"new")})
+    disk = spool_of(
+        {"q.5": addx(b"old"), "q.5.pack": Encoder(JournalDialect.DOCUMENTS).encode_empty(7), "q": addx(b"new")}
+    )
     assert items(disk) == [b"new"]
 
 

@@ -206,7 +206,7 @@ def test_what_a_sidecar_says_can_be_written_and_read() -> None:
     (segment,) = history.log.segments.sealed
     data = result_of(sidecar.describe(segment, [1]))
     assert data is not None
-    described = sidecar.read(data)
+    described = sidecar.decode_sidecar(data)
     assert described is not None and described.size == segment.size and described.effect.added == 10
     assert len(described.opens) == 2
 

@@ -178,7 +178,7 @@ def test_the_counter_of_a_file_of_another_program_is_believed(carried: int) -> N
 
 def test_every_pack_of_nothing_is_whole() -> None:
     for counter in (0, 1, 41, -1):
-        data = Encoder(JournalDialect.DOCUMENTS).nothing(counter)
+        data = Encoder(JournalDialect.DOCUMENTS).encode_empty(counter)
         replay, left, _ = started(data)
         assert (replay.counter, left) == (counter, data)
 

@@ -178,7 +178,7 @@ def test_a_position_is_the_set_of_what_was_confirmed(head: int, order: list[int]
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 9)), max_size=30), st.integers(0, 70))
 def test_a_set_of_intervals_is_a_set(added: list[tuple[int, int]], cut: int) -> None:
     ids, model = IntervalSet(), set[int]()
-    whole = IntervalSet.of((first, first + more) for first, more in added)
+    whole = IntervalSet.from_intervals((first, first + more) for first, more in added)
     for first, more in added:
         ids.add_interval(first, first + more)
         model.update(range(first, first + more + 1))

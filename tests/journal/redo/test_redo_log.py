@@ -265,9 +265,9 @@ def test_records_come_back_as_they_were_written() -> None:
         (
             records.bind(1, 2**40, "caf\udcff+x"),
             records.pack_data_head(records.DATA_KIND, 1, 2**40, 7, len(data)) + data,
-            records.extent(2, 2**63, 9, data),
-            records.safe(2, 2**64 - 1),
-            records.done(2**32 - 1),
+            records.encode_extent(2, 2**63, 9, data),
+            records.encode_safe(2, 2**64 - 1),
+            records.encode_done(2**32 - 1),
         )
     )
     found = list(records.decode(memoryview(written)))
@@ -552,7 +552,7 @@ def test_what_the_log_tells_twice_of_a_file_does_not_cut_off_what_follows() -> N
     file.write(data)
     file.sync()
     file.close()
-    again = records.extent(1, 0, 0, data[:50])
+    again = records.encode_extent(1, 0, 0, data[:50])
     spool_id = write_log(disk, records.bind(1, 0, "q"), records.DATA.pack(2, 1, 0, 0, 100), data, again)
     content = read_log(disk, PATHS, spool_id)
     assert replay_file(disk, "s", content.files["q"], "s/.staniel/damaged", may_cut=True) is None

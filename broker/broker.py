@@ -412,7 +412,7 @@ class Broker:
             raise refused
         if clock is not None or version is not None:
             self.fs.sync_folder(self.spool.own)
-        self.group.redo.let_go()
+        self.group.redo.forget_files()
 
     def commit_all(self, now_ms: int) -> None:
         """Commit until nothing is under way between two queues. No sync may be running."""
@@ -606,10 +606,10 @@ class Broker:
         redo = self.group.redo
         for task in redo.tasks():
             self.maintenance.tasks.submit(task, urgent=True)
-        if redo.trouble:
+        if redo.why_off:
             hint = "answers wait for the queues' own files, as without it; a restart tries again"
-            self.report(Level.WARNING, "redo.off", spool=self.spool.folder, why=redo.trouble, hint=hint)
-            redo.trouble = ""
+            self.report(Level.WARNING, "redo.off", spool=self.spool.folder, why=redo.why_off, hint=hint)
+            redo.why_off = ""
 
     def _run_deferred_steps(self, now_ms: int) -> None:
         """Take the deferred steps of the journals that blocked transfers, then begin transfers again. None of those

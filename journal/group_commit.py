@@ -132,7 +132,7 @@ class Sync(Struct):
     then: tuple[Callable[[int], None], ...]
     is_plain: bool  # all files belong to journals whose clients wait for them
     redo: RedoLog | None = None
-    left: list[tuple[bytes, int]] = []  # batches still to be written to the redo log
+    unstaged: list[tuple[bytes, int]] = []  # batches still to be written to the redo log
     pieces: list[Piece] = []  # parts of files whose checksums go to the redo log
     is_whole: bool = False  # sync the whole file system, however few files there are
     is_cut_short: bool = False  # the server stops: what has not begun is left to the sync that ends it
@@ -142,7 +142,7 @@ class Sync(Struct):
 
     def only_region(self) -> Region | None:
         """Return the file of the redo log that `run` would write and sync, if there is nothing else to do."""
-        if self.redo is None or self.left or self.pieces or self.folder or self.files:
+        if self.redo is None or self.unstaged or self.pieces or self.folder or self.files:
             return None
         return self.redo.region_to_sync()
 
@@ -153,8 +153,8 @@ class Sync(Struct):
         files = self.files
         try:
             if self.redo is not None:
-                left, self.left = self.left, []
-                self.redo.carry_out(left, self.pieces)
+                batches, self.unstaged = self.unstaged, []
+                self.redo.carry_out(batches, self.pieces)
             is_whole = self.is_whole or len(files) > FILES_ONE_BY_ONE_MAX
             if is_whole:
                 self.fs.sync_all_with(self.spool, files)
@@ -291,7 +291,7 @@ class GroupCommit:
         redo = self.redo
         is_logged, is_dormant = redo.state is LogState.IN_USE, redo.state is LogState.DORMANT
         takes_data, deferred = redo.takes_data, self._deferred
-        takes_now = is_logged and (takes_data or bool(redo.bound))  # also for journals that replies wait for
+        takes_now = is_logged and (takes_data or bool(redo.bindings))  # also for journals that replies wait for
         for member in touched:
             try:
                 file = member.write()
@@ -456,7 +456,7 @@ class GroupCommit:
             files, self._now = self._now, {}
             sync = Sync(last, tuple(files), "", self.folder, self.fs, (), (), True)
             redo = self.redo
-            if redo.state is LogState.IN_USE and (redo.takes_data or redo.bound or redo.has_pending):
+            if redo.state is LogState.IN_USE and (redo.takes_data or redo.bindings or redo.has_pending):
                 self._log_plain(sync)
         elif last == self._started and self._next_due_ms > now_ms and not self._then and not self._asked:
             return None
@@ -485,15 +485,15 @@ class GroupCommit:
         """Let the redo log take over what it covers of a sync that clients wait for."""
         redo = self.redo
         if redo.takes_data:
-            left = redo.uncovered_files(sync.files)
-            for file in left:
+            uncovered = redo.uncovered_files(sync.files)
+            for file in uncovered:
                 if (named := named_file(file)) is not None and named.binding is None:
                     redo.adopt(named, has_data=True)
-            sync.files = tuple([file for file in left if (f := named_file(file)) is None or not redo.covers(f)])
+            sync.files = tuple([file for file in uncovered if (f := named_file(file)) is None or not redo.covers(f)])
         sync.pieces = self._pieces(sync.files)
         # Pending records without a piece: a file was synced and closed, or renamed, before this sync began.
         if redo.takes_data or sync.pieces or redo.has_pending:
-            sync.redo, sync.left = redo, [] if redo.stage() else redo.take_sealed()
+            sync.redo, sync.unstaged = redo, [] if redo.stage() else redo.take_sealed()
 
     def _pieces(self, files: Iterable[File]) -> list[Piece]:
         """Return the pieces that the redo log must have checksums of before these files count as synced."""
@@ -547,7 +547,7 @@ class GroupCommit:
             sync.pieces = self._pieces(files)
             pieces, read_back = self._pieces_due(now_ms, files)
             sync.pieces += pieces
-            sync.redo, sync.left = redo, [] if redo.stage() else redo.take_sealed()
+            sync.redo, sync.unstaged = redo, [] if redo.stage() else redo.take_sealed()
             files |= dict.fromkeys(read_back)
         return files, sync
 
@@ -722,8 +722,8 @@ class GroupCommit:
         rest on that.
         """
         named = named_file(file)
-        # A binding in `left` may cover fewer bytes than have been written since.
-        if named is not None and (named.binding is not None or named.path in self.redo.left):
+        # A binding in `released` may cover fewer bytes than have been written since.
+        if named is not None and (named.binding is not None or named.path in self.redo.released):
             self.redo.complete(named)
 
     def seal(self, file: File, now_ms: int) -> None:

@@ -252,7 +252,7 @@ def vouched_for(redo: RedoLog) -> set[str]:
     """Return the files of which the redo log, as it is on the disk, tells which bytes are whole."""
     if not redo.is_in_use:
         return set()
-    return {path for path, binding in redo.bound.items() if binding.since <= redo.durable_take}
+    return {path for path, binding in redo.bindings.items() if binding.bound_flush <= redo.durable_flush}
 
 
 def content(

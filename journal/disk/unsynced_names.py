@@ -26,11 +26,11 @@ class WriteLog(Protocol):
     """
 
     @property
-    def bound(self) -> Container[str]:
+    def bindings(self) -> Container[str]:
         """The paths of the files of which it takes down what is written."""
 
     @property
-    def left(self) -> Container[str]:
+    def released(self) -> Container[str]:
         """Paths that such files had. They must not be given to others unasked."""
 
     def wrote(self, file: NamedFile, at: int, data: bytes) -> None: ...
@@ -39,7 +39,7 @@ class WriteLog(Protocol):
 
     def closed(self, file: NamedFile) -> None: ...
 
-    def leave(self, path: str) -> None: ...
+    def end_file(self, path: str) -> None: ...
 
     def removed(self, path: str) -> None: ...
 
@@ -215,14 +215,14 @@ class UnsyncedNames:
 
     def append(self, path: str) -> File:
         log = self.write_log
-        if log is not None and path in log.left and not self._has_content(path):
+        if log is not None and path in log.released and not self._has_content(path):
             log.free_name(path)
         file = NamedFile(self, path, self._fs.append(path))
         if file.size == 0:
             self._remember_change(path)
         self._open[path] = file
         file.is_in_doubt = path in self._unsynced
-        if log is not None and path in log.bound:
+        if log is not None and path in log.bindings:
             log.opened(file)
         return file
 
@@ -248,9 +248,9 @@ class UnsyncedNames:
     def rename(self, old: str, new: str) -> None:
         log = self.write_log
         if log is not None:
-            if old in log.bound:
-                log.leave(old)
-            if new in log.bound or new in log.left:
+            if old in log.bindings:
+                log.end_file(old)
+            if new in log.bindings or new in log.released:
                 log.free_name(new)
         with self._change(old), self._change(new):
             self._fs.rename(old, new)
@@ -268,7 +268,7 @@ class UnsyncedNames:
     def remove(self, path: str) -> None:
         with self._change(path):
             self._fs.remove(path)
-            if self.write_log is not None and path in self.write_log.bound:
+            if self.write_log is not None and path in self.write_log.bindings:
                 self.write_log.removed(path)
             self._remember_change(path)
             self._open.pop(path, None)
@@ -276,7 +276,7 @@ class UnsyncedNames:
 
     def truncate(self, path: str, size: int) -> None:
         log = self.write_log
-        if log is not None and (path in log.bound or path in log.left):
+        if log is not None and (path in log.bindings or path in log.released):
             log.free_name(path)
         with self._change(path):
             self.guard(lambda: self._fs.truncate(path, size))

@@ -48,14 +48,15 @@ class SidecarRejected(Struct, frozen=True):
     is_serious: bool
 
 
-class MissingItems(Struct, frozen=True):
-    """A sealed file that is gone, or shorter than its sidecar says: `items` that were still in the queue cannot be read
-    any more; -1: how many is not known.
+class MissingItems(Struct):
+    """The items of a sealed file that is gone, or shorter than its sidecar says. `first_seq`: the first of them; None:
+    not known. `items`: how many of them were still in the queue, counted after the last file; -1: not known.
     """
 
     file: str
-    items: int
+    first_seq: int | None
     is_gone: bool
+    items: int = -1
 
 
 class Recovered(Struct):
@@ -233,7 +234,7 @@ class Recovery:
             checkpoint = self._follow(segment, described)
             self._go_on_from(checkpoint, _counter_after(segment, described), name, recovered.files)
         except EffectMismatch:
-            recovered.missing_items.append(MissingItems(name, -1, True))
+            recovered.missing_items.append(MissingItems(name, None, True))
             del gone[name]
             remove_sidecars(self.fs, self.folder, [name])  # it is useless, and must be reported only once
             return
@@ -266,9 +267,7 @@ class Recovery:
         return count
 
     def _count_losses(self, recovered: Recovered) -> None:
-        """Count for each file the missing items that were still in the queue; so far `items` holds the seq of the first
-        one.
-        """
+        """Count for each file the missing items that were still in the queue."""
         replay = recovered.replay
         ends = {
             segment.name: segment.checkpoint.end
@@ -276,11 +275,10 @@ class Recovery:
             if segment.checkpoint is not None
         }
         outside = [delivery.seq for delivery in [*replay.open.values(), *replay.line.returned]]
-        for at, missing in enumerate(recovered.missing_items):
-            if missing.items >= 0:
-                first, end = missing.items, ends[missing.file]
-                count = sum(first <= seq < end for seq in outside) + max(0, end - max(first, replay.line.left))
-                recovered.missing_items[at] = MissingItems(missing.file, count, missing.is_gone)
+        for missing in recovered.missing_items:
+            if missing.first_seq is not None:
+                first, end = missing.first_seq, ends[missing.file]
+                missing.items = sum(first <= seq < end for seq in outside) + max(0, end - max(first, replay.line.left))
 
     def drop_stand_ins(self, recovered: Recovered) -> None:
         """Turn the stand-ins that are left after the last file of a queue into lost items. The records that remove

@@ -3,14 +3,14 @@ cimport cython
 
 cdef class Segment:
     cdef public object path, file, state
-    cdef public long long size, at, take, safe_take
-    cdef public unsigned long long last
+    cdef public long long size, at, last_flush, safe_flush
+    cdef public unsigned long long last_batch
 
 
 cdef class Binding:
     cdef public object path, file
     cdef public bint has_data
-    cdef public long long number, size, safe_bytes, direct_bytes, noted_bytes, since, taken
+    cdef public long long number, size, safe_bytes, direct_bytes, noted_bytes, bound_flush, last_flush
 
     cpdef long long known_safe_bytes(self) except -1
     cpdef long long written_bytes(self) except -1
@@ -18,12 +18,12 @@ cdef class Binding:
 
 
 cdef class RedoLog:
-    cdef public object fs, folder, own, state, boot_id, spool_id, trouble, wait_for_sync, segments
+    cdef public object fs, folder, own, state, boot_id, spool_id, why_off, wait_for_sync, segments
     cdef public Segment active
-    cdef public dict bound, left, _unsynced
+    cdef public dict bindings, released, _unsynced
     cdef public list running, _pending, _sealed, _to_grow
     cdef public bint takes_data, is_due, has_pending, _has_pieces
-    cdef public long long segment_bytes_max, taken, durable_take
+    cdef public long long segment_bytes_max, flushes, durable_flush
     cdef public unsigned long long next_number, synced, _oldest, _oldest_unsynced
     cdef public long long _files, _table_bytes, _piece_bytes, _pending_bytes, _sealed_bytes
 

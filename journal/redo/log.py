@@ -61,20 +61,20 @@ class SegmentState(Enum):
 
 
 class Segment:
-    """A segment: one of the two files. `at`: where the next batch goes. `last`: the number of its last batch. `take`:
-    the last take of which it has records. `safe_take`: the take that records that it is SAFE.
+    """A segment: one of the two files. `at`: where the next batch goes. `last_batch`: its number.
+    `last_flush`: the last flush of which it has records. `safe_flush`: the flush that records that it is SAFE.
     """
 
-    __slots__ = ("at", "file", "last", "path", "safe_take", "size", "state", "take")
+    __slots__ = ("at", "file", "last_batch", "last_flush", "path", "safe_flush", "size", "state")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.file: Region | None = None
         self.size = 0
         self.at = 0
-        self.last = 0
-        self.take = 0
-        self.safe_take = 0
+        self.last_batch = 0
+        self.last_flush = 0
+        self.safe_flush = 0
         self.state = SegmentState.FREE
 
     @property
@@ -85,12 +85,13 @@ class Segment:
 
 class Binding:
     """A file that the log knows. `direct_bytes`: up to there the log has no more than checksums of it, so that the file
-    itself must be synced. `noted_bytes`: up to there the log has records of it, if it has no data. `since`: the take
-    that has its BIND; `taken`: the last take that has a record of it.
+    itself must be synced. `noted_bytes`: up to there the log has records of it, if it has no data. `bound_flush`:
+    the flush that has its BIND; `last_flush`: the last flush that has a record of it.
     """
 
     __slots__ = (
-        "direct_bytes", "file", "has_data", "noted_bytes", "number", "path", "safe_bytes", "since", "size", "taken",
+        "bound_flush", "direct_bytes", "file", "has_data", "last_flush", "noted_bytes", "number", "path", "safe_bytes",
+        "size",
     )  # fmt: skip
 
     def __init__(self, number: int, path: str, file: NamedFile, *, has_data: bool) -> None:
@@ -102,8 +103,8 @@ class Binding:
         self.safe_bytes = file.safe_bytes
         self.direct_bytes = 0
         self.noted_bytes = 0
-        self.since = 0
-        self.taken = 0
+        self.bound_flush = 0
+        self.last_flush = 0
 
     def known_safe_bytes(self) -> int:
         file = self.file
@@ -163,25 +164,25 @@ class RedoLog:
         self.boot_id = fs.boot_id() if bytes_max else bytes(records.ID_BYTES)
         if bytes_max:
             fs.write_log = self
-        self.trouble = ""
+        self.why_off = ""
         """Why there is none, if it could not be made."""
         self.wait_for_sync: Callable[[], None] = lambda: None
         """Set by the group: return once the sync that is running, if one is, has run."""
         self.is_due = self.takes_data
         """True if `tasks` must be called."""
         self.running: list[RedoTask] = []
-        self.bound: dict[str, Binding] = {}
-        self.left: dict[str, Binding] = {}
+        self.bindings: dict[str, Binding] = {}
+        self.released: dict[str, Binding] = {}
         """By path: files that are gone or have another name; that must be on the disk before others get the name."""
-        self.taken = 0  # the number of takes that were not empty
-        self.durable_take = 0
+        self.flushes = 0  # how often a sync has been given records to write
+        self.durable_flush = 0
         self.next_number = 1  # the number of the next batch
         self.synced = 0
         self._oldest = self._oldest_unsynced = 1
         self._files = records.FIRST_FILE - 1  # the last number given to a file
         self._table_bytes = 0  # bytes of a table of BIND records for all bound files
         self._piece_bytes = 0  # the largest piece of data in the log; a batch has at most two such
-        self._has_pieces = False  # pieces have been handed out since the last take
+        self._has_pieces = False  # pieces have been handed out since the last flush
         self.has_pending = False
         """True if the log has records that are not written yet."""
         self._pending: list[bytes] = []
@@ -232,11 +233,11 @@ class RedoLog:
         path = file.path[len(self.folder) + 1 :]
         self._files += 1
         binding = Binding(self._files, path, file, has_data=has_data)
-        binding.since = self.taken + 1
+        binding.bound_flush = self.flushes + 1
         record = records.bind(binding.number, binding.known_safe_bytes(), path)
         self._table_bytes += len(record)
         self._add_record(record)
-        self.bound[file.path] = binding
+        self.bindings[file.path] = binding
         file.bind(binding, tell=has_data)
         binding.noted_bytes = binding.known_safe_bytes()
         if has_data:
@@ -251,7 +252,7 @@ class RedoLog:
 
     def _catch_up(self, binding: Binding, file: NamedFile, at: int, behind: Iterable[bytes]) -> None:
         """Log the bytes that were written to `file` and that the log does not have: pieces from byte `at` on."""
-        self._note_safe(binding)
+        self._log_safe_bytes(binding)
         for piece in behind:
             self.wrote(file, at, piece)
             at += len(piece)
@@ -302,14 +303,14 @@ class RedoLog:
         else:
             binding.direct_bytes = at + size
             self._add_record(records.encode_extent(binding.number, at, safe_bytes, data))
-        binding.taken = self.taken + 1
+        binding.last_flush = self.flushes + 1
         self.has_pending = True
         if self._pending_bytes > self._piece_bytes:
             self._seal()
 
     def opened(self, file: NamedFile) -> None:
         """Bind `file` again, which has been opened under a name that is bound. Raises Misplaced."""
-        binding = self.bound[file.path]
+        binding = self.bindings[file.path]
         if file.size != binding.size:
             raise Misplaced(f"{file.path} was removed, moved, cut short or written to by another program")
         file.safe_bytes = binding.safe_bytes
@@ -326,7 +327,7 @@ class RedoLog:
                 self._catch_up(binding, file, at, self._read_behind(file, at))
         binding.size, binding.safe_bytes, binding.file = file.size, min(file.safe_bytes, file.size), None
 
-    def leave(self, path: str) -> None:
+    def end_file(self, path: str) -> None:
         """Release the file at `path` before it is renamed, cut or replaced: recovery must not use the log's records of
         it afterwards. Raises OSError, JournalFailure.
         """
@@ -339,7 +340,7 @@ class RedoLog:
             if file is not binding.file:
                 file.close()
         self._add_record(records.encode_done(binding.number))
-        self.left[path] = binding
+        self.released[path] = binding
 
     def removed(self, path: str) -> None:
         """Note that the file at `path` has been removed. As long as a power cut may bring the file back, recovery may
@@ -347,14 +348,14 @@ class RedoLog:
         """
         binding = self._release(path)
         if binding is not None:
-            self.left[path] = binding
+            self.released[path] = binding
 
     def free_name(self, path: str) -> None:
         """Free the name `path` before another file takes it or the file there is cut, so that no power cut brings bytes
         of the old file into the new one. Raises OSError, JournalFailure.
         """
-        self.leave(path)
-        binding = self.left.pop(path, None)
+        self.end_file(path)
+        binding = self.released.pop(path, None)
         if binding is None:
             return
         self.fs.sync_folder(path.rpartition("/")[0])
@@ -367,19 +368,19 @@ class RedoLog:
         must not cut off bytes of it that the log does not have yet: later bytes in other files rest on them. Raises
         JournalFailure.
         """
-        self.leave(file.path)
+        self.end_file(file.path)
         self.wait_for_sync()
         self.carry_out(self.take_sealed())
 
     def _release(self, path: str) -> Binding | None:
-        binding = self.bound.pop(path, None)
+        binding = self.bindings.pop(path, None)
         if binding is None:
             return None
         size = records.BIND.size + len(binding.path.encode("utf-8", "surrogateescape"))
         self._table_bytes -= size  # an atomic step: a background task may be removing a file
         if binding.file is not None:
             binding.file.unbind()
-        binding.taken = self.taken + 1
+        binding.last_flush = self.flushes + 1
         return binding
 
     def _add_record(self, record: bytes) -> None:
@@ -402,17 +403,17 @@ class RedoLog:
         binding = file.binding
         if not isinstance(binding, Binding) or binding.has_data:
             return None
-        was_behind = self._note_safe(binding)
+        was_behind = self._log_safe_bytes(binding)
         at = binding.noted_bytes
         end = min(file.size, at + bytes_max)
         if at >= end and not was_behind:
             return None
         binding.noted_bytes = end
-        binding.taken = self.taken + 1
+        binding.last_flush = self.flushes + 1
         self._has_pieces = True
         return Piece(binding.number, file, at, end, min(binding.known_safe_bytes(), at))
 
-    def _note_safe(self, binding: Binding) -> bool:
+    def _log_safe_bytes(self, binding: Binding) -> bool:
         """Log how many bytes of a file have been synced, if the log has a lower number: recovery would cut off the
         others.
         """
@@ -431,7 +432,7 @@ class RedoLog:
         self._sealed_bytes = 0
         self.has_pending = False
         if sealed or self._has_pieces:
-            self.taken += 1
+            self.flushes += 1
             self._has_pieces = False
         return sealed
 
@@ -439,7 +440,7 @@ class RedoLog:
         """Return how many bytes of a bound file a power cut may take."""
         binding = file.binding
         assert isinstance(binding, Binding)
-        if binding.taken <= self.durable_take and self.covers(file):
+        if binding.last_flush <= self.durable_flush and self.covers(file):
             return 0
         return file.size - binding.known_safe_bytes()
 
@@ -480,7 +481,7 @@ class RedoLog:
                     batch, size = [], 0
         self._stage_each([(b"".join(batch), 0)] if batch else [])
         self._sync()
-        self.durable_take = self.taken
+        self.durable_flush = self.flushes
 
     def _stage_each(self, batches: list[tuple[bytes, int]]) -> None:
         for batch, oldest in batches:
@@ -505,8 +506,8 @@ class RedoLog:
         assert active.at + len(data) <= active.size
         active.region.stage(active.at, data)
         active.at += len(data)
-        active.last = number
-        active.take = self.taken
+        active.last_batch = number
+        active.last_flush = self.flushes
         self._unsynced[active] = None
         self.next_number = number + 1
 
@@ -530,7 +531,7 @@ class RedoLog:
         self._stage(b"".join(self._table()))
 
     def _retire_now(self) -> None:
-        bindings = list(self.bound.values())
+        bindings = list(self.bindings.values())
         sizes = [binding.written_bytes() for binding in bindings]
         self.fs.sync_all(self.folder)
         for binding, size in zip(bindings, sizes, strict=True):
@@ -541,7 +542,7 @@ class RedoLog:
     def _table(self) -> list[bytes]:
         return [
             records.bind(binding.number, binding.known_safe_bytes(), binding.path)
-            for binding in list(self.bound.values())
+            for binding in list(self.bindings.values())
         ]
 
     def tasks(self) -> list[RedoTask]:
@@ -571,7 +572,7 @@ class RedoLog:
     def begin_use(self) -> None:
         """Begin to use the segments, which exist now. The first of them has one batch, which has no records."""
         for segment in self.segments:
-            segment.state, segment.at, segment.last, segment.take = SegmentState.FREE, 0, 0, self.taken
+            segment.state, segment.at, segment.last_batch, segment.last_flush = SegmentState.FREE, 0, 0, self.flushes
             segment.size = segment.region.size
         self.active = self.segments[0]
         self.active.state = SegmentState.ACTIVE
@@ -597,35 +598,35 @@ class RedoLog:
             binding.mark_safe(size)
         if self._pending:
             self._seal()
-        for path, binding in list(self.bound.items()):
-            if binding.taken <= segment.take and binding.known_safe_bytes() == binding.written_bytes():
+        for path, binding in list(self.bindings.items()):
+            if binding.last_flush <= segment.last_flush and binding.known_safe_bytes() == binding.written_bytes():
                 self._release(path)
                 self._add_record(records.encode_done(binding.number))
-                self.left[path] = binding
+                self.released[path] = binding
             else:
                 self._add_record(records.encode_safe(binding.number, binding.known_safe_bytes()))
-        self._seal(oldest=segment.last + 1)
+        self._seal(oldest=segment.last_batch + 1)
         segment.state = SegmentState.SAFE
-        segment.safe_take = self.taken + 1
+        segment.safe_flush = self.flushes + 1
 
     def free_retired(self) -> None:
         """Free the segments that nothing needs any more, after a sync of the log."""
         for segment in self.segments:
-            if segment.state is SegmentState.SAFE and segment.safe_take <= self.durable_take:
+            if segment.state is SegmentState.SAFE and segment.safe_flush <= self.durable_flush:
                 segment.state = SegmentState.FREE
-                self._forget_left(segment.take)
+                self._forget_released(segment.last_flush)
                 if segment.size < self.segment_bytes_max:
                     self._to_grow.append(segment)
                     self.is_due = True
 
-    def _forget_left(self, take: int) -> None:
-        """Forget the removed files of which nothing was logged since `take`. Records of the same take as the end of a
+    def _forget_released(self, flush: int) -> None:
+        """Forget the removed files of which nothing was logged since `flush`. Records of the same flush as the end of a
         segment may be in the other one. A background task may be removing a file, so the dict stays the same object,
         and a binding that was added meanwhile stays in it.
         """
-        for path, binding in list(self.left.items()):
-            if binding.taken < take and (popped := self.left.pop(path, binding)) is not binding:
-                self.left.setdefault(path, popped)
+        for path, binding in list(self.released.items()):
+            if binding.last_flush < flush and (popped := self.released.pop(path, binding)) is not binding:
+                self.released.setdefault(path, popped)
 
     def end_use(self) -> None:
         """End the use of the log: all files of the spool are durable and nothing is written to them any more, so older
@@ -633,23 +634,23 @@ class RedoLog:
         """
         if self.state is LogState.IN_USE:
             replace_file(self.fs, f"{self.own}/version", f"{UNUSED}\n".encode())
-        self.let_go()
+        self.forget_files()
 
     def stay_in_use(self) -> None:
         """Log the synced sizes of the files of which the log has only checksums, after a sync of all files: `version`
         cannot be written, so the log stays in use. Raises OSError, JournalFailure.
         """
-        for binding in self.bound.values():
+        for binding in self.bindings.values():
             if not binding.has_data:
                 binding.mark_safe(binding.written_bytes())
-                self._note_safe(binding)
+                self._log_safe_bytes(binding)
         self.carry_out(self.take_sealed())
 
-    def let_go(self) -> None:
+    def forget_files(self) -> None:
         """Forget the files: `version` says that the log is not in use."""
         if self.state is LogState.IN_USE:
             self.state = LogState.UNUSED
-        for path in list(self.bound):
+        for path in list(self.bindings):
             self._release(path)
         for segment in self.segments:
             if segment.file is not None:
@@ -717,7 +718,7 @@ class MakeLog(RedoTask):
             self.log.begin_use()
         else:
             self.log.state = LogState.OFF
-            self.log.trouble = str(self.error)
+            self.log.why_off = str(self.error)
             self.log.is_due = True
 
 
@@ -727,16 +728,16 @@ class RetireSegment(RedoTask):
     def __init__(self, log: RedoLog, segment: Segment) -> None:
         super().__init__(log)
         self.segment = segment
-        self.last = segment.last
+        self.last_batch = segment.last_batch
         self.sizes: list[tuple[Binding, int]] = []
 
     def work(self) -> None:
-        self.sizes = [(binding, binding.written_bytes()) for binding in list(self.log.bound.values())]
+        self.sizes = [(binding, binding.written_bytes()) for binding in list(self.log.bindings.values())]
         self.log.fs.sync_all(self.log.folder)
 
     def end(self) -> None:
         # The log may already have had to go on in this segment.
-        if self.segment.state is SegmentState.RETIRING and self.segment.last == self.last:
+        if self.segment.state is SegmentState.RETIRING and self.segment.last_batch == self.last_batch:
             self.log.retired(self.segment, self.sizes)
 
 

@@ -45,7 +45,7 @@ def name_is_not_freed() -> Any:
 def segment_is_not_safe() -> Any:
     def make(right: Any) -> Any:
         def work(self: RetireSegment) -> None:
-            self.sizes = [(each, each.written_bytes()) for each in list(self.log.bound.values())]
+            self.sizes = [(each, each.written_bytes()) for each in list(self.log.bindings.values())]
 
         return work
 
@@ -77,13 +77,13 @@ def checksums_are_late() -> Any:
 @mutant("the redo log is not told what was synced before it knew the file", "checksums-faults")
 def safe_bytes_are_not_noted() -> Any:
     def make(right: Any) -> Any:
-        def note_safe(self: RedoLog, binding: Any) -> bool:
+        def log_safe_bytes(self: RedoLog, binding: Any) -> bool:
             binding.noted_bytes = max(binding.noted_bytes, binding.known_safe_bytes())
             return False
 
-        return note_safe
+        return log_safe_bytes
 
-    return replaced(RedoLog, "_note_safe", make)
+    return replaced(RedoLog, "_log_safe_bytes", make)
 
 
 @mutant("a start believes what the redo log has a wrong checksum of", "checksums")

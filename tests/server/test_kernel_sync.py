@@ -98,7 +98,7 @@ def test_a_failed_write_ends_the_process_and_nothing_is_synced_any_more(
     worker.start(sync)
     with pytest.raises(JournalFailure, match="Input/output error"):
         ended(worker)
-    assert log.durable_take == 0
+    assert log.durable_flush == 0
     with pytest.raises(JournalFailure):
         file.sync()
     file.close()

@@ -31,7 +31,7 @@ def test_what_cleaning_rests_on_is_not_cut_off() -> None:
     for number in range(4, 7):
         assert worker.adds(number) == "+OK"
         world.turn(60)
-    assert list(world.broker.group.redo.bound) == [jobs.log.path]
+    assert list(world.broker.group.redo.bindings) == [jobs.log.path]
     while jobs.cleaner.is_idle:
         world.turn(20)
     world.syncs = False

@@ -132,11 +132,11 @@ def test_a_file_that_cannot_be_looked_at_is_synced_itself_and_taken_up_later(ver
     world.disk.fail(verb, "s/new", number)
     client.puts("third", "new")
     world.sync()
-    assert client.hears() == "STORED" and "s/new" not in world.broker.group.redo.bound
+    assert client.hears() == "STORED" and "s/new" not in world.broker.group.redo.bindings
     assert world.crash(Crash.DROP).items("new") == [b"third"]
     client.puts("fourth", "new")
     world.sync()
-    assert client.hears() == "STORED" and "s/new" in world.broker.group.redo.bound
+    assert client.hears() == "STORED" and "s/new" in world.broker.group.redo.bindings
     assert world.crash(Crash.DROP).items("new") == [b"third", b"fourth"]
 
 
@@ -307,7 +307,7 @@ def test_the_table_of_files_fits_into_the_smaller_segment(monkeypatch: pytest.Mo
         world.client().puts("x" * 50, f"queue-with-a-longer-name-{number:06d}")
         if number % 100 == 99:
             world.sync()
-    assert world.broker.group.redo.bound
+    assert world.broker.group.redo.bindings
     assert len(world.crash(Crash.DROP).broker.queues) == 501
 
 
@@ -442,7 +442,7 @@ def test_writes_are_read_back_a_second_later_in_pieces_that_leave_room_for_other
         syncs.append(sum(piece.end - piece.at for piece in sync.pieces))
         world.finish_sync(sync)
     assert len(syncs) == 2 and syncs[0] == group_commit.READ_BACK_BYTES_MAX
-    (binding,) = redo.bound.values()
+    (binding,) = redo.bindings.values()
     assert binding.noted_bytes == binding.written_bytes() and group.next_due_ms() > world.now_ms
 
 
@@ -582,9 +582,9 @@ def test_a_file_that_was_being_synced_when_the_log_came_into_use_is_not_cut_off(
     put_amid_a_sync(world, "second")
     group.redo.carry_out(group.redo.take_sealed())  # as the name of another file is used again
     assert world.crash(Crash.DROP).items() == [b"first", b"second"]
-    assert not group.redo.bound
+    assert not group.redo.bindings
     world.turn()
-    assert world.sync() and list(group.redo.bound) == ["s/q"]
+    assert world.sync() and list(group.redo.bindings) == ["s/q"]
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
@@ -604,7 +604,7 @@ def test_a_file_that_was_removed_before_the_log_learned_of_it_is_nothing_to_the_
         fs.append("s/q").close()
     world.turn()
     world.sync()
-    assert group.redo.is_in_use and not group.redo.bound
+    assert group.redo.is_in_use and not group.redo.bindings
 
 
 def test_a_file_that_the_log_learns_of_with_its_sync_is_read_back_whole() -> None:
@@ -637,9 +637,9 @@ def test_a_file_that_was_closed_before_its_sync_stays_in_the_log() -> None:
     world.sync()
     world.turn()
     world.do_tasks()
-    assert "s/q" not in redo.bound  # everything is synced, and nothing more written
+    assert "s/q" not in redo.bindings  # everything is synced, and nothing more written
     world.client().puts("fourth")
-    assert "s/q" in redo.bound
+    assert "s/q" in redo.bindings
 
 
 def test_a_closed_journal_that_another_program_has_removed_is_misplaced() -> None:
@@ -670,4 +670,4 @@ def test_an_answer_that_waited_for_its_journal_survives_a_power_cut_amid_what_th
     assert client.hears() == "STORED"
     assert [len(item) for item in first_batch_only(world).items()] == [20_000, 6]
     world.sync()
-    assert list(world.broker.group.redo.bound) == ["s/q"]
+    assert list(world.broker.group.redo.bindings) == ["s/q"]

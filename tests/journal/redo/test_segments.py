@@ -54,7 +54,7 @@ def test_a_small_log_has_room_for_a_full_table_and_the_largest_batch(size: str) 
     redo = world.broker.group.redo
     put_to_many(world, 900)
     world.sync()
-    unknown = [queue for queue in world.broker.queues if f"s/{queue.name}" not in redo.bound]
+    unknown = [queue for queue in world.broker.queues if f"s/{queue.name}" not in redo.bindings]
     assert unknown  # the table is full
     data = "x" * (redo._piece_bytes - 50)
     for _ in range(12):
@@ -78,7 +78,7 @@ def test_a_file_that_came_and_went_while_one_segment_ended_and_the_other_began_d
     client.puts("x" * 4000)
     client.says("delete r")
     world.sync()
-    assert redo.active is not full and full.take == redo.taken
+    assert redo.active is not full and full.last_flush == redo.flushes
     world.turn()
     world.do_tasks()
     client.puts("second")
@@ -93,7 +93,7 @@ def test_a_file_that_is_cut_while_all_are_being_synced_is_not_taken_for_longer_t
     group = world.broker.group
     redo, file = group.redo, group.fs._open["s/q"]
     amid_a_write = file.size + 100  # of which half failed, for want of room
-    sizes = [(redo.bound["s/q"], amid_a_write)]
+    sizes = [(redo.bindings["s/q"], amid_a_write)]
     redo.free_name("s/q")
     redo.retired(redo.segments[1], sizes)
     world.client().puts("third")
@@ -119,14 +119,14 @@ def test_a_journal_that_is_opened_again_after_a_while_costs_no_sync_in_the_turn(
     world.broker.group.sync_all(world.now_ms)
     assert world.broker.queues.find("q").journal.try_close(force=True)
     redo.retired(redo.active, [])
-    assert "s/q" in redo.left
+    assert "s/q" in redo.released
     before = len(world.disk.log)
     fs.append("s/q").close()
     assert not [op for op in world.disk.log[before:] if op.verb.startswith("sync")]
     fs.remove("s/q")
     fs.append("s/q").close()
     assert [op.verb for op in world.disk.log[before:] if op.verb.startswith("sync")]
-    assert "s/q" not in redo.left
+    assert "s/q" not in redo.released
 
 
 def test_no_file_is_taken_in_once_the_numbers_have_run_out_and_answers_go_on() -> None:
@@ -136,7 +136,7 @@ def test_no_file_is_taken_in_once_the_numbers_have_run_out_and_answers_go_on() -
     for number in range(3):
         world.client().puts("new", f"n{number}")
         world.sync()
-    assert "s/n0" in redo.bound and "s/n2" not in redo.bound
+    assert "s/n0" in redo.bindings and "s/n2" not in redo.bindings
     assert world.crash(Crash.DROP).items("n2") == [b"new"]
 
 
@@ -176,8 +176,8 @@ def test_a_file_that_is_removed_while_others_are_forgotten_is_still_known() -> N
     world.sync()
     for name in ("old", "gone"):
         redo.removed(f"s/{name}")
-    redo.left["s/old"].taken = redo.left["s/gone"].taken = 0
-    newer = redo.bound["s/late"]
+    redo.released["s/old"].last_flush = redo.released["s/gone"].last_flush = 0
+    newer = redo.bindings["s/late"]
 
     class Racing(dict[str, Binding]):
         def copy(self) -> dict[str, Binding]:
@@ -189,9 +189,9 @@ def test_a_file_that_is_removed_while_others_are_forgotten_is_still_known() -> N
         def items(self) -> Any:
             return self.copy().items()
 
-    redo.left = Racing(redo.left)
-    redo._forget_left(1)
-    assert redo.left == {"s/late": newer, "s/gone": newer}
+    redo.released = Racing(redo.released)
+    redo._forget_released(1)
+    assert redo.released == {"s/late": newer, "s/gone": newer}
 
 
 @pytest.mark.pure
@@ -201,12 +201,12 @@ def test_files_that_are_forgotten_while_another_is_removed_would_be_found(
 ) -> None:
     def forget(self: RedoLog, take: int) -> None:
         if is_copied:
-            for path, binding in list(self.left.items()):
-                if binding.taken < take:
-                    self.left.pop(path, None)
+            for path, binding in list(self.released.items()):
+                if binding.last_flush < take:
+                    self.released.pop(path, None)
         else:
-            self.left = {path: each for path, each in self.left.copy().items() if each.taken >= take}
+            self.released = {path: each for path, each in self.released.copy().items() if each.last_flush >= take}
 
-    monkeypatch.setattr(RedoLog, "_forget_left", forget)
+    monkeypatch.setattr(RedoLog, "_forget_released", forget)
     with pytest.raises(AssertionError):
         test_a_file_that_is_removed_while_others_are_forgotten_is_still_known()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from staniel.journal.errors import NeedMore
+from staniel.journal.kestrel.adds import read_adds
 from staniel.journal.kestrel.notes import fact_in
-from staniel.journal.kestrel.read_adds import read_adds
 from staniel.journal.kestrel.records import (
     ADD_XID,
     ADDX,

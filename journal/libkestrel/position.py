@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from staniel.journal.errors import Corrupt, NeedMore
 from staniel.journal.interval_set import IntervalSet
 from staniel.journal.libkestrel.records import (
     READ_DONE_COMMAND,
@@ -15,6 +14,7 @@ from staniel.journal.libkestrel.records import (
     READ_HEAD_COMMAND,
     READ_HEAD_RECORD,
     READER_MAGIC,
+    RecordScan,
     decode_read_done,
     decode_read_head,
     encode_read_done,
@@ -84,34 +84,17 @@ class Position:
         self.advance_head(segments)
 
 
-class ReaderFileScan:
+class ReaderFileScan(RecordScan):
     """The scan of a reader file, piece by piece. `position` holds what was readable before any damage."""
 
     def __init__(self) -> None:
+        super().__init__(0)
         self.position = Position()
-        self.offset = 0  # the byte of the file at which the next piece begins
-        self.ended = False
 
-    def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records from the start of `data`; returns how many bytes they have. `rest_bytes`: how many bytes
-        of the file follow. Raises Corrupt with `at` counted from the start of the file.
-        """
-        at, end = 0, len(data)
-        try:
-            while at < end and not self.ended:
-                at = self._read_one(data, at, end, rest_bytes)
-        except NeedMore:
-            pass
-        except Corrupt as error:
-            error.at += self.offset
-            raise
-        self.offset += at
-        return at
-
-    def _read_one(self, data: bytes, at: int, end: int, rest_bytes: int) -> int:
+    def read_from(self, data: bytes, at: int, end: int, rest_bytes: int) -> int:
         record = read_record(data, at, end, rest_bytes)
         if record is None:
-            self.ended = True
+            self.has_ended = True
             return at
         if record.command == READ_HEAD_COMMAND:
             self.position.head = decode_read_head(data, record)

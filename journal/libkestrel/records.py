@@ -39,6 +39,38 @@ PUT_WORDS, PUT_EXPIRING_WORDS = 6, 8
 LONG_AGO_MS = 1  # replaces the expiries 0 and -1, which in an Item mean never and lost
 
 
+class RecordScan:
+    """The base of scans of a file that is read piece by piece. `has_ended`: a zero command byte has ended the data."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset  # the byte of the file at which the next piece begins
+        self.has_ended = False
+
+    def consume(self, data: bytes, rest_bytes: int) -> int:
+        """Read whole records from the start of `data`; return how many bytes they have.
+
+        `rest_bytes`: how many bytes of the file follow. Fewer bytes than given were used if `data` ends inside a record
+        or the data of the file has ended. Raises Corrupt with `at` counted from the start of the file.
+        """
+        at, end = 0, len(data)
+        try:
+            while at < end and not self.has_ended:
+                at = self.read_from(data, at, end, rest_bytes)
+        except NeedMore:
+            pass
+        except Corrupt as error:
+            error.at += self.offset
+            raise
+        self.offset += at
+        return at
+
+    def read_from(self, data: bytes, at: int, end: int, rest_bytes: int) -> int:
+        """Read one or more records from byte `at` on; return where the next one begins. What has been counted of a
+        piece must have been returned: after NeedMore the same bytes come again.
+        """
+        raise NotImplementedError
+
+
 class StreamRecord(Struct, frozen=True, gc=False):
     """A record. Offsets: `at` of the command byte, `header_at` and `data_at` of its parts, `stop` of the next
     record.

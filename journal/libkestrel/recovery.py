@@ -7,8 +7,6 @@ be read starts at the oldest item.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from msgspec import Struct
 
 from staniel.journal.disk.fs import Fs, try_to_remove
@@ -17,7 +15,7 @@ from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.errors import Corrupt, Damage, Truncated
 from staniel.journal.libkestrel.files import DEFAULT_READER, StreamFiles, temp_name
 from staniel.journal.libkestrel.position import Position, ReaderFileScan, can_append, encode_reader_file
-from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC
+from staniel.journal.libkestrel.records import MAGIC_BYTES, READER_MAGIC, SEGMENT_MAGIC, RecordScan
 from staniel.journal.libkestrel.scan import IdRun, SegmentScan
 from staniel.journal.libkestrel.segments import StreamSegment, StreamSegments
 
@@ -37,14 +35,6 @@ class RecoveredStream(Struct):
     ignored: list[str]
     stuck: dict[str, OSError] = {}
     refused: list[OSError] = []
-
-
-class RecordScan(Protocol):
-    """Reads whole records from pieces of a file; `ended` once the data of the file has ended."""
-
-    ended: bool
-
-    def consume(self, data: bytes, rest_bytes: int) -> int: ...
 
 
 class StreamRecovery:
@@ -191,7 +181,7 @@ def read_pieces(fs: Fs, path: str, at: int, size: int, scan: RecordScan) -> None
     Corrupt.
     """
     want = CHUNK_BYTES
-    while at < size and not scan.ended:
+    while at < size and not scan.has_ended:
         piece = fs.read(path, at, min(want, size - at))
         used = scan.consume(piece, size - at - len(piece))
         at += used

@@ -10,7 +10,6 @@ import struct
 
 from msgspec import Struct
 
-from staniel.journal.errors import Corrupt, NeedMore
 from staniel.journal.libkestrel.put_record import size_of_puts
 from staniel.journal.libkestrel.records import (
     PUT,
@@ -20,6 +19,7 @@ from staniel.journal.libkestrel.records import (
     PUT_EXPIRING_WORDS,
     PUT_HEAD,
     PUT_PREFIX,
+    RecordScan,
     decode_put_id,
     read_record,
 )
@@ -90,38 +90,19 @@ class IdRun(Struct):
             self.stop = offset
 
 
-class SegmentScan:
-    """The scan of one segment. `runs`: its runs of ids in file order. `ended`: a zero command byte has ended the
-    data.
-    """
+class SegmentScan(RecordScan):
+    """The scan of one segment. `runs`: its runs of ids in file order."""
 
     def __init__(self, segment: str, offset: int) -> None:
+        super().__init__(offset)
         self.segment = segment
-        self.offset = offset  # the byte of the file at which the next piece begins
         self.runs: list[IdRun] = []
-        self.ended = False
         self.unknown_records = 0
 
-    def consume(self, data: bytes, rest_bytes: int) -> int:
-        """Read whole records from the start of `data`; returns how many bytes they have.
-
-        `rest_bytes`: how many bytes of the file follow. Fewer bytes than given were used if `data` ends inside a record
-        or the data of the file has ended. Raises Corrupt with `at` counted from the start of the file.
-        """
-        at, end = 0, len(data)
-        try:
-            while at < end and not self.ended:
-                if self.runs:
-                    at = self._follow(self.runs[-1], data, at, end)
-                if at < end:
-                    at = self._read_one(data, at, end, rest_bytes)
-        except NeedMore:
-            pass
-        except Corrupt as error:
-            error.at += self.offset
-            raise
-        self.offset += at
-        return at
+    def read_from(self, data: bytes, at: int, end: int, rest_bytes: int) -> int:
+        if self.runs and (stop := self._follow(self.runs[-1], data, at, end)) > at:
+            return stop
+        return self._read_one(data, at, end, rest_bytes)
 
     def _follow(self, run: IdRun, data: bytes, at: int, end: int) -> int:
         """Skip over PUTs with consecutive ids, at most to where the next mark is due."""
@@ -154,7 +135,7 @@ class SegmentScan:
     def _read_one(self, data: bytes, at: int, end: int, rest_bytes: int) -> int:
         record = read_record(data, at, end, rest_bytes)
         if record is None:
-            self.ended = True
+            self.has_ended = True
             return at
         if record.command != PUT_COMMAND:
             self.unknown_records += 1

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 from staniel.journal.disk.fs import Fs
 from staniel.journal.redo.log import IN_USE, NAMES, UNUSED
 from staniel.journal.redo.records import (
-    BLOCK_BYTES,
-    HEAD,
     MAGIC,
     BadBatch,
     RedoKind,
-    batch_bytes,
     decode,
-    decode_head,
-    is_whole,
 )
 from staniel.journal.redo.replay import (
     Legibility,
@@ -26,6 +22,7 @@ from staniel.journal.redo.replay import (
     first_change,
     read_log,
     to_replay,
+    whole_batches,
 )
 
 Line = dict[str, object]
@@ -41,19 +38,13 @@ def dump_log(fs: Fs, path: str) -> Iterator[Line]:
     """Yield a line for each whole batch of this version, then one for each of its records. Batches of earlier rounds
     stand behind the newest; their numbers are lower. Raises OSError.
     """
-    at, size = 0, fs.size(path)
-    while at < size:
-        head = decode_head(fs.read(path, at, HEAD.size))
-        data = b"" if head is None else fs.read(path, at, HEAD.size + head.records_bytes)
-        if head is None or not is_whole(data, head):
-            at += BLOCK_BYTES
-            continue
+    for at, head, records in whole_batches(partial(fs.read, path), fs.size(path), lambda head: True):
         yield {
             "at": at, "op": "BATCH", "batch": head.number, "oldest": head.oldest, "synced": head.synced,
             "bytes": head.records_bytes, "log": head.spool_id.hex(), "boot": head.boot_id.hex(),
         }  # fmt: skip
         with suppress(BadBatch):
-            for record in decode(memoryview(data)[HEAD.size :]):
+            for record in decode(records):
                 line: Line = {"at": at, "op": record.kind.name, "batch": head.number, "file": record.file}
                 if record.kind is RedoKind.BIND:
                     line["path"] = bytes(record.data).decode("utf-8", "backslashreplace")
@@ -62,7 +53,6 @@ def dump_log(fs: Fs, path: str) -> Iterator[Line]:
                 elif record.kind is not RedoKind.DONE:
                     line |= {"to": record.at, "bytes": record.length, "safe": record.safe_bytes}
                 yield line
-        at += batch_bytes(head.records_bytes)
 
 
 def log_in_use(fs: Fs, own: str) -> str:

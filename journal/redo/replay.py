@@ -9,7 +9,7 @@ recovery treats a file in the same way if the file differs from the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import Enum
 
@@ -143,20 +143,35 @@ def _read_all(fs: Fs, path: str) -> bytearray:
 
 
 def _batches(data: memoryview, spool_id: bytes) -> dict[int, tuple[BatchHead, memoryview]]:
-    """Return the whole batches of a segment, by number. Behind a batch that is not whole, others may follow."""
-    batches = {}
-    at, latest = 0, 0
-    while at < len(data):
-        head = decode_head(data[at : at + HEAD.size])
-        # Lower numbers are from an earlier use of the segment.
-        if head is not None and head.spool_id == spool_id and head.number > latest and is_whole(data[at:], head):
-            begin = at + HEAD.size
-            batches[head.number] = head, data[begin : begin + head.records_bytes]
-            latest = head.number
-            at += batch_bytes(head.records_bytes)
-        else:
-            at += BLOCK_BYTES
+    """Return the whole batches of a segment, by number. A number that falls is from an earlier use of the segment."""
+    batches: dict[int, tuple[BatchHead, memoryview]] = {}
+    latest = 0
+
+    def is_wanted(head: BatchHead) -> bool:
+        return head.spool_id == spool_id and head.number > latest
+
+    for _, head, records in whole_batches(lambda at, size: data[at : at + size], len(data), is_wanted):
+        batches[head.number] = head, records
+        latest = head.number
     return batches
+
+
+def whole_batches(
+    read: Callable[[int, int], memoryview | bytes], size: int, is_wanted: Callable[[BatchHead], bool]
+) -> Iterator[tuple[int, BatchHead, memoryview]]:
+    """Yield (offset, head, records) of the batches of a segment of `size` bytes that are whole and wanted; behind one
+    that is not, others may follow. `read` returns so many bytes from an offset on.
+    """
+    at = 0
+    while at < size:
+        head = decode_head(read(at, HEAD.size))
+        if head is not None and is_wanted(head):
+            data = memoryview(read(at, HEAD.size + head.records_bytes))
+            if is_whole(data, head):
+                yield at, head, data[HEAD.size :]
+                at += batch_bytes(head.records_bytes)
+                continue
+        at += BLOCK_BYTES
 
 
 def _needed(batches: dict[int, tuple[BatchHead, memoryview]]) -> tuple[list[int], bool]:

@@ -13,7 +13,8 @@ from functools import partial
 from staniel.journal.disk.ballast import Ballast
 from staniel.journal.disk.fs import BROKEN_ERRNOS, FULL_ERRNOS, File, Fs
 from staniel.journal.disk.unsynced_names import NamedFile
-from staniel.journal.group_commit import GroupCommit, SeparateDevice
+from staniel.journal.group_commit import GroupCommit
+from staniel.journal.new_file import NewFile
 from staniel.journal.workq import files as workq_files
 from staniel.journal.workq.encoder import (
     ADD,
@@ -39,39 +40,21 @@ NOTHING_YET = 2**62  # larger than any segment, so the first record begins one
 BEFORE_ALL = -(2**63)  # earlier than any clock shows, so the first record has a time of its own
 
 
-class SegmentFile(SeparateDevice):
-    """A segment open for appending. Its first sync makes its name durable as well. `sync` may run in another thread."""
+class SegmentFile(NewFile):
+    """A segment open for appending. The name of one that has bytes is durable already."""
 
     def __init__(self, fs: Fs, folder: str, path: str) -> None:
-        self._fs = fs
-        self._folder = folder
-        self._file = fs.append(path)
-        self._is_named = self._file.size > 0
-        self.size = self._file.size
+        super().__init__(fs, folder, path)
+        self._is_named = self.size > 0
 
     @property
     def named(self) -> NamedFile | None:
         return self._file if self._is_named and isinstance(self._file, NamedFile) else None
 
-    def write(self, data: bytes) -> None:
-        try:
-            self._file.write(data)
-        finally:
-            self.size = self._file.size
-
-    def sync(self) -> None:
-        self._file.sync()
-        if not self._is_named:
-            self._fs.sync_folder(self._folder)
-            self._is_named = True
-
     def is_on(self, folder: str) -> bool:
         with suppress(OSError):  # if the disk does not tell, sync the file itself
             return self._fs.is_same_device(self._folder, folder)
         return False
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class SyncRequest:

@@ -301,14 +301,12 @@ COMMON: dict[bytes, Command] = {
 }
 """The commands that both dialects read the same way."""
 
+REFUSED_STORAGE = (b"add", b"replace", b"append", b"prepend", b"cas")
+
 _COMMANDS: dict[bytes, Command] = {
     **COMMON,
     b"set": _set,
-    b"add": _refused_storage,
-    b"replace": _refused_storage,
-    b"append": _refused_storage,
-    b"prepend": _refused_storage,
-    b"cas": _refused_storage,
+    **dict.fromkeys(REFUSED_STORAGE, _refused_storage),
     b"get": _get,
     b"gets": _get,
     b"gat": _unsupported,

@@ -7,7 +7,7 @@ queues, except the empty one.
 from __future__ import annotations
 
 from staniel.protocol.limits import Limits
-from staniel.protocol.memcache.commands import COMMON, Command, monitor_of
+from staniel.protocol.memcache.commands import COMMON, REFUSED_STORAGE, Command, monitor_of
 from staniel.protocol.memcache.item_requests import SetHead
 from staniel.protocol.memcache.keys import parse_key
 from staniel.protocol.memcache.replies import replies_for
@@ -134,11 +134,7 @@ def _names_a_queue(words: list[bytes]) -> bool:
 _COMMANDS: dict[bytes, Command] = {
     **COMMON,
     b"set": _set,
-    b"add": _refused_storage,
-    b"replace": _refused_storage,
-    b"append": _refused_storage,
-    b"prepend": _refused_storage,
-    b"cas": _refused_storage,
+    **dict.fromkeys(REFUSED_STORAGE, _refused_storage),
     b"get": _get,
     b"gets": _get,
     b"monitor": _monitor,

@@ -97,7 +97,6 @@ FUNCTIONS = (
     "staniel.journal.kestrel.adds",
     "staniel.journal.libkestrel.put_record",
     "staniel.journal.kestrel.addx",
-    "staniel.journal.kestrel.read_adds",
     "staniel.journal.workq.job_records",
     "staniel.protocol.memcache.item_reply",
     "staniel.protocol.workq.job_texts",
@@ -288,13 +287,13 @@ def test_records_in_a_row_are_read_alike(
         found = []
         for each in (COMPILED, PLAIN):
             items = there * [each["staniel.queues.item"].Item(b"", 1)]
-            done = each["staniel.journal.kestrel.read_adds"].read_adds(piece, begin, stop, items, count_max, stops)
+            done = each["staniel.journal.kestrel.adds"].read_adds(piece, begin, stop, items, count_max, stops)
             found.append((done, [(item.data, item.added_ms, item.expires_ms, item.flags) for item in items]))
         assert found[0] == found[1]
 
 
 def test_bytes_outside_of_a_piece_are_not_read() -> None:
-    read_adds = COMPILED["staniel.journal.kestrel.read_adds"].read_adds
+    read_adds = COMPILED["staniel.journal.kestrel.adds"].read_adds
     for at, end in ((-1, 2), (0, 4)):
         with pytest.raises(IndexError):
             read_adds(b"abc", at, end, [], 9, False)

@@ -121,7 +121,7 @@ class MovedItem(Struct, frozen=True, array_like=True):
     digest: bytes
 
     @classmethod
-    def from_item(cls, item: Item) -> MovedItem:
+    def of(cls, item: Item) -> MovedItem:
         return cls(item.added_ms, item.expires_ms, len(item.data), digest_of(item.data))
 
 

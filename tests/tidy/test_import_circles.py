@@ -11,8 +11,8 @@ from tests.tidy.findings import expect_none
 from tests.tidy.test_tidy import PACKAGES, ROOT, python_files
 
 # How many modules of a package may stand in circles of three or more modules. Only lower a figure.
-CEILINGS = {"broker": 0, "journal": 4, "queues": 6}
-PAIRS_MAX = 8  # pairs of modules that import each other, in all packages. Only lower it.
+CEILINGS = {"broker": 0, "journal": 0, "queues": 6}
+PAIRS_MAX = 3  # pairs of modules that import each other, in all packages. Only lower it.
 SLACK = 3  # a figure that is further above the count must be lowered
 
 MEND = "A part does not import what makes it: give its constructor what it uses, or move what both need below both."

@@ -159,11 +159,10 @@ def template() -> Path:
 @contextmanager
 def fixed_time(now_ms: int = NOW_MS) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (backup, adopt, journal_repair, journal_reading, journal_damaged):
-            patch.setattr(module, "now_ms", lambda: now_ms)
+        for module in (backup, adopt, journal, journal_repair, journal_reading, journal_damaged):
+            patch.setattr(module, "wall_ms", lambda: now_ms)
         for module in (backup, adopt):
             patch.setattr(module, "steady_ms", lambda: 0)
-        patch.setattr(journal, "time", lambda: now_ms / 1000)
         yield
 
 

@@ -92,7 +92,7 @@ def test_a_spool_that_has_lost_its_version_is_not_adopted(old: Path, tmp_path: P
     """Its own folder has what the journals alone do not tell."""
     own = old / ".staniel"
     own.mkdir()
-    assert "it has lost what says so" in staniel("adopt", old, "--dry-run", code=2).stderr
+    assert ".staniel/version is missing" in staniel("adopt", old, "--dry-run", code=2).stderr
     line = transfer_log.encode(transfer_log.Intent(1, "jobs", 1, "mail", 0, 0, 1, 1, 1))
     (own / "intents").write_bytes(line)
     said = staniel("adopt", old, tmp_path / "new", code=2)
@@ -206,7 +206,7 @@ def test_what_cannot_be_done_is_one_line(old: Path, tmp_path: Path) -> None:
         ("is not empty", (old, tmp_path / "new")),
         ("is a spool of Staniel already", (tmp_path / "new", tmp_path / "other")),
         ("has no journals", (tmp_path / "empty", tmp_path / "other")),
-        ("is no folder", (tmp_path / "nowhere", tmp_path / "other")),
+        ("is not a folder", (tmp_path / "nowhere", tmp_path / "other")),
         ("lie within each other", (old, old / "new")),
     ):
         said = staniel("adopt", *arguments, code=2)

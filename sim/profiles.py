@@ -74,6 +74,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     redrives: bool = False  # of a hub: items die in two queues, and go home from the dead letters
     undo: bool = False  # those purge queues, for good or not, and undo that
     chosen: int = 0  # how many of a hundred purges and moves are about items that meet terms
+    deletions: bool = False  # those delete queues while purges, undos and puts are under way
     full_queues: bool = False  # most have limits, and many items expire behind others
     slices: bool = False  # what is done in one go is little, and pipelines are long
     families: tuple[str, ...] = ()  # more fan-out, with limits of its own
@@ -272,6 +273,15 @@ PROFILES = {
             hub=True,
             operators=80,
             undo=True,
+            policies=("always",),
+            clients=5,
+        ),
+        Profile(
+            name="hub-deletions",
+            hub=True,
+            operators=80,
+            undo=True,
+            deletions=True,
             policies=("always",),
             clients=5,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from staniel.sim.history import STEPS, History, Outcome, SeedPlan
+from staniel.sim.hub.deletions import DeletionRun
 from staniel.sim.hub.equal import EqualRun
 from staniel.sim.hub.ids import IdRun
 from staniel.sim.hub.limits import LimitRun
@@ -23,6 +24,8 @@ def history_of(seed_plan: SeedPlan) -> History:
             return ShareRun(seed_plan)
         if profile.redrives:
             return RedriveRun(seed_plan)
+        if profile.deletions:
+            return DeletionRun(seed_plan)
         if profile.equal:
             return EqualRun(seed_plan)
         if profile.by_id:

@@ -74,9 +74,12 @@ def cancels(number: int, rng: Random) -> Request:
     return Request(Want.MOVE, "", _request("POST", f"/api/operations/{number}/cancel", b"", rng))
 
 
-def deletes(queue: str, rng: Random) -> Request:
-    """Return a request that deletes a queue; an undo returns its waiting items, but not its open ones."""
-    return Request(Want.DELETE_UNDOABLY, queue, _request("DELETE", f"/api/queues/{queue}", b"", rng))
+def deletes(queue: str, rng: Random, *, at_most_none: bool = False) -> Request:
+    """Return a request that deletes a queue; an undo returns its waiting items, but not its open ones. `at_most_none`:
+    without an undo, if no item waits.
+    """
+    body = b'{"no_undo": true, "expected": 0}' if at_most_none else b""
+    return Request(Want.DELETE_UNDOABLY, queue, _request("DELETE", f"/api/queues/{queue}", body, rng))
 
 
 def undoes(number: int, rng: Random) -> Request:

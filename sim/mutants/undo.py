@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
+from staniel.broker.admin.http import actions
+from staniel.broker.commands import changes
+from staniel.broker.operations.deletions import Deletions, Postponed
 from staniel.broker.operations.moved_back import RunningReturn
-from staniel.broker.operations.purge import FileOperation, RunningUndo
+from staniel.broker.operations.purge import FileOperation, RunningPurge, RunningUndo
 from staniel.broker.operations.transfer import SliceUnderWay, TransferOperation
 from staniel.broker.operations.undo_recovery import UndoRecovery
 from staniel.broker.selection.chosen import Chosen
@@ -158,6 +162,35 @@ def aside_dropped() -> Any:
         return give_back
 
     return replaced(Chosen, "give_back", make)
+
+
+@mutant("a deletion that waits forgets how many items it may remove", "hub-deletions")
+def limit_forgotten() -> Any:
+    return replaced(changes, "Postponed", lambda right: lambda asker, items_max, tell: Postponed(asker, None, tell))
+
+
+@mutant("an empty queue goes without an undo though an operation brings items back to it", "hub-deletions")
+def goes_without_an_undo() -> Any:
+    def make(right: Any) -> Any:
+        def must_wait(self: Deletions, queue: Queue) -> bool:
+            caller = sys._getframe(1).f_code
+            return caller is not actions.delete.__code__ and right(self, queue)
+
+        return must_wait
+
+    return replaced(Deletions, "must_wait", make)
+
+
+@mutant("a queue goes without what has come since its items were written to the undo file", "hub-deletions")
+def late_items_not_written() -> Any:
+    def make(right: Any) -> Any:
+        def is_wanted(self: RunningPurge) -> bool:
+            caller = sys._getframe(1).f_code
+            return caller is not RunningPurge._delete.__code__ and right(self)
+
+        return is_wanted
+
+    return replaced(RunningPurge, "_is_wanted", make)
 
 
 __all__ = ["MUTANTS"]

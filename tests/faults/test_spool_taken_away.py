@@ -44,7 +44,7 @@ def ends_with(server: Server, line: str) -> None:
     assert server.wait() == MISPLACED
     said = server.stderr.splitlines()
     assert said[-1].startswith("staniel: ") and line in said[-1] and "staniel: " not in "".join(said[:-1]), said
-    assert "put the files back as they were, then start again" in said[-1]
+    assert "put the files back, then start again" in said[-1]
 
 
 def assert_kept(server: Server, stored: list[bytes]) -> None:

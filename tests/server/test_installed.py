@@ -152,8 +152,8 @@ def test_the_wheel_has_one_package(wheel: Path) -> None:
     assert {name.parts[0] for name in names} == {"staniel", *AT_THE_TOP}
     assert {name.parts[1] for name in names if len(name.parts) > 2} == ROOMS
     assert {Path("staniel/py.typed"), Path("staniel/__init__.py"), Path("staniel/__main__.py")} <= set(names)
-    page = {path.name for path in (ROOT / "broker" / "page").iterdir() if path.is_file()}
-    assert page == {name.name for name in names if name.parts[:3] == ("staniel", "broker", "page")}
+    page = {path.name for path in (ROOT / "broker/admin/page").iterdir() if path.is_file()}
+    assert page == {name.name for name in names if name.parts[:4] == ("staniel", "broker", "admin", "page")}
     packed = {name.as_posix().removeprefix("staniel/") for name in names}
     kept = {path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*.py")}
     assert kept <= packed

@@ -208,7 +208,7 @@ def test_the_verdict_names_the_policy_that_the_disk_is_fit_for() -> None:
     assert "look at the warning" in conclusion([sound, warning("sync", "", "")])
     assert '"os" alone' in conclusion([sound, fail("file system", "", "", breaks_syncs=True)])
     memory = [warning("file system", "", "", breaks_syncs=True), warning("sync", "", "")]
-    assert '"os" alone' in conclusion(memory) and "restart of the machine" in conclusion(memory)
+    assert '"os" alone' in conclusion(memory) and "machine restarts" in conclusion(memory)
     both = [fail("file system", "", "", breaks_syncs=True), fail("kill -9", "", "")]
     assert conclusion(both) == "not fit for a spool: kill -9"
 

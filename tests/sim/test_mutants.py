@@ -113,6 +113,15 @@ def test_the_document_lists_every_broken_rule_in_one_table() -> None:
     assert dict(listed) == {what: profile for what, (_, profile) in MUTANTS.items()} and len(listed) == len(MUTANTS)
 
 
+def test_the_ways_to_lose_an_item_name_the_seeds_of_the_table() -> None:
+    here = Path(__file__)
+    table = here.with_name("mutants.md").read_text()
+    chapter = here.parents[1].joinpath("README.md").read_text().split("## Ways to lose")[1]
+    rows = re.findall(r"^\| .+ \| .+ \| ([^|`]+?)(?:; [^|]+)? \| `([\w-]+)` (\d+) \|$", chapter, re.MULTILINE)
+    assert len(rows) >= 6
+    assert [row for row in rows if "| {} | `{}` | {} |".format(*row) not in table] == []
+
+
 def test_a_mutant_leaves_nothing_behind() -> None:
     before = Disk.sync_folder
     with MUTANTS["no folder is ever synced"][0]():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from staniel.journal.new_file import NewFile
 from staniel.journal.workq.cleaning import Rewrite, SuccessorFile
 from staniel.journal.workq.encoder import SCHEDULE
-from staniel.journal.workq.log import CmdLog, SegmentFile
+from staniel.journal.workq.log import CmdLog
 from staniel.queues.jobs.job import Job
 from staniel.queues.jobs.jobs import Jobs
 from staniel.queues.jobs.replay import JobReplay
@@ -63,7 +64,7 @@ def successor_closed_early() -> Any:
 
 @mutant("a new segment's name is never synced", "jobs")
 def segment_unnamed() -> Any:
-    return replaced(SegmentFile, "sync", lambda right: lambda self: self._file.sync())
+    return replaced(NewFile, "sync", lambda right: lambda self: self._file.sync())
 
 
 @mutant("a leased job stays in its line", "jobs")

@@ -61,13 +61,13 @@ def delete(session: Session, name: str, now_ms: int, then: Then, items_max: int 
         return
     if deletions.must_wait(queue):
         _log_deletion(session, name, queue.line.present, now_ms)
+        tell = session.suspend_until_told(lambda told, now_ms: then(*told))
 
         def depend_and_tell(batch: int, existed: bool, why: str) -> None:
             session.batch = max(session.batch, batch)
             tell((existed, why))
 
         deletions.postpone(queue, Postponed(session, items_max, depend_and_tell))
-        tell = session.suspend_until_told(lambda told, now_ms: then(*told))
         return
     items = queue.line.present
     session.yield_turn()  # files are removed

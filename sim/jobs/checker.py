@@ -39,7 +39,7 @@ class Handed(Struct, eq=False):
     """
 
     id: bytes
-    standing: JobRecord
+    record: JobRecord
     is_given_up: bool = False
     is_over: bool = False
 
@@ -78,19 +78,19 @@ class JobChecker:
 
     def _check_startup(self, served: dict[bytes, JobRecord]) -> None:
         model = self.model
-        for id, standing in model.base.items():
-            is_over = self.times.limit_ms(standing) <= self.now_ms or self.times.is_doubtful(standing)
+        for id, record in model.base.items():
+            is_over = self.times.limit_ms(record) <= self.now_ms or self.times.is_doubtful(record)
             if id not in served and not is_over:
-                raise Violation(Kind.LOST, f"job {number_of(id)} was found, and is not served: {standing}")
-        for id, standing in served.items():
-            if standing not in self._known(id):
-                raise Violation(Kind.INVENTED, f"job {number_of(id)} is served, and was not found: {standing}")
-        gone = {id: standing for id, standing in model.base.items() if id not in served}
-        for id, standing in gone.items():
-            model.lapsed[id] = [*model.lapsed.get(id, ()), standing]
+                raise Violation(Kind.LOST, f"job {number_of(id)} was found, and is not served: {record}")
+        for id, record in served.items():
+            if record not in self._known(id):
+                raise Violation(Kind.INVENTED, f"job {number_of(id)} is served, and was not found: {record}")
+        gone = {id: record for id, record in model.base.items() if id not in served}
+        for id, record in gone.items():
+            model.lapsed[id] = [*model.lapsed.get(id, ()), record]
         model.base = served
         model.now = dict(served)
-        model.leased_ms = {id: self.now_ms for id, standing in served.items() if standing.state is LEASED}
+        model.leased_ms = {id: self.now_ms for id, record in served.items() if record.state is LEASED}
 
     def _door(self, log: Any, verb: Verb, right: Any) -> Any:
         def stated(job: Job, *more: Any, **options: Any) -> None:
@@ -235,11 +235,11 @@ class JobChecker:
             return
         id = bytes.fromhex(answer.head[0].replace("-", ""))
         number = number_of(id)
-        mine = [each for each in self.handed if each.id == id and each.standing.payload == answer.data]
+        mine = [each for each in self.handed if each.id == id and each.record.payload == answer.data]
         handed = next((each for each in mine if not each.is_over), mine[0] if mine else None)
         if handed is not None:
             self.handed.remove(handed)
-            given = handed.standing
+            given = handed.record
             if (given.name, str(given.ttr_ms), given.payload) != (answer.head[1], answer.head[2], answer.data):
                 raise Violation(Kind.INVENTED, f"job {number} was shown with {answer.head} {answer.data!r}")
         elif id in self.runs:
@@ -248,8 +248,8 @@ class JobChecker:
             raise Violation(Kind.TWO_HOLDERS, f"job {number} was given to a client, and no journal was told")
 
     def _must_find_nothing(self, request: Request) -> None:
-        for id, standing in self.surely_ready(request.names):
-            raise Violation(Kind.LOST, f"{request.shown()!r} got nothing, and job {number_of(id)} is {standing}")
+        for id, record in self.surely_ready(request.names):
+            raise Violation(Kind.LOST, f"{request.shown()!r} got nothing, and job {number_of(id)} is {record}")
 
     def _lease_run(self, id: bytes, ttr_ms: int) -> None:
         if self.runs[id] and self.now_ms < self.runs[id] + ttr_ms:
@@ -267,47 +267,47 @@ class JobChecker:
 
     def _heard_finish(self, request: Request, end: str) -> None:
         number = number_of(request.id)
-        standing = self.model.now.get(request.id)
+        record = self.model.now.get(request.id)
         if end == "+OK" and not request.is_done and request.id not in self.runs:
             raise Violation(Kind.LOST, f"+OK to {request.want.value} job {number}, and no journal was told")
-        if end == "-CLIENT-ERROR Duplicate result" and (standing is None or not standing.is_over):
-            raise Violation(Kind.INVENTED, f"{end} for job {number}, which is {standing}")
+        if end == "-CLIENT-ERROR Duplicate result" and (record is None or not record.is_over):
+            raise Violation(Kind.INVENTED, f"{end} for job {number}, which is {record}")
 
     def _heard_result(self, request: Request, answer: Answer) -> None:
-        standing = self.finished.get(request.id) or self.model.now.get(request.id)
+        record = self.finished.get(request.id) or self.model.now.get(request.id)
         number = number_of(request.id)
         if answer.head:
             shown = answer.head[1], answer.data
             is_run = request.id in self.runs or request.id in self.ended_runs
-            if not is_run and (standing is None or not self._is_result(standing, shown)):
-                raise Violation(Kind.INVENTED, f"result {shown} of job {number}, which is {standing}")
+            if not is_run and (record is None or not self._is_result(record, shown)):
+                raise Violation(Kind.INVENTED, f"result {shown} of job {number}, which is {record}")
         elif answer.end == "-TIMEOUT" and not request.wait_ms and self._has_result(request.id):
-            raise Violation(Kind.LOST, f"job {number} is {standing}, and has no result")
+            raise Violation(Kind.LOST, f"job {number} is {record}, and has no result")
 
     def _has_result(self, id: bytes) -> bool:
-        standing = self.model.now.get(id)
-        return standing is not None and standing.is_over
+        record = self.model.now.get(id)
+        return record is not None and record.is_over
 
-    def _is_result(self, standing: JobRecord, shown: tuple[str, bytes]) -> bool:
-        return standing.is_over and (str(int(standing.state.name == "COMPLETED")), standing.result) == shown
+    def _is_result(self, record: JobRecord, shown: tuple[str, bytes]) -> bool:
+        return record.is_over and (str(int(record.state.name == "COMPLETED")), record.result) == shown
 
     def _heard_inspect(self, request: Request, answer: Answer) -> None:
-        standing = self.model.now.get(request.id)
+        record = self.model.now.get(request.id)
         if not answer.keys or request.id in self.runs:
             return
         shown = tuple(answer.keys[key] for key in ("name", "attempts", "state", "payload-size"))
-        if standing is None:
+        if record is None:
             raise Violation(Kind.INVENTED, f"job {number_of(request.id)} is shown, and there is none")
-        mine = standing.name, str(standing.attempts), str(standing.state.value), str(len(standing.payload))
+        mine = record.name, str(record.attempts), str(record.state.value), str(len(record.payload))
         if shown != mine:
             raise Violation(Kind.STATISTICS, f"job {number_of(request.id)} is shown as {shown}, the model says {mine}")
 
     def _must_be_gone(self, request: Request) -> None:
         if request.want is Want.RESULT and (request.id in self.runs or request.id in self.ended_runs):
             return  # the answer tells of the run's end, perhaps when there is a job of that id
-        standing = self.model.now.get(request.id)
-        if standing is not None and self.times.limit_ms(standing) > self.now_ms and not request.is_done:
-            raise Violation(Kind.LOST, f"job {number_of(request.id)} is not found, and it is {standing}")
+        record = self.model.now.get(request.id)
+        if record is not None and self.times.limit_ms(record) > self.now_ms and not request.is_done:
+            raise Violation(Kind.LOST, f"job {number_of(request.id)} is not found, and it is {record}")
 
     def check_turn(self) -> None:
         """Check that all leases of this turn were shown to a client, and that everything that is over in time has
@@ -323,10 +323,10 @@ class JobChecker:
         for client in self.clients:
             if client.unanswered and client.unanswered[0].want is Want.LEASE:
                 self._must_find_nothing(client.unanswered[0])
-        for id, standing in self.model.now.items():
-            if self.times.limit_ms(standing) + LATE_MS < self.now_ms:
-                raise Violation(Kind.REDELIVERED, f"job {number_of(id)} is there after its life: {standing}")
-            if standing.state is LEASED and self.model.leased_ms[id] + standing.ttr_ms + LATE_MS < self.now_ms:
+        for id, record in self.model.now.items():
+            if self.times.limit_ms(record) + LATE_MS < self.now_ms:
+                raise Violation(Kind.REDELIVERED, f"job {number_of(id)} is there after its life: {record}")
+            if record.state is LEASED and self.model.leased_ms[id] + record.ttr_ms + LATE_MS < self.now_ms:
                 raise Violation(Kind.LOST, f"the lease of job {number_of(id)} never ends")
 
     def on_leave(self, client: CheckedClient) -> None:
@@ -343,7 +343,7 @@ class JobChecker:
         """Yield the jobs that a lease must find now, even if something is a few milliseconds late."""
         now_ms = self.now_ms
         seen_ms = min(now_ms, self.settled_ms) - LATE_MS  # jobs that become due in this tick come one after the other
-        for id, standing in self.model.now.items():
-            is_ready = standing.is_waiting and self.times.has_come(standing, seen_ms)
-            if standing.name in names and is_ready and self.times.limit_ms(standing) > now_ms:
-                yield id, standing
+        for id, record in self.model.now.items():
+            is_ready = record.is_waiting and self.times.has_come(record, seen_ms)
+            if record.name in names and is_ready and self.times.limit_ms(record) > now_ms:
+                yield id, record

@@ -54,8 +54,8 @@ class JobRecord(Struct, frozen=True):
         return f"{self.state.name.lower()} in {self.name}, {self.attempts} attempts"
 
 
-def standing_of(job: Job) -> JobRecord:
-    """Return the standing of a real job."""
+def record_of(job: Job) -> JobRecord:
+    """Return the record of a real job."""
     terms = job.terms
     return JobRecord(
         terms.queue.name.decode(), terms.ttr_ms, terms.ttl_ms, terms.priority, terms.max_attempts, terms.max_fails,
@@ -106,7 +106,7 @@ class JobModel:
         self._journaled_facts = 0
 
     def apply(self, fact: Fact) -> JobRecord | None:
-        """Note a fact and return the job's standing before it. Raises Violation if the fact cannot follow from those
+        """Note a fact and return the job's record before it. Raises Violation if the fact cannot follow from those
         before it.
         """
         before = self.now.get(fact.id)
@@ -135,7 +135,7 @@ class JobModel:
             raise Violation(Kind.TWICE, f"{what}, which is {before.state.name.lower()}")
 
     def apply_change(self, before: JobRecord | None, fact: Fact) -> JobRecord | None:
-        """Return a job's standing after a fact, as a reader of the log sees it: facts before it may be missing
+        """Return a job's record after a fact, as a reader of the log sees it: facts before it may be missing
         there.
         """
         verb = fact.verb

@@ -32,7 +32,7 @@ def check_jobs(model: JobModel, found: Found, accident: Accident, *, has_holes: 
 
 
 def possible(model: JobModel, id: bytes, promised: int, *, has_holes: bool = False) -> States:
-    """Return every standing that a job may have."""
+    """Return every record that a job may have."""
     begins = _begins(model, id)
     rest: list[list[Fact]] = []
     for number, fact in model.facts_of(id):
@@ -53,7 +53,7 @@ def possible(model: JobModel, id: bytes, promised: int, *, has_holes: bool = Fal
 
 
 def _read(model: JobModel, before: JobRecord | None, fact: Fact) -> States:
-    """Return the standings after a fact if some facts before it may be lost: a time-out may be taken for that of an
+    """Return the records after a fact if some facts before it may be lost: a time-out may be taken for that of an
     earlier lease.
     """
     after = model.apply_change(before, fact)
@@ -83,7 +83,7 @@ def _agrees(model: JobModel, id: bytes, found: JobRecord | None, states: States)
 
 
 def _begins(model: JobModel, id: bytes) -> States:
-    """Return the standings that a job may have had before anything happened in this life: a job whose life was over may
+    """Return the records that a job may have had before anything happened in this life: a job whose life was over may
     come back with the time.
     """
     begins: States = [model.base.get(id)]

@@ -25,7 +25,7 @@ from staniel.sim.disk.disk import Disk
 from staniel.sim.history import UNABLE, History, SeedPlan
 from staniel.sim.jobs.checker import JobChecker
 from staniel.sim.jobs.conversation import JobConversation, number_of, raw_id
-from staniel.sim.jobs.model import JobModel, JobRecord, standing_of
+from staniel.sim.jobs.model import JobModel, JobRecord, record_of
 from staniel.sim.jobs.promises import check_jobs
 from staniel.sim.jobs.times import JobTimes, WallJobTimes
 from staniel.sim.jobs.workload import IDS, JobWorkload
@@ -152,7 +152,7 @@ class JobRun(History):
         workq = world.broker.workq
         if workq.trouble:
             raise Violation(Kind.NO_START, f"a server on a copy of the disk: {workq.trouble}")
-        found = Snapshot({id: standing_of(job) for id, job in workq.jobs.by_id.items()})
+        found = Snapshot({id: record_of(job) for id, job in workq.jobs.by_id.items()})
         found.has_holes = any(segment.corrupt_ranges for segment in workq.log.segments.values())
         return found
 

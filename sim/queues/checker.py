@@ -239,7 +239,7 @@ class Checker:
         if record.has_expired(config.max_age_ms, self.now_ms):
             model.expired.add(len(model.facts))
             return not config.expire_to_queue
-        if any(client.is_leaving and _may_wait(client, queue.name) for client in self.clients):
+        if any(client.is_leaving and _may_get_item_of(client, queue.name) for client in self.clients):
             return True
         waiting = [*model.now.ready, record]
         full = len(waiting) >= config.max_items or sum(len(each.data) for each in waiting) >= config.max_bytes
@@ -481,11 +481,11 @@ class Checker:
         """
         self.deleting += [request.queue for request in client.unanswered if request.want is Want.DELETE]
         for name, opened in self.opened.items():
-            if _may_wait(client, name):
+            if _may_get_item_of(client, name):
                 for reading in opened:
                     reading.asked_back = True
         for name, taken in self.taken.items():
-            if _may_wait(client, name):
+            if _may_get_item_of(client, name):
                 for each in taken:
                     each.is_excused = True
                     self.unheard.append((name, each.record.data))
@@ -517,8 +517,8 @@ class Checker:
         ]
 
 
-def _may_wait(client: CheckedClient, name: str) -> bool:
-    return any(request.queue == name or any(key == name for _, key in request.keys) for request in client.unanswered)
+def _may_get_item_of(client: CheckedClient, name: str) -> bool:
+    return any(request.may_get_item_of(name) for request in client.unanswered)
 
 
 # answers that the model can give by itself: a miss, a peek, statistics

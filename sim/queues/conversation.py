@@ -45,6 +45,7 @@ PUTS = frozenset((Want.PUT, Want.TEXT_PUT))
 CLOSERS = frozenset(
     (Want.CLOSE, Want.CLOSE_OPEN, Want.CONFIRM, Want.TEXT_GET, Want.TEXT_PEEK, Want.TEXT_MONITOR, Want.TEXT_CONFIRM)
 )
+SHOWS_TEXT_ITEMS = frozenset((Want.TEXT_GET, Want.TEXT_PEEK, Want.TEXT_MONITOR))
 OPENERS = frozenset((Want.OPEN, Want.CLOSE_OPEN, Want.MONITOR, Want.TEXT_GET, Want.TEXT_MONITOR))
 
 
@@ -82,6 +83,11 @@ class Request(Struct, eq=False):
         if self.want is Want.ABORT and self.queue == queue:
             return True
         return any(want is Want.ABORT and name == queue for want, name in self.keys)
+
+    def may_get_item_of(self, queue: str) -> bool:
+        """Tell whether the request may be given an item of `queue`, at once or after a wait."""
+        shows_items = self.want in SHOWS_ITEMS or self.want in SHOWS_TEXT_ITEMS or self.want is Want.MONITOR
+        return shows_items and (self.queue == queue or any(name == queue for _, name in self.keys))
 
     def flushes(self, queue: str) -> bool:
         return self.want is Want.FLUSH_ALL or (self.want is Want.FLUSH and self.queue == queue)

@@ -342,3 +342,20 @@ def test_which_of_two_equal_items_of_two_queues_has_moved_is_known_when_one_of_t
     assert left.moved_to is not None and taken.moved_to is None
     with pytest.raises(Violation):
         checker._ended(checker.models["other"], queue, Fact(Verb.CONFIRM, xid=1), Reading(taken, 1, 0))
+
+
+def test_an_item_that_was_dropped_beside_a_move_of_a_client_that_left_does_not_come_back() -> None:
+    scene = Scene(max_items=1, discard_old_when_full=True).put("y")
+    scene.two.asks(Want.MOVE, target="to")
+    scene.one.asks(Want.PUT, "z")
+    scene.states(added("z"), Removed(0))
+    scene.checker.on_leave(scene.two)
+    assert scene.checker.unheard == []
+
+
+def test_an_item_that_was_removed_for_a_client_that_left_may_come_back() -> None:
+    scene = Scene().put("y")
+    scene.two.asks(Want.GET)
+    scene.states(Removed(0))
+    scene.checker.on_leave(scene.two)
+    assert scene.checker.unheard == [("q", b"y")]

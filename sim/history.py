@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from staniel.broker.broker import Broker
 from staniel.journal.group_commit import JournalFailure, Sync
+from staniel.journal.kestrel.install import InstallPack
 from staniel.journal.kestrel.records import SAVE_XID, WITH_XID, WITH_XID_BYTES
 from staniel.journal.libkestrel.records import READER_MAGIC, SEGMENT_MAGIC, encode_put, encode_read_head
 from staniel.journal.spool import SpoolError
@@ -581,6 +582,8 @@ class History:
                 self._run(thread)
 
     def _run(self, thread: Thread) -> None:
+        if isinstance(thread.task, InstallPack) and self.profile.half_packs:
+            self._stop_half_way()
         self.disk.where = Where.THREAD
         try:
             thread.run()
@@ -646,6 +649,12 @@ class History:
         verb, path = rng.choice((("remove", f"/{rng.choice(('s/a', 's/d', 's/e'))}."), ("rename", ".pack")))
         number = rng.choice((errno.EACCES, errno.EPERM, errno.ENOSPC))
         self.disk.fail(verb, path, number, after=rng.randrange(5), times=rng.choice((1, 3, 30)))
+
+    def _stop_half_way(self) -> None:
+        """Let the disk fail while a pack is put in place, when its files have begun to change."""
+        self.has_faults = True
+        verb, path = self.rng.choice((("remove", "/s/"), ("rename", ".pack")))
+        self.disk.fail(verb, path, errno.EIO, after=self.rng.randrange(2) * (verb == "remove"), where=Where.THREAD)
 
     def _is_wall_held(self) -> bool:
         """Return True if a server would not see at once that the wall clock is set back."""

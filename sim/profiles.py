@@ -25,6 +25,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     """Mishaps of 60 in which the system refuses to remove files that a pack has replaced, or to rename the pack.
     `stuck_temps`: those in which a pack finds no room and its temporary file cannot be removed.
     """
+    half_packs: bool = False
+    """True if a failing disk stops packs half way into their places, while clients ask to delete their queues.
+    """
     harmed_copies: int = 0
     """Accidents of a thousand that are followed by a look at a copy of the disk whose newest files are lost."""
     sync_errnos: tuple[int, ...] = (errno.EIO,)  # with which a sync may fail
@@ -242,6 +245,13 @@ PROFILES = {
         ),
         structs.replace(
             PACKING, name="unremoved", accidents=(Accident.POWER, Accident.KILL, Accident.STOP), stuck_files=12
+        ),
+        structs.replace(
+            PACKING,
+            name="half-packs",
+            accidents=(Accident.POWER, Accident.KILL, Accident.STOP),
+            half_packs=True,
+            crash_in_recovery=0,
         ),
         Profile(name="jobs-forged", jobs=True, forged=700, accidents=(Accident.POWER, Accident.KILL), clients=6),
         Profile(

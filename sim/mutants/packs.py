@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from staniel.broker.maintenance.packing import PackScheduler
 from staniel.journal.disk.fs import File, Fs
+from staniel.journal.group_commit import JournalFailure
 from staniel.journal.kestrel import install, pack
 from staniel.journal.kestrel.log import Log
+from staniel.journal.kestrel.pack import Pack
 from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.journal.kestrel.recovery import Recovery
 from staniel.journal.workq.cleaning import Rewrite
@@ -77,6 +81,32 @@ def refused_files_forgotten() -> Any:
         return lambda self, last: [segment.name for segment in self.segments.covered_by(last)]
 
     return replaced(Log, "files_through", make)
+
+
+@mutant("a pack that stops half way into its place ends the process with the scheduler's next step alone", "half-packs")
+@contextmanager
+def half_pack_noted() -> Iterator[None]:
+    failures: dict[Pack, JournalFailure] = {}
+
+    def installed(right: Any) -> Any:
+        def note_failure(self: Pack, error: OSError | None, now_ms: int) -> None:
+            try:
+                right(self, error, now_ms)
+            except JournalFailure as failure:
+                failures[self] = failure
+
+        return note_failure
+
+    def next_step(right: Any) -> Any:
+        def run_slice(self: PackScheduler, now_ms: int) -> None:
+            if self._pack in failures:
+                raise failures[self._pack]
+            right(self, now_ms)
+
+        return run_slice
+
+    with replaced(Pack, "_installed", installed), replaced(PackScheduler, "run_slice", next_step):
+        yield
 
 
 __all__ = ["MUTANTS"]

@@ -8,11 +8,13 @@ from typing import Any
 from staniel.broker import protocols
 from staniel.broker.broker import Broker
 from staniel.journal.kestrel import files as kestrel_files
+from staniel.journal.kestrel.log import Log
 from staniel.protocol.memcache.requests import Dialect
 from staniel.sim.actor import QueueActor
 from staniel.sim.disk.disk import Disk
 from staniel.sim.history import UNABLE, History, SeedPlan
 from staniel.sim.queues.checker import Checker, Put
+from staniel.sim.queues.conversation import Request, Want
 from staniel.sim.queues.model import SWEPT, QueueModel, Record
 from staniel.sim.queues.pasts import StatedPasts
 from staniel.sim.queues.promises import Accident, check, committed, synced
@@ -77,7 +79,18 @@ class QueueRun(History):
         if any(request.line.startswith(b"reload") for request in requests):
             self.config = self.workload.config(rng)
             self.world.config = self.workload.absurd(rng) + self.config
+        at_work = self._in_installation() if self.profile.half_packs else []
+        if at_work and rng.random() < 0.5:
+            name = rng.choice(at_work)
+            end = b"\n" if actor.is_text else b"\r\n"
+            requests = [Request(Want.DELETE, name, b"delete %b%b" % (name.encode(), end))]
         actor.send_requests(requests)
+
+    def _in_installation(self) -> list[str]:
+        """Return the queues whose packs a thread puts in place now, or has just put in place."""
+        is_at_work = self.world.broker.maintenance.packs.is_at_work
+        logs = [queue.journal for queue in self.world.broker.queues if isinstance(queue.journal, Log)]
+        return [log.name for log in logs if is_at_work(log)]
 
     def _connect(self) -> None:
         is_text = self.rng.random() < 0.2

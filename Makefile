@@ -54,8 +54,9 @@ check: $(DEV) ## lint, format, types, import rules
 	$(VENV)/bin/lint-imports
 
 format: $(DEV) ## let ruff mend what it can
-	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff check --fix --exit-zero --quiet .
 	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check .
 
 sim: $(DEV) ## the simulator: make sim ARGS='--help'
 	@$(WITH_BYTECODE) $(VENV)/bin/python -m staniel.sim $(ARGS)

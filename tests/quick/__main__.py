@@ -2,7 +2,7 @@
 
 Changed is what differs from the commit at which the branch left main: commits, index, working tree, untracked files.
 pytest runs beside the other checks. No test begins in the last seconds of the budget, except those of a changed test
-file. Exit status 1 if anything fails, 2 without git.
+file, the slow ones last. Exit status 1 if anything fails, 2 without git.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ NO_TESTS = 5  # pytest's exit status if all tests were left out
 TIDY_FILES = "STANIEL_TIDY_FILES"
 MAIN = ("main", "origin/main")
 COMMANDS = ("ruff check .", "ruff format --check .")
+MENDED_BY = {"ruff check .": "make format, then by hand what is left", "ruff format --check .": "make format"}
 PYTHON_COMMANDS = ("lint-imports", "mypy --strict -p staniel")
 
 
@@ -62,6 +63,8 @@ class Check:
         print(f"{name}: {'ok' if self.is_right else 'FAILED'}, {self.seconds:.1f} s", flush=True)
         if not self.is_right:
             print(self.output, flush=True)
+            if name in MENDED_BY:
+                print(f"To mend: {MENDED_BY[name]}\n", flush=True)
 
 
 def run_checks(commands: tuple[str, ...]) -> bool:
@@ -135,6 +138,8 @@ def main() -> int:
     print(f"changed since {base}: {len(changed)} files; {count} test files belong to them", flush=True)
     for path in selection.without_row:
         print(f"no tests belong to {path}")
+    if slow := [path for path in selection.changed_tests if "pytest.mark.slow" in (ROOT / path).read_text("utf-8")]:
+        print(f"has changed, so its slow tests run, too, and last: {', '.join(slow)}", flush=True)
     has_code = any(path.endswith((".py", ".toml")) for path in changed)
     commands = (*COMMANDS, *(PYTHON_COMMANDS if has_code else ()))
     if not has_code:

@@ -69,7 +69,9 @@ class Budget:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        slow = [(item, why) for item in items if (why := self.why_slow(item))]
+        slow = [(item, why) for item in items if (why := self.why_slow(item)) and not self.is_whole(item)]
+        # Those of changed files run, and last: the others have no time after them.
+        items.sort(key=lambda item: self.why_slow(item) is not None)
         if slow:
             self.report([(why, self.file_of(item)) for item, why in slow])
             left_out = {item for item, _ in slow}
@@ -79,21 +81,22 @@ class Budget:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Pass over a test that would begin too late, by saying that it was run."""
-        if time.monotonic() < self.options.deadline or self.file_of(item) in self.options.whole:
+        if time.monotonic() < self.options.deadline or self.is_whole(item):
             return None
         self.report([(Why.LATE, self.file_of(item))])
         return True
 
     def why_slow(self, item: pytest.Item) -> Why | None:
         path = self.file_of(item)
-        if path in self.options.whole:
-            return None
         programs = {str(name) for mark in item.iter_markers("programs") for name in mark.args}
         if programs & BROWSERS:
             return Why.BROWSER
         if SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
             return Why.SPARK
         return Why.SLOW if path in self.options.slow or item.get_closest_marker("slow") else None
+
+    def is_whole(self, item: pytest.Item) -> bool:
+        return self.file_of(item) in self.options.whole
 
     def file_of(self, item: pytest.Item) -> str:
         return item.path.relative_to(self.root).as_posix()

@@ -106,6 +106,8 @@ CONFTEST += "def pytest_configure(config):\n"
 CONFTEST += (
     "    config.pluginmanager.register(Budget.from_file(config.getoption('--quick'), Path(__file__).parent))\n\n"
 )
+CONFTEST += "def pytest_runtest_call(item):\n"
+CONFTEST += "    Path(__file__).with_name('begun').open('a').write(f'{item.name}\\n')\n\n"
 CONFTEST += "@pytest.fixture\ndef spark(): pass\n"
 
 
@@ -136,6 +138,13 @@ def test_a_changed_test_file_runs_whole_even_late(tmp_path: Path) -> None:
     last, report = run(tmp_path, left_s=-1, collect_s=-1, whole=("test_slow.py", "test_spark.py"))
     assert last.startswith("3 passed")
     assert report == {"out of time\ttest_page.py"}
+
+
+def test_slow_tests_of_a_changed_file_run_last(tmp_path: Path) -> None:
+    (tmp_path / "test_z.py").write_text("def test_z(): pass\n")
+    run(tmp_path, whole=("test_slow.py",))
+    begun = (tmp_path / "begun").read_text().split()
+    assert begun == ["test_brief", "test_z", "test_slow"]
 
 
 def test_what_would_begin_too_late_is_not_run_and_named(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ READ, WRITE, OPERATE, LOOK_AT_ALL, OPERATE_ALL, ADMIN, LOGIN, NOTHING = Need
 
 
 class Row(Struct, frozen=True):
-    """`said` has blanks: {queue} and what belongs to it. `heard`: a part of the answer to who may. `changes`: something
-    is not as before then; None: that depends. `before`: what the same client has said while it could do everything, as
-    (command, said).
+    """`said` has blanks: {queue} and what belongs to it. `heard`: a part of the answer to who may, the same for each
+    queue of the tests. `changes`: something is not as before then; None: that depends. `before`: what the same client
+    has said while it could do everything, as (command, said).
     """
 
     need: Need

@@ -31,7 +31,7 @@ def test_the_figures_of_one_state_differ_so_that_none_can_be_swapped() -> None:
     queue = figures_state.queue(world, "busy")
     look = QueueLook(queue, world.now_ms, world.broker.spool)
     counters = [figure.read(look) for figure in FIGURES if figure.is_counter]
-    assert len({*counters}) == len(counters) == 8
+    assert len({*counters}) == len(counters) > 7, "COUNTERS of figures_state.py has a value for each counter"
     view = snapshot(look)
     for name in QueueSnapshot.__struct_fields__:
         assert getattr(view, name) == BY_NAME[name].read(look), name

@@ -64,6 +64,12 @@ def test_the_client_knows_the_end_of_every_reply_to_what_it_writes() -> None:
     assert set(WRITERS) == set(FINALS) | CLOSED
 
 
+def test_the_property_tests_draw_every_request_that_the_client_writes() -> None:
+    drawn = set(re.findall(r"memcache\.(\w+)", (ROOT / "tests" / "client" / "strategies.py").read_text("utf-8")))
+    missing = {kind.__name__ for kind in set(WRITERS) - CLOSED} - drawn
+    assert not missing, f"tests/client/strategies.py draws no {sorted(missing)}: add each, and what its reply means"
+
+
 UNIONS = {"memcache": memcache.Request, "text": TextRequest, "thrift": ThriftRequest, "workq": WorkqRequest}
 
 

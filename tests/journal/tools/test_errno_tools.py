@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from staniel.server.cli.journal import journal
 from tests.journal.tools.errno_tools import DOCUMENT, TOOLS, read, sample, tried, written
 
 SEED = Random().randrange(1 << 30) if os.environ.get("STANIEL_SEEK") else 1
@@ -25,6 +26,11 @@ def test_a_refused_call_costs_what_the_table_says_and_no_item(name: str) -> None
     assert [(str(each.trial), each.call, each.wrong) for each in results if each.wrong] == [], f"seed {SEED}"
     for each in results:
         assert each.outcome is not None and each.outcome.value in TOLD[name, each.column], (str(each.trial), each.call)
+
+
+def test_each_journal_tool_is_tried() -> None:
+    missing = {f"journal {name}" for name in journal.commands} - {name.partition(",")[0] for name in TOOLS}
+    assert not missing, f"LIST in tests/journal/tools/errno_tools.py has no {sorted(missing)}: add a Tool for each"
 
 
 def test_the_table_of_the_docs_has_each_tool() -> None:

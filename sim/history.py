@@ -29,7 +29,7 @@ from staniel.sim.disk.disk import Disk, PowerCut, Where
 from staniel.sim.disk.durable import Crash
 from staniel.sim.profiles import Profile
 from staniel.sim.queues.promises import Accident
-from staniel.sim.slices import few_redo_files, last_redo_numbers, small_slices, small_undos, wide_windows
+from staniel.sim.slices import few_redo_files, last_redo_numbers, small_cuts, small_slices, small_undos, wide_windows
 from staniel.sim.violations import Kind, Violation
 from staniel.sim.world import START_MS, Client, Contents, Thread, World
 
@@ -234,6 +234,8 @@ class History:
             return few_redo_files(self.profile.redo_files)
         if self.profile.redo_numbers:
             return last_redo_numbers(self.seed_plan.seed)
+        if self.profile.cuts:
+            return small_cuts()
         if not self.profile.slices:
             return nullcontext()
         return small_slices(self.seed_plan.seed, within_answers=self.profile.hub)
@@ -538,6 +540,8 @@ class History:
                     self._run(thread)
                 if thread.has_run and rng.random() < 0.7:
                     self._finish_thread(thread)
+            if self.profile.cuts and rng.randrange(1000) < self.profile.cuts:
+                world.broker.streams.reclaim(CAPACITY_BYTES, world.now_ms)
             world.turn()
             self.settled()
             self._check_events()

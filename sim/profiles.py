@@ -40,6 +40,10 @@ class Profile(Struct, frozen=True, kw_only=True):
     turnabout: int = 0
     """Requests of a thousand that are a reload between two puts to one queue, in one packet."""
     reload: int = 0  # of a thousand requests, beside the operator's others
+    cuts: int = 0
+    """Turns of a thousand before which the server cuts off what has been read of the oldest segments, as it does each
+    second on a full disk; however little that is.
+    """
     mixed: bool = False  # some of a family keep no journal
     clock_jump: int = 0
     wall_steps: int = 0
@@ -232,6 +236,14 @@ PROFILES = {
         PACKING,
         Profile(name="libkestrel", streams=1000, full_disk=10, short_write=4, eio=2, clock_jump=10),
         Profile(name="readers", streams=1000, operator=30, transfers=False, families=READERS, clients=8),
+        Profile(
+            name="cut-segments",
+            streams=1000,
+            cuts=600,
+            busy=400,
+            operator=200,
+            policies=("always", "always", "1s"),
+        ),
         Profile(name="formats", streams=500, operator=70, full_disk=10, eio=2, families=READERS),
         Profile(name="jobs", jobs=True, clients=6, large_items=150),
         Profile(name="jobs-faults", jobs=True, full_disk=20, short_write=8, eio=5, clock_jump=10, large_items=150),

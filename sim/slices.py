@@ -20,6 +20,7 @@ import staniel.broker.operations.transfer
 import staniel.broker.selection.chosen
 import staniel.broker.selection.search
 import staniel.broker.session
+import staniel.broker.streams
 import staniel.broker.timers
 import staniel.journal.group_commit
 import staniel.journal.redo.records
@@ -111,6 +112,13 @@ LAST_REDO_NUMBERS: Choices = (
 def last_redo_numbers(seed: int) -> Iterator[None]:
     """Begin a redo log with numbers of batches, and of files, that soon need another bit, or of which few are left."""
     with _chosen(LAST_REDO_NUMBERS, Random(seed)):
+        yield
+
+
+@contextmanager
+def small_cuts() -> Iterator[None]:
+    """Let a segment be cut however little is gained."""
+    with _chosen(((staniel.broker.streams, "RECLAIMED_BYTES_MIN", (1,)),), Random(0)):
         yield
 
 

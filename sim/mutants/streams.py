@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from staniel.journal.interval_set import IntervalSet
+from staniel.journal.libkestrel.cutting import CutSegment
 from staniel.journal.libkestrel.family import StreamJournal
 from staniel.journal.libkestrel.position import Position
 from staniel.journal.libkestrel.reader import ReaderLog
-from staniel.journal.libkestrel.segments import StreamSegments
+from staniel.journal.libkestrel.segments import SegmentCut, StreamSegments
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.sim.mutants.queues import MUTANTS, mutant, replaced, silent_during
 
@@ -81,6 +84,44 @@ def done_forgotten() -> Any:
 @mutant("items are as safe as the parent wants them, whatever its children want", "readers")
 def parent_decides() -> Any:
     return replaced(StreamJournal, "update_sync_policy", lambda right: lambda self: None)
+
+
+@mutant("a cut of a segment takes the first item that a reader needs", "cut-segments")
+def cut_too_far() -> Any:
+    return replaced(StreamSegments, "cut_through", lambda right: lambda self, head: right(self, head + 1))
+
+
+@mutant("a cut segment takes the whole one's name unsynced", "cut-segments")
+def cut_unsynced() -> Any:
+    return silent_during(CutSegment, "work", "sync_inode")
+
+
+@mutant("items of a cut segment are looked up where they were before", "cut-segments")
+def cut_not_indexed() -> Any:
+    def make(right: Any) -> Any:
+        def cut_files_only(self: StreamSegments, cut: SegmentCut) -> None:
+            self._cached = None
+
+        return cut_files_only
+
+    return replaced(StreamSegments, "cut", make)
+
+
+@mutant("a segment is cut in which a start may look for copies", "cut-segments")
+@contextmanager
+def cut_beside_transfers() -> Iterator[None]:
+    def make(right: Any) -> Any:
+        def without_transfers(self: StreamJournal, *args: Any) -> Any:
+            before, self.writer.open_transfers = self.writer.open_transfers, 0
+            try:
+                return right(self, *args)
+            finally:
+                self.writer.open_transfers += before
+
+        return without_transfers
+
+    with replaced(StreamJournal, "reclaimable", make), replaced(StreamJournal, "_cut_is_written", make):
+        yield
 
 
 __all__ = ["MUTANTS"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 
 import pytest
 
@@ -11,6 +12,10 @@ from staniel.broker.admin.reasons import ReasonName
 from staniel.journal.disk.fs import UNKNOWN_INODES
 from staniel.sim.disk.disk import Disk
 from staniel.sim.disk.durable import Crash
+from staniel.sim.mutants.streams import MUTANTS
+from staniel.sim.world import START_MS
+from staniel.sim.world import World as SlowWorld
+from tests.broker.operations.test_undo import goes_on
 from tests.support.job_world import JobWorld, job_id
 from tests.support.streams import asks
 from tests.support.world import World
@@ -178,6 +183,59 @@ def test_a_power_cut_amid_a_cut_leaves_what_nobody_has_read(how: Crash, step: in
             world.sync()
     again = World(LIBKESTREL, world.disk.crash(how), world.now_ms)
     assert numbers(again) == list(range(many - 10, many))
+
+
+def cut_amid_a_move(steps: int, how: Crash) -> tuple[int, Counter[bytes]]:
+    """An item is moved to a queue of which nearly all has been read. So many steps later that is cut off, then the
+    power is lost: the size of the segment, and what a start finds.
+    """
+    world = SlowWorld(f'{LIBKESTREL}queues.q.sync_journal = "1s"\n')
+    client = world.client()
+    for number in range(9):
+        client.puts(f"{number}".ljust(5000, "x"), "r")
+        world.sync()
+    for _ in range(8):
+        client.says("get r")
+        world.sync()
+    client.puts("moved")
+    world.sync()
+    client.sends(b"move q r 1\r\n")
+    for step in range(steps):
+        if step % 2:
+            sync_without_the_patient(world)
+        else:
+            world.turn(1)
+    for _ in range(3):
+        world.broker.streams.reclaim(1 << 30, world.now_ms)
+        world.turn(1)
+        sync_without_the_patient(world)
+        world.do_tasks()
+    again = world.crash(how)
+    while goes_on(again):
+        pass
+    found = Counter(data[:5] for name in ("q", "r") for data in again.items(name))
+    return world.disk.size(f"s/r.{START_MS}"), found
+
+
+def sync_without_the_patient(world: SlowWorld) -> None:
+    sync = world.start_sync()
+    if sync is not None:
+        sync.run()
+        world.finish_sync(sync)
+
+
+@pytest.mark.parametrize("how", list(Crash))
+@pytest.mark.parametrize("steps", range(9))
+def test_a_segment_in_which_a_start_may_look_for_a_copy_is_not_cut(steps: int, how: Crash) -> None:
+    size, found = cut_amid_a_move(steps, how)
+    assert found == {b"8xxxx": 1, b"moved": 1}
+    assert size > 40_000
+
+
+@pytest.mark.pure
+def test_a_segment_that_is_cut_though_a_start_looks_for_a_copy_there_would_be_found() -> None:
+    with MUTANTS["a segment is cut in which a start may look for copies"][0]():
+        assert cut_amid_a_move(3, Crash.KEEP)[1] == {b"8xxxx": 1, b"moved": 2}
 
 
 @pytest.mark.parametrize("segment", ["64MB", "1MB"])

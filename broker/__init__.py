@@ -4,4 +4,10 @@ for), selection/ (which items an operation is about), admin/ (what operators see
 config/ (the configuration file), maintenance/ (packing, read-ahead, sidecars, memory). Everything is synchronous
 and deterministic: time is an argument, the disk is an `Fs`, and the driver of the broker (server/ or sim/) runs the
 syncs and tasks that the broker hands out. No sockets, threads or clocks may enter.
+
+`broker` joins all, `session` is one client, `protocols` are what it may speak, `timers` calls at moments, `share` cuts
+long work. `access`, `rights`, `users` and `status` say who may do what now. `transfers` moves items between queues,
+`leases` are open reads without a connection, `streams` queues in libkestrel's format, `jobs` the service of jobs.
+`figures` has every figure of a queue, `stats` and `counters` those of the server. `recovery` and `transfer_recovery`
+are a start, `reloads` a reload; `wall_clock` notes each step of the machine's clock.
 """

@@ -1,5 +1,6 @@
 """The memcache protocol in two dialects: memcached's, for today's clients, and that of Kestrel 2.4.
 
-`commands`, `commands_meta` and `commands_kestrel` read lines, `keys` the keys of reads, `line_cache` caches parsed
-lines. What a command does to a queue may not enter.
+`parser` makes requests of bytes: `commands`, `commands_meta` and `commands_kestrel` read lines, `fields` and `keys`
+their words, `line_cache` caches parsed lines. `requests` has a Struct for each command, but for the most frequent ones
+of `item_requests`; `replies` are bytes in each dialect. What a command does to a queue may not enter.
 """

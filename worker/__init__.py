@@ -1,9 +1,9 @@
 """Workers: programs that take items from a queue and call a function with each. See docs/worker.md.
 
-`worker` starts and stops the lanes of one process; a `lane` takes items over a connection of its own and calls a
-`runner`, in its thread, in a process or on an event loop; `keeper` extends open items and enforces time limits;
-`ledger` knows what became of each item; `periodic` puts items at the times of cron expressions. All of it uses
-`staniel.client` as any program could, and nothing of the server.
+`worker` starts and stops the lanes of one process; a `lane` takes items over a connection of its own and calls the
+function by one of `runners`, in its thread, in a process or on an event loop; `keeper` extends open items and enforces
+time limits; `ledger` knows what became of each item; `periodic` puts items at the times of cron expressions. All of it
+uses `staniel.client` as any program could, and nothing of the server.
 """
 
 from __future__ import annotations

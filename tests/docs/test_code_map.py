@@ -16,6 +16,20 @@ KNOWN = {Path(each).name for each in FOLDERS} | {each.name for each in ROOT.iter
 WORDS_MAX = 1500
 
 
+NO_MODULES = {"os", "orders", "state", "top", "celery", "staniel"}  # quoted for what they are
+MODULE = re.compile(r"`([a-z_0-9]+)(?:\.py)?`|(?<![\w/.])([a-z_0-9]+)\.py\b")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_each_module_that_the_docstring_of_a_package_names_is_there(folder: str) -> None:
+    text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text("utf-8"))) or ""
+    found = (*(ROOT / folder).rglob("*"), *(ROOT / folder).parent.glob("*"))
+    gone = sorted(
+        {first or second for first, second in MODULE.findall(text)} - {each.stem for each in found} - NO_MODULES
+    )
+    assert not gone, f"{folder}/__init__.py names {gone}, which are no modules of it: correct the name"
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_docstring_of_a_package_names_its_rooms(folder: str) -> None:
     text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text("utf-8")))

@@ -119,6 +119,17 @@ class Walks:
         self.put(PUT.replace(b"jobs", b"new1"))
         return self.put(PUT.replace(b"jobs", b"new2"))
 
+    def read(self) -> dict[str, Hops]:
+        """Open an item, close it and open the next in one request, and close that."""
+        name, rows = b"reads", dict[str, Hops]()
+        for _ in range(2):
+            self.put(PUT.replace(b"jobs", name))
+        for ends, row in ((b"open", "open"), (b"close/open", "close and open"), (b"close", "close")):
+            rows[row] = self.ask(self.client, b"get %b/%b\r\n" % (name, ends))
+            reply = self.client.recv(2000, socket.MSG_DONTWAIT)
+            assert reply.startswith(b"VALUE ") == (row != "close") and reply.endswith(b"END\r\n")
+        return rows
+
     def wait(self, queue: bytes) -> tuple[Hops, Hops]:
         """Return both parts of a wait: the queue is empty, and another client puts an item."""
         put = PUT.replace(b"jobs", queue)
@@ -156,9 +167,11 @@ def walks() -> dict[str, Hops]:
         served = Walks(os.path.join(folder, "served"), stack)
         served.wait(b"wait1")
         parked, woken = served.wait(b"wait2")
+        served.read()
         return {
             "set, queue known": served.set_known(),
             "set, new queue": served.set_new(),
+            **served.read(),
             "waiting get: parked": parked,
             "waiting get: woken": woken,
             f"recovery, {ITEMS} items": recovery(os.path.join(folder, "recovered")),

@@ -44,5 +44,5 @@ def test_the_same_code_gives_the_same_figures(tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     assert "    1 server/hub.py Hub.turn" in told.output.splitlines()
     rows = json.loads((tmp_path / "rows").read_bytes())
-    assert len(rows) == 5
+    assert len(rows) == 8
     assert rows == {name: hops.row for name, hops in walks().items()}

@@ -10,7 +10,6 @@ from staniel.queues.queue cimport Queue
 
 @cython.locals(queue=Queue, taken=Delivery, item=Item, counters=ServerCounters, batch="long long")
 cpdef get(Session session, Get request, long long now_ms)
-cpdef end_and_get(Session session, Get request, long long now_ms)
 @cython.locals(queue=Queue, taken=Delivery)
 cpdef get_with_care(Session session, Get request, long long now_ms)
 @cython.locals(limit="long long", count=Py_ssize_t)
@@ -18,9 +17,8 @@ cpdef bint may_read(Session session, Get request) except -1
 @cython.locals(taken=Delivery)
 cpdef Delivery fetch(Session session, Get request, Queue queue, long long now_ms)
 cpdef hold(Session session, Queue queue, Delivery taken)
-cpdef close_oldest(Session session, str name)
 @cython.locals(queue=Queue, taken=Delivery, batch="long long")
-cpdef close_first(Session session, held)
+cpdef close_oldest(Session session, str name, bint keeps_list=*)
 @cython.locals(batch="long long", item=Item, size=Py_ssize_t)
 cpdef answer(Session session, Get request, Queue queue, Delivery taken)
 @cython.locals(counters=ServerCounters)

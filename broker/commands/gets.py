@@ -31,11 +31,11 @@ def get(session: Session, request: Get, now_ms: int) -> None:
     """Reply to a get of one key. The common case takes one step: a plain get, of a queue that exists and has an
     item.
     """
-    if request.close or request.abort:
-        end_and_get(session, request, now_ms)
-        return
-    queue = session.by_name.get(request.queue)
-    if request.open or request.peek or session.reads or queue is None or queue.needs_check or session.needs_check:
+    if (
+        (request.close or request.open or request.abort or request.peek or session.reads)
+        or (queue := session.by_name.get(request.queue)) is None
+        or (queue.needs_check or session.needs_check)
+    ):
         get_with_care(session, request, now_ms)
         return
     taken = queue.remove_head(now_ms)
@@ -55,50 +55,40 @@ def get(session: Session, request: Get, now_ms: int) -> None:
     session.out_bytes += len(item.data)
 
 
-def end_and_get(session: Session, request: Get, now_ms: int) -> None:
-    """End the oldest open read, then open the next if asked to. Reliable readers ask for both all the time: the list of
-    their reads is kept between the two.
-    """
-    if request.abort:
-        abort_oldest(session, request.queue, now_ms)
-        session.out.append(session.replies.end)
-        return
-    if not request.open:
-        close_oldest(session, request.queue)
-        session.out.append(session.replies.end)
-        return
-    held = session.reads.get(request.queue)
-    if held:
-        close_first(session, held)
-    try:
-        get_with_care(session, request, now_ms)
-    finally:
-        if held is not None and not held:
-            del session.reads[request.queue]  # nothing was opened
-
-
 def get_with_care(session: Session, request: Get, now_ms: int) -> None:
-    """Reply to a get of one key after all checks. A reply that shows an item waits for the change that made it
-    visible.
+    """Reply to a get of one key that may need more than one step: end the oldest open read if asked to, check what the
+    client may read, then take the item. A reply that shows an item waits for the change that made it visible.
     """
-    if (request.open or session.reads) and not may_read(session, request):
+    left: Reads | None = None
+    if request.close:
+        left = close_oldest(session, request.queue, request.open)
+    elif request.abort:
+        abort_oldest(session, request.queue, now_ms)
+    if not request.open and (request.close or request.abort):
+        session.out.append(session.replies.end)
         return
-    queue = session.by_name.get(request.queue)
-    if queue is None or queue.needs_check or session.needs_check:
-        if request.queue in session.broker.queues.aliases:
-            session.out.append(session.replies.end)
+    try:
+        if (request.open or session.reads) and not may_read(session, request):
             return
-        queue = queue_for(session, request.queue, now_ms, peeks=request.peek)
-        if queue is None:
+        queue = session.by_name.get(request.queue)
+        if queue is None or queue.needs_check or session.needs_check:
+            if request.queue in session.broker.queues.aliases:
+                session.out.append(session.replies.end)
+                return
+            queue = queue_for(session, request.queue, now_ms, peeks=request.peek)
+            if queue is None:
+                return
+        if request.open and len(queue.open_reads) >= queue.max_open_reads:
+            is_crowded(session, queue, now_ms, opens=True)
             return
-    if request.open and len(queue.open_reads) >= queue.max_open_reads:
-        is_crowded(session, queue, now_ms, opens=True)
-        return
-    taken = fetch(session, request, queue, now_ms)
-    if taken is not None:
-        answer(session, request, queue, taken)
-    else:
-        miss(session, request, queue, now_ms)
+        taken = fetch(session, request, queue, now_ms)
+        if taken is not None:
+            answer(session, request, queue, taken)
+        else:
+            miss(session, request, queue, now_ms)
+    finally:
+        if left is not None and not left:
+            del session.reads[request.queue]  # nothing was opened
 
 
 def miss(session: Session, request: Get, queue: Queue, now_ms: int) -> None:
@@ -405,16 +395,14 @@ def hold(session: Session, queue: Queue, taken: Delivery) -> None:
         trace(session, "read.open", queue, taken)
 
 
-def close_oldest(session: Session, name: str) -> None:
-    """Confirm the oldest open read of a queue. If none is open, or it has timed out, nothing happens, as in Kestrel."""
+def close_oldest(session: Session, name: str, keeps_list: bool = False) -> Reads | None:
+    """Confirm the oldest open read of a queue. If none is open, or it has timed out, nothing happens, as in Kestrel.
+    Returns the list of the others, None: none was open. With `keeps_list` an empty one stays in its place for the read
+    that the caller opens next: reliable readers ask for both all the time.
+    """
     held = session.reads.get(name)
-    if held:
-        close_first(session, held)
-        if not held:
-            del session.reads[name]
-
-
-def close_first(session: Session, held: Reads) -> None:
+    if not held:
+        return None
     queue, taken = popleft(held)
     queue.confirm(taken)
     if queue.traces:
@@ -422,6 +410,9 @@ def close_first(session: Session, held: Reads) -> None:
     batch = queue.journal.reply_batch()
     if batch > session.batch:
         session.batch = batch
+    if not held and not keeps_list:
+        del session.reads[name]
+    return held
 
 
 def abort_oldest(session: Session, name: str, now_ms: int) -> None:

@@ -1,14 +1,7 @@
-cimport cython
-
 from staniel.broker.commands.gets cimport get
-from staniel.broker.commands.puts cimport store
+from staniel.broker.commands.puts cimport set_item
 from staniel.broker.session cimport FrequentCommands, Session
 from staniel.protocol.memcache.item_requests cimport Get, Set
-from staniel.queues.item cimport new_item
-
-
-@cython.locals(expires_ms="long long")
-cpdef set_item(Session session, Set request, long long now_ms)
 
 
 cdef class MemcacheCommands(FrequentCommands):

@@ -12,7 +12,7 @@ from staniel.broker.commands.batches import BatchCommand, PieceCommand
 from staniel.broker.commands.gets import get
 from staniel.broker.commands.guarded import guarded
 from staniel.broker.commands.monitor import MonitorCommand, confirm
-from staniel.broker.commands.puts import STORED, PutResult, store
+from staniel.broker.commands.puts import set_item
 from staniel.broker.commands.rules import Commands, handlers_of
 from staniel.broker.events import Level
 from staniel.broker.operations.audit import Result
@@ -23,50 +23,10 @@ from staniel.protocol.memcache import requests as memcache
 from staniel.protocol.memcache.item_requests import Get, Set
 from staniel.protocol.memcache.requests import Dialect
 from staniel.protocol.requests import Invalid, More
-from staniel.queues.item import Delivery, new_item
+from staniel.queues.item import Delivery
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Refused
 
 ERROR = b"ERROR\r\n"
-WHY_NOT = {PutResult.FULL: "the queue is full", PutResult.TOO_LARGE: "the item is larger than max_item_size"}
-
-
-def set_item(session: Session, request: Set, now_ms: int) -> None:
-    """Append an item."""
-    expires_ms, ttl_ms = request.expires_ms, request.ttl_ms
-    if ttl_ms is not None:
-        expires_ms = session.calendar.end_of_life(now_ms, ttl_ms)
-    try:
-        verdict = store(session, request.queue, new_item(request.data, now_ms, expires_ms, request.flags), now_ms)
-    except Refused as refused:
-        session.counters.cmd_set += 1
-        if request.noreply:
-            session.note_unheard(request.queue, refused.why, now_ms)
-        reply_refusal(session, refused, request.noreply)
-        return
-    session.counters.cmd_set += 1
-    if request.noreply:
-        if verdict is not STORED:
-            session.note_unheard(request.queue, WHY_NOT[verdict], now_ms)
-        return
-    if verdict is STORED:
-        session.out.append(session.stored)
-    elif verdict is PutResult.TOO_LARGE and session.dialect is Dialect.MEMCACHED:
-        reply_too_large(session, request)
-    else:
-        session.out.append(session.replies.not_stored)
-
-
-def reply_too_large(session: Session, request: memcache.Set) -> None:
-    limit = session.broker.config.queue(request.queue).max_item_bytes
-    session.client_error(f"object too large: {len(request.data)} bytes, max_item_size of {request.queue} is {limit}")
-
-
-def reply_refusal(session: Session, refused: Refused, noreply: bool = False) -> None:
-    if refused.client:
-        session.client_error(refused.why, noreply=noreply)
-    else:
-        session.refuse(refused.why, noreply)
 
 
 def may_write(session: Session, queue: Queue | None, noreply: bool = False) -> bool:

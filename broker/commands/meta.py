@@ -40,11 +40,11 @@ def put(session: Session, request: memcache.MetaSet, now_ms: int) -> None:
         verdict = puts.store(session, asked.queue, Item(asked.data, now_ms, expires_ms, asked.flags), now_ms)
     except Refused as refused:
         counters.cmd_set += 1
-        commands.reply_refusal(session, refused)
+        puts.reply_refusal(session, refused)
         return
     counters.cmd_set += 1
     if verdict is PutResult.TOO_LARGE:
-        commands.reply_too_large(session, asked)
+        puts.reply_too_large(session, asked)
     elif verdict is PutResult.FULL:
         session.out.append(session.replies.meta(NOT_STORED, meta))
     elif not meta.quiet:

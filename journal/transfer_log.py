@@ -202,7 +202,11 @@ class TransferLog:
         """
         intents: dict[int, Intent] = {}
         self.damage = TransferLogDamage()
-        *lines, _torn = self._read_all().split(b"\n")
+        try:
+            data = self.fs.read(self.path, 0, self.fs.size(self.path))
+        except FileNotFoundError:
+            data = b""
+        *lines, _torn = data.split(b"\n")
         for line in lines:
             record = self._decoded(line)
             if isinstance(record, Done):
@@ -362,9 +366,3 @@ class TransferLog:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def _read_all(self) -> bytes:
-        try:
-            return self.fs.read(self.path, 0, self.fs.size(self.path))
-        except FileNotFoundError:
-            return b""

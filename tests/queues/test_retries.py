@@ -7,10 +7,10 @@ import pytest
 from staniel.broker.config.load import ConfigError
 from staniel.queues.changes import Aborted
 from staniel.queues.config import QueueConfig
-from staniel.queues.delays import delay_ms as delay_of
 from staniel.queues.item import Delivery, Item
 from staniel.queues.journal_view import JournalView
 from staniel.queues.queue import Queue
+from staniel.queues.time_outs import delay_ms as delay_of
 from staniel.sim.disk.durable import Crash
 from staniel.sim.world import config_of
 from tests.queues.model import Hand, Recorder, Replayed

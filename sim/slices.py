@@ -30,7 +30,7 @@ import staniel.queues.queue
 import staniel.queues.time_outs
 import staniel.server.connection
 import staniel.sim.hub.net
-from staniel.protocol.memcache.line_cache import line_cache_for
+from staniel.protocol.memcache.parser import line_cache_for
 
 Choices = tuple[tuple[Any, str, tuple[int, ...]], ...]
 CHOICES: Choices = (

@@ -1,7 +1,8 @@
 """The parser of the memcache protocol, without a socket: bytes in, requests out, in order.
 
 The parser does the framing: it finds the end of a line and of its data block, and checks what follows the block.
-`line_cache.py` interprets lines. No bytes of a peer raise: an unreadable request yields an `Invalid` in its place.
+`LineCache` has the meaning of lines that have come before, and has commands.py parse the others. No bytes of a peer
+raise: an unreadable request yields an `Invalid` in its place.
 
     state     waits for                    then
     START     the first byte               LINE; CLOSED if it is 0x80, the binary protocol
@@ -19,15 +20,27 @@ announced length.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
+from functools import lru_cache
 from io import BytesIO
 
+from staniel.protocol.http.detect import refusal_of
 from staniel.protocol.limits import REQUESTS_PER_FEED, WORK_PER_FEED, Limits
-from staniel.protocol.memcache.commands import bad_data_chunk
-from staniel.protocol.memcache.item_requests import Set, SetHead, new_set
-from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, line_cache_for
+from staniel.protocol.memcache import commands, commands_kestrel
+from staniel.protocol.memcache.item_requests import Get, Set, SetHead, new_set
 from staniel.protocol.memcache.replies import replies_for
-from staniel.protocol.memcache.requests import Dialect, MetaSet, Parsed, RefusedBlock, Request
+from staniel.protocol.memcache.requests import (
+    Confirm,
+    Delete,
+    Dialect,
+    MetaSet,
+    Monitor,
+    Parsed,
+    RefusedBlock,
+    Request,
+)
+from staniel.protocol.memo import remember
 from staniel.protocol.parser import Parser
 from staniel.protocol.requests import Invalid, More
 
@@ -35,6 +48,10 @@ BINARY_MAGIC = 0x80
 WINDOW_BYTES = 1 << 16
 KEPT_READ_BYTES_MAX = 1024  # of each connection; with its requests a few times as much
 KEPT_REQUESTS_MAX = 50  # in it: each put among them has an object of its own, ten times as long as an empty item
+KNOWN_LINE_BYTES_MAX = 512
+"""The longest cached line. With as many lines as a memo holds, some 8 MB at worst. Longer lines are rare; requests of
+many names are not cached.
+"""
 CR = 0x0D
 LF = 0x0A
 _CR, _LF = CR, LF
@@ -72,6 +89,46 @@ _NEXT = {
 
 _LINE, _PAUSED = MemcacheState.LINE, MemcacheState.PAUSED
 """Copies for the comparison in each feed: a module's name is found much faster than an Enum's member."""
+
+_REMEMBERED = (SetHead, Get, Monitor, Confirm, Delete)
+
+
+class LineCache:
+    """A parser of lines of one dialect and one set of limits, shared by all its connections.
+
+    `known` maps a line, with its line end, to its meaning: look there before calling `parse`. `single` maps a line to
+    the requests of a read that consisted of this line alone; lines with a block are not in it.
+    """
+
+    def __init__(self, dialect: Dialect, limits: Limits) -> None:
+        self.known: dict[bytes, Parsed] = {}
+        self.single: dict[bytes, list[Request]] = {}
+        self._limits = limits
+        grammar = commands_kestrel if dialect is Dialect.KESTREL else commands
+        self._split: Callable[[bytes], list[bytes]] = grammar.split
+        self._parse: Callable[[list[bytes], Limits], Parsed] = grammar.parse
+        why = f"line too long, at most {limits.line_bytes_max} bytes"
+        self.too_long = Invalid(replies_for(dialect).client_error(why), hang_up=True, why=why)
+
+    def parse(self, line: bytes) -> Parsed:
+        """Parse an unknown line. `line` ends with its LF; one CR before it is dropped too."""
+        if len(line) - 1 > self._limits.line_bytes_max:
+            return self.too_long
+        if (refusal := refusal_of(line[:-1])) is not None:
+            return refusal
+        parsed = self._parse(self._split(line[:-1].removesuffix(b"\r")), self._limits)
+        if isinstance(parsed, _REMEMBERED) and len(line) <= KNOWN_LINE_BYTES_MAX:
+            remember(self.known, line, parsed)
+            if not isinstance(parsed, SetHead):
+                alone: list[Request] = [parsed]
+                remember(self.single, line, alone)
+        return parsed
+
+
+@lru_cache(maxsize=16)
+def line_cache_for(dialect: Dialect, limits: Limits) -> LineCache:
+    """Return the one cache of a dialect and its limits."""
+    return LineCache(dialect, limits)
 
 
 class MemcacheParser(Parser):
@@ -315,7 +372,7 @@ class MemcacheParser(Parser):
         """Refuse a block that is longer than announced, with one error; the next line is read as a request again."""
         block = self._block
         assert block is not None
-        requests.append(bad_data_chunk(block.noreply) if isinstance(block, SetHead) else block.answer)
+        requests.append(commands.bad_data_chunk(block.noreply) if isinstance(block, SetHead) else block.answer)
         self._forget_block(MemcacheState.RESYNC)
         return at
 

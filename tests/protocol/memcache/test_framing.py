@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 
 from staniel.protocol.limits import Limits
 from staniel.protocol.memcache.item_requests import Get, Set
-from staniel.protocol.memcache.line_cache import KNOWN_LINE_BYTES_MAX, LineCache
-from staniel.protocol.memcache.parser import KEPT_READ_BYTES_MAX, KEPT_REQUESTS_MAX, MemcacheParser, MemcacheState
+from staniel.protocol.memcache.parser import (
+    KEPT_READ_BYTES_MAX,
+    KEPT_REQUESTS_MAX,
+    KNOWN_LINE_BYTES_MAX,
+    LineCache,
+    MemcacheParser,
+    MemcacheState,
+)
 from staniel.protocol.memcache.requests import Dialect, Request, Version
 from staniel.protocol.memo import ENTRIES_MAX
 from staniel.protocol.requests import Invalid

@@ -115,6 +115,7 @@ class Queues:
         """Return the queue; create it if there is none. Raises Refused."""
         queue = self.by_name.get(name)
         if queue is None:
+            self._check_name(name)
             queue = self._create(name, now_ms)
         return queue
 
@@ -280,7 +281,7 @@ class Queues:
             raise Refused(why, client=False)
 
     def _create(self, name: str, now_ms: int) -> Queue:
-        self._check_name(name)
+        """Create the queue `name`, which has been checked. Raises Refused."""
         config = self.config_of(name)
         try:
             journal = self._journal_of(name, config, now_ms) if config.keep_journal else NoJournal()

@@ -14,7 +14,7 @@ from staniel.journal.kestrel.segments import LogSegment
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.queue import Queue
-from staniel.queues.stream.line import StreamLine
+from staniel.queues.stream.stream import StreamLine
 
 FILES_MAX = 1_000
 PACK = ".pack"

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.queues.queue import Queue
-from staniel.queues.stream.line import StreamLine
+from staniel.queues.stream.stream import StreamLine
 
 LOOK_MAX = 1000  # of items that were given back, are delayed or are open, so that a call takes little time
 

@@ -34,7 +34,7 @@ from staniel.queues.line import PlainLine
 from staniel.queues.names import name_error
 from staniel.queues.queue import Queue, QueueState
 from staniel.queues.registry import Queues, Refused, TryNextTurn
-from staniel.queues.stream.line import StreamLine
+from staniel.queues.stream.stream import StreamLine
 
 if TYPE_CHECKING:
     from staniel.broker.operations.undo import UndoRecord

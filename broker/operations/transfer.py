@@ -32,7 +32,7 @@ from staniel.journal.operation_file import OperationFile
 from staniel.journal.undo_file import Back, FileNumber, Head, Moving, file_number, frame
 from staniel.queues.item import Delivery, Item
 from staniel.queues.queue import Queue, QueueState
-from staniel.queues.stream.line import StreamLine
+from staniel.queues.stream.stream import StreamLine
 
 if TYPE_CHECKING:
     from staniel.broker.operations.undo import UndoRecord

@@ -45,7 +45,7 @@ from staniel.queues.calendar import FOREVER_MS
 from staniel.queues.item import Item, Numbered, item_with, past_bytes
 from staniel.queues.queue import Queue
 from staniel.queues.registry import Refused
-from staniel.queues.stream.line import StreamLine
+from staniel.queues.stream.stream import StreamLine
 from staniel.queues.xids import steps_past
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from staniel.journal.kestrel.read_behind import ReadBehind
 from staniel.queues.item import Delivery, Item, Numbered
 from staniel.queues.line import PlainLine
 from staniel.queues.queue import Queue
-from staniel.queues.stream.line import StreamLine
+from staniel.queues.stream.stream import StreamLine
 
 READ_ITEMS_MAX = 1000  # of the items in memory, at once
 ROTATE_FROM = 64  # beyond it, rotating a deque takes a thousandth of the time of walking

@@ -28,8 +28,7 @@ from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.config import QueueConfig
 from staniel.queues.names import parent_of
-from staniel.queues.stream.line import StreamLine
-from staniel.queues.stream.stream import Stream
+from staniel.queues.stream.stream import Stream, StreamLine
 
 TRIED_AT_ONCE = 16  # segments that could not be removed before
 

@@ -4,7 +4,7 @@ from staniel.journal.interval_set cimport IntervalSet
 from staniel.journal.libkestrel.appender cimport Appender
 from staniel.journal.libkestrel.position cimport Position
 from staniel.journal.libkestrel.writer cimport StreamWriter
-from staniel.queues.stream.line cimport StreamLine
+from staniel.queues.stream.stream cimport StreamLine
 
 
 cdef class ReaderLog(Appender):

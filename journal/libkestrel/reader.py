@@ -19,7 +19,7 @@ from staniel.journal.libkestrel.segments import StreamSegments
 from staniel.journal.libkestrel.writer import StreamWriter
 from staniel.queues.changes import Change, Cleared, Confirmed, Removed
 from staniel.queues.config import QueueConfig
-from staniel.queues.stream.line import StreamLine
+from staniel.queues.stream.stream import StreamLine
 
 START_OVER_BYTES = 64 << 10
 RECORDS_ESTIMATE_BYTES = 64  # counted as pending for a batch of one reader, before its records are encoded

@@ -12,8 +12,7 @@ from typing import Protocol
 
 from staniel.queues.jobs.job import Job, Terms, new_job
 from staniel.queues.jobs.journal import JobJournal
-from staniel.queues.jobs.line import JobLine
-from staniel.queues.jobs.queue import JobQueue, JobWaiter, Leaser
+from staniel.queues.jobs.queue import JobLine, JobQueue, JobWaiter, Leaser
 from staniel.queues.jobs.states import (
     COMPLETED,
     FAILED,

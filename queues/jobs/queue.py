@@ -1,12 +1,140 @@
-"""The jobs of one name: the ready ones, the scheduled ones, and the clients that wait for one."""
+"""The jobs of one name: the ready ones, the scheduled ones, and the clients that wait for one.
+
+Jobs stand in the order in which they are handed out: priority high to low, plain before scheduled, then by time. A line
+keeps them in chunks of a bounded size: appending and taking the first cost the same whatever the length, anything else
+costs two binary searches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Protocol
 
 from staniel.queues.jobs.job import Job
-from staniel.queues.jobs.line import JobLine
+
+CHUNK = 512
+_WRAP = 1 << 64
+_HALF = 1 << 63
+# Year 1 as 64-bit nanoseconds since 1970, which wrap: what the original compares where a job has no time of its own.
+NO_TIME_NS = -6_795_364_578_871_345_152
+
+Order = tuple[int, int, int, bytes]
+
+
+def order(job: Job) -> Order:
+    """Return the sort key. Scheduled times compare as 64-bit nanoseconds, like the original's: they wrap after 2262."""
+    time_ns = job.time_ns or NO_TIME_NS
+    if not -_HALF <= time_ns < _HALF:
+        time_ns = (time_ns + _HALF) % _WRAP - _HALF
+    return -job.terms.priority, time_ns, job.created_ns, job.id
+
+
+class JobLine:
+    """Ready jobs of one queue, or its scheduled ones."""
+
+    __slots__ = ("_chunks", "_length")
+
+    def __init__(self) -> None:
+        self._chunks: list[list[Job]] = []
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Job]:
+        for chunk in self._chunks:
+            yield from chunk
+
+    def fill(self, jobs: Iterable[Job]) -> None:
+        """Take these jobs into an empty line, in any order."""
+        ordered = sorted(jobs, key=attrgetter("created_ns", "id"))
+        if any(job.time_ns for job in ordered):
+            ordered.sort(key=order)
+        else:
+            ordered.sort(key=attrgetter("terms.priority"), reverse=True)
+        self._chunks = [ordered[at : at + CHUNK] for at in range(0, len(ordered), CHUNK)]
+        self._length = len(ordered)
+
+    def add(self, job: Job) -> None:
+        """Put `job` in its place."""
+        self._length += 1
+        chunks = self._chunks
+        if not chunks:
+            chunks.append([job])
+            return
+        chunk = chunks[-1]
+        last = chunk[-1]
+        if (
+            job.created_ns > last.created_ns
+            and job.time_ns == 0 == last.time_ns
+            and (job.terms is last.terms or job.terms.priority <= last.terms.priority)
+        ):
+            if len(chunk) < CHUNK:
+                chunk.append(job)
+            else:
+                chunks.append([job])
+        else:
+            self._insert(job)
+
+    def _insert(self, job: Job) -> None:
+        chunks, key = self._chunks, order(job)
+        number = bisect_left(chunks, key, key=_end, hi=len(chunks) - 1)
+        chunk = chunks[number]
+        chunk.insert(bisect_left(chunk, key, key=order), job)
+        if len(chunk) > 2 * CHUNK:
+            chunks[number : number + 1] = [chunk[:CHUNK], chunk[CHUNK:]]
+
+    def pop(self) -> Job | None:
+        """Take the first job out."""
+        chunks = self._chunks
+        if not chunks:
+            return None
+        chunk = chunks[0]
+        job = chunk.pop(0)
+        if not chunk:
+            chunks.pop(0)
+        self._length -= 1
+        return job
+
+    def remove(self, job: Job) -> None:
+        """Take out `job`, which must be there."""
+        was_there = self.discard(job)
+        assert was_there, job.id
+
+    def discard(self, job: Job) -> bool:
+        """Take out `job` if it is there; return whether it was."""
+        chunks, key = self._chunks, order(job)
+        number = bisect_left(chunks, key, key=_end)
+        if number == len(chunks):
+            return False
+        chunk = chunks[number]
+        at = bisect_left(chunk, key, key=order)
+        if chunk[at] is not job:
+            return False
+        del chunk[at]
+        if not chunk:
+            del chunks[number]
+        self._length -= 1
+        return True
+
+    def page(self, offset: int, limit: int) -> list[Job]:
+        """Return at most `limit` jobs from number `offset` on."""
+        found: list[Job] = []
+        for chunk in self._chunks:
+            if offset >= len(chunk):
+                offset -= len(chunk)
+                continue
+            found += chunk[offset : offset + limit - len(found)]
+            offset = 0
+            if len(found) >= limit:
+                break
+        return found
+
+
+def _end(chunk: list[Job]) -> Order:
+    return order(chunk[-1])
 
 
 class JobWaiter(Protocol):

@@ -2,8 +2,7 @@ cimport cython
 
 from staniel.queues.item cimport Item, Numbered
 from staniel.queues.queue cimport Queue
-from staniel.queues.stream.line cimport StreamLine
-from staniel.queues.stream.stream cimport Stream
+from staniel.queues.stream.stream cimport Stream, StreamLine
 
 
 cdef class StreamQueue(Queue):

@@ -12,8 +12,7 @@ from staniel.queues.interfaces import Journal
 from staniel.queues.item import Item
 from staniel.queues.names import parent_of
 from staniel.queues.queue import CLOSED, Queue
-from staniel.queues.stream.line import StreamLine
-from staniel.queues.stream.stream import Stream
+from staniel.queues.stream.stream import Stream, StreamLine
 
 
 @runtime_checkable

@@ -1,17 +1,28 @@
-"""Items put once and read by many queues: the newest ones in memory, and the queues that follow. A StreamLog writes
-items down and reads old ones back; how far each reader has come is in its StreamLine.
+"""Items that are put once and read by many queues.
+
+A Stream has the newest items in memory, and knows the queues that follow. A StreamLog writes items down and reads old
+ones back. A StreamLine is the line of one queue that follows: nothing is appended to it, its items are those of the
+stream that it has not read. It knows which item it reads next and which ids are not for it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from staniel.queues.deferred_free import DeferredFree
-from staniel.queues.item import Item, Numbered
-from staniel.queues.line import ITEM_COST_BYTES, SMALL_ITEMS_BYTES, SMALL_ITEMS_SHARE
+from staniel.queues.item import LOST_MS, Delivery, Item, Numbered, is_remnant, new_delivery
+from staniel.queues.line import (
+    ITEM_COST_BYTES,
+    LOAD_BYTES,
+    SMALL_ITEMS_BYTES,
+    SMALL_ITEMS_SHARE,
+    IsOver,
+    Line,
+)
 
 if TYPE_CHECKING:
     from staniel.queues.stream.queue import StreamQueue
@@ -194,3 +205,296 @@ def _first(entry: tuple[int, int]) -> int:
 
 def _first_id(chunk: Chunk) -> int:
     return chunk.first_id
+
+
+class Progress(Protocol):
+    """The confirmations of a reader: every id up to `head`, and those that are `in done`."""
+
+    head: int
+
+    @property
+    def done(self) -> ConfirmedIds: ...
+
+
+class ConfirmedIds(Protocol):
+    def __bool__(self) -> bool: ...
+
+    def __contains__(self, item_id: int) -> bool: ...
+
+    def reach(self, item_id: int) -> int: ...
+
+    def nth_outside(self, item_id: int, count: int) -> int: ...
+
+
+class Counts(Struct, frozen=True, gc=False):
+    """The counts of a stream at some moment, under the stream's names."""
+
+    last_id: int
+    bytes: int
+
+
+class StreamLine(Line):
+    """A line over a stream: its items from `next_id` on are the stream's; those before them are in memory, as in any
+    line. An item that is confirmed and was not read yet is not for this queue.
+
+    `on_disk`, `on_disk_bytes` and `bytes` are differences: what the stream has counted so far, less an origin that
+    moves with what this line reads, drops or leaves out. So a put costs the same however many queues follow, and
+    looking at a number changes nothing. `expiring` is a field: a put of an item with an expiry adds to that of each
+    member.
+
+    `dropped`: (first, last) of ids that were dropped and are not in the journal yet.
+    """
+
+    __slots__ = (
+        "_added_bytes_origin",
+        "_added_origin",
+        "_bytes_origin",
+        "_next_id",
+        "_on_disk_bytes_origin",
+        "_on_disk_origin",
+        "_source",
+        "changed",
+        "dropped",
+        "progress",
+        "stream",
+    )
+
+    def __init__(self, stream: Stream, progress: Progress) -> None:
+        self.stream = stream
+        self.progress = progress
+        self._source: Stream | Counts = stream
+        self._next_id = progress.head + 1
+        self._added_origin, self._added_bytes_origin = stream.last_id, stream.bytes
+        self.changed: Callable[[], object] = int  # called when it has read items into memory
+        self.dropped: list[tuple[int, int]] = []
+        super().__init__()
+        self.on_disk = self.on_disk_bytes = self.bytes = 0  # by the properties
+        self.last_id = progress.head
+
+    def expect(self, items: int, size: int, expiring: int) -> None:
+        """Expect so many items of the stream's past, which are still to be read."""
+        self._on_disk_origin -= items
+        self._on_disk_bytes_origin -= size
+        self._bytes_origin -= size
+        self.expiring += expiring
+
+    def stop_following(self) -> None:
+        """Stop following the stream: what is put from now on is not for this queue, a parent that only feeds
+        its children.
+        """
+        self._source = Counts(self.stream.last_id, self.stream.bytes)
+
+    def follow_from_end(self) -> None:
+        """Follow the stream again; what it has had so far is not for this queue."""
+        source, stream = self._source, self.stream
+        items, size = stream.last_id - source.last_id, stream.bytes - source.bytes
+        self.expect(-items, -size, 0)
+        self._added_origin += items
+        self._added_bytes_origin += size
+        self._next_id = stream.last_id + 1
+        self._source = stream
+
+    def leave_out(self, item: Numbered) -> None:
+        """Leave out the newest item of the stream, which is not for this queue."""
+        size = len(item.data)
+        self.expect(-1, -size, -1 if item.expires_ms else 0)
+        self._added_origin += 1
+        self._added_bytes_origin += size
+
+    def sync(self) -> tuple[int, int]:
+        """Return (items, payload bytes) that were put for this queue since the last call."""
+        source = self._source
+        items, size = source.last_id - self._added_origin, source.bytes - self._added_bytes_origin
+        self._added_origin, self._added_bytes_origin = source.last_id, source.bytes
+        return items, size
+
+    @property
+    def next_id(self) -> int:
+        """Items from this one on have not been read."""
+        return max(self._next_id, self.progress.head + 1)
+
+    # numbers
+
+    @property
+    def on_disk(self) -> int:
+        return self._source.last_id - self._on_disk_origin
+
+    @on_disk.setter
+    def on_disk(self, value: int) -> None:
+        self._on_disk_origin = self._source.last_id - value
+
+    @property
+    def on_disk_bytes(self) -> int:
+        return self._source.bytes - self._on_disk_bytes_origin
+
+    @on_disk_bytes.setter
+    def on_disk_bytes(self, value: int) -> None:
+        self._on_disk_bytes_origin = self._source.bytes - value
+
+    @property
+    def bytes(self) -> int:
+        return self._source.bytes - self._bytes_origin
+
+    @bytes.setter
+    def bytes(self, value: int) -> None:
+        self._bytes_origin = self._source.bytes - value
+
+    def weight_bytes(self) -> int:
+        """Return the cost of what this line alone keeps in memory, beside what the stream keeps for all."""
+        payload = self._on_disk_bytes_origin - self._bytes_origin
+        return payload + ITEM_COST_BYTES * (len(self.in_memory) + len(self.returned))
+
+    def bound(self, memory_bytes: int, spare_bytes: int = SMALL_ITEMS_BYTES) -> None:
+        super().bound(memory_bytes, spare_bytes)
+        self.stream.bound(memory_bytes, spare_bytes)
+
+    @property
+    def memory_items(self) -> int:
+        """The number of items that this line could hand out without reading a file."""
+        if self.next_id >= self.stream.window_id:
+            return len(self)
+        return len(self.in_memory) + len(self.returned) + min(self.stream.window_items, self.on_disk)
+
+    @property
+    def memory_bytes(self) -> int:
+        if self.next_id >= self.stream.window_id:
+            return self.bytes
+        return self.bytes - self.on_disk_bytes + min(self.stream.window_bytes, self.on_disk_bytes)
+
+    # the line
+
+    def append(self, item: Item) -> int:
+        raise NotImplementedError("items come from the stream")
+
+    def pop(self) -> Delivery:
+        if self.returned:
+            return self._pop_returned()
+        item = self.in_memory.popleft()
+        self._bytes_origin += len(item.data)
+        if item.expires_ms:
+            self.expiring -= 1
+            self.remnants -= is_remnant(item)
+        item_id: int = item.id  # type: ignore[attr-defined]
+        self.last_id = item_id
+        seq = self.left
+        self.left = seq + 1
+        return new_delivery(item, item_id, 1 + item.errors, 0, 0, seq)  # type: ignore[attr-defined]
+
+    def drop(self) -> int:
+        if self.returned:
+            return self._drop_returned()
+        if not self.in_memory:
+            self.load()
+            if not self.in_memory:
+                return self.last_id
+        item = self.in_memory.popleft()
+        self._gone(item)
+        self.left += 1
+        self.last_id = item_id = self._id_after(item)
+        return item_id
+
+    def expire(self, now_ms: int, oldest_ms: int, count_max: int) -> int:
+        count = 0
+        while count < count_max and (head := self.head()) is not None:
+            if not (head.expires_ms and head.expires_ms < now_ms) and head.added_ms >= oldest_ms:
+                break
+            item_id = self.drop()
+            self.dropped.append((item_id, item_id))
+            count += 1
+        return count
+
+    def expire_those(self, is_expired: IsOver, count_max: int) -> int:
+        count = 0
+        while count < count_max and (head := self.head()) is not None and is_expired(head):
+            item_id = self.drop()
+            self.dropped.append((item_id, item_id))
+            count += 1
+        return count
+
+    def sweep(self, is_over: IsOver, seq: int, look_max: int, count_max: int) -> tuple[int, int]:
+        wanted = seq - self.left + look_max if seq else look_max
+        while len(self.in_memory) < wanted and self.on_disk and self.next_id >= self.stream.window_id:
+            if self.bytes - self.on_disk_bytes >= self.stream.memory_bytes:
+                break
+            self.load()  # from memory
+        return super().sweep(is_over, seq, look_max, count_max)
+
+    def clear(self) -> int:
+        count = len(self)
+        self.dropped += [(delivery.id, delivery.id) for delivery in self.returned]
+        first_id = self._id_after(self.in_memory[0]) if self.in_memory else self.next_id
+        if first_id <= self.stream.last_id:
+            self.dropped.append((first_id, self.stream.last_id))
+        self.left += count - len(self.returned)
+        self.abandon()
+        self.on_disk = self.on_disk_bytes = self.bytes = self.expiring = self.remnants = 0
+        self.last_id = self.stream.last_id
+        self._next_id = self.last_id + 1
+        return count
+
+    def count(self, count_max: int, since_max: int = 0) -> bool:
+        """Return True: the items of a stream have ids already."""
+        return True
+
+    def walk(self) -> Iterator[Item]:
+        yield from [delivery.item for delivery in reversed(self.returned)]
+        yield from list(self.in_memory)
+        left, next_id = self.on_disk, self.next_id
+        while left > 0 and (more := self.stream.read(next_id)):
+            own = self._own(more)
+            yield from own
+            left -= len(own)
+            next_id = more[-1].id + 1
+
+    # read-behind
+
+    def load(self, size_max: int = LOAD_BYTES) -> None:
+        before = len(self.in_memory)
+        while len(self.in_memory) == before and self.on_disk and self.read_error is None:
+            try:
+                found = self.stream.read(self.next_id)
+            except OSError as error:
+                self.read_error = error
+                self.on_read_error()
+                return
+            if not found:
+                self._lose_the_rest()
+                return
+            self._next_id = found[-1].id + 1
+            self.take_in(self._own(found))
+            self.changed()
+
+    def load_all(self) -> bool:
+        """Return True: everything is in memory that can be, because the stream sees to that."""
+        return True
+
+    def measure_dropped(self) -> None:
+        """Do nothing: no item is dropped unread."""
+
+    def take_in(self, items: list[Item]) -> None:
+        self.in_memory.extend(items)
+        self._on_disk_origin += len(items)
+        size = lost = 0
+        for item in items:
+            size += len(item.data)
+            if item.expires_ms == LOST_MS:
+                lost += 1
+        self._on_disk_bytes_origin += size
+        self.expiring += lost
+        if not self.on_disk:
+            # The size of a lost item is not known.
+            self.bytes -= self.on_disk_bytes
+            self.on_disk_bytes = 0
+
+    def _own(self, items: list[Numbered]) -> list[Item]:
+        done = self.progress.done
+        return [item for item in items if item.id not in done] if done else list[Item](items)
+
+    def _lose_the_rest(self) -> None:
+        """Drop items that were counted and are nowhere: their files are gone."""
+        self.bytes -= self.on_disk_bytes
+        self.on_disk = self.on_disk_bytes = 0
+
+    def _id_after(self, item: Item) -> int:
+        assert isinstance(item, Numbered)
+        return item.id

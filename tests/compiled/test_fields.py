@@ -71,6 +71,6 @@ def test_ids_and_numbers_of_files_may_be_of_any_size() -> None:
 
 
 def test_the_classes_are_found() -> None:
-    assert {("staniel.queues.line", "PlainLine"), ("staniel.queues.stream.line", "StreamLine")} <= {
+    assert {("staniel.queues.line", "PlainLine"), ("staniel.queues.stream.stream", "StreamLine")} <= {
         (module, name) for module, name, _ in CASES
     }

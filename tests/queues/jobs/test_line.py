@@ -6,10 +6,9 @@ from random import Random
 
 import pytest
 
-from staniel.queues.jobs import line as job_line
+from staniel.queues.jobs import queue as job_queue
 from staniel.queues.jobs.job import Job, Terms
-from staniel.queues.jobs.line import JobLine, order
-from staniel.queues.jobs.queue import JobQueue
+from staniel.queues.jobs.queue import JobLine, JobQueue, order
 
 QUEUE = JobQueue(b"q")
 
@@ -21,7 +20,7 @@ def job(number: int, priority: int = 0, time_ns: int = 0, created_ns: int | None
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_line_is_always_a_sorted_list(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_line, "CHUNK", 4)
+    monkeypatch.setattr(job_queue, "CHUNK", 4)
     random = Random(seed)
     line, model = JobLine(), list[Job]()
     for number in range(1, 400):

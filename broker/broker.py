@@ -38,7 +38,7 @@ from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Audit
 from staniel.broker.operations.deletions import Deletions, Undeleted
 from staniel.broker.operations.pauses import Pauses
-from staniel.broker.operations.running import Operations, OperationTools
+from staniel.broker.operations.running import ClientSide, Operations, OperationTools
 from staniel.broker.operations.undo import Undos
 from staniel.broker.recovery import (
     KestrelQueues,
@@ -51,7 +51,7 @@ from staniel.broker.recovery import (
 from staniel.broker.reloads import RunningReload
 from staniel.broker.rights import STRANGER, Rights
 from staniel.broker.session import ProtocolSpec, Session
-from staniel.broker.share import Share, StepClock
+from staniel.broker.share import Share
 from staniel.broker.status import ServerStatus, StatusControl, by_name
 from staniel.broker.streams import StreamQueues
 from staniel.broker.timers import Timers
@@ -91,6 +91,7 @@ EXPIRED_QUEUES_PER_TURN = 1000  # queues without expired items: 2 us each
 CHANGED_COST = 50
 SENT_COST = 10
 SETTLED_PER_TURN = 256  # sessions whose wait has ended
+REMOVAL_NS = 5_000_000  # each second, for files of deleted queues that could not be removed before
 PACK_NS = 5_000_000  # for shrinking journals in one round of the watch
 RECLAIM_NS = 100_000_000  # for compacting journals, in each second in which the disk is full
 SETTLE_NS = 1_000_000  # of each turn, for the replies and further requests of these sessions
@@ -154,7 +155,6 @@ class Broker:
         "timers",
         "transfers",
         "undos",
-        "unreadable",
         "unsent",
         "users",
         "wall",
@@ -174,7 +174,7 @@ class Broker:
         self.fs = fs = self.spool.fs
         self.group = self.spool.group
         self.timers = Timers()
-        self.step_clock = StepClock()
+        self.step_clock = self.timers.clock
         self._load, self._started_with = load, config
         # The driver's parts of a reload: a check that may raise ConfigError, and the step that applies the file.
         self.check_reload: Callable[[Config], None] = lambda config: None
@@ -193,10 +193,7 @@ class Broker:
         self.queues.on_adopt, self.queues.on_timed_out = self.maintenance.adopt, self._log_timed_out
         self.queues.on_read_error = self._report_unreadable
         self._limit_queues()
-        self.unreadable: set[str] = set()  # queues whose files recovery could not read
-        self.streams = StreamQueues(
-            self.spool, self.queues, self.maintenance, report, self.rate_limited, self.unreadable
-        )
+        self.streams = StreamQueues(self.spool, self.queues, self.maintenance, report, self.rate_limited)
         self.pauses = Pauses(fs, f"{self.spool.own}/paused", report)
         self.audit = Audit(self.group, self.spool.own, config.admin.audit_log_bytes, report, self.calendar)
         self.last_backup = LastBackup(fs, self.spool.own, report, self.calendar)
@@ -228,7 +225,7 @@ class Broker:
         """Make what tells operators the reasons to look at the server."""
         spool, queues, report, damages = self.spool, self.queues, self.report, self.damages
         syncs = self.latencies.syncs
-        self.watch = watch = Watch(queues, spool, self.maintenance, syncs, self.timers, self.step_clock, report)
+        self.watch = watch = Watch(spool, self.maintenance, syncs, self.timers, report)
         workq = self.workq if self.serves_jobs else None
         server = ServerReasons(self.status, self.counters, self.limits, self.wall, workq)
         disk = DiskReasons(spool, watch, damages, self.last_backup, lambda: self.refused_removals)
@@ -239,9 +236,8 @@ class Broker:
 
     def _join_operations(self) -> None:
         """Make what deletes queues and moves, removes and restores many items."""
-        transfers, maintenance, audit, clock = self.transfers, self.maintenance, self.audit, self.step_clock
-        streams, pauses = self.streams, self.pauses
-        self.deletions = Deletions(transfers, maintenance, streams, pauses, audit, self.rate_limited, clock)
+        transfers, maintenance, audit = self.transfers, self.maintenance, self.audit
+        self.deletions = Deletions(transfers, maintenance, self.streams, self.pauses, audit, self.rate_limited)
         self.undos = Undos(self.config.admin, self.spool, self.timers, self.calendar, self.report)
 
         def rights_of(user: str) -> Rights | None:
@@ -255,19 +251,14 @@ class Broker:
             audit=audit,
             tasks=maintenance.tasks,
             timers=self.timers,
-            clock=clock,
-            counters=self.counters,
-            report=self.client_events,
-            status=self.status,
-            rights_of=rights_of,
+            clients=ClientSide(self.status, self.counters, self.client_events, rights_of),
         )
         self.operations = Operations(tools, self.commit_all)
 
     def _new_recovery(self) -> SpoolRecovery:
-        recovery, report, unreadable = self.transfers.recovery, self.report, self.unreadable
-        kestrel = KestrelQueues(self.spool, self.queues, self.maintenance, self.streams, recovery, report, unreadable)
+        kestrel = KestrelQueues(self.spool, self.maintenance, self.streams, self.transfers.recovery, self.report)
         jobs = self.workq if self.serves_jobs else None
-        return SpoolRecovery(kestrel, self.streams, self.operations, self.pauses, jobs, report, unreadable)
+        return SpoolRecovery(kestrel, self.operations, self.pauses, jobs, self.report)
 
     def recover(self, now_ms: int, on_progress: Callable[[RecoveryProgress], None] = no_progress) -> RecoverySummary:
         """Recover the spool, before any client is served. `on_progress` is called after each piece of a file. Raises
@@ -292,8 +283,8 @@ class Broker:
             from staniel.broker.admin.sampler import Sampler, ServerStates
 
             states = ServerStates(self.spool, self.maintenance.memory, self.counters, self.health)
-            parts = self.queues, self.spool, self.watch, states, self.timers, self.step_clock, self.client_events
-            self._sampler = Sampler(*parts, now_ms)
+            self._sampler = Sampler(self.queues, self.watch, states, self.timers, self.client_events)
+            self._sampler.begin_rounds(now_ms)
         return self._sampler
 
     def connect(
@@ -327,11 +318,11 @@ class Broker:
 
     def new_backup(self, session: Session) -> BackupHold:
         """Return what holds the files of a backup until `session` ends."""
-        from staniel.broker.operations.backup import BackupHold  # few servers are asked for a backup
+        from staniel.broker.operations.backup import BackupHold, HeldSpool  # few servers are asked for a backup
 
-        spool, queues, tasks, status = self.spool, self.queues, self.maintenance.tasks, self.status
         jobs = self.workq if self.serves_jobs else None
-        return BackupHold(session, self.holds, spool, queues, tasks, status, jobs, self.commit)
+        server = HeldSpool(self.spool, self.maintenance, self.status, jobs, self.commit)
+        return BackupHold(session, self.holds, server)
 
     def forget(self, session: Session) -> None:
         """Remove `session` after its client has disconnected."""
@@ -481,7 +472,7 @@ class Broker:
             if self._starved:
                 self._read_on()
             if self.deletions.unremoved:
-                self.deletions.retry_removals(now_ms)
+                self.deletions.retry_removals(Share(self.step_clock, REMOVAL_NS), now_ms)
             if not self.status.is_stopping:
                 self.streams.remove_stuck()
         self.queues.allowance = QUEUES_PER_TURN
@@ -680,18 +671,19 @@ class Broker:
         self.streams.configure(config)
         set_aliases(self.queues, config.aliases, self.report)
         self.reloaded(now_ms)
-        running = RunningReload(
-            self.queues,
-            self.maintenance.memory,
-            self.timers,
-            self.step_clock,
-            self.report,
-            lambda: self.config,
-            self._retry_unreadable,
-            later,
-        )
+        running = RunningReload(self.maintenance.memory, self.timers, later, self._end_reload)
         running.on_timer(now_ms)
         return running
+
+    def _end_reload(self, later: str, now_ms: int) -> None:
+        """Try to read unreadable queues, which have the newest settings now. `later`: the keys that only a restart
+        applies.
+        """
+        self._retry_unreadable(now_ms)
+        config = self.config
+        self.report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
+        if later:
+            self.report(Level.WARNING, "config.later", keys=later, hint="only a restart takes these over")
 
     def authorize(self, session: Session, user: str, rights: Rights) -> None:
         """Give the user's rights to `session`, from its next request on."""

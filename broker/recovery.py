@@ -77,25 +77,20 @@ def no_progress(progress: RecoveryProgress) -> None:
 
 
 class SpoolRecovery:
-    """The recovery of a spool. `undo` has the undo files of this start; `unreadable` the names of queues whose files
-    could not be read.
-    """
+    """The recovery of a spool. `jobs` None: the server serves none."""
 
     def __init__(
         self,
         kestrel: KestrelQueues,
-        streams: StreamQueues,
         operations: Operations,
         pauses: Pauses,
         jobs: JobService | None,
         report: EventSink,
-        unreadable: set[str],
     ) -> None:
         tools = operations.tools
         self._transfers, self._queues, self._spool = tools.transfers, tools.queues, tools.transfers.spool
-        self._kestrel, self._streams, self._pauses, self._jobs = kestrel, streams, pauses, jobs
-        self._status, self._client_events = tools.status, tools.report
-        self._report, self._unreadable = report, unreadable
+        self._kestrel, self._streams, self._pauses, self._jobs = kestrel, kestrel.streams, pauses, jobs
+        self._status, self._client_events, self._report = tools.clients.status, tools.clients.report, report
         self._undo = UndoRecovery(operations, report)
 
     def recover(
@@ -180,17 +175,17 @@ class SpoolRecovery:
         for queue in self._queues.all():
             if queue.line.read_error is not None:
                 self._kestrel.read_again(queue)
-        if self._unreadable or self._transfers.transfer_log.kept:
+        if self._queues.unreadable or self._transfers.transfer_log.kept:
             self._recover_blocked(now_ms, commit)
 
     def _recover_blocked(self, now_ms: int, commit: Callable[[int], None]) -> None:
-        tried = set(self._unreadable)
+        tried = set(self._queues.unreadable)
         try:
             found = self._spool.listing()
         except OSError:
             return
-        self._unreadable.clear()
         queues = self._queues
+        queues.unreadable.clear()
         known = set(queues.by_name)
         ambiguous = []
         for name in sorted(tried):
@@ -230,22 +225,18 @@ def set_aliases(queues: Queues, aliases: dict[str, tuple[str, ...]], report: Eve
 
 
 class KestrelQueues:
-    """All queues of Kestrel's format, as recovery finds them. `unreadable` gets the names of queues whose files cannot
-    be read.
-    """
+    """All queues of Kestrel's format, as recovery finds them. `streams` has those of the other format."""
 
     def __init__(
         self,
         spool: Spool,
-        queues: Queues,
         maintenance: MaintenanceScheduler,
         streams: StreamQueues,
         transfers: TransferRecovery,
         report: EventSink,
-        unreadable: set[str],
     ) -> None:
-        self._spool, self._queues, self._maintenance = spool, queues, maintenance
-        self._streams, self._transfers, self._report, self._unreadable = streams, transfers, report, unreadable
+        self._spool, self._queues, self._maintenance = spool, maintenance.queues, maintenance
+        self.streams, self._transfers, self._report = streams, transfers, report
 
     def recover(
         self, files: dict[str, Files], now_ms: int, on_progress: Callable[[RecoveryProgress], None]
@@ -286,7 +277,7 @@ class KestrelQueues:
         except OSError as error:
             self._spool.claim(name)
             self._queues.block(name, why_unreadable(error))
-            self._unreadable.add(name)
+            self._queues.unreadable.add(name)
             hint = "not served; make its files readable and writable for this user, then reload or restart"
             self._report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
         return False
@@ -310,7 +301,7 @@ class KestrelQueues:
         for rejected in recovered.rejected_sidecars:
             level = Level.WARNING if rejected.is_serious else Level.DEBUG
             self._report(level, "journal.read_whole", queue=name, file=rejected.file, why=rejected.why)
-        self._streams.compare_format(name, Format.KESTREL)
+        self.streams.compare_format(name, Format.KESTREL)
         queue = self._queues.adopt(name, log, now_ms)
         queue.load(recovered.replay.line, recovered.replay.open, recovered.replay.counter)
         memory.bound(queue)
@@ -345,7 +336,7 @@ class KestrelQueues:
         self._maintenance.forget(queue)
         self._queues.withdraw(queue, why)
         self._transfers.withdraw(queue)
-        self._unreadable.add(queue.name)
+        self._queues.unreadable.add(queue.name)
         if isinstance(queue.journal, Log):
             queue.journal.close()
         hint = f"not served, and its files stay as they are; {remedy}, then reload or restart"

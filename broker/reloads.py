@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterator
 
 from msgspec import structs
 
-from staniel.broker.config.load import Config
 from staniel.broker.config.toml import joined
-from staniel.broker.events import EventSink, Level
 from staniel.broker.maintenance.memory import MemoryBudget
-from staniel.broker.share import Share, StepClock
+from staniel.broker.share import Share
 from staniel.broker.timers import Timers
 from staniel.journal.kestrel.log import Log
 from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.queues.config import QueueConfig
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Queues
 
 KEYS_SHOWN_MAX = 20
 STEP_WORK = 5_000  # the work of a share, as timers count it
@@ -25,32 +22,23 @@ STEP_WORK = 5_000  # the work of a share, as timers count it
 class RunningReload:
     """A running reload: it gives queues the settings of the newest configuration, even if another reload comes
     meanwhile. It goes on when its client has disconnected. `later`: once it `is_done`, the keys that only a restart
-    applies, as a text. `newest` returns the newest configuration; `retry_unreadable` is called when all queues have
-    their settings.
+    applies, as a text; `later_keys` are those known before. `finish` is called with it when all queues have their
+    settings, before the client that waits is told.
     """
 
     def __init__(
-        self,
-        queues: Queues,
-        memory: MemoryBudget,
-        timers: Timers,
-        clock: StepClock,
-        report: EventSink,
-        newest: Callable[[], Config],
-        retry_unreadable: Callable[[int], None],
-        later_keys: list[str],
+        self, memory: MemoryBudget, timers: Timers, later_keys: list[str], finish: Callable[[str, int], None]
     ) -> None:
         self.is_done = False
         self.later = ""
         self.on_end: Callable[[str], None] | None = None  # gives `later` to the client that waits
-        self._queues, self._memory, self._timers, self._clock, self._report = queues, memory, timers, clock, report
-        self._newest, self._retry_unreadable = newest, retry_unreadable
-        self._later_keys = later_keys
+        self._memory, self._queues, self._timers = memory, memory.queues, timers
+        self._later_keys, self._finish = later_keys, finish
         self._pieces = self._apply()
 
     def on_timer(self, now_ms: int) -> int:
         """Do a turn's share. Returns the work, as timers count it."""
-        share = Share(self._clock)
+        share = Share(self._timers.clock)
         for _ in self._pieces:
             if share.is_spent:
                 self._timers.soon(self)
@@ -73,20 +61,16 @@ class RunningReload:
         for queue in self._queues.all():
             if self._queues.known(queue.name) is not queue:
                 continue  # deleted since
-            before, after = queue.config, self._newest().queue(queue.name)
+            before, after = queue.config, self._queues.config_of(queue.name)
             both = id(before), id(after)
             if both not in known:
                 known[both] = before, after, before == after
             yield queue, None if known[both][2] else after
 
     def _end(self, now_ms: int) -> None:
-        config = self._newest()
-        self._retry_unreadable(now_ms)
         self.later = shorten(self._later_keys)
         self.is_done = True
-        self._report(Level.INFO, "config.reloaded", queues=len(config.queues), aliases=len(config.aliases))
-        if self.later:
-            self._report(Level.WARNING, "config.later", keys=self.later, hint="only a restart takes these over")
+        self._finish(self.later, now_ms)
         if self.on_end is not None:
             self.on_end(self.later)
 

@@ -32,9 +32,7 @@ IDS_LEFT_MIN = 1 << 32  # a queue whose ids are nearly used up is blocked
 
 
 class StreamQueues:
-    """All queues of this format. A queue and its fan-out children share one set of files. `unreadable` gets the names
-    of queues whose files recovery cannot read.
-    """
+    """All queues of this format. A queue and its fan-out children share one set of files."""
 
     def __init__(
         self,
@@ -43,10 +41,9 @@ class StreamQueues:
         maintenance: MaintenanceScheduler,
         report: EventSink,
         rate_limited: RateLimitedSink,
-        unreadable: set[str],
     ) -> None:
         self._spool, self._queues, self._memory = spool, queues, maintenance.memory
-        self._report, self._rate_limited, self._unreadable = report, rate_limited, unreadable
+        self._report, self._rate_limited = report, rate_limited
         self.store = spool.streams
         self.store.tasks = maintenance.tasks
         self.store.on_stuck = self._report_stuck
@@ -67,7 +64,7 @@ class StreamQueues:
         """Block a queue with files of both formats, until a reload finds only one."""
         self._blocked[parent_of(name) or name] = why
         self._queues.block(name, why)
-        self._unreadable.add(name)
+        self._queues.unreadable.add(name)
         self._report(Level.ERROR, "journal.mixed", queue=name, hint=why)
 
     def recover_one(self, name: str, files: StreamFiles, now_ms: int) -> None:
@@ -78,7 +75,7 @@ class StreamQueues:
                 self._recover(name, files, now_ms)
         except OSError as error:
             self._block(name, files, why_unreadable(error))
-            self._unreadable.add(name)
+            self._queues.unreadable.add(name)
             hint = "not served; make its files readable and writable for this user, then reload or restart"
             self._report(Level.ERROR, "journal.unreadable", queue=name, why=str(error), hint=hint)
 

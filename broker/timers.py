@@ -3,12 +3,15 @@
 Thousands of waits begin and end every second and few ever time out, so setting and dropping a timer costs a dictionary
 entry; a heap alone would keep every dropped timer until its time. Slots without an owner are removed once
 they outnumber the owners, so that memory follows the number of owners.
+
+An owner with much to do takes a share of the turn by `clock`, and asks for the next turn with `soon`.
 """
 
 from __future__ import annotations
 
 import heapq
 
+from staniel.broker.share import StepClock
 from staniel.queues.interfaces import TimerOwner
 
 SLOT_MS = 8  # moments within one slot come due together, at its end
@@ -23,6 +26,7 @@ class Timers:
     """The timers of all owners, one moment for each."""
 
     def __init__(self) -> None:
+        self.clock = StepClock()
         self._slots: dict[int, dict[TimerOwner, None]] = {}
         self._heap: list[int] = []
         self._slot_of: dict[TimerOwner, int] = {}

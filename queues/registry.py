@@ -73,6 +73,7 @@ class Queues:
         self.by_name: dict[str, Queue] = {}
         self.aliases: dict[str, Alias] = {}
         self.blocked: dict[str, str] = {}
+        self.unreadable: set[str] = set()  # of the blocked ones, those whose files a reload tries to read again
         self.transfer_sink: TransferSink[Queue] | None = None  # of every queue made from now on
         self.timer: Timer | None = None
         self.calendar: Calendar = EVEN  # of every queue, too

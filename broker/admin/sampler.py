@@ -28,7 +28,7 @@ from staniel.broker.events import RateLimitedSink
 from staniel.broker.failures import report_failure
 from staniel.broker.figures import QueueLook, QueueRow, queue_row
 from staniel.broker.maintenance.memory import MemoryBudget
-from staniel.broker.share import Share, StepClock
+from staniel.broker.share import Share
 from staniel.broker.timers import Timers
 from staniel.journal.spool import Spool
 from staniel.queues.queue import Queue
@@ -97,14 +97,14 @@ class ServerStates:
     """The server's own state, made once for all pages that ask within STATE_MS."""
 
     def __init__(self, spool: Spool, memory: MemoryBudget, counters: ServerCounters, health: HealthCheck) -> None:
-        self._spool, self._memory, self._counters, self._health = spool, memory, counters, health
+        self.spool, self._memory, self._counters, self._health = spool, memory, counters, health
         self._last: ServerState | None = None
 
     def state(self, totals: QueueSums, now_ms: int) -> ServerState:
         if self._last is None or not 0 <= now_ms - self._last.at_ms < STATE_MS:
-            free, total = self._spool.fs.free_bytes(self._spool.folder)
+            free, total = self.spool.fs.free_bytes(self.spool.folder)
             disk = DiskView(free - free % DISK_STEP_BYTES, total)
-            memory, synced_ms = self._memory, self._spool.group.synced_ms
+            memory, synced_ms = self._memory, self.spool.group.synced_ms
             load = LoadView(self._counters.curr_connections, memory.used_bytes, memory.limit_bytes, synced_ms)
             self._last = ServerState(now_ms, self._health.check(now_ms), totals, disk, load)
         return self._last
@@ -136,16 +136,13 @@ class Sampler:
     def __init__(
         self,
         queues: Queues,
-        spool: Spool,
         watch: Watch,
         states: ServerStates,
         timers: Timers,
-        clock: StepClock,
         client_events: RateLimitedSink,
-        now_ms: int,
     ) -> None:
-        self._queues, self._spool, self._queue_reasons, self._states = queues, spool, watch.reasons, states
-        self._timers, self._clock, self._client_events = timers, clock, client_events
+        self._queues, self._spool, self._queue_reasons, self._states = queues, states.spool, watch.reasons, states
+        self._timers, self._client_events = timers, client_events
         self.rows: dict[str, Seen] = {}
         self.totals = QueueSums()
         self.ring = HistoryRing()  # of all queues together
@@ -159,10 +156,13 @@ class Sampler:
         self._idle: dict[str, None] = {}  # queues whose rings may go to others
         self._left: deque[str] = deque()  # names of this round
         self._of_slice = 0  # queues of this slice that have been looked at
-        self._round_ms = now_ms
+        self._round_ms = 0
         self._others = 0  # number of those without a ring that quiet rounds have passed
+
+    def begin_rounds(self, now_ms: int) -> None:
+        """Begin to look."""
         self._begin_round(now_ms)
-        timers.soon(self)
+        self._timers.soon(self)
 
     def watch(self, now_ms: int) -> None:
         """Look at all queues, and often, until WATCHED_MS from now, because a page is open."""
@@ -215,7 +215,7 @@ class Sampler:
     def _look_around(self, now_ms: int) -> int:
         if self._is_over:
             self._begin_round(now_ms)
-        left, share, first = self._left, Share(self._clock), self._of_slice
+        left, share, first = self._left, Share(self._timers.clock), self._of_slice
         while left and self._of_slice < SLICE:
             name = left.popleft()
             found = self._queues.find(name)

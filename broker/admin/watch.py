@@ -19,7 +19,7 @@ from staniel.broker.admin.reasons import ReasonName
 from staniel.broker.events import EventSink, Level
 from staniel.broker.latencies import Histogram
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
-from staniel.broker.share import Share, StepClock
+from staniel.broker.share import Share
 from staniel.broker.timers import Timers
 from staniel.broker.wall_clock import APART_MS
 from staniel.journal.disk.fs import UNKNOWN_BYTES
@@ -27,7 +27,6 @@ from staniel.journal.libkestrel.reader import ReaderLog
 from staniel.journal.spool import Spool
 from staniel.queues.config import UNLIMITED_BYTES, UNLIMITED_ITEMS
 from staniel.queues.queue import Queue
-from staniel.queues.registry import Queues
 
 ROUND_MS = 5_000
 SLICE_MS = 64
@@ -85,12 +84,10 @@ class Watch:
 
     def __init__(
         self,
-        queues: Queues,
         spool: Spool,
         maintenance: MaintenanceScheduler,
         syncs: Histogram,
         timers: Timers,
-        clock: StepClock,
         report: EventSink,
     ) -> None:
         self.queues: dict[ReasonName, dict[str, None]] = {}
@@ -98,9 +95,9 @@ class Watch:
         self.syncs = self.slow_syncs = self.sync_hangs_ms = 0
         self.fills_in_ms = 0
         self.copies = DamagedCopies(spool.fs, f"{spool.own}/damaged")
-        self.calendar = queues.calendar
-        self._registry, self._spool, self._maintenance, self._syncs = queues, spool, maintenance, syncs
-        self._timers, self._clock, self._report = timers, clock, report
+        self._registry, self._spool, self._maintenance, self._syncs = maintenance.queues, spool, maintenance, syncs
+        self.calendar = self._registry.calendar
+        self._timers, self._report = timers, report
         self.may_look = True
         self._told_ahead: set[str] = set()
         self.after_round: Callable[[int], None] = lambda now_ms: None  # set by the broker
@@ -149,7 +146,7 @@ class Watch:
         timers = self._timers
         if not self._left and now_ms >= self._round_ms + ROUND_MS:
             self._begin_round(now_ms)
-        share, first = Share(self._clock), self._of_slice
+        share, first = Share(timers.clock), self._of_slice
         while self._left and self._of_slice < SLICE:
             self._check_queue(self._left.popleft(), now_ms)
             self._of_slice += 1

@@ -32,7 +32,7 @@ class MemoryBudget:
         self.is_tight = False
         # Changed since they were last weighed: queues without a journal, and those that read from a stream.
         self.changed: dict[Queue, None] = {}
-        self._queues = queues
+        self.queues = queues
         self._weights: dict[Queue | Stream, int] = {}
         self._shared_by = 0  # number of queues when the shares were computed
         self._share_bytes = 0
@@ -43,7 +43,7 @@ class MemoryBudget:
             queue.journal.watch(queue, self.changed)
         elif isinstance(queue, StreamQueue):
             queue.stream_line.changed = lambda: self.changed.update({queue: None})
-        if self.is_tight and len(self._queues) > 2 * self._shared_by:
+        if self.is_tight and len(self.queues) > 2 * self._shared_by:
             self.bound_all()
         else:
             self.bound(queue)
@@ -101,12 +101,12 @@ class MemoryBudget:
 
     def bound_each(self) -> Iterator[None]:
         """Compute the shares again and set the bound of every queue, one queue a step."""
-        queues = list(self._queues)
+        queues = list(self.queues)
         self._shared_by = max(1, len(queues))
         room_bytes = int(self.limit_bytes * TIGHT_SHARE) - self.used_bytes
         self._share_bytes = max(SHARE_BYTES_MIN, room_bytes // (2 * self._shared_by))
         for queue in queues:
-            if self._queues.find(queue.name) is queue:  # the queue may have been deleted since
+            if self.queues.find(queue.name) is queue:  # the queue may have been deleted since
                 self.bound(queue)
             yield
 

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from staniel.broker.figures import SYNC_NAMES
+from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.status import StatusControl
 from staniel.broker.version import VERSION
-from staniel.journal.background import CallbackTask, TaskQueue
+from staniel.journal.background import CallbackTask
 from staniel.journal.disk.fs import Fs, remove_each
 from staniel.journal.journals import primary_log
 from staniel.journal.spool import Spool
 from staniel.journal.spool_listing import HELD, JOBS_HELD, SpoolFile, spool_files
 from staniel.queues.config import QueueConfig
-from staniel.queues.registry import Queues
 
 if TYPE_CHECKING:
     from staniel.broker.jobs import JobService
@@ -61,27 +61,27 @@ class HeldFile(Struct, frozen=True):
     path: str
 
 
+class HeldSpool(Struct, frozen=True, eq=False):
+    """The server whose files are held. `jobs` None: it serves none; `commit` is the broker's."""
+
+    spool: Spool
+    maintenance: MaintenanceScheduler
+    status: StatusControl
+    jobs: JobService | None
+    commit: Callable[[int], None]
+
+
 class BackupHold:
     """The files of one backup, from `prepare` on until `release`, when the session of `owner` has ended. It stands in
-    `holds` meanwhile. `commit` is the broker's; `jobs` None: the server serves none.
+    `holds` meanwhile.
     """
 
-    def __init__(
-        self,
-        owner: object,
-        holds: list[BackupHold],
-        spool: Spool,
-        queues: Queues,
-        tasks: TaskQueue,
-        status: StatusControl,
-        jobs: JobService | None,
-        commit: Callable[[int], None],
-    ) -> None:
+    def __init__(self, owner: object, holds: list[BackupHold], server: HeldSpool) -> None:
         self.owner = owner
-        self._holds = holds
-        self._spool, self._queues, self._tasks, self._status = spool, queues, tasks, status
-        self._jobs, self._commit = jobs, commit
-        self._fs: Fs = spool.fs.beneath
+        self._holds, self._server = holds, server
+        self._spool, self._queues = server.spool, server.maintenance.queues
+        self._tasks, self._jobs = server.maintenance.tasks, server.jobs
+        self._fs: Fs = self._spool.fs.beneath
         self._names: dict[str, list[str]] = {}  # by folder
         self.files: list[HeldFile] = []
         self.summary: HeldFiles | None = None
@@ -115,7 +115,7 @@ class BackupHold:
         if self in self._holds:
             self._holds.remove(self)
             task = RemoveNames(self._fs, self._names)
-            if self._status.is_stopping:
+            if self._server.status.is_stopping:
                 task.run()
             else:
                 self._tasks.submit(task)
@@ -129,7 +129,7 @@ class BackupHold:
     def _hold(self, folders: list[str], now_ms: int) -> None:
         """Commit, and hold the files. Raises OSError, JournalFailure."""
         fs, outside = self._fs, self._outside
-        self._commit(now_ms)
+        self._server.commit(now_ms)
         there = [name.partition("-")[0] for folder in folders for name, _ in fs.list(folder)]
         number = max((int(each) for each in there if each.isdecimal()), default=0) + 1
         for at, file in enumerate(spool_files(fs, self._spool.folder, outside)):

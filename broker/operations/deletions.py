@@ -16,7 +16,7 @@ from staniel.broker.events import Level, RateLimitedSink
 from staniel.broker.maintenance.scheduler import MaintenanceScheduler
 from staniel.broker.operations.audit import Asker, Audit, Result
 from staniel.broker.operations.pauses import Pauses
-from staniel.broker.share import Share, StepClock
+from staniel.broker.share import Share
 from staniel.broker.streams import StreamQueues
 from staniel.broker.transfers import Transfers
 from staniel.journal.disk.refusals import described, remedy_in_service
@@ -26,8 +26,6 @@ from staniel.queues.queue import Queue
 
 if TYPE_CHECKING:
     from staniel.journal.disk.removal import FileRemoval, Unremoved
-
-REMOVAL_NS = 5_000_000  # each second, for files that could not be removed before
 
 
 class Undeleted(Exception):
@@ -62,12 +60,11 @@ class Deletions:
         pauses: Pauses,
         audit: Audit,
         report: RateLimitedSink,
-        clock: StepClock,
     ) -> None:
         self._transfers = transfers
         self._spool, self._group, self._queues = transfers.spool, transfers.group, transfers.queues
         self._maintenance, self._streams, self._pauses = maintenance, streams, pauses
-        self._audit, self._report, self._clock = audit, report, clock
+        self._audit, self._report = audit, report
         self.postponed: dict[Queue, list[Postponed]] = {}
         self.unremoved: dict[str, FileRemoval] = {}
         """Files of deleted queues that are left, by the queue's name."""
@@ -160,9 +157,8 @@ class Deletions:
         self.unremoved[name] = left.removal
         self._block(name, left.error, now_ms)
 
-    def retry_removals(self, now_ms: int) -> None:
-        """Try again to remove files of deleted queues, as many as a turn has time for. Raises JournalFailure."""
-        share = Share(self._clock, REMOVAL_NS)
+    def retry_removals(self, share: Share, now_ms: int) -> None:
+        """Try again to remove files of deleted queues, for a share of a turn. Raises JournalFailure."""
         for name in list(self.unremoved):
             removal = self.unremoved.pop(name)
             try:

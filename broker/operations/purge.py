@@ -200,7 +200,7 @@ class RunningPurge(FileOperation):
         super().__init__(operations, by, name, queue, count, now_ms, number)
         self.left = count
         self._bound = Bound(queue)
-        self._clients = ClientsBeside(self.tools.counters)
+        self._clients = ClientsBeside(self.tools.clients.counters)
         own = removal_log(queue.journal)
         self._defers: dict[Deferrable, None] = {own: None} if isinstance(own, Log) else {}
         self._began = b""

@@ -64,7 +64,7 @@ class RunningRedrive(RunningMove):
 
     def _refusal(self, name: str) -> str:
         """Return why an item may not go home to `name`; "" if it may. A user has present rights."""
-        queues, rights = self.tools.queues, self.tools.rights_of(self.user) if self.user else None
+        queues, rights = self.tools.queues, self.tools.clients.rights_of(self.user) if self.user else None
         if not name:
             return NO_HOME
         if self.user and rights is None:

@@ -15,7 +15,6 @@ from staniel.broker.operations.audit import Audit, Requester, Result
 from staniel.broker.operations.deletions import Deletions
 from staniel.broker.operations.undo import OperationHead, Undos
 from staniel.broker.rights import Rights
-from staniel.broker.share import StepClock
 from staniel.broker.status import StatusControl
 from staniel.broker.timers import Timers
 from staniel.broker.transfers import Transfers
@@ -69,10 +68,20 @@ class OperationView(Struct, frozen=True):
     returning: int = 0
 
 
+class ClientSide(Struct, frozen=True, eq=False):
+    """What operations know of clients: what the server's status allows them, whether they put and get (`counters`), and
+    their part of the log. `rights_of` returns the present rights of a user; None: there is no such user any more.
+    """
+
+    status: StatusControl
+    counters: ServerCounters
+    report: RateLimitedSink
+    rights_of: Callable[[str], Rights | None]
+
+
 class OperationTools(Struct, frozen=True, eq=False):
-    """The tools of operations: what carries items and removes queues, what keeps undo files and the audit log, and the
-    clocks. `rights_of` returns the present rights of a user; None: there is no such user any more. `report` is for what
-    clients cause, `counters` tell whether clients put and get.
+    """The tools of operations: what carries items and removes queues, what keeps undo files and the audit log, what
+    calls them again, in a turn or when a task has run, and what they know of clients.
     """
 
     transfers: Transfers
@@ -81,11 +90,7 @@ class OperationTools(Struct, frozen=True, eq=False):
     audit: Audit
     tasks: TaskQueue
     timers: Timers
-    clock: StepClock
-    counters: ServerCounters
-    report: RateLimitedSink
-    status: StatusControl
-    rights_of: Callable[[str], Rights | None]
+    clients: ClientSide
 
     @property
     def queues(self) -> Queues:
@@ -166,7 +171,7 @@ class Operation:
 
     @property
     def status(self) -> StatusControl:
-        return self.tools.status
+        return self.tools.clients.status
 
     def on_timer(self, now_ms: int) -> int | None:
         """Do a turn's piece of the work. Returns how much that was, as TimerOwner."""
@@ -200,7 +205,7 @@ class Operation:
         )
 
     def log_event(self, event: str, now_ms: int, /, **fields: object) -> None:
-        self.tools.report(Level.INFO, event, now_ms, client=self.address, **fields)
+        self.tools.clients.report(Level.INFO, event, now_ms, client=self.address, **fields)
 
     def advance(self, done: int, now_ms: int) -> None:
         """Note that `done` items are done."""

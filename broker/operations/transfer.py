@@ -146,7 +146,7 @@ class TransferOperation(Operation):
         self._is_waiting = False  # until something under way is settled
         self._is_reading = False  # until a task has ended
         self._is_closing = False
-        self._clients = ClientsBeside(self.tools.counters)
+        self._clients = ClientsBeside(self.tools.clients.counters)
         self._is_patient = False  # beside clients, whose syncs come first
         self._defers: dict[Deferrable, None] = {}  # journals of the queues that it has sent items from or to
 
@@ -158,7 +158,7 @@ class TransferOperation(Operation):
         group.defers = self._defers if is_beside_clients else {}
         try:
             work = self._take_steps(
-                Share(self.tools.clock, TURN_NS_BESIDE_CLIENTS if is_beside_clients else TURN_NS), now_ms
+                Share(self.tools.timers.clock, TURN_NS_BESIDE_CLIENTS if is_beside_clients else TURN_NS), now_ms
             )
         finally:
             group.defers = {}

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from staniel.broker.operations.deletions import REMOVAL_NS
+from staniel.broker.broker import REMOVAL_NS
 from tests.journal.disk.test_refusals import ALWAYS, SMALL, drained, put
 from tests.support.streams import asks
 from tests.support.world import World

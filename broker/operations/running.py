@@ -28,22 +28,26 @@ from staniel.queues.registry import Queues
 
 ENDED_MAX = 100  # kept in memory, so that clients can read the result after the end
 RATE_MS = 2000  # a rate is measured over at least this time
-LOOK_AGAIN_MS = 20  # between checks whether a paused operation can go on
+LOOK_AGAIN_MS = 20  # between checks whether an operation that waits can go on
 CANCELLED = "it was cancelled"
 CUT_OFF = "the server was started again: those that were not reached stay"
 
 
 class OperationState(Enum):
     RUNNING = "running"
-    PAUSED = "paused"  # waits for the reason in `why`, then goes on by itself
     DONE = "done"
     CANCELLED = "cancelled"  # between two items: finished items stay finished
     FAILED = "failed"  # ended early for the reason in `why`
 
 
+_ENDS = (OperationState.DONE, OperationState.CANCELLED, OperationState.FAILED)
+_NEXT = {OperationState.RUNNING: _ENDS, **dict.fromkeys(_ENDS, ())}
+"""The states that may follow a state; `end` asserts it."""
+
+
 class OperationView(Struct, frozen=True):
     """An operation. `id` is its number in the audit log. `done` of `total` items; `remaining_ms` -1: unknown. `by`: the
-    user, or the address, of the client that began it. `why`: the reason for an early end or a pause. `undo` 0: it
+    user, or the address, of the client that began it. `why`: the reason for an early end. `undo` 0: it
     cannot be undone. `open`, `gone`: items that an undo left where they are, because clients hold them or took them.
     `returning`: items that stood ahead of those meant and are still set aside, when all else is done.
     """
@@ -219,10 +223,11 @@ class Operation:
 
     def end(self, why: str, now_ms: int, about: str = "") -> None:
         """End the operation. `why`: the reason for an early end; "" if all is done."""
+        state = OperationState.FAILED if why else OperationState.DONE
         if self.is_cancelled and why:
-            self.state = OperationState.CANCELLED
-        else:
-            self.state = OperationState.FAILED if why else OperationState.DONE
+            state = OperationState.CANCELLED
+        assert state in _NEXT[self.state], f"{state} after {self.state}"
+        self.state = state
         left_aside = self.operations.left_aside(self.queue_name, self) or self._left_aside
         self.why, self.ended_ms = why or left_aside, now_ms
         record = self.tools.undos.by_id.get(self.id)

@@ -49,6 +49,19 @@ class Stage(Enum):
     DROPPED = "dropped"
 
 
+_ENDS = (Stage.FAILED, Stage.DROPPED)
+_NEXT = {
+    Stage.WRITING: (Stage.WAITING, *_ENDS),
+    Stage.WAITING: (Stage.WRITING, Stage.SYNCED, Stage.SAFE, Stage.DONE, *_ENDS),
+    Stage.SYNCED: (Stage.WAITING, Stage.DROPPED),
+    Stage.SAFE: (Stage.WAITING, *_ENDS),
+    Stage.DONE: (),
+    Stage.FAILED: (),
+    Stage.DROPPED: (),
+}
+"""The stages that may follow a stage; `_enter` asserts it."""
+
+
 class Pack:
     """A pack being written. `last` is the newest file that it replaces. `error` says why it failed; nothing is changed
     then. `is_vain`: it is in place, and the system has let go no file that it has replaced.
@@ -83,6 +96,10 @@ class Pack:
         self._reader = ReadBehind(log.segments, self._line)
         self._encoder = Encoder(log.config.journal_dialect)
 
+    def _enter(self, stage: Stage) -> None:
+        assert stage in _NEXT[self.stage], f"{stage} after {self.stage}"
+        self.stage = stage
+
     def run_slice(self, now_ms: int) -> None:
         """Do a slice of the work, if there is any to be done now."""
         try:
@@ -90,7 +107,7 @@ class Pack:
                 self._write_some()
             elif self.stage is Stage.SYNCED:
                 # A power cut must not take back the removals of the items that the pack leaves out.
-                self.stage = Stage.WAITING
+                self._enter(Stage.WAITING)
                 self.log.group.call_when_durable(self.log, self._safe)
             elif self.stage is Stage.SAFE:
                 self._install(now_ms)
@@ -110,7 +127,7 @@ class Pack:
         """Remove all traces of the pack. Not to be called while a task of this pack runs; a task that has not begun
         never will.
         """
-        self.stage = Stage.DROPPED
+        self._enter(Stage.DROPPED)
         if self.task is not None:
             self.task.release()
             self.task = None
@@ -259,7 +276,7 @@ class Pack:
         self._hand_over(SyncFile(self._file, lambda error, now_ms: self._came_back(error, then)))
 
     def _hand_over(self, task: CallbackTask) -> None:
-        self.stage = Stage.WAITING
+        self._enter(Stage.WAITING)
         self.task = task
         self._submit(task)
 
@@ -270,11 +287,11 @@ class Pack:
         if error is not None:
             self._fail(error)
         else:
-            self.stage = then
+            self._enter(then)
 
     def _safe(self, now_ms: int) -> None:
         if self.stage is Stage.WAITING:
-            self.stage = Stage.SAFE
+            self._enter(Stage.SAFE)
 
     def _install(self, now_ms: int) -> None:
         log, number = self.log, self.last.number
@@ -307,7 +324,7 @@ class Pack:
             # How far the installation came is unknown: leave the files as they are for recovery. No deletion of the
             # queue and no stop may change them first: they would not know of the pack.
             self.error = error
-            self.stage = Stage.FAILED
+            self._enter(Stage.FAILED)
             raise self.log.group.failure(f"cannot put the pack of {self.log.path} in place", error) from error
         assert self._file is not None
         segment = self._segment
@@ -320,11 +337,11 @@ class Pack:
         self.log.rewrites += 1
         self._file.close()
         self._file = None
-        self.stage = Stage.DONE
+        self._enter(Stage.DONE)
 
     def _fail(self, error: OSError) -> None:
         self.error = error
-        self.stage = Stage.FAILED
+        self._enter(Stage.FAILED)
         self._clear_away()
 
     def _clear_away(self) -> None:

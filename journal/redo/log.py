@@ -52,12 +52,32 @@ class LogState(Enum):
     IN_USE = "in use"
 
 
+LOG_NEXT = {
+    LogState.OFF: (),
+    LogState.DORMANT: (LogState.UNUSED,),
+    LogState.UNUSED: (LogState.BEING_MADE,),
+    LogState.BEING_MADE: (LogState.IN_USE, LogState.OFF),
+    LogState.IN_USE: (LogState.UNUSED,),
+}
+"""The states of the log that may follow a state; `RedoLog.enter` asserts it."""
+
+
 class SegmentState(Enum):
     FREE = "free"
     ACTIVE = "active"
     FULL = "full"
     RETIRING = "retiring"  # the files whose bytes the segment has are being synced
     SAFE = "safe"  # the files are synced; the record of that is not
+
+
+SEGMENT_NEXT = {  # one that is still needed becomes active at once if the other is full: all files are synced first
+    SegmentState.FREE: (SegmentState.ACTIVE,),
+    SegmentState.ACTIVE: (SegmentState.FULL,),
+    SegmentState.FULL: (SegmentState.RETIRING, SegmentState.ACTIVE),
+    SegmentState.RETIRING: (SegmentState.SAFE, SegmentState.ACTIVE),
+    SegmentState.SAFE: (SegmentState.FREE, SegmentState.ACTIVE),
+}
+"""The states of a segment that may follow a state; `Segment.enter` asserts it."""
 
 
 class Segment:
@@ -76,6 +96,11 @@ class Segment:
         self.last_flush = 0
         self.safe_flush = 0
         self.state = SegmentState.FREE
+
+    def enter(self, state: SegmentState) -> None:
+        """Change the state, as SEGMENT_NEXT allows it."""
+        assert state in SEGMENT_NEXT[self.state], f"{state} after {self.state}"
+        self.state = state
 
     @property
     def region(self) -> Region:
@@ -192,6 +217,11 @@ class RedoLog:
         self._unsynced: dict[Segment, None] = {}
         self._to_grow: list[Segment] = []
 
+    def enter(self, state: LogState) -> None:
+        """Change the state, as LOG_NEXT allows it."""
+        assert state in LOG_NEXT[self.state], f"{state} after {self.state}"
+        self.state = state
+
     @property
     def is_in_use(self) -> bool:
         return self.state is LogState.IN_USE
@@ -209,7 +239,7 @@ class RedoLog:
 
     def schedule_creation(self) -> None:
         """Schedule the creation of the log: there are writes to log."""
-        self.state = LogState.UNUSED
+        self.enter(LogState.UNUSED)
         self.is_due = True
 
     def adopt(self, file: NamedFile, *, has_data: bool) -> bool:
@@ -523,9 +553,9 @@ class RedoLog:
         full, other = self.active, self.segments[self.active is self.segments[0]]
         if other.state is not SegmentState.FREE:
             self._retire_now()
-        full.state = SegmentState.FULL
+        full.enter(SegmentState.FULL)
         self.is_due = True
-        other.state = SegmentState.ACTIVE
+        other.enter(SegmentState.ACTIVE)
         other.at = 0
         self.active = other
         self._stage(b"".join(self._table()))
@@ -550,11 +580,11 @@ class RedoLog:
         self.is_due = False
         tasks: list[RedoTask] = []
         if self.state is LogState.UNUSED:
-            self.state = LogState.BEING_MADE
+            self.enter(LogState.BEING_MADE)
             tasks.append(MakeLog(self))
         for segment in self.segments:
             if segment.state is SegmentState.FULL:
-                segment.state = SegmentState.RETIRING
+                segment.enter(SegmentState.RETIRING)
                 tasks.append(RetireSegment(self, segment))
         tasks.extend(GrowSegment(self, segment) for segment in self._to_grow)
         self._to_grow.clear()
@@ -572,16 +602,16 @@ class RedoLog:
     def begin_use(self) -> None:
         """Begin to use the segments, which exist now. The first of them has one batch, which has no records."""
         for segment in self.segments:
-            segment.state, segment.at, segment.last_batch, segment.last_flush = SegmentState.FREE, 0, 0, self.flushes
+            segment.at, segment.last_batch, segment.last_flush = 0, 0, self.flushes
             segment.size = segment.region.size
         self.active = self.segments[0]
-        self.active.state = SegmentState.ACTIVE
+        self.active.enter(SegmentState.ACTIVE)
         self.active.at = BLOCK_BYTES
         self.synced = records.FIRST_BATCH
         self.next_number = self.synced + 1
         self._oldest = self._oldest_unsynced = self.synced
         self.measure()
-        self.state = LogState.IN_USE
+        self.enter(LogState.IN_USE)
 
     def measure(self) -> None:
         """Compute the size of a piece from the sizes of the segments. A table, two pieces and the batch that ends a
@@ -606,14 +636,14 @@ class RedoLog:
             else:
                 self._add_record(records.encode_safe(binding.number, binding.known_safe_bytes()))
         self._seal(oldest=segment.last_batch + 1)
-        segment.state = SegmentState.SAFE
+        segment.enter(SegmentState.SAFE)
         segment.safe_flush = self.flushes + 1
 
     def free_retired(self) -> None:
         """Free the segments that nothing needs any more, after a sync of the log."""
         for segment in self.segments:
             if segment.state is SegmentState.SAFE and segment.safe_flush <= self.durable_flush:
-                segment.state = SegmentState.FREE
+                segment.enter(SegmentState.FREE)
                 self._forget_released(segment.last_flush)
                 if segment.size < self.segment_bytes_max:
                     self._to_grow.append(segment)
@@ -649,7 +679,7 @@ class RedoLog:
     def forget_files(self) -> None:
         """Forget the files: `version` says that the log is not in use."""
         if self.state is LogState.IN_USE:
-            self.state = LogState.UNUSED
+            self.enter(LogState.UNUSED)
         for path in list(self.bindings):
             self._release(path)
         for segment in self.segments:
@@ -717,7 +747,7 @@ class MakeLog(RedoTask):
         if self.error is None:
             self.log.begin_use()
         else:
-            self.log.state = LogState.OFF
+            self.log.enter(LogState.OFF)
             self.log.why_off = str(self.error)
             self.log.is_due = True
 

@@ -57,6 +57,15 @@ class HttpState(Enum):
     CLOSED = "closed"
 
 
+_NEXT = {
+    HttpState.HEAD: (HttpState.BODY, HttpState.PAUSED, HttpState.CLOSED),
+    HttpState.BODY: (HttpState.HEAD, HttpState.PAUSED, HttpState.CLOSED),
+    HttpState.PAUSED: (HttpState.HEAD, HttpState.BODY),
+    HttpState.CLOSED: (),
+}
+"""The states that may follow a state; `_enter` asserts it."""
+
+
 class HttpParser(Parser):
     """A parser of one connection. It uses only the item size of `limits`."""
 
@@ -102,8 +111,7 @@ class HttpParser(Parser):
         return messages
 
     def _resume(self, state: HttpState) -> list[HttpMessage]:
-        assert self._state is HttpState.PAUSED
-        self._state = state
+        self._enter(state)
         if self._rest:
             self._connection.receive_data(bytes(self._rest))
             self._rest.clear()
@@ -137,10 +145,11 @@ class HttpParser(Parser):
         if self._state is not HttpState.CLOSED:
             self._kept_bytes = len(self._connection.trailing_data[0])
             messages.append(More(partial(self._resume, self._state)))
-            self._state = HttpState.PAUSED
+            self._enter(HttpState.PAUSED)
 
     def _begin_request(self, event: h11.Request, messages: list[HttpMessage]) -> None:
-        self._state, self._request = HttpState.BODY, event
+        self._enter(HttpState.BODY)
+        self._request = event
         # h11 limits only unfinished heads; one that arrives in one piece has the same limit.
         if sum([len(name) + len(value) for name, value in event.headers]) + len(event.target) > HEAD_BYTES_MAX:
             self._refuse(431, messages)
@@ -175,7 +184,7 @@ class HttpParser(Parser):
             return
         trailing_data, _ = self._connection.trailing_data
         self._forget()
-        self._state = HttpState.HEAD
+        self._enter(HttpState.HEAD)
         if trailing_data:
             self._connection.receive_data(trailing_data)
 
@@ -192,7 +201,11 @@ class HttpParser(Parser):
 
     def _close(self) -> None:
         self._forget()
-        self._state = HttpState.CLOSED
+        self._enter(HttpState.CLOSED)
+
+    def _enter(self, state: HttpState) -> None:
+        assert state in _NEXT[self._state], f"{state} after {self._state}"
+        self._state = state
 
     def _forget(self) -> None:
         """Forget the finished request: the next one begins in a new connection of h11."""

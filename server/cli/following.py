@@ -73,7 +73,7 @@ def ended(live: Live, view: OperationView) -> OperationView:
     bar: Bar | None = None
     began_s, pause_s = time.monotonic(), FIRST_LOOK_S
     try:
-        while view.state in (OperationState.RUNNING, OperationState.PAUSED):
+        while view.state is OperationState.RUNNING:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LOOK_S)
             try:

@@ -44,7 +44,7 @@ def operations(live: Live, number: int | None, is_cancelled: bool) -> None:
 
 
 def _row(operation: OperationView) -> list[str]:
-    is_over = operation.state not in (OperationState.RUNNING, OperationState.PAUSED)
+    is_over = operation.state is not OperationState.RUNNING
     left = (
         "gives back"
         if operation.returning

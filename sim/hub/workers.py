@@ -21,6 +21,15 @@ class Stage(Enum):
     FLAGGED = "flagged"  # the poller sees it
 
 
+_NEXT = {
+    Stage.IDLE: Stage.GIVEN,
+    Stage.GIVEN: Stage.HAS_RUN,
+    Stage.HAS_RUN: Stage.FLAGGED,
+    Stage.FLAGGED: Stage.IDLE,
+}
+"""The stage that follows a stage; `_enter_next` enters it."""
+
+
 class SimWorker(Generic[E]):
     """A stepped thread. `may_wait`: true while the server stops."""
 
@@ -42,13 +51,17 @@ class SimWorker(Generic[E]):
     def start(self, task: E) -> None:
         if self.stage is not Stage.IDLE:
             raise Violation(Kind.BROKEN, f"the {self.name} has two tasks at once")
-        self.stage, self._task = Stage.GIVEN, task
+        self._task = task
+        self._enter_next()
+
+    def _enter_next(self) -> None:
+        self.stage = _NEXT[self.stage]
 
     def advance(self) -> bool:
         """Do a step of the thread. Returns whether there was one."""
         if self.stage is Stage.GIVEN:
             assert self._task is not None
-            self.stage = Stage.HAS_RUN
+            self._enter_next()
             self.took_ns = self._net.rng.choice((20_000, 90_000, 90_000, 3_000_000))
             try:
                 self._task.run()
@@ -56,7 +69,7 @@ class SimWorker(Generic[E]):
                 self._error = error
             return True
         if self.stage is Stage.HAS_RUN:
-            self.stage = Stage.FLAGGED
+            self._enter_next()
             return True
         return False
 
@@ -64,7 +77,8 @@ class SimWorker(Generic[E]):
         if self.stage is not Stage.FLAGGED:
             return None
         task, error = self._task, self._error
-        self.stage, self._task, self._error = Stage.IDLE, None, None
+        self._task = self._error = None
+        self._enter_next()
         if error is not None:
             raise error
         return task

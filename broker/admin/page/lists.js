@@ -89,11 +89,11 @@ export function clients() {
   return view;
 }
 
-const ABOUT = { running: 'runs', paused: 'waits', done: 'done', cancelled: 'cancelled', failed: 'ended early' };
+const ABOUT = { running: 'runs', done: 'done', cancelled: 'cancelled', failed: 'ended early' };
 
 export function operations() {
   const figures = { running: figure('Running'), left: figure('Items left'), rate: figure('Rate'), time: figure('Time left') };
-  const isRunning = (each) => each.state === 'running' || each.state === 'paused';
+  const isRunning = (each) => each.state === 'running';
   function progress(each) {
     const part = each.total ? Math.min(1, each.done / each.total) : each.state === 'done' ? 1 : 0;
     const bar = h('i');

@@ -95,6 +95,7 @@ def test_a_file_that_is_cut_while_all_are_being_synced_is_not_taken_for_longer_t
     amid_a_write = file.size + 100  # of which half failed, for want of room
     sizes = [(redo.bindings["s/q"], amid_a_write)]
     redo.free_name("s/q")
+    redo.segments[1].state = SegmentState.RETIRING
     redo.retired(redo.segments[1], sizes)
     world.client().puts("third")
     world.sync()
@@ -118,6 +119,7 @@ def test_a_journal_that_is_opened_again_after_a_while_costs_no_sync_in_the_turn(
     redo, fs = world.broker.group.redo, world.broker.group.fs
     world.broker.group.sync_all(world.now_ms)
     assert world.broker.queues.find("q").journal.try_close(force=True)
+    redo.active.state = SegmentState.RETIRING
     redo.retired(redo.active, [])
     assert "s/q" in redo.released
     before = len(world.disk.log)

@@ -30,7 +30,6 @@ from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.spool import LOCK, SpoolError
 from staniel.journal.workq.files import SEGMENT_BYTES
 from staniel.server import heap, signals
-from staniel.server.cli.progress import Display, megabytes
 from staniel.server.clock import ServerClock, steady_ms
 from staniel.server.connection_limits import Reserve
 from staniel.server.file_systems import check_file_systems, check_reload, flaws, report_flaws
@@ -43,6 +42,7 @@ from staniel.server.loop import Loop
 from staniel.server.machine import ListeningSocket, SystemMachine, file_bytes_max, own_name, raise_file_limit
 from staniel.server.outlet import Outlet, OutletStream
 from staniel.server.process import ProcessReader
+from staniel.server.progress import Display, megabytes
 from staniel.server.reopening import ReopenWait
 from staniel.server.secret_files import watch_secrets
 from staniel.server.sockets import PORT_HINT, BoundSockets, StartError

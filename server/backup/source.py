@@ -29,7 +29,7 @@ from staniel.journal.tools.unfinished import Work, unfinished_work
 from staniel.journal.workq.files import APPEND_LOCK
 from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.store import LocalFile
-from staniel.server.cli.text import OTHER_VERSION
+from staniel.server.text import OTHER_VERSION
 
 NOT_COUNTED = -1
 LAST_CHUNK = b"0\r\n\r\n"

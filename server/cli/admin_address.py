@@ -8,7 +8,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from staniel.broker.config.addresses import TcpAddress, UnixAddress, format_address
-from staniel.server.cli.text import printable
+from staniel.server.text import printable
 
 
 class AdminError(Exception):

@@ -30,9 +30,9 @@ from staniel.server.cli.admin_address import (
     describe,
     spell_address,
 )
-from staniel.server.cli.text import OTHER_VERSION, printable
 from staniel.server.spool_socket import distrust, socket_address
 from staniel.server.start_notice import LOCK_BYTES_MAX, StartState, read_lock
+from staniel.server.text import OTHER_VERSION, printable
 
 CONNECT_S_MAX = 5.0
 SPOOL_LOCK = "lock"  # in the own folder of a spool; it names its holder

@@ -17,9 +17,9 @@ from staniel.server.backup.manifest import BackupError
 from staniel.server.backup.restore import refuse_used
 from staniel.server.cli.backup import errors_in_a_line, json_option
 from staniel.server.cli.parameters import CommandFailed
-from staniel.server.cli.progress import Ticker
-from staniel.server.cli.text import counted, human_size, printable, tolerate
 from staniel.server.clock import steady_ms, wall_ms
+from staniel.server.progress import Ticker
+from staniel.server.text import counted, human_size, printable, tolerate
 
 LOSSES = 1  # exit code, as that of `journal repair`
 SHOWN_NAMES_MAX = 20

@@ -25,9 +25,9 @@ from staniel.server.backup.tidy import remove
 from staniel.server.cli.admin_address import AdminError, Unreachable
 from staniel.server.cli.live_command import Live, LiveCommand, confirm
 from staniel.server.cli.parameters import YES, CommandFailed
-from staniel.server.cli.progress import Ticker
-from staniel.server.cli.text import counted, human_size, printable, table, tolerate
 from staniel.server.clock import steady_ms, wall_ms
+from staniel.server.progress import Ticker
+from staniel.server.text import counted, human_size, printable, table, tolerate
 
 DAMAGED, NOT_CHECKED = 1, 2  # exit codes of verify, as those of `journal verify`
 TAKE = "take"

@@ -19,7 +19,7 @@ from staniel.server.cli.following import carried_out, deleted, moved, purged, re
 from staniel.server.cli.live import COMMANDS, COUNT, Callback, check_queue, echo_table, live, queue_argument
 from staniel.server.cli.live_command import Live, complete_queue, confirm, convert
 from staniel.server.cli.parameters import YES
-from staniel.server.cli.text import counted, human_size, printable, utc_text
+from staniel.server.text import counted, human_size, printable, utc_text
 
 CONFLICT = 409  # the reply's status if there are more items than were shown
 NOT_FOUND = 404

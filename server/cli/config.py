@@ -26,7 +26,7 @@ from staniel.server.certificates import make_context
 from staniel.server.cli.admin_client import queue_path
 from staniel.server.cli.import_kestrel import import_kestrel
 from staniel.server.cli.live_command import Live, LiveCommand, convert
-from staniel.server.cli.text import counted, printable, tolerate
+from staniel.server.text import counted, printable, tolerate
 
 
 @click.group()

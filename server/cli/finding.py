@@ -10,7 +10,7 @@ from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.changing import BAD_REQUEST, fail_with, queues_named, resolve_queues
 from staniel.server.cli.live import HEX, TEXT, echo_table, item_row, live, past_line, shown_bytes_option
 from staniel.server.cli.live_command import Live, convert
-from staniel.server.cli.text import counted, printable
+from staniel.server.text import counted, printable
 
 SHOWN_ITEMS = 20
 HEADS = ("OFFSET", "ID", "AGE", "BYTES", "TRIES", "DATA")

@@ -15,8 +15,8 @@ from staniel.broker.operations.running import OperationState, OperationView
 from staniel.server.cli.admin_address import AdminError, Unreachable
 from staniel.server.cli.admin_client import Answer
 from staniel.server.cli.live_command import Live, convert
-from staniel.server.cli.progress import TerminalLine
-from staniel.server.cli.text import counted, human_duration, printable
+from staniel.server.progress import TerminalLine
+from staniel.server.text import counted, human_duration, printable
 
 FIRST_LOOK_S, LOOK_S = 0.02, 0.25  # the first and the usual interval of polls
 QUIET_S = 0.5  # an operation that ends within this time shows no progress
@@ -135,9 +135,8 @@ def progress_text(view: OperationView) -> str:
         back = f"{counted(view.returning, 'item')} that stood ahead"
         return f"{view.operation}: {view.done:,} of {view.total:,} items; gives back {back}"
     left = f", {human_duration(view.remaining_ms)} left" if view.remaining_ms >= 0 else ""
-    held = f", waits: {printable(view.why)}" if view.state is OperationState.PAUSED else ""
     rate = f"{view.rate_per_second:,} items/s"
-    return f"{view.operation}: {view.done:,} of {view.total:,} items, {rate}{left}{held}"
+    return f"{view.operation}: {view.done:,} of {view.total:,} items, {rate}{left}"
 
 
 class PlainBar:

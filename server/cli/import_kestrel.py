@@ -32,7 +32,7 @@ from staniel.server.cli.kestrel_config import (
     read_config,
 )
 from staniel.server.cli.parameters import CommandFailed
-from staniel.server.cli.text import counted, printable
+from staniel.server.text import counted, printable
 
 SPOOL = "/var/lib/staniel"  # as in docs/ and packaging/staniel.service
 LEFT_OUT = 1  # exit code

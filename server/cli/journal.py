@@ -31,9 +31,9 @@ from staniel.server.cli.journal_damaged import damaged
 from staniel.server.cli.journal_reading import at, history, stats
 from staniel.server.cli.journal_repair import repair
 from staniel.server.cli.parameters import CommandFailed, ExistingPath
-from staniel.server.cli.text import PAYLOADS, payload_text, printable, tolerate, utc_text
 from staniel.server.cli.verify import verify
 from staniel.server.clock import wall_ms
+from staniel.server.text import PAYLOADS, payload_text, printable, tolerate, utc_text
 
 LOCKS = (workq_files.APPEND_LOCK, workq_files.READ_LOCK)  # beside a command log's segments
 WITH_ZONE = "%Y-%m-%d %H:%M:%S +0000"

@@ -15,8 +15,8 @@ from staniel.journal.kestrel.files import damaged_folder
 from staniel.server.cli.journal_reading import json_option
 from staniel.server.cli.live_command import confirm
 from staniel.server.cli.parameters import YES, CommandFailed, DurationParam, ExistingPath
-from staniel.server.cli.text import counted, human_duration, human_size, printable, table
 from staniel.server.clock import wall_ms
+from staniel.server.text import counted, human_duration, human_size, printable, table
 
 
 @click.command()

@@ -29,9 +29,9 @@ from staniel.journal.tools.stats import LineStats, QueueStats
 from staniel.journal.tools.unfinished import Work
 from staniel.journal.trace import Event
 from staniel.server.cli.parameters import CommandFailed, ExistingPath
-from staniel.server.cli.progress import Ticker
-from staniel.server.cli.text import PAYLOADS, counted, human_size, payload_text, printable, table, utc_text
 from staniel.server.clock import steady_ms, wall_ms
+from staniel.server.progress import Ticker
+from staniel.server.text import PAYLOADS, counted, human_size, payload_text, printable, table, utc_text
 
 NOW = -1
 MS_FROM = 100_000_000_000  # a number from here on is milliseconds since 1970, a smaller one seconds

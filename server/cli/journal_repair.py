@@ -21,10 +21,10 @@ from staniel.journal.kestrel.files import OWN_FOLDER
 from staniel.journal.tools.repair import CannotRepair, Repair, Repaired
 from staniel.server.cli.journal_reading import flaws_as_json, json_option
 from staniel.server.cli.parameters import CommandFailed, ExistingPath
-from staniel.server.cli.progress import Ticker
-from staniel.server.cli.text import counted, printable
 from staniel.server.cli.verify import lock
 from staniel.server.clock import steady_ms, wall_ms
+from staniel.server.progress import Ticker
+from staniel.server.text import counted, printable
 
 
 @click.command()

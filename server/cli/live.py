@@ -22,7 +22,7 @@ from staniel.queues.names import file_error
 from staniel.server.cli.admin_client import Answer, queue_path
 from staniel.server.cli.live_command import NOT_READY, Live, LiveCommand, complete_queue, confirm, convert
 from staniel.server.cli.parameters import YES, DurationParam
-from staniel.server.cli.text import (
+from staniel.server.text import (
     PipeReader,
     counted,
     human_duration,

@@ -19,7 +19,7 @@ from staniel.journal.disk.os_fs import OsFs
 from staniel.server.cli.admin_address import AdminAddress, AdminError, SpoolAddress, TlsAddress, TlsFiles
 from staniel.server.cli.admin_client import AdminClient
 from staniel.server.cli.parameters import CommandFailed, check_seconds
-from staniel.server.cli.text import OTHER_VERSION, printable, tolerate
+from staniel.server.text import OTHER_VERSION, printable, tolerate
 
 if TYPE_CHECKING:
     from staniel.broker.config.load import Config

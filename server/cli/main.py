@@ -177,7 +177,7 @@ def _ping_target(ctx: click.Context) -> tuple[str, Callable[[float], PingAnswer]
     said = ctx.params
     if not (said["tls"] or said["config"] or said["spool"]):
         from staniel.server.cli.ping import ping as ask_port
-        from staniel.server.cli.text import printable
+        from staniel.server.text import printable
 
         host, port, path = said["host"], said["port"], said["path"]
         where = printable(f"unix:{path}" if path else f"{host}:{port}")
@@ -223,7 +223,7 @@ def ping(ctx: click.Context, /, timeout: float, alive: bool, **said: Any) -> Non
     authenticated on a Unix socket, and with --spool.
     """
     from staniel.server.cli.ping import Silent, Starting
-    from staniel.server.cli.text import printable, tolerate
+    from staniel.server.text import printable, tolerate
 
     tolerate()
     where, ask = _ping_target(ctx)

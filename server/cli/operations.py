@@ -10,7 +10,7 @@ from staniel.server.cli.admin_client import Answer
 from staniel.server.cli.following import ended
 from staniel.server.cli.live import echo_table, live
 from staniel.server.cli.live_command import Live, convert
-from staniel.server.cli.text import human_duration, printable, utc_text
+from staniel.server.text import human_duration, printable, utc_text
 
 HOME = "home"  # each item goes to the queue that it left
 HEADS = ("ID", "OPERATION", "QUEUE", "TO", "STATE", "DONE", "TOTAL", "PER S", "LEFT", "BEGAN", "ENDED", "BY", "WHY")

@@ -18,7 +18,7 @@ from staniel.server.cli.admin_address import AdminError, NotTrusted, SpoolAddres
 from staniel.server.cli.admin_client import AdminClient, starts
 from staniel.server.cli.live_command import convert
 from staniel.server.cli.ping import PingAnswer, Starting, ping
-from staniel.server.cli.text import printable
+from staniel.server.text import printable
 
 ADDRESS = ("host", "port", "path", "tls")
 BLOCKED = (ReasonName.QUEUES_BLOCKED, ReasonName.QUEUES_UNREADABLE)

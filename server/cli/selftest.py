@@ -16,10 +16,10 @@ from types import FrameType
 import click
 
 from staniel.server.cli.parameters import CommandFailed, ExistingPath
-from staniel.server.cli.text import printable
 from staniel.server.selftest import crashes, machine, power_cut
 from staniel.server.selftest.child import ChildFailed
 from staniel.server.selftest.findings import CheckResult, Verdict, conclusion
+from staniel.server.text import printable
 
 SECONDS_DEFAULT = 10.0
 UNSEEN = "A disk that lies about its cache cannot be seen from here, only in a power cut: see --write."

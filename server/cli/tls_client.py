@@ -7,7 +7,7 @@ import socket
 import ssl
 
 from staniel.server.cli.admin_address import AdminError, NotTrusted, TlsAddress, TlsFiles
-from staniel.server.cli.text import printable
+from staniel.server.text import printable
 
 
 def secure_connection(address: TlsAddress, timeout_s: float, files: TlsFiles) -> http.client.HTTPSConnection:

@@ -23,7 +23,7 @@ from staniel.journal.redo.dump import changed_by_start, log_in_use
 from staniel.journal.tools.verify import Inspection, inspect
 from staniel.journal.workq import files as workq_files
 from staniel.server.cli.parameters import CommandFailed, ExistingPath
-from staniel.server.cli.text import printable
+from staniel.server.text import printable
 
 NO_PROOF = ": written so, or left by a power loss; no damage for certain"
 

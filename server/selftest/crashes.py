@@ -19,10 +19,10 @@ from staniel.journal.disk.fs import File, JournalFailure, SyncFailed
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.spool import SpoolError
 from staniel.queues.item import Item
-from staniel.server.cli.text import human_size
 from staniel.server.selftest.child import CONFIG, QUEUES, Child, ChildFailed
 from staniel.server.selftest.findings import UNTRIED, CheckResult, Verdict, fail, ok, warning
 from staniel.server.selftest.machine import CRASH_BYTES_MIN, CRASH_FILES_MIN, ROOM, has_room_for_crashes
+from staniel.server.text import human_size
 
 LIFE_S = (0.05, 0.4)
 LIVES_MIN = 3

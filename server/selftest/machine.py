@@ -15,9 +15,9 @@ from staniel.broker.config.load import defaults
 from staniel.journal.disk.ballast import BALLAST_BYTES_MAX, ROOM_FACTOR, reserve_bytes
 from staniel.journal.disk.fs import SyncFailed
 from staniel.journal.disk.os_fs import ALIGNED_BYTES, OsFs
-from staniel.server.cli.text import human_size
 from staniel.server.file_systems import flaws
 from staniel.server.selftest.findings import CheckResult, Verdict, fail, ok, warning
+from staniel.server.text import human_size
 
 # An SSD with capacitors needs 20 us and more for a flush that means something, others 0.1 ms to 1 ms.
 SUSPICIOUS_SYNC_MS = 0.015

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from staniel.broker.admin.reasons import Severity
 from staniel.broker.figures import QueueRow
-from staniel.server.cli.text import counted, human_duration, human_size, printable
 from staniel.server.cli.top.model import COLUMNS, Column, LinkState, TopModel, rate_text
+from staniel.server.text import counted, human_duration, human_size, printable
 
 NAME_MIN = 12
 HEADER_LINES, FOOTER_LINES = 4, 1

@@ -13,7 +13,7 @@ from staniel.broker.admin.reasons import Health
 from staniel.broker.admin.sampler import DiskView, LoadView, QueueSums
 from staniel.broker.admin.views import ServerView
 from staniel.broker.figures import QueueRow
-from staniel.server.cli.text import human_duration, human_size, printable
+from staniel.server.text import human_duration, human_size, printable
 
 ROW_FIELDS = QueueRow.__struct_fields__
 

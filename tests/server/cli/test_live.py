@@ -21,7 +21,7 @@ import pytest
 
 from staniel.broker.config.load import parse
 from staniel.broker.passwords import hash_password
-from staniel.server.cli.text import human_duration, human_size, printable, printable_bytes
+from staniel.server.text import human_duration, human_size, printable, printable_bytes
 from tests.server.admin.asking import Operator
 from tests.support.process import STANIEL, START_SECONDS_MAX, Server, run_staniel, running
 from tests.support.wire import Wire

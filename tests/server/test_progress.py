@@ -7,7 +7,7 @@ import io
 from staniel.broker.broker import Broker
 from staniel.broker.events import Level
 from staniel.broker.recovery import RecoveryProgress
-from staniel.server.cli.progress import CLEAR, Display
+from staniel.server.progress import CLEAR, Display
 from staniel.sim.world import config_of
 from tests.support.world import World
 

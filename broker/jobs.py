@@ -16,7 +16,7 @@ from staniel.journal.workq.cleaning import Cleaner, CleaningResult
 from staniel.journal.workq.log import CmdLog
 from staniel.journal.workq.recovery import CmdLogRecovery
 from staniel.protocol.workq.job_terms import JobTerms
-from staniel.queues.calendar import EVEN, Calendar
+from staniel.queues.calendar import Calendar
 from staniel.queues.config import SYNC_ALWAYS, SYNC_OS
 from staniel.queues.jobs.job import Terms
 from staniel.queues.jobs.jobs import Jobs
@@ -42,7 +42,7 @@ def sync_ms_of(settings: WorkqSettings) -> SyncMs:
 class JobService:
     """All jobs of a server. Locks the log: raises SpoolError."""
 
-    def __init__(self, settings: WorkqSettings, spool: Spool, report: EventSink, calendar: Calendar = EVEN) -> None:
+    def __init__(self, settings: WorkqSettings, spool: Spool, report: EventSink, calendar: Calendar) -> None:
         self.settings = settings
         self.report = report
         self.calendar = calendar

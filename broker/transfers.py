@@ -46,13 +46,11 @@ from staniel.queues.registry import Queues, Refused
 ASIDE_BYTES_MAX = 1 << 20  # payload of one queue held in memory outside its line
 RETRY_MS = 1000
 NOTE_OVERHEAD_BYTES = 2 * PAST_BYTES_MAX  # the past of a copy, as records
-Times = tuple[int, int]  # added_ms, expires_ms
 
 
 class Transfer(Struct, frozen=True):
-    """An item that leaves `source`. `target` is set for a moved item; else the settings name it. `times`: when the copy
-    was added and when it expires, if not as for any moved item. `left_ms`: the wall clock's time when the item left the
-    line.
+    """An item that leaves `source`. `target` is set for a moved item; else the settings name it. `left_ms`: the wall
+    clock's time when the item left the line.
     """
 
     source: Queue
@@ -60,7 +58,6 @@ class Transfer(Struct, frozen=True):
     reason: Reason
     target: str
     left_ms: int
-    times: Times | None = None
 
     @property
     def past(self) -> bytes:
@@ -173,12 +170,11 @@ class Transfers:
         reason: Reason,
         now_ms: int,
         target: str = "",
-        times: Times | None = None,
     ) -> None:
         """Transfer an item. A put into the target may expire other items there: they wait in a line here, not on the
         stack.
         """
-        self._enqueue(Transfer(source, taken, reason, target, self.queues.calendar.wall_ms(now_ms), times), now_ms)
+        self._enqueue(Transfer(source, taken, reason, target, self.queues.calendar.wall_ms(now_ms)), now_ms)
 
     def _enqueue(self, transfer: Transfer, now_ms: int) -> None:
         self._waiting.append(transfer)
@@ -283,12 +279,9 @@ class Transfers:
             self.rate_limited(Level.ERROR, "transfer.stuck", now_ms, source=source.name, target=name, why=refused.why)
             self._retry_later(transfer, now_ms)
             return
-        old = taken.item
-        added_ms, expires_ms = transfer.times or (
-            self.queues.calendar.wall_ms(now_ms),
-            self.queues.calendar.renewed_ms(old, now_ms) if transfer.reason is Reason.MOVED else 0,
-        )
-        copy = item_with(transfer.past, old.data, added_ms, expires_ms, old.flags)
+        old, calendar = taken.item, self.queues.calendar
+        expires_ms = calendar.renewed_ms(old, now_ms) if transfer.reason is Reason.MOVED else 0
+        copy = item_with(transfer.past, old.data, calendar.wall_ms(now_ms), expires_ms, old.flags)
         came_by, own, log = append_log(source.journal), removal_log(source.journal), append_log(target.journal)
         if own is not None and log is not None and (self._is_on_hold(own) or self._is_on_hold(log)):
             self._held_back.append(transfer)

@@ -13,7 +13,7 @@ from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.journal.disk.replace_file import replace_file
 from staniel.journal.own_files import KeptFile
 from staniel.journal.spool import refused_start
-from staniel.queues.calendar import EVEN, Calendar
+from staniel.queues.calendar import Calendar
 
 NAME = "last_backup"
 
@@ -28,7 +28,7 @@ class BackupMade(Struct, frozen=True):
 class LastBackup:
     """The last known backup. `made` None: no backup is known."""
 
-    def __init__(self, fs: Fs, own_folder: str, report: EventSink, calendar: Calendar = EVEN) -> None:
+    def __init__(self, fs: Fs, own_folder: str, report: EventSink, calendar: Calendar) -> None:
         """Read the file. Raises SpoolError if it cannot be read."""
         self._fs = fs
         self._path = path_in(own_folder)

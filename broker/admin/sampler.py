@@ -277,15 +277,15 @@ class Sampler:
             row.skipped += 1
             row.looked_ms = now_ms
             if row.ring is not None and not row.ring.has_seen(now_ms):
-                self._keep(row, row.ring, row.shown, now_ms)
+                self._keep(row.ring, row.shown, now_ms)
             return took
         row.mark, row.skipped = mark, 0
         shown = self._row_of(row, now_ms)
         self.batch = max(self.batch, queue.journal.reply_batch())
         if row.ring is None:
-            row.ring = self._new_ring(row, shown)
+            row.ring = self._new_ring(shown)
         if row.ring is not None:
-            self._keep(row, row.ring, shown, now_ms)
+            self._keep(row.ring, shown, now_ms)
         if shown != row.shown:
             if row.shown is not None:
                 self._count(row.shown, -1)
@@ -370,7 +370,7 @@ class Sampler:
         else:
             self._gone -= 1
 
-    def _new_ring(self, row: Seen, shown: QueueRow) -> HistoryRing | None:
+    def _new_ring(self, shown: QueueRow) -> HistoryRing | None:
         """Return a ring for a queue that has none, if one is available."""
         if self.rings >= RINGS_MAX:
             is_busy = shown.items or shown.open_reads or shown.put_rate or shown.get_rate
@@ -386,7 +386,7 @@ class Sampler:
             row.ring = None
             self.rings -= 1
 
-    def _keep(self, row: Seen, ring: HistoryRing, shown: QueueRow, now_ms: int) -> None:
+    def _keep(self, ring: HistoryRing, shown: QueueRow, now_ms: int) -> None:
         age_ms = max(0, now_ms - shown.oldest_at_ms) if shown.oldest_at_ms else 0
         rates = shown.put_rate, shown.get_rate
         ring.add(Point(shown.items, *rates, age_ms, shown.open_reads, shown.unsynced_bytes), now_ms)

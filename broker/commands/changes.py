@@ -113,8 +113,8 @@ class RunningAbort:
         session: Session,
         left: deque[tuple[Queue, Delivery]],
         finish: Callable[[int], None],
-        queue: str = "",
-        client: str = "",
+        queue: str,
+        client: str,
     ) -> None:
         self._session = session
         self._about = queue, client

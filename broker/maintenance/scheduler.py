@@ -52,7 +52,7 @@ class MaintenanceScheduler:
         group: GroupCommit,
         memory_bytes: int,
         report: EventSink,
-        is_kept: Callable[[Log], bool] = lambda log: False,
+        is_kept: Callable[[Log], bool],
     ) -> None:
         self.queues, self._by_name = queues, queues.by_name
         self.group = group

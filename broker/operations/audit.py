@@ -24,7 +24,7 @@ from msgspec import Struct
 from staniel.broker.events import EventSink, Level, RateLimit, RateLimitedSink
 from staniel.journal.disk.quarantine import UNDECODABLE
 from staniel.journal.new_file import NewFile
-from staniel.queues.calendar import EVEN, Calendar
+from staniel.queues.calendar import Calendar
 
 if TYPE_CHECKING:
     from staniel.journal.disk.fs import File
@@ -105,9 +105,7 @@ class Audit:
     entries are in memory alone.
     """
 
-    def __init__(
-        self, group: GroupCommit, folder: str, size_max: int, report: EventSink, calendar: Calendar = EVEN
-    ) -> None:
+    def __init__(self, group: GroupCommit, folder: str, size_max: int, report: EventSink, calendar: Calendar) -> None:
         self._group = group
         self._fs = group.fs
         self._paths = [f"{folder}/{name}" for name in NAMES]

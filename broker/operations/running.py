@@ -195,7 +195,7 @@ class Operation:
         self._left_aside = self.operations.left_aside(self.queue_name, self)
         self.audit_result(now_ms, Result.BEGUN, self.total, f"where {terms}" if terms else "", about)
 
-    def audit_result(self, now_ms: int, result: Result, items: int, why: str, about: str = "") -> None:
+    def audit_result(self, now_ms: int, result: Result, items: int, why: str, about: str) -> None:
         self.tools.audit.record_operation(
             self,
             self.name,

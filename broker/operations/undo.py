@@ -157,7 +157,7 @@ class Undos:
         now_ms: int,
         *,
         is_kept: bool,
-        is_chosen: bool = False,
+        is_chosen: bool,
     ) -> UndoRecord:
         """Return the record of a move to `target`; "": each item goes home."""
         size = moved_bytes(operation.total, target)
@@ -270,7 +270,7 @@ def moved_bytes(items: int, target: str) -> int:
     return items * (MOVED_ITEM_BYTES if target else HOMEWARD_ITEM_BYTES)
 
 
-def purged_bytes(queue: Queue, count: int, chosen_bytes: int | None = None) -> int:
+def purged_bytes(queue: Queue, count: int, chosen_bytes: int | None) -> int:
     """Return about how many bytes an undo file takes for the first `count` items of `queue`, or for chosen ones."""
     items = queue.line.present
     if chosen_bytes is not None:

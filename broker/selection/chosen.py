@@ -39,7 +39,7 @@ class Chosen:
     is taken. `tells_equal_apart`: the number of their deliveries is part of the key.
     """
 
-    def __init__(self, terms: str = "", *, tells_equal_apart: bool = False) -> None:
+    def __init__(self, terms: str, *, tells_equal_apart: bool) -> None:
         self.terms = terms  # the terms that chose them, for people
         self._tells_equal_apart = tells_equal_apart
         self._counts: dict[Key, int] = {}

@@ -21,9 +21,7 @@ class ItemSearch:
     was found may have left.
     """
 
-    def __init__(
-        self, queue: Queue, where: Where, now_ms: int, show: Callable[[Candidate], object] | None = None
-    ) -> None:
+    def __init__(self, queue: Queue, where: Where, now_ms: int, show: Callable[[Candidate], object] | None) -> None:
         """Begin a search. `show` is called with each item that is found; None: they are to be taken, and `chosen` keeps
         them.
         """

@@ -68,7 +68,7 @@ class AdminClient:
         """Return the JSON of a reply with status 200 or one of `also_good`."""
         return self._request("GET", f"{path}?{urlencode(query)}" if query else path, b"", also_good)
 
-    def begin_operation(self, method: str, path: str, body: dict[str, object] | None = None) -> Answer:
+    def begin_operation(self, method: str, path: str, body: dict[str, object] | None) -> Answer:
         """Begin an operation. The reply comes at once and has its id, or its result if it was short."""
         wanted = {"prefer": "respond-async"}
         return Answer(self._request(method, path, json.dumps(body or {}).encode(), (202,), wanted))

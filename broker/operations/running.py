@@ -73,7 +73,7 @@ class OperationView(Struct, frozen=True):
 
 
 class ClientSide(Struct, frozen=True, eq=False):
-    """What operations know of clients: what the server's status allows them, whether they put and get (`counters`), and
+    """The clients, as operations know them: what the server's status allows, whether they put and get (`counters`), and
     their part of the log. `rights_of` returns the present rights of a user; None: there is no such user any more.
     """
 

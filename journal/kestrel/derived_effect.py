@@ -1,8 +1,8 @@
 """The effect of a segment from the queue's checkpoints at its two ends; and from one checkpoint and an effect the
 other.
 
-Nothing is read for this, so sealing a file costs no more than what is open or was handed back. effect_scan.py finds the
-same by reading; property tests compare the two.
+Nothing is read for this, so sealing a file costs no more than what is open or was handed back. The pipeline's scan
+(pipeline/formats/kestrel/effect_scan.py) finds the same by reading; property tests compare the two.
 """
 
 from __future__ import annotations

@@ -16,9 +16,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from staniel.journal.kestrel.effect import EffectMismatch, State
-from staniel.journal.kestrel.effect_scan import EMPTY, UNKNOWN, CounterUnknown, EntryState, SegmentFacts, XidScan
 from staniel.pipeline.formats.base import JournalSegment, Part, Reading, check_values
 from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
+from staniel.pipeline.formats.kestrel.effect_scan import (
+    EMPTY,
+    UNKNOWN,
+    CounterUnknown,
+    EntryState,
+    SegmentFacts,
+    XidScan,
+)
 from staniel.pipeline.formats.kestrel.queue import Stretch, described, furnish, hold, stand, survey, trusting
 from staniel.pipeline.formats.kestrel.state import STATE, QueueSummary, Summarised, live_rows, summarise_file
 from staniel.pipeline.lake.archived import is_archive

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from staniel.journal.kestrel import effect_scan as summarise
 from staniel.journal.kestrel import files as kestrel_files
-from staniel.journal.kestrel.effect_scan import EMPTY, SegmentFacts
 from staniel.pipeline.formats.base import CorruptJournal, JournalSegment, OnCorrupt, Part, Reading
+from staniel.pipeline.formats.kestrel import effect_scan as summarise
 from staniel.pipeline.formats.kestrel import ops as kestrel_ops
 from staniel.pipeline.formats.kestrel import queue as kestrel_queue
 from staniel.pipeline.formats.kestrel.adapter import KestrelAdapter
+from staniel.pipeline.formats.kestrel.effect_scan import EMPTY, SegmentFacts
 from staniel.pipeline.formats.kestrel.queue import Stretch, survey
 from staniel.pipeline.formats.kestrel.state import summarise_file
 from staniel.pipeline.lake.folders import Folder, LocalFolder, OpenFile, RemoteFolder

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from staniel.journal.errors import Corrupt
 from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel.effect import EffectMismatch
-from staniel.journal.kestrel.effect_scan import EMPTY, TIME_MAX, TIME_MIN, UNKNOWN, CounterUnknown
 from staniel.journal.kestrel.files import Files
 from staniel.journal.kestrel.records import ADD_XID, ADDX, FIXED_BYTES, HEAD_BYTES
 from staniel.pipeline.formats.base import BatchEnd, JournalSegment, Part, Reading, View
@@ -21,6 +20,7 @@ from staniel.pipeline.formats.kestrel import items as kestrel_items
 from staniel.pipeline.formats.kestrel import ops as kestrel_ops
 from staniel.pipeline.formats.kestrel import queue as kestrel_queue
 from staniel.pipeline.formats.kestrel import state as kestrel_state
+from staniel.pipeline.formats.kestrel.effect_scan import EMPTY, TIME_MAX, TIME_MIN, UNKNOWN, CounterUnknown
 from staniel.pipeline.formats.kestrel.ops import OpsReader
 from staniel.pipeline.formats.kestrel.state import Summarised, summarise_file
 from staniel.pipeline.lake.arrow import TIME, Rows, schema

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, apply
-from staniel.journal.kestrel.effect_scan import EMPTY, EffectScan
 from staniel.journal.kestrel.records import ADD_XID, STATE_DUMP, Record
 from staniel.pipeline.formats.archived import (
     ArchiveReading,
@@ -25,6 +24,7 @@ from staniel.pipeline.formats.archived import (
     find_record,
     open_parquet,
 )
+from staniel.pipeline.formats.kestrel.effect_scan import EMPTY, EffectScan
 from staniel.pipeline.formats.kestrel.ops import LISTED, OPS, SCHEMA, STAND_IN
 from staniel.pipeline.formats.kestrel.state import ITEM_OPS, item_ids, rows_of
 from staniel.pipeline.lake.archived import ArchivedFile, ArchivedQueue, IncompleteArchive

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from staniel.journal.errors import Corrupt, NeedMore
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, Origin
-from staniel.journal.kestrel.effect_scan import EMPTY, EffectScan, Held, symbol_of
 from staniel.journal.kestrel.records import (
     ADDX,
     ADDX_HEAD_BYTES,
@@ -26,6 +25,7 @@ from staniel.journal.kestrel.records import (
     decode,
 )
 from staniel.pipeline.formats.base import JournalSegment, Part, Reading, handle_damage
+from staniel.pipeline.formats.kestrel.effect_scan import EMPTY, EffectScan, Held, symbol_of
 from staniel.pipeline.formats.kestrel.ops import OPS, STAND_IN, OpsReader
 from staniel.pipeline.formats.kestrel.state import ITEM, ITEM_OPS, item_ids
 from staniel.pipeline.lake.arrow import batch, schema

@@ -20,10 +20,10 @@ from staniel.journal.kestrel import files as kestrel_files
 from staniel.journal.kestrel import sidecar
 from staniel.journal.kestrel.derived_effect import checkpoint_of, effect_of_state, follow
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, NOTHING, EffectMismatch, Origin, SegmentEffect, apply, merge
-from staniel.journal.kestrel.effect_scan import MARK_EVERY, SegmentFacts, entry_state_of
 from staniel.journal.kestrel.records import ADD, ADD_XID, HEAD_BYTES, NEVER
 from staniel.journal.kestrel.sidecar import SIDECAR_MAX_BYTES, Fit, Sidecar
 from staniel.pipeline.formats.base import JournalSegment, Part, Reading
+from staniel.pipeline.formats.kestrel.effect_scan import MARK_EVERY, SegmentFacts, entry_state_of
 from staniel.pipeline.formats.kestrel.ops import OpsReader
 from staniel.pipeline.formats.kestrel.state import (
     EXACT_ID_MS,

@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from staniel.journal.errors import Corrupt, Damage
 from staniel.journal.kestrel.effect import ID_FLOOR_MIN, Origin, SegmentEffect, State, Symbol
-from staniel.journal.kestrel.effect_scan import MARK_EVERY, EffectScan, EntryState, SegmentFacts
 from staniel.journal.kestrel.records import HEAD_BYTES, SAVE_XID
 from staniel.journal.kestrel.sidecar import Sidecar
 from staniel.pipeline.formats.base import JournalSegment, Reading, handle_damage, torn_end
+from staniel.pipeline.formats.kestrel.effect_scan import MARK_EVERY, EffectScan, EntryState, SegmentFacts
 from staniel.pipeline.formats.kestrel.ops import BATCH_BYTES, LISTED, OPS, STAND_IN, OpsReader
 from staniel.pipeline.lake.arrow import BATCH_ROWS, TIME, batch, constant, schema
 from staniel.pipeline.lake.folders import Folder, feed

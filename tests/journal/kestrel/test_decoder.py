@@ -12,12 +12,12 @@ from msgspec import Struct
 from staniel.journal.dump import rows
 from staniel.journal.errors import Corrupt, Truncated
 from staniel.journal.kestrel.dump import KestrelDumper
-from staniel.journal.kestrel.effect_scan import EMPTY, EffectScan, XidScan
 from staniel.journal.kestrel.item_reader import read_items
 from staniel.journal.kestrel.records import ADD, ADDX, FIXED_BYTES, STATE_DUMP, Record, decode
 from staniel.journal.kestrel.replay import Replay
 from staniel.journal.kestrel.search import Search
 from staniel.journal.transfer_log import FilePosition
+from staniel.pipeline.formats.kestrel.effect_scan import EMPTY, EffectScan, XidScan
 from staniel.queues.item import Item
 from staniel.sim.disk.disk import Disk
 from tests.support.records import DAMAGED, NOW_MS, addx, named, state_dump, with_xid

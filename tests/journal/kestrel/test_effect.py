@@ -24,7 +24,8 @@ from staniel.journal.kestrel.effect import (
     id_floor_of,
     merge,
 )
-from staniel.journal.kestrel.effect_scan import (
+from staniel.journal.kestrel.replay import Replay
+from staniel.pipeline.formats.kestrel.effect_scan import (
     EMPTY,
     UNKNOWN,
     CounterUnknown,
@@ -33,7 +34,6 @@ from staniel.journal.kestrel.effect_scan import (
     XidScan,
     entry_state_of,
 )
-from staniel.journal.kestrel.replay import Replay
 from staniel.queues.config import JournalDialect
 from staniel.queues.item import Delivery
 from tests.support.records import FOREIGN, NOW_MS, OPERATIONS, Operations, Scribe, addx, named, with_xid

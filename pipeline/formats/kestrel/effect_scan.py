@@ -1,7 +1,7 @@
 """The scan that finds the SegmentEffect of a segment of a Kestrel journal. It reads the heads of records only.
 
-The scan steps over payloads, so the caller may seek past them. What a record does is as in replay.py; property tests
-compare the two.
+The scan steps over payloads, so the caller may seek past them. What a record does is as in
+journal/kestrel/replay.py; property tests compare the two.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 
 from staniel.journal.disk.os_fs import OsFs
 from staniel.journal.disk.unsynced_names import NamedFile, UnsyncedNames
-from staniel.journal.redo.log import Binding, RedoLog, SegmentState
+from staniel.journal.redo.log import Binding, LogState, RedoLog, SegmentState
 from staniel.journal.redo.replay import Legibility, read_log
 from staniel.sim.disk.disk import Disk, DiskFile
 from staniel.sim.disk.durable import Crash
@@ -212,3 +212,12 @@ def test_files_that_are_forgotten_while_another_is_removed_would_be_found(
     monkeypatch.setattr(RedoLog, "_forget_released", forget)
     with pytest.raises(AssertionError):
         test_a_file_that_is_removed_while_others_are_forgotten_is_still_known()
+
+
+def test_a_segment_and_the_log_enter_only_states_that_may_follow() -> None:
+    redo = in_use().broker.group.redo
+    with pytest.raises(AssertionError, match="SAFE after .*ACTIVE"):
+        redo.active.enter(SegmentState.SAFE)
+    with pytest.raises(AssertionError, match="BEING_MADE after .*IN_USE"):
+        redo.enter(LogState.BEING_MADE)
+    assert redo.active.state is SegmentState.ACTIVE and redo.is_in_use

@@ -67,6 +67,7 @@ class TransferRecovery:
         self._claimed: dict[str, set[FilePosition]] = {}  # by target: copies that an intent or an undo has
         self._copies: dict[int, bytes] = {}  # by intent, during the search: a checksum shows less than the bytes
         self._torn: dict[int, Log | ReaderLog] = {}  # by intent, of the last search: where a torn copy was removed
+        self.also_wanted: Callable[[], set[str]] = set  # queues in whose files others still have to search
 
     def recover(self, of_operations: Callable[[], list[Intent]] = list) -> list[Intent]:
         """Finish the transfers that can be finished, also `of_operations`, which is called when the log has been read.
@@ -111,7 +112,7 @@ class TransferRecovery:
                 self.transfer_log.retain(kept[intent.begin])
             else:
                 self._end_durably(intent, now_ms)
-        wanted = {intent.target for intent in kept.values()}
+        wanted = {intent.target for intent in kept.values()} | self.also_wanted()
         for target in [target for target in self._pinned if target not in wanted]:
             _, logs = self._pinned.pop(target)
             self.spool.group.call_when_durable(self.transfer_log, partial(self._searched, logs))
@@ -169,6 +170,15 @@ class TransferRecovery:
                 del self._held[intent.begin]
                 self._copies.pop(intent.begin, None)
         return {~number for number, fate in found.items() if fate is Fate.LANDED}
+
+    def fates_of_puts(self, queue: str, intents: list[Intent]) -> dict[int, Fate | None]:
+        """Return which of the items of puts, which have no source, are in the files of `queue`; None: the item is not
+        there. UNKNOWN: the files cannot be read; then they stay as they are. Call it after `recover` or before `retry`.
+        """
+        fates = self._find_fates(queue, intents)
+        for intent in intents:
+            self._copies.pop(intent.begin, None)
+        return fates
 
     def withdraw(self, source: Queue) -> None:
         """Forget the items held back in `source`, which is no longer served and whose files stay: they will be searched

@@ -20,7 +20,7 @@ calendar follows a step back of the wall clock only when no noted copies are to 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from msgspec import Struct
@@ -89,7 +89,8 @@ class Transfers:
         self.group: GroupCommit = spool.group
         self.transfer_log = TransferLog(spool.fs, f"{spool.own}/intents")
         self.transfer_log.close_after_sync = self.group.close_after_sync
-        self.transfer_log.on_pending = self._on_pending_intents
+        self.transfer_log.on_pending = self.write_before_all
+        self.write_also: Callable[[], None] = lambda: None  # set by what has notes of its own: writes and syncs them
         spool.kept.append(
             KeptFile(self.transfer_log.path, lambda: self.transfer_log.is_lost, self.transfer_log.write_anew)
         )
@@ -241,7 +242,7 @@ class Transfers:
 
     def is_held_back(self, queue: Queue) -> bool:
         """Tell whether a transfer from or to `queue` would have to wait."""
-        return any(self._is_on_hold(log) for log in ends_of(queue))
+        return any(self.is_on_hold(log) for log in ends_of(queue))
 
     def resume(self, queues: Iterable[Queue], now_ms: int) -> None:
         """Begin the transfers that were held back because of `queues`."""
@@ -256,12 +257,14 @@ class Transfers:
         for transfer in held_back:
             self._enqueue(transfer, now_ms)
 
-    def _on_pending_intents(self) -> None:
+    def write_before_all(self) -> None:
+        """Write pending notes before anything else of this turn."""
         self.group.before_write = self._write_intents
 
     def _write_intents(self) -> None:
         """Sync intents before their copies are written. Raises JournalFailure."""
         self.group.write_or_release_ballast(self.transfer_log.write_and_sync, self.transfer_log.path)
+        self.write_also()
         self.group.before_write = None
 
     def _transfer(self, transfer: Transfer, now_ms: int) -> None:
@@ -283,7 +286,7 @@ class Transfers:
         expires_ms = calendar.renewed_ms(old, now_ms) if transfer.reason is Reason.MOVED else 0
         copy = item_with(transfer.past, old.data, calendar.wall_ms(now_ms), expires_ms, old.flags)
         came_by, own, log = append_log(source.journal), removal_log(source.journal), append_log(target.journal)
-        if own is not None and log is not None and (self._is_on_hold(own) or self._is_on_hold(log)):
+        if own is not None and log is not None and (self.is_on_hold(own) or self.is_on_hold(log)):
             self._held_back.append(transfer)
         elif came_by is not None and came_by.transfers_in:
             # The item may be new in this queue. Move it on only after its arrival is durable.
@@ -295,7 +298,8 @@ class Transfers:
             target.add(copy, now_ms, forced=True)
             source.release(taken)
 
-    def _is_on_hold(self, log: Log | ReaderLog | StreamWriter) -> bool:
+    def is_on_hold(self, log: Log | ReaderLog | StreamWriter) -> bool:
+        """Tell whether no transfer from or to these files may begin for now."""
         # A step that waits for a search waits for a reload: until then nothing else waits for the step.
         return log in self._on_hold or (log.blocks_transfers and not self.recovery.keeps(log))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum
+from typing import TypeVar
 from zlib import crc32
 
 import msgspec
@@ -29,6 +30,7 @@ HEX_SIGN = "/"
 CHECKSUM = b',"check":'
 MENDED_BYTES_MAX = 2048  # a line has about 300; trying every bit of such a line takes 10 ms
 MENDED_LINES_MAX = 50
+RecordT = TypeVar("RecordT")
 
 
 class FilePosition(Struct, frozen=True, order=True):
@@ -120,7 +122,7 @@ def encode(record: Intent | Done) -> bytes:
     try:
         body = msgspec.json.encode(record)[:-1]
     except UnicodeEncodeError:
-        spelled = {key: _spelled(getattr(record, key)) for key in NAMES}
+        spelled = {key: spelled_name(getattr(record, key)) for key in NAMES}
         body = msgspec.json.encode(replace(record, **spelled))[:-1]
     return b"%b%b%d}\n" % (body, CHECKSUM, crc32(body))
 
@@ -135,12 +137,12 @@ def decode(line: bytes) -> Intent | Done | None:
         if whole.startswith(b'{"end"'):
             return msgspec.json.decode(whole, type=Done)
         intent = msgspec.json.decode(whole, type=Intent)
-        return replace(intent, source=_read_name(intent.source), target=_read_name(intent.target))
+        return replace(intent, source=read_name(intent.source), target=read_name(intent.target))
     except UNDECODABLE:
         return None
 
 
-def correct_line(line: bytes) -> Intent | Done | None:
+def correct_line(line: bytes, decode: Callable[[bytes], RecordT | None]) -> RecordT | None:
     """Decode a line in which one bit is wrong: the checksum tells which one. Returns None if there is no such bit."""
     bent = bytearray(line)
     for at in range(len(bent)):
@@ -152,7 +154,7 @@ def correct_line(line: bytes) -> Intent | Done | None:
     return None
 
 
-def _spelled(name: str) -> str:
+def spelled_name(name: str) -> str:
     """Return a name that JSON can hold. A file name need not be UTF-8: a name that is not is spelled in hexadecimal
     digits behind a slash, which no name can hold.
     """
@@ -163,7 +165,8 @@ def _spelled(name: str) -> str:
     return name
 
 
-def _read_name(spelled: str) -> str:
+def read_name(spelled: str) -> str:
+    """Return the name that `spelled_name` has spelled."""
     if not spelled.startswith(HEX_SIGN):
         return spelled
     return bytes.fromhex(spelled.removeprefix(HEX_SIGN)).decode("utf-8", "surrogateescape")
@@ -220,7 +223,7 @@ class TransferLog:
         """Decode a line, mended if that is possible. Returns None and counts the line as lost if it is not."""
         record = decode(line)
         if record is None and len(line) <= MENDED_BYTES_MAX and self.damage.lines < MENDED_LINES_MAX:
-            record = correct_line(line)
+            record = correct_line(line, decode)
             self.damage.mended += record is not None
         self.damage.lost += record is None
         return record
